@@ -7,7 +7,7 @@ attribute on them and change no result; outside_compilation_scope has them execu
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from engine.errors import ConfigurationError
 from engine.ir.attributes import PARTIALS_SCOPE
 from ipu._internal.compiler.traced_pipelines import note_ipus
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
-from ipu._internal.config.system import device_named
+from ipu._internal.config.system import device_named, ordinal_named
+from ipu._internal.graphs.host_operations import building_graph
 from ipu._internal.host_functions.outside import is_outside, outside
 from ipu._internal.names.namespace import public_names
 
@@ -82,16 +83,25 @@ def ipu_jit_scope(ipu_scope: str) -> Context:
 def ipu_scope(device: str) -> Iterator[None]:
     """Provides a scope for placing operations onto a particular IPU.
 
-    IPUStrategy and ipu_compiler decide which functions run on the device; all operations within them do.
+    IPUStrategy and ipu_compiler decide which functions run on the device; all operations within them do. In a tf.Graph
+    it is the device of the functions compiled within, which may be configured later, and variables created within are
+    resource variables.
 
     Args:
         device: the name of the TensorFlow device, such as "/device:IPU:0".
 
     Raises:
-        ValueError: `device` names no IPU device, or one that is not configured.
+        ValueError: `device` names no IPU device, or, outside of a tf.Graph, one that is not configured.
     """
-    device_named(device)
-    with ipu_jit_scope("0"):
+    with contextlib.ExitStack() as scopes:
+        if building_graph():
+            ordinal_named(device)
+            scopes.enter_context(tf.device(device))
+            scope = tf.compat.v1.get_variable_scope()
+            scopes.enter_context(tf.compat.v1.variable_scope(scope, use_resource=True, auxiliary_name_scope=False))
+        else:
+            device_named(device)
+        scopes.enter_context(ipu_jit_scope("0"))
         yield
 
 
@@ -116,7 +126,9 @@ def ipu_shard(index: int | list[int]) -> Context:
         note_ipus((tuple(indices),))
     # XLA accepts shardings over several devices for tuples only.
     sharding = xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.MAXIMAL, tile_assignment_devices=indices[:1])
-    return _attributes({SHARD: attr_value_pb2.AttrValue(s=sharding.SerializeToString())})
+    shard = attr_value_pb2.AttrValue(s=sharding.SerializeToString())
+    # Captured variables become parameters, which XLA accepts without sharding alone where they are updated.
+    return _attributes({SHARD: lambda node: None if node.op == "Placeholder" else shard})
 
 
 def outside_compilation_scope(name: str = "outside") -> Context:
@@ -187,8 +199,8 @@ def stochastic_rounding(override: bool) -> Context:
 
 
 @contextlib.contextmanager
-def _attributes(attributes: dict[str, attr_value_pb2.AttrValue]) -> Iterator[None]:
-    with tf.compat.v1.get_default_graph()._attr_scope(attributes):
+def _attributes(attributes: Mapping[str, attr_value_pb2.AttrValue | Callable[[Any], Any]]) -> Iterator[None]:
+    with tf.compat.v1.get_default_graph()._attr_scope(dict(attributes)):
         yield
 
 

@@ -165,15 +165,17 @@ def _values(flag: str) -> list[str]:
     return [value.strip("'\"") for name, equals, value in given if name == flag and equals]
 
 
-def device_named(name: str) -> Device:
-    """The device of a TensorFlow name such as /device:IPU:0.
-
-    Raises ConfigurationError for other names, and for devices that are not configured.
-    """
+def ordinal_named(name: str) -> int:
+    """The ordinal in a TensorFlow name such as /device:IPU:0. Raises ConfigurationError for other names."""
     match = re.search(r"IPU:(\d+)$", name, re.IGNORECASE) if isinstance(name, str) else None
     if match is None:
         raise ConfigurationError(f"Expected the name of an IPU device, as '/device:IPU:0'. Received: {name!r}.")
-    return current_system().device(int(match[1]))
+    return int(match[1])
+
+
+def device_named(name: str) -> Device:
+    """The device of a TensorFlow name. Raises as `ordinal_named`, and for devices that are not configured."""
+    return current_system().device(ordinal_named(name))
 
 
 def configure_ipu_system(config: OptionTree, device: str = "cpu", reset_configuration: bool = True) -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager import context, lift_to_graph
 from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import OptionalXlaContext
 from tensorflow.python.framework import func_graph, ops
 from tensorflow.python.ops import gen_array_ops, resource_variable_ops
 
@@ -93,7 +94,8 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
     results: list[Any] = []
 
     def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
-        returned = computation(*tf.nest.pack_sequence_as(list(inputs), list(arguments)))
+        with OptionalXlaContext(True):  # in which loops have the static bounds that XLA needs
+            returned = computation(*tf.nest.pack_sequence_as(list(inputs), list(arguments)))
         results.append(None if isinstance(returned, tf.Operation) else returned)
         return tf.nest.flatten(results[0]) if results[0] is not None else []
 
