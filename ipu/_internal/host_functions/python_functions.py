@@ -107,14 +107,16 @@ class EagerFunction(CopyingFunction):
 
         def gradient(*upstream: tf.Tensor) -> list[Any]:
             self._is_differentiated = True
-            floating = [each for each in upstream[:-1] if is_trainable(each)]
+            used = [k for k, each in enumerate(upstream[:-1]) if each is not None and is_trainable(each)]
             specs = [tf.TensorSpec(operands[k].shape, operands[k].dtype) for k in trained]
 
             def call(number: np.ndarray, *given: np.ndarray) -> Any:
-                return eagerly(self._gradients, int(number), eager_tensors(given), trained)
+                return eagerly(self._gradients, int(number), eager_tensors(given), used, trained)
 
             function = CopyingFunction(f"gradient of {self.name}", call)
-            found, _ = host_call(function, [self.record, *floating], specs, self._refuse, ordered=False)
+            found, _ = host_call(
+                function, [self.record, *(upstream[k] for k in used)], specs, self._refuse, ordered=False
+            )
             by_number = dict(zip(trained, found, strict=True))
             return [by_number.get(k) for k in range(len(operands))]
 
@@ -143,10 +145,12 @@ class EagerFunction(CopyingFunction):
         pairs = zip(returned, self._dtypes, strict=True)
         return [v if tf.is_tensor(v) and v.dtype == dtype else tf.convert_to_tensor(v, dtype) for v, dtype in pairs]
 
-    def _gradients(self, number: int, upstream: list[tf.Tensor], trained: Sequence[int]) -> list[np.ndarray]:
+    def _gradients(
+        self, number: int, upstream: list[tf.Tensor], used: Sequence[int], trained: Sequence[int]
+    ) -> list[np.ndarray]:
+        """The gradients of operands `trained`, from those of results `used`."""
         tape, operands, results = self._tapes.pop(number)
-        targets = [each for each in results if is_trainable(each)]
-        sources = [operands[k] for k in trained]
+        targets, sources = [results[k] for k in used], [operands[k] for k in trained]
         found = tape.gradient(targets, sources, upstream, tf.UnconnectedGradients.ZERO)
         return [tf.convert_to_tensor(each).numpy() for each in found]
 

@@ -1,0 +1,65 @@
+"""Functions of the host inside `ipu_compiler.compile`, run by a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python import ipu
+
+v1 = tf.compat.v1
+
+
+def session_of(net: Any) -> Any:
+    x = v1.placeholder(tf.float32, [2])
+    fetches = ipu.ipu_compiler.compile(net, [x])
+    session = v1.Session()
+    session.run(v1.global_variables_initializer())
+    return lambda: session.run(fetches, {x: [1.0, 2.0]})
+
+
+def test_host_is_called_and_differentiated(capfd: pytest.CaptureFixture[str]) -> None:
+    def net(x: tf.Tensor) -> Any:
+        y = tf.py_function(lambda v: v**3, [x], tf.float32)
+        y.set_shape([2])
+        z = v1.py_func(np.negative, [y], tf.float32)
+        z.set_shape([2])
+        with tf.control_dependencies([tf.print("x is", x)]):
+            return z, tf.gradients(2 * y, x)
+
+    with tf.Graph().as_default():
+        run = session_of(net)
+        for _ in range(2):
+            z, (gradient,) = run()
+            np.testing.assert_allclose(z, [-1, -8])
+            np.testing.assert_allclose(gradient, [6, 24])
+    assert capfd.readouterr().err == 2 * "x is [1 2]\n"
+
+
+def test_outside_compilation_trains_a_variable() -> None:
+    def net(x: tf.Tensor) -> Any:
+        weights = v1.get_variable("w", [2], initializer=v1.ones_initializer(), use_resource=True)
+        with ipu.scopes.outside_compilation_scope():
+            letters = tf.reduce_sum(tf.strings.length(tf.strings.as_string(x, precision=1)))
+            y = x * weights
+        loss = tf.reduce_sum(y * y)
+        with tf.control_dependencies([v1.train.GradientDescentOptimizer(0.125).minimize(loss)]):
+            return loss, letters, weights.read_value()
+
+    with tf.Graph().as_default():
+        loss, letters, weights = session_of(net)()
+    assert (loss, letters) == (5, 6)
+    np.testing.assert_allclose(weights, [0.75, 0])
+
+
+def test_error_is_that_of_the_callable() -> None:
+    def bad(value: np.ndarray) -> np.ndarray:
+        raise LookupError("no such value")
+
+    with tf.Graph().as_default():
+        run = session_of(lambda x: tf.py_function(bad, [x], tf.TensorSpec([2], tf.float32)))
+        for _ in range(2):
+            with pytest.raises(LookupError, match="no such value"):
+                run()
