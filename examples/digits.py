@@ -53,6 +53,9 @@ def cnn() -> keras.Model:
     )
 
 
+MODELS = {"MLP": mlp, "CNN": cnn}
+
+
 def compiled(model: keras.Model, jit_compile: bool | str = "auto") -> keras.Model:
     model.compile(
         optimizer=keras.optimizers.RMSprop(1e-3),
@@ -141,8 +144,7 @@ def main() -> None:
     config.auto_select_ipus = 1
     config.configure_ipu_system()
     keras.utils.set_random_seed(1)
-    contests = {"MLP": mlp, "CNN": cnn}
-    rows = [compare(name, build, arguments.epochs, arguments.rounds) for name, build in contests.items()]
+    rows = [compare(name, build, arguments.epochs, arguments.rounds) for name, build in MODELS.items()]
 
     print(f"\nBatch {BATCH_SIZE}, {STEPS_PER_EXECUTION} steps per execution.")
     print(f"Rates are medians of {arguments.rounds} epochs, without the first execution, which compiles.")

@@ -2,7 +2,8 @@
 
 A block fenced as `python` may be followed by one fenced as `text`, which holds its printout; without one it may
 print what it likes.
-`python -m tests.examples.pages PAGE` fails where they differ; with `--write` it puts the true printouts in.
+`python -m tests.examples.pages PAGE ...` fails where they differ; with `--write` it puts the true printouts in.
+Each page has a process of its own, forked from one that has imported TensorFlow.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import importlib
 import io
+import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,19 +44,37 @@ def pieces(page: str, name: str) -> Iterator[str]:
     yield page[end:]
 
 
+def same(path: Path, write: bool) -> bool:
+    """Runs the page, prints how its printouts differ or, told to, writes the true ones; whether they were true."""
+    page = path.read_text()
+    true = "".join(pieces(page, path.name))
+    if write:
+        path.write_text(true)
+    else:
+        sys.stdout.writelines(difflib.unified_diff(page.splitlines(True), true.splitlines(True), str(path), "run"))
+    return write or page == true
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Runs a page's Python blocks and compares their printouts.")
-    parser.add_argument("page", type=Path)
-    parser.add_argument("--write", action="store_true", help="put the true printouts into the page")
+    """0 if all pages are true, else 1."""
+    parser = argparse.ArgumentParser(description="Runs pages' Python blocks and compares their printouts.")
+    parser.add_argument("page", type=Path, nargs="+")
+    parser.add_argument("--write", action="store_true", help="put the true printouts into the pages")
     arguments = parser.parse_args()
-    page = arguments.page.read_text()
-    true = "".join(pieces(page, arguments.page.name))
-    if arguments.write:
-        arguments.page.write_text(true)
-        return 0
-    difference = difflib.unified_diff(page.splitlines(True), true.splitlines(True), "page", "run")
-    sys.stdout.writelines(difference)
-    return int(page != true)
+    importlib.import_module("keras")
+    failed = 0
+    for page in arguments.page:
+        child = os.fork()
+        if not child:
+            try:
+                code = int(not same(page, arguments.write))
+            except BaseException:
+                traceback.print_exc()
+                code = 1
+            sys.stdout.flush()
+            os._exit(code)
+        failed |= os.waitpid(child, 0)[1]
+    return int(failed != 0)
 
 
 if __name__ == "__main__":

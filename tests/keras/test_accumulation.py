@@ -79,7 +79,7 @@ def check(kit: Kit, name: str, steps: int, replicas: int, reduction: str, make: 
 
 
 @keras3_only
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("steps", "replicas"), [(1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (4, 2), (4, 4), (8, 1), (8, 3)]
 )
@@ -94,7 +94,7 @@ def test_steps_and_replicas_of_tf_keras(kit: Kit, steps: int, replicas: int) -> 
     check(kit, "Adam", steps, replicas, ["sum", "mean"][replicas % 2])
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("name", "steps", "replicas"),
     [*((name, 2, 2) for name in OPTIMIZERS), *((name, 3, 1) for name in ("SGD", "Adadelta", "Nadam", "LossScale"))],

@@ -136,7 +136,7 @@ ALL = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("kit", "name"), ALL, indirect=["kit"])
 def test_every_optimizer(kit: Kit, name: str) -> None:
     rate = 1.0 if name == "Adadelta" else 0.02
@@ -164,12 +164,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options(kit: Kit, option: str) -> None:
     same_as_dense(kit, pooled, lambda: kit.keras.optimizers.SGD(0.5, **OPTIONS[option]))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_models(kit: Kit, name: str) -> None:
     same_as_dense(kit, MODELS[name], lambda: kit.keras.optimizers.SGD(0.5, momentum=0.9))

@@ -109,6 +109,7 @@ def test_in_a_pipeline(kit: Kit) -> None:
     assert_same_weights(model, plain)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("user", ["override", "update", "keras"])
 def test_gradients_come_in_the_dtype_of_accumulators(kit: Kit, user: str) -> None:
     """Many halves that are too small to be added to a half; an optimizer of Keras' is given its variable's dtype."""
@@ -216,6 +217,7 @@ def encoder(kit: Kit) -> Any:
     return Encoder()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("steps", "replicas"), [(2, 1), (1, 2)])
 def test_pre_training_in_halves_with_float32_masters(kit: Kit, steps: int, replicas: int) -> None:
     words = np.random.default_rng(3).integers(0, 12, (8 * steps * replicas, 6)).astype(np.int32)

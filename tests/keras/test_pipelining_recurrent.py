@@ -133,7 +133,7 @@ def trained(kit_name: str, name: str, schedule: PipelineSchedule, recompute: boo
     return models
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kit", "name", "schedule", "recompute"),
     CASES,

@@ -113,7 +113,7 @@ def check(make: Callable[[], keras.layers.Layer], inputs: np.ndarray, **compilat
     KIT.assert_same(program, build, optimizer=lambda: keras.optimizers.SGD(0.05), **settings)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.explore) if name == "LSTM" else name for name in FEATURE_LAYERS]
 )
@@ -121,7 +121,7 @@ def test_layers_of_features(name: str) -> None:
     check(FEATURE_LAYERS[name], FEATURES)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", IMAGE_LAYERS)
 def test_layers_of_images(name: str) -> None:
     check(IMAGE_LAYERS[name], IMAGES)
