@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from keras_ext.frameworks.common import KerasFunction, refuse_eager_execution, serves
+from keras_ext.frameworks.common import refuse_eager_execution, serves
 from keras_ext.training import EpochFunction, Framework, Mode, PredictFunction, StepFunction
 from keras_ext.types import KerasModel
+from keras_ext.wrapping import Original, wrap
 
 _making = threading.RLock()
 
@@ -23,25 +24,24 @@ def make_functions(
     """
     kinds: dict[Mode, type[StepFunction]] = {"train": EpochFunction, "test": EpochFunction, "predict": predict}
     for mode, kind in kinds.items():
-        name = f"make_{mode}_function"
         make = functools.partial(kind, framework, mode=mode)
-        setattr(model_class, name, _making_ours(mode, make, getattr(model_class, name), strategy_attribute))
+        function = functools.partial(_make_function, f"{mode}_function", make, strategy_attribute)
+        wrap(model_class, f"make_{mode}_function", function)
 
 
-def _making_ours(
-    mode: str, make: Callable[[Any], Any], original: KerasFunction, strategy_attribute: str
-) -> KerasFunction:
-    """`original`, which makes a model's function of `mode`; for models of an IPUStrategy `make(model)` does."""
-    attribute = f"{mode}_function"
-
-    @functools.wraps(original)
-    def make_function(self: KerasModel, force: bool = False) -> Any:
-        if not serves(getattr(self, strategy_attribute)):
-            return original(self, force)
-        refuse_eager_execution(self)
-        with _making:  # tf_keras deletes an attribute before it sets it
-            if getattr(self, attribute) is None or force:
-                setattr(self, attribute, make(self))
-            return getattr(self, attribute)
-
-    return make_function
+def _make_function(
+    attribute: str,
+    make: Callable[[Any], Any],
+    strategy_attribute: str,
+    original: Original,
+    model: KerasModel,
+    force: bool = False,
+) -> Any:
+    """Sets a model's attribute to a function and returns it, for models of an IPUStrategy that of `make(model)`."""
+    if not serves(getattr(model, strategy_attribute)):
+        return original(model, force)
+    refuse_eager_execution(model)
+    with _making:  # tf_keras deletes an attribute before it sets it
+        if getattr(model, attribute) is None or force:
+            setattr(model, attribute, make(model))
+        return getattr(model, attribute)

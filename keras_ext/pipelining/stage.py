@@ -79,19 +79,14 @@ def allowing_scopes() -> AbstractContextManager[Any]:
     return _refusal.replaced_by(None)
 
 
-def note_stage(made: object) -> None:
-    """Notes the stage in whose scope a layer, or the call of one (a Keras node), has just been created."""
-    if _stage.value is not None:
-        vars(made)[_STAGE] = _stage.value
-
-
 def noting_stages(init: Callable[..., None]) -> Callable[..., None]:
     """Wraps the constructor of layers or nodes to note the stage in whose scope it runs."""
 
     @functools.wraps(init)
     def init_in_stage(self: object, *arguments: object, **named: object) -> None:
         init(self, *arguments, **named)
-        note_stage(self)
+        if _stage.value is not None:
+            vars(self)[_STAGE] = _stage.value
 
     init_in_stage.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]  # Keras reads it
     return init_in_stage

@@ -14,7 +14,8 @@ MODEL_VERSIONS = (*VERSIONS, "bow", "c600")
 """With further chips that the cost report knows, whose architecture is the Mk2's."""
 
 
-LEAST = {"scheduling.maximum_scheduler_search_space_size": 1}
+GROUP_SIZE = "norms.experimental.distributed_batch_norm_replica_group_size"
+LEAST = {"scheduling.maximum_scheduler_search_space_size": 1, GROUP_SIZE: 1}
 """The least values of integer options where it is not 0."""
 
 
@@ -45,6 +46,7 @@ def validate(config: OptionTree, on_ipu_model: bool) -> None:
         config: a configuration whose selection has been normalised.
         on_ipu_model: whether programs run on the IPU model instead of IPU hardware.
     """
+    validate_least(config)
     validate_selection(config, on_ipu_model)
     validate_device_connection(config)
     validate_io_tiles(config)
@@ -55,7 +57,6 @@ def validate(config: OptionTree, on_ipu_model: bool) -> None:
             f"Expected ipu_model.version to be one of {MODEL_VERSIONS}, because the IPU model is in use. "
             f"Received: {config.ipu_model.version!r}."
         )
-    validate_least(config)
 
 
 def validate_least(config: OptionTree) -> None:
@@ -113,16 +114,10 @@ def validate_device_connection(config: OptionTree) -> None:
 def validate_io_tiles(config: OptionTree) -> None:
     """Raises ConfigurationError for I/O operations without I/O tiles, and for distributed batch norms with them."""
     tiles, group = config.io_tiles, config.norms.experimental.distributed_batch_norm_replica_group_size
-    if tiles.num_io_tiles < 0:
-        raise ConfigurationError(f"Expected io_tiles.num_io_tiles to be 0 or more. Received: {tiles.num_io_tiles}.")
     if not 0.0 <= tiles.available_memory_proportion <= 1.0:
         raise ConfigurationError(
             "Expected io_tiles.available_memory_proportion to be between 0.0 and 1.0. "
             f"Received: {tiles.available_memory_proportion}."
-        )
-    if group < 1:
-        raise ConfigurationError(
-            f"Expected norms.experimental.distributed_batch_norm_replica_group_size to be 1 or more. Received: {group}."
         )
     if tiles.num_io_tiles and group > 1:
         raise ConfigurationError(

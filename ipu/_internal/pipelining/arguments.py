@@ -22,6 +22,7 @@ from ipu._internal.pipelining.errors import PipelineCountError, PipelineTypeErro
 from ipu._internal.pipelining.options import (
     PipelineSchedule,
     RecomputationMode,
+    check_stage_list,
     checked_device_mapping,
     checked_recomputation,
     checked_reduction,
@@ -189,13 +190,7 @@ def _schedule(schedule: object, serialization: int) -> PipelineSchedule:
 
 def _checked_stages(stages: Nest, mapping: Nest, serialization: int) -> tuple[tuple[Stage, ...], Devices]:
     """The functions and the devices of each stage; those of concurrent functions are lists in both arguments."""
-    if not isinstance(stages, list | tuple):
-        raise PipelineTypeError(f"Expected computational_stages to be a list or tuple. Received: {stages!r}.")
-    if len(stages) < 2:
-        raise ConfigurationError(
-            f"Expected a pipeline of at least two computational stages. Received: {len(stages)}. Call a single "
-            "function without pipeline()."
-        )
+    check_stage_list(stages, "Call a single function without pipeline().")
     functions: list[Stage] = [list(stage) if isinstance(stage, list | tuple) else [stage] for stage in stages]
     for number, of_stage in enumerate(functions):
         wrong = [function for function in of_stage if not callable(function)]

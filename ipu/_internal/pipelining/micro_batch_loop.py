@@ -71,9 +71,9 @@ class MicroBatchLoop:
         sums: Sequence[IPUVariable] = [zeros_variable(value.shape, value.dtype, "ipu_output_sum") for value in values]
         totals = [total.assign_add(value) for total, value in zip(sums, values, strict=True)]
 
-        def hand_over() -> Any:
+        def enqueue_sums() -> Any:
             done = queue.enqueue(tf.nest.pack_sequence_as(tensors, [tf.identity(total) for total in totals]))
             with tf.control_dependencies([done]):
                 return tf.group(*(total.assign(tf.zeros_like(total)).op for total in sums))
 
-        return tf.cond(is_last, hand_over, tf.no_op)
+        return tf.cond(is_last, enqueue_sums, tf.no_op)

@@ -78,6 +78,16 @@ def kind_of(schedule: PipelineSchedule) -> ScheduleKind:
     return next(kind for kind in get_args(ScheduleKind) if kind == schedule.name)
 
 
+def check_stage_list(stages: object, advice: str) -> None:
+    """Raises PipelineTypeError unless stages are a list or tuple, ConfigurationError with advice for fewer than two."""
+    if not isinstance(stages, list | tuple):
+        raise PipelineTypeError(f"Expected computational_stages to be a list or tuple. Received: {stages!r}.")
+    if len(stages) < 2:
+        raise ConfigurationError(
+            f"Expected a pipeline of at least two computational stages. Received: {len(stages)}. {advice}"
+        )
+
+
 def checked_device_mapping(mapping: object, stages: int) -> tuple[int, ...]:
     """The IPU of each stage; None maps stage k to IPU k.
 

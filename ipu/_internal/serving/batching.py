@@ -80,8 +80,8 @@ class Batcher:
         end = None if self._limit is None else time.monotonic() + self._limit
         parts = []
         for start in range(0, rows, step):
-            piece = arrays if size is None else [array[start : start + step] for array in arrays]
-            parts.append(RequestPart(piece, min(step, rows - start), loop.create_future(), end))
+            rows_of_part = arrays if size is None else [array[start : start + step] for array in arrays]
+            parts.append(RequestPart(rows_of_part, min(step, rows - start), loop.create_future(), end))
         self._waiting.extend(parts)
         self._arrived.set()
         try:
@@ -89,7 +89,7 @@ class Batcher:
         finally:
             for part in parts:
                 part.results.cancel()
-        return results[0] if count == 1 else [np.concatenate(pieces) for pieces in zip(*results, strict=True)]
+        return results[0] if count == 1 else [np.concatenate(column) for column in zip(*results, strict=True)]
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ class Batcher:
                 results = await asyncio.shield(running)
             except asyncio.CancelledError:
                 with contextlib.suppress(Exception):
-                    self._hand_out(batch, await running)
+                    self._set_results(batch, await running)
                 raise
             except Exception as error:
                 status = 504 if isinstance(error, CallTimeout) else 500
@@ -114,7 +114,7 @@ class Batcher:
                     if not part.results.done():
                         part.results.set_exception(RequestError(status, f"{type(error).__name__}: {error}"))
             else:
-                self._hand_out(batch, results)
+                self._set_results(batch, results)
 
     async def _gather(self) -> None:
         """Waits for more requests while there is space in the batch, and time."""
@@ -143,14 +143,14 @@ class Batcher:
             rows += part.rows
         return batch
 
-    def _run(self, pieces: list[Arrays], end: float | None) -> Arrays:
-        columns = list(zip(*pieces, strict=True))
+    def _run(self, parts: list[Arrays], end: float | None) -> Arrays:
+        columns = list(zip(*parts, strict=True))
         arrays = [column[0] if len(column) == 1 else np.concatenate(column) for column in columns]
         if self._batch_size is not None:
             arrays = [_filled(array, self._batch_size) for array in arrays]
         return self._servable.run(arrays, None if end is None else max(end - time.monotonic(), LEAST_SECONDS))
 
-    def _hand_out(self, batch: list[RequestPart], results: Arrays) -> None:
+    def _set_results(self, batch: list[RequestPart], results: Arrays) -> None:
         start = 0
         for part in batch:
             end = start + part.rows

@@ -13,7 +13,7 @@ from engine.partition.backward import STAGE
 from engine.partition.schedule import devices_of
 from engine.partition.schedule_checks import check_count, check_pipeline
 from ipu._internal.pipelining.errors import PipelineTypeError
-from ipu._internal.pipelining.options import checked_device_mapping, checked_schedule, kind_of
+from ipu._internal.pipelining.options import check_stage_list, checked_device_mapping, checked_schedule, kind_of
 from ipu._internal.pipelining.stage_options import check_stage_options, library_options
 from ipu._internal.serving.manifest import PipelineManifest
 from ipu._internal.serving.served_functions import traceable
@@ -22,13 +22,7 @@ from ipu._internal.types import Function, Nest
 
 def checked_pipeline(stages: Nest, iterations: int, mapping: Nest, schedule: object, options: Nest) -> PipelineManifest:
     """Checks a pipeline; raises ConfigurationError, StepCountError (ValueErrors) or PipelineTypeError (a TypeError)."""
-    if not isinstance(stages, list | tuple):
-        raise PipelineTypeError(f"Expected computational_stages to be a list or tuple. Received: {stages!r}.")
-    if len(stages) < 2:
-        raise ConfigurationError(
-            f"Expected a pipeline of at least two computational stages. Received: {len(stages)}. Export a single one "
-            "with export_single_step."
-        )
+    check_stage_list(stages, "Export a single one with export_single_step.")
     for number, stage in enumerate(stages):
         if not callable(stage):
             raise PipelineTypeError(f"Expected stage {number} to be a function. Received: {stage!r}.")
