@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +50,7 @@ def export_dataset_to_file(
     num_elements = checked_integer("num_elements", num_elements)
     if apply_options:
         dataset = dataset.prefetch(tf.data.AUTOTUNE)
-    with tf.init_scope():
-        elements = [tf.nest.flatten(element) for element in dataset.take(num_elements).as_numpy_iterator()]
+    elements = [tf.nest.flatten(element) for element in _elements(dataset.take(num_elements))]
     if len(elements) < num_elements:
         raise ConfigurationError(
             f"Expected a dataset of at least {num_elements} elements. Received: one of {len(elements)}. "
@@ -108,6 +108,24 @@ def move_variable_initialization_to_cpu(graph: tf.Graph | None = None) -> None:
             seen.add(operation)
             operation._set_device("/device:CPU:0")
             pending += [tensor.op for tensor in operation.inputs]
+
+
+def _elements(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """The elements as arrays; those of a data set of a tf.Graph by a session."""
+    import tensorflow as tf
+
+    variant = tf.data.experimental.to_variant(dataset)
+    if hasattr(variant, "numpy"):
+        with tf.init_scope():
+            yield from dataset.as_numpy_iterator()
+        return
+    with variant.graph.as_default(), tf.compat.v1.Session() as session:
+        iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+        following = iterator.get_next()
+        session.run(iterator.initializer)
+        with contextlib.suppress(tf.errors.OutOfRangeError):
+            while True:
+                yield session.run(following)
 
 
 def _named(path: Path, feed_name: str, number: int | None) -> Path:

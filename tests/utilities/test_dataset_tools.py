@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -163,3 +164,14 @@ def test_synthetic_data(monkeypatch, flags: str, infeed: bool, seed: bool) -> No
     assert [each.name for each in category] == ["Seed", "Infeed", "Outfeed", "HostEmbedding", "Parameters"]
     with pytest.raises(TypeError, match="SyntheticDataCategory"):
         ipu.utils.use_synthetic_data_for("infeed")
+
+
+@pytest.mark.parametrize("is_infeed", [False, True])
+def test_datasets_of_a_graph_are_written(tmp_path: Path, is_infeed: bool) -> None:
+    with tf.Graph().as_default():
+        dataset: object = pairs(3)
+        if is_infeed:
+            dataset = ipu.ipu_infeed_queue.IPUInfeedQueue(pairs(3))
+        ipu.utils.export_dataset_to_file(dataset, str(tmp_path / "data.bin"), 2)
+    np.testing.assert_array_equal(np.load(tmp_path / "data.0.bin"), np.float32([0, 1]))
+    np.testing.assert_array_equal(np.load(tmp_path / "data.1.bin"), np.int32([[[0] * 3] * 2, [[1] * 3] * 2]))

@@ -12,10 +12,10 @@ from ipu._internal.compiler.calling import for_device, run_on_device
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.config.system import current_system
 from ipu._internal.graphs.host_operations import host_operation
-from ipu._internal.graphs.sessions import programs_of, run_of
+from ipu._internal.graphs.sessions import programs_of, reached, run_of
 from ipu._internal.graphs.tracing import GraphFunction
 from ipu._internal.graphs.variables import GraphVariable, running
-from ipu._internal.types import TensorLike
+from ipu._internal.types import Nest, TensorLike
 
 BOUNDARY = "IpuProgram"
 """The type under which the results of a program ask for their gradients."""
@@ -27,6 +27,7 @@ class GraphProgram:
     def __init__(self, function: GraphFunction, ordinal: int) -> None:
         self._function, self._ordinal = function, ordinal
         self._programs: dict[tuple[tuple[int, ...], ...], TracedProgram] = {}
+        self._latest: TracedProgram | None = None
         self._version = current_system().version
         self._lock = threading.Lock()
 
@@ -34,10 +35,17 @@ class GraphProgram:
         """Runs it once, in the run of that number; returns its flat results, and the number."""
         arrays = tuple(np.asarray(array) for array in arrays)
         with running(run_of(number)):
-            return [*run_on_device(self._program(arrays), arrays, self._ordinal), np.asarray(number)]
+            program = self._latest = self._program(tuple(array.shape for array in arrays))
+            return [*run_on_device(program, arrays, self._ordinal), np.asarray(number)]
 
-    def _program(self, arrays: tuple[np.ndarray, ...]) -> TracedProgram:
-        shapes = tuple(array.shape for array in arrays)
+    def latest_program(self) -> TracedProgram | None:
+        """The program executed last, or the one for the static shapes of the inputs; None if these are unknown."""
+        shapes = [tensor.shape for tensor in self._function.inputs]
+        if self._latest is not None and self._version == current_system().version:
+            return self._latest
+        return self._program(tuple(map(tuple, shapes))) if all(s.is_fully_defined() for s in shapes) else None
+
+    def _program(self, shapes: tuple[tuple[int, ...], ...]) -> TracedProgram:
         with self._lock:
             if self._version != current_system().version:
                 self._programs.clear()
@@ -53,6 +61,7 @@ class GraphProgram:
         specs = [*function.outputs, tf.TensorSpec([], tf.int64)]
         *results, executed = host_operation(self, [programs.run_number, *function.inputs], specs)
         programs.operations.add(executed.op)
+        programs.made[executed.op] = self
         if not results:
             return executed.op, []
         handles = [v.handle for v in function.resources if isinstance(v, GraphVariable) and v.dtype.is_floating]
@@ -61,6 +70,16 @@ class GraphProgram:
             bounded = tf.raw_ops.IdentityN(input=[*results, *handles])
         programs.operations.add(bounded[0].op)
         return executed.op, list(bounded[: len(results)])
+
+
+def program_of_results(results: Nest) -> TracedProgram | None:
+    """The latest program of what `ipu_compiler.compile` returned in a tf.Graph; None for other values."""
+    roots = [getattr(each, "op", each) for each in tf.nest.flatten(results)]
+    for operation in reached(each for each in roots if isinstance(each, tf.Operation)):
+        made = programs_of(operation.graph).made.get(operation)
+        if made is not None:
+            return made.latest_program()
+    return None
 
 
 @ops.RegisterGradient(BOUNDARY)

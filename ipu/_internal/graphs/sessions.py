@@ -40,6 +40,8 @@ class GraphPrograms:
     run_number: tf.Tensor
     operations: set[tf.Operation] = field(default_factory=set)
     variables: dict[tuple[bytes, bytes], GraphVariable] = field(default_factory=dict)
+    made: dict[tf.Operation, Any] = field(default_factory=dict)
+    """The GraphProgram that an operation executes."""
 
     def variable(self, handle: tf.Tensor, found: Callable[[], Any]) -> GraphVariable:
         """The variable of a handle, made of `found()` at its first use."""
@@ -94,7 +96,7 @@ def _key(operation: tf.Operation) -> tuple[bytes, bytes]:
     return operation.get_attr("container"), operation.get_attr("shared_name") or operation.name.encode()
 
 
-def _reached(roots: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
+def reached(roots: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
     """The operations, and all that they depend on."""
     pending = list(roots)
     seen = set(pending)
@@ -115,7 +117,7 @@ def _use(session: Session, programs: GraphPrograms, targets: list[Any], fetches:
         executes = False
         read: set[GraphVariable] = set()
         written: set[GraphVariable] = set()
-        for operation in _reached([*targets, *(tensor.op for tensor in fetches)]):
+        for operation in reached([*targets, *(tensor.op for tensor in fetches)]):
             if operation in programs.operations:
                 executes = True
                 continue

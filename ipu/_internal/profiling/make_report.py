@@ -42,7 +42,8 @@ def profile(
     Args:
         subject: a Keras model created inside an IPUStrategy: the program that it ran last, or one compiled for the
             shapes of the arguments x and y, or else for those it was built for; a tf.function: the program for
-            these arguments, or without any the one compiled last; or an engine.program.program.Program.
+            these arguments, or without any the one compiled last; what ipu_compiler.compile returned in a tf.Graph:
+            the program that a session ran last, or would run; or an engine.program.program.Program.
         *arguments: arrays or tensors; for a model also `tf.TensorSpec`s.
         path: the page to write; None to write nothing.
         mode: for a model: "train", "test" or "predict"; None for the first of these that it has run in.
@@ -101,10 +102,14 @@ def _report_of(
 
     program = program_of_function(subject, arguments, keyword_arguments)
     if program is None:
+        from ipu._internal.graphs.program import program_of_results
+
+        program = program_of_results(subject)
+    if program is None:
         raise ConfigurationError(
-            f"Expected a Keras model, a tf.function or a compiled program to profile. Received: {subject!r}, which "
-            "has not run on the IPU. Run it inside an IPUStrategy first, or give the arguments it is called with: "
-            "ipu.profile(function, x, y)."
+            f"Expected a Keras model, a tf.function, a result of ipu_compiler.compile in a tf.Graph, or a compiled "
+            f"program to profile. Received: {subject!r}, which has not run on the IPU. Run it first, in an IPUStrategy "
+            f"or a session, or give the arguments a function is called with: ipu.profile(function, x, y)."
         )
     return report_of_compiled(program, name)
 

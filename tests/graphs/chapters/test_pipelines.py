@@ -63,6 +63,26 @@ def test_training(keras: str) -> None:
     np.testing.assert_allclose(losses, trained_on_host(first), rtol=1e-4)
 
 
+def test_options_of_stages_are_in_the_cost_report() -> None:
+    configure(2)
+    dataset = tf.data.Dataset.from_tensor_slices(IMAGES).repeat()
+    stages = [lambda x: x @ tf.ones([PIXELS, 512]), lambda x: x @ tf.ones([512, 512])]
+    little = ipu.pipelining_ops.PipelineStageOptions(matmul_options={"availableMemoryProportion": 0.0005})
+    queues = {"infeed_queue": ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)}
+
+    def cycles(options: list[Any]) -> int:
+        def net() -> Any:
+            queues["outfeed_queue"] = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+            return ipu.pipelining_ops.pipeline(
+                stages, MICRO_BATCHES, forward_propagation_stages_poplar_options=options, **queues
+            )
+
+        return ipu.profile(ipu.ipu_compiler.compile(net), path=None).cycles["total"]
+
+    plain = ipu.pipelining_ops.PipelineStageOptions()
+    assert cycles([plain, little]) > cycles([plain, plain])
+
+
 def trained_on_host(first: list[np.ndarray]) -> list[float]:
     """The losses of stochastic gradient descent by TensorFlow on the CPU, summed over micro-batches."""
     from tensorflow.python.eager import context
