@@ -17,16 +17,13 @@ from engine.program.program import Buffer
 @lowering("parameter")
 def lower_parameter(context: Context, instruction: Instruction) -> Value:
     """A feed, a variable or a constant: the buffer for its role."""
-    number = instruction["parameter_number"]
-    shape = instruction.array_shape
-    role = context.roles[number]
-    if role == "feed":
-        buffer = context.feeds[number] = Buffer(instruction.name, shape, "feed", number)
-    elif role == "variable":
-        buffer = context.variables[number] = Buffer(instruction.name, shape, "variable", number)
-    else:
-        buffer = Buffer(instruction.name, shape, "constant", number, context.constants[number])
-    return buffer
+    name, shape, number = instruction.name, instruction.array_shape, instruction["parameter_number"]
+    match context.roles[number]:
+        case "feed":
+            return context.feeds.setdefault(number, Buffer(name, shape, "feed", number))
+        case "variable":
+            return context.variables.setdefault(number, Buffer(name, shape, "variable", number))
+    return Buffer(name, shape, "constant", number, context.constants[number])
 
 
 @lowering("constant")
@@ -56,21 +53,13 @@ def lower_reshape(context: Context, instruction: Instruction) -> Value:
     return context.value(instruction.operands[0])
 
 
-@lowering("broadcast", "transpose", "slice", "reverse", "copy")
+@lowering("broadcast", "transpose", "slice", "reverse", "copy", "convert")
 def lower_move(context: Context, instruction: Instruction) -> Value:
-    """A move whose result a reader needs in memory."""
+    """A move or a conversion, usually read through a view, whose result a reader needs in memory."""
     result = context.result_buffer(instruction)
-    view = context.view_of_operand(instruction)
+    converts = instruction.opcode == "convert"
+    view = context.view(instruction.operands[0]) if converts else context.view_of_operand(instruction)
     copy(context, instruction.name, view, whole(result, instruction.array_shape), instruction.op_name)
-    return result
-
-
-@lowering("convert")
-def lower_convert(context: Context, instruction: Instruction) -> Value:
-    """A conversion, usually read through a view, whose result a reader needs in memory."""
-    result = context.result_buffer(instruction)
-    source = context.view(instruction.operands[0])
-    copy(context, instruction.name, source, whole(result, instruction.array_shape), instruction.op_name)
     return result
 
 
@@ -134,14 +123,12 @@ def lower_concatenate(context: Context, instruction: Instruction) -> Value:
     (dimension,) = instruction["dimensions"]
     at = 0
     for number, operand in enumerate(instruction.operands):
-        if joined and number in joined.there:
-            at += operand.array_shape.dimensions[dimension]
-            continue
-        source = context.view(operand)
-        starts = tuple(at if d == dimension else 0 for d in range(shape.rank))
-        target = part(result, shape, starts, (1,) * shape.rank, source.shape)
-        copy(context, f"{instruction.name}.{number}", source, target, instruction.op_name)
-        at += source.shape.dimensions[dimension]
+        if not joined or number not in joined.there:
+            source = context.view(operand)
+            starts = tuple(at if d == dimension else 0 for d in range(shape.rank))
+            target = part(result, shape, starts, (1,) * shape.rank, source.shape)
+            copy(context, f"{instruction.name}.{number}", source, target, instruction.op_name)
+        at += operand.array_shape.dimensions[dimension]
     return result
 
 

@@ -6,6 +6,7 @@ from engine.ir import Computation, Instruction
 from engine.ir.opcodes import AFFINE, CONTROL_FLOW, TUPLES
 from engine.lower.context import Context, Value
 from engine.lower.state import like
+from engine.passes.loops.view import element_read
 
 PASSES_ON = AFFINE | TUPLES | CONTROL_FLOW
 """Opcodes that may pass on an operand's memory, or read it only on demand."""
@@ -42,14 +43,9 @@ def branch_results(context: Context, instruction: Instruction, argument: Value) 
 
 def _handed_on(branch: Computation) -> list[tuple[int, int]]:
     """Elements of the result that are elements of the argument: their indices in both."""
-    root = branch.root
-    if root.opcode != "tuple":
-        return []
-    return [
-        (number, each["tuple_index"])
-        for number, each in enumerate(root.operands)
-        if each.opcode == "get-tuple-element" and each.operands[0].opcode == "parameter"
-    ]
+    results = branch.root.operands if branch.root.opcode == "tuple" else ()
+    found = enumerate(map(element_read, results))
+    return [(number, element) for number, element in found if element is not None]
 
 
 def _is_free(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,8 +16,20 @@ from engine.ir.opcodes import AFFINE, SOURCES, TUPLES
 from engine.ir.trip_counts import TripCounts
 from engine.lower.rows import RowBlocks
 from engine.lower.views import View, through, whole
-from engine.program.program import Buffer, ComputeSet, Mark, Partition, PerIteration, ProgramQueue, Region
+from engine.program.program import (
+    Buffer,
+    ComputeSet,
+    Mark,
+    Partition,
+    PerIteration,
+    ProgramQueue,
+    Region,
+    Span,
+    WorkEstimate,
+)
+from engine.program.work.base import Work
 
+NO_WORK = WorkEstimate()
 Value = Buffer | tuple["Value", ...]
 Lowering = Callable[["Context", Instruction], Value]
 LOWERINGS: dict[str, Lowering] = {}
@@ -137,6 +149,26 @@ class Context:
                 self.partitions[span.buffer] = span.partition
             else:
                 self.partitions.pop(span.buffer, None)
+
+    def emit_for(
+        self,
+        instruction: Instruction,
+        work: Work,
+        units: int,
+        reads: Iterable[Span | Buffer],
+        writes: Iterable[Span | Buffer],
+        work_estimate: WorkEstimate = NO_WORK,
+        *,
+        suffix: str = "",
+        one_worker: bool = False,
+    ) -> None:
+        """Emits a compute set named after an instruction, if it has units; a buffer stands for a span of all of it."""
+        if units:
+            read, written = (
+                [each if isinstance(each, Span) else Span(each) for each in side] for side in (reads, writes)
+            )
+            name, op_name = instruction.name + suffix, instruction.op_name
+            self.emit(ComputeSet(name, work, units, read, written, work_estimate, op_name, one_worker))
 
     def new_label(self) -> int:
         """A new label number, for marks."""

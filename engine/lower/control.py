@@ -14,12 +14,11 @@ from math import prod
 from engine.ir import Computation, Instruction
 from engine.lower.branches import branch_results
 from engine.lower.context import DEFERRED, Context, Iteration, Value, lowering
-from engine.lower.copies import copy
+from engine.lower.copies import copy_buffer
 from engine.lower.known_iterations import per_iteration
 from engine.lower.rows import rows_of
 from engine.lower.state import initial_state, leaves
 from engine.lower.transposed_weights import iteration_weights
-from engine.lower.views import whole
 from engine.machine_code.abi import COUNTERS
 from engine.passes.update_order import readers_first
 from engine.program.program import Buffer, PerIteration, Region
@@ -190,9 +189,8 @@ def _assign(context: Context, name: str, targets: Value, sources: Value) -> None
     for number, (target, source) in enumerate(pairs):
         if source in held:
             aside = context.new_buffer(f"{name}.aside.{number}", source.shape)
-            copy(context, aside.name, whole(source, source.shape), whole(aside, source.shape))
+            copy_buffer(context, aside.name, source, aside)
             source = aside
         settled.append((target, source))
     for target, source in settled:
-        views = whole(source, target.shape), whole(target, target.shape)
-        copy(context, f"{target.name}.update", *views, purpose=Purpose.UPDATE)
+        copy_buffer(context, f"{target.name}.update", source, target, purpose=Purpose.UPDATE)

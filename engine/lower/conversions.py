@@ -30,11 +30,6 @@ def _parted(view: View, narrow: int) -> View:
     return View(view.buffer, Shape(f"u{8 * narrow}", dimensions), view.offset, strides)
 
 
-def widened(element_type: str) -> str:
-    """The element type for codelets that do not compute in 16-bit floats."""
-    return "f32" if element_type in ("f16", "bf16") else element_type
-
-
 def in_type(context: Context, operand: Instruction, element_type: str) -> Buffer:
     """The operand's array in an element type, row-major."""
     shape = operand.array_shape
@@ -48,5 +43,5 @@ def in_type(context: Context, operand: Instruction, element_type: str) -> Buffer
 def in_type_of(context: Context, instruction: Instruction, result: Buffer, wide: Buffer) -> None:
     """Copies a result that was computed in a wider type to its buffer."""
     if wide is not result:
-        shape = instruction.array_shape
-        copy(context, result.name, whole(wide, wide.shape), whole(result, shape), instruction.op_name)
+        views = whole(wide, wide.shape), whole(result, result.shape)
+        copy(context, result.name, *views, instruction.op_name)

@@ -15,7 +15,6 @@ import numpy as np
 from engine.codelets.contract_fields import GROUP
 from engine.emit.nest import Constant
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
-from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.lower.contraction import ContractionDraft, emit_contraction, table
 from engine.lower.convolution_phases import Phase, phases_of
@@ -31,7 +30,7 @@ from engine.lower.pixel_groups import (
     grouped_phase,
     ungrouped,
 )
-from engine.lower.views import View, reordered, whole
+from engine.lower.views import View, reordered, stored_in, whole
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Buffer
 
@@ -76,13 +75,8 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
     target = _stored(context, instruction, result, order, group is not None and group.backward)
     combinations = list(product(*phases))
     if any(not p.taps for combination in combinations for p in combination) or left.shape.elements == 0:
-        fill(
-            context,
-            f"{instruction.name}.zero",
-            target,
-            Constant(shape.element_type, "0.0" if shape.element_type[0] in "fbc" else "0"),
-            instruction.op_name,
-        )
+        zero = Constant(shape.element_type, "0.0" if shape.element_type[0] in "fbc" else "0")
+        fill(context, f"{instruction.name}.zero", target, zero, instruction.op_name)
     asked = list(product(*plain))
     for number, combination in enumerate(combinations):
         if all(p.taps and p.count for p in combination):
@@ -154,14 +148,7 @@ def _with_padding(
         before[d] = low
     stored = Shape(left.shape.element_type, tuple(dimensions[d] for d in order))
     padding = context.new_buffer(f"{instruction.name}.border", stored, permanent=True)
-    strides = dict(zip(order, row_major_strides(stored), strict=True))
-    item = stored.dtype.itemsize
-    padded = View(
-        padding,
-        Shape(stored.element_type, tuple(dimensions)),
-        0,
-        tuple(strides[d] * item for d in range(len(order))),
-    )
+    padded = stored_in(padding, Shape(stored.element_type, tuple(dimensions)), order)
     offset = sum(before[d] * padded.strides[d] for d in range(len(order)))
     inside = View(padding, left.shape, offset, padded.strides)
     copy(context, padding.name, reordered(left, order), reordered(inside, order), instruction.op_name)
@@ -181,10 +168,7 @@ def _stored(context: Context, instruction: Instruction, result: Buffer, order: l
     if long == sorted(long) and not backward:
         return whole(result, shape)
     stored = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
-    buffer = context.new_buffer(f"{instruction.name}.channels_last", stored)
-    strides = dict(zip(order, row_major_strides(stored), strict=True))
-    item = stored.dtype.itemsize
-    return View(buffer, shape, 0, tuple(strides[d] * item for d in range(shape.rank)))
+    return stored_in(context.new_buffer(f"{instruction.name}.channels_last", stored), shape, order)
 
 
 def _kernel(context: Context, instruction: Instruction, right: View, numbers: ConvolutionDimensionNumbers) -> View:
@@ -199,9 +183,7 @@ def _kernel(context: Context, instruction: Instruction, right: View, numbers: Co
     stored = right.shape.with_dimensions(tuple(right.shape.dimensions[d] for d in order))
     buffer = context.new_buffer(f"{instruction.name}.kernel", stored)
     copy(context, buffer.name, reordered(right, order), whole(buffer, stored), instruction.op_name)
-    strides = dict(zip(order, row_major_strides(stored), strict=True))
-    item = right.item_bytes
-    return View(buffer, right.shape, 0, tuple(strides[d] * item for d in range(right.shape.rank)))
+    return stored_in(buffer, right.shape, order)
 
 
 def _contraction(

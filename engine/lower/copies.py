@@ -10,7 +10,7 @@ from engine.lower.context import Context
 from engine.lower.fusion import run_draft
 from engine.lower.nests import Draft, Reached
 from engine.lower.transposes import emit_transpose, transposes
-from engine.lower.views import View
+from engine.lower.views import View, whole
 from engine.program.program import Buffer
 from engine.program.work.copy import Purpose
 
@@ -33,6 +33,13 @@ def copy(
     stores = [Store(len(nodes) - 1, 1)]
     draft = Draft(extents, (False,) * len(extents), nodes, reached, stores)
     run_draft(context, name, draft, [source.buffer], [target.buffer], op_name, purpose if have == want else None)
+
+
+def copy_buffer(
+    context: Context, name: str, source: Buffer, target: Buffer, op_name: str = "", purpose: Purpose = Purpose.LAYOUT
+) -> None:
+    """Copies all elements of a buffer to another one with as many."""
+    copy(context, name, whole(source, target.shape), whole(target, target.shape), op_name, purpose)
 
 
 def fill(context: Context, name: str, target: View, value: Buffer | Constant, op_name: str = "") -> None:

@@ -8,12 +8,11 @@ from engine.codelets.dynamic_slice import Counted, dynamic_slice, encode_dynamic
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
-from engine.lower.copies import copy
+from engine.lower.copies import copy_buffer
 from engine.lower.known_iterations import per_iteration
 from engine.lower.units import SMALL_BYTES
-from engine.lower.views import whole
 from engine.machine_code.abi import Scratch
-from engine.program.program import Address, Buffer, ComputeSet, Partition, PerIteration, Slot, Span, WorkEstimate
+from engine.program.program import Address, Buffer, Partition, PerIteration, Slot, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.copy import Purpose
 
@@ -34,9 +33,7 @@ def lower_dynamic_update_slice(context: Context, instruction: Instruction) -> Va
     source, box = context.buffer(operand), context.buffer(update)
     result = context.result_buffer(instruction)
     if result is not source:
-        shape = operand.array_shape
-        views = whole(source, shape), whole(result, shape)
-        copy(context, f"{instruction.name}.copy", *views, instruction.op_name, Purpose.OPERAND)
+        copy_buffer(context, f"{instruction.name}.copy", source, result, instruction.op_name, Purpose.OPERAND)
     _emit(context, instruction, (operand, result), (update, box), starts, into_array=True)
     return result
 
@@ -68,17 +65,10 @@ def _emit(
     slot = Slot(moved, box_shape.bytes) if moved and parts[0].is_one_run else None
     spans = [Span(array[1], rows, slot)], [Span(box[1], rows)]
     reads, writes = (spans[1], spans[0]) if into_array else spans
-    context.emit(
-        ComputeSet(
-            instruction.name,
-            CodeletWork.of(dynamic_slice, parts),
-            units,
-            [*reads, *inside],
-            writes,
-            WorkEstimate({instruction.opcode: box_shape.elements}, 0, box_shape.element_type),
-            op_name=instruction.op_name,
-            one_worker=rows is None and box_shape.bytes < SMALL_BYTES,
-        )
+    estimate = WorkEstimate({instruction.opcode: box_shape.elements}, 0, box_shape.element_type)
+    small = rows is None and box_shape.bytes < SMALL_BYTES
+    context.emit_for(
+        instruction, CodeletWork.of(dynamic_slice, parts), units, [*reads, *inside], writes, estimate, one_worker=small
     )
 
 

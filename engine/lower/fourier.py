@@ -18,7 +18,7 @@ from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
 from engine.machine_code.costs import MOST_UNITS
-from engine.program.program import Address, Buffer, ComputeSet, Span, WorkEstimate
+from engine.program.program import Address, Buffer, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 
 SMALL = 1 << 13
@@ -66,21 +66,10 @@ def _emit(
     _, factors = fourier_plan(length)
     inverse = instruction["fft_type"] in ("IFFT", "IRFFT")
     parameters, units = _encode(dimension, length, ends, source, target, table, inverse)
-    context.emit(
-        ComputeSet(
-            f"{instruction.name}.{dimension}",
-            CodeletWork(
-                *(fourier(complex_type), parameters, factors),
-                scratch_bytes=fourier_scratch_bytes(length),
-            ),
-            units,
-            [Span(source[0]), Span(table)],
-            [Span(target[0])],
-            WorkEstimate({"fft": target[1].elements * len(fourier_plan(length)[1])}, 0, complex_type),
-            op_name=instruction.op_name,
-            one_worker=units == 1,
-        )
-    )
+    work = CodeletWork(fourier(complex_type), parameters, factors, scratch_bytes=fourier_scratch_bytes(length))
+    estimate = WorkEstimate({"fft": target[1].elements * len(factors)}, 0, complex_type)
+    spans = [source[0], table], [target[0]]
+    context.emit_for(instruction, work, units, *spans, estimate, suffix=f".{dimension}", one_worker=units == 1)
 
 
 def _encode(

@@ -62,17 +62,11 @@ def run_draft(
     if not nest.splits_reduction:
         context.emit(_compute_set(name, nest, plan, sources, results, op_name, purpose))
         return
-    _emit_split(context, name, nest, plan, sources, results, op_name)
+    _emit_split(context, name, plan, sources, results, op_name)
 
 
 def _emit_split(
-    context: Context,
-    name: str,
-    nest: Nest,
-    plan: UnitCut,
-    sources: list[Buffer],
-    results: list[Buffer],
-    op_name: str,
+    context: Context, name: str, plan: UnitCut, sources: list[Buffer], results: list[Buffer], op_name: str
 ) -> None:
     """Each unit reduces its slice to a partial result; a second compute set combines them in order."""
     draft = plan.draft
@@ -118,9 +112,8 @@ def _combine(
     start = _initial(plan.draft, reduction.initial[0], nodes, reached, read, sources)
     combined = replace(reduction, values=(0,), initial=(start,), accesses=(1,))
     draft = Draft((plan.units, elements), (True, False), nodes, reached, reductions=[combined])
-    whole = UnitCut(draft, 1, max(1, elements))
-    if elements > 4096:
-        whole = UnitCut(draft, 1, max(64, -(-elements // 16 // 64) * 64))
+    grain = max(64, -(-elements // 16 // 64) * 64) if elements > 4096 else max(1, elements)
+    whole = UnitCut(draft, 1, grain)
     name = f"{result.name}.combine"
     context.emit(_compute_set(name, nest_of(draft, 1), whole, read, [result], op_name))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.host_functions import bound_function
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value
-from engine.program.program import Address, ComputeSet, Span, WorkEstimate
+from engine.program.program import Address, WorkEstimate
 from engine.program.work.host_call import HostCall
 
 
@@ -18,15 +18,9 @@ def lower_host_function(context: Context, instruction: Instruction) -> Value:
     operands = [context.buffer(operand) for operand in instruction.operands[:-1]]
     results = [context.result_buffer(instruction, k) for k in range(len(function.results))]
     work = HostCall(function, Address(call), tuple(map(Address, operands)), tuple(map(Address, results)))
-    context.emit(
-        ComputeSet(
-            *(f"{instruction.name}.{function.function.name}", work, 1),
-            *([Span(buffer) for buffer in (call, *operands)], [Span(buffer) for buffer in (call, *results)]),
-            work_estimate=WorkEstimate({"copy": sum(b.shape.elements for b in (*operands, *results))}),
-            op_name=instruction.op_name,
-            one_worker=True,
-        )
-    )
+    estimate = WorkEstimate({"copy": sum(b.shape.elements for b in (*operands, *results))})
+    spans = [call, *operands], [call, *results]
+    context.emit_for(instruction, work, 1, *spans, estimate, suffix=f".{function.function.name}", one_worker=True)
     context.mark("leave", 0)
     token = context.buffer(instruction.operands[-1])
     return token if isinstance(instruction.shape, Shape) else (*results, token)

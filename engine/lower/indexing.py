@@ -6,13 +6,12 @@ from engine.codelets.gather import encode_gather, gather
 from engine.codelets.scatter import Scatter, encode_scatter, scatter
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
-from engine.lower.copies import copy
+from engine.lower.copies import copy_buffer
 from engine.lower.general_scatter import combiner_for
 from engine.lower.units import SMALL_BYTES
-from engine.lower.views import whole
 from engine.ops.apply import single_operation
 from engine.program.passes.row_sums import RowScatter
-from engine.program.program import Address, ComputeSet, Span, WorkEstimate
+from engine.program.program import Address, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.copy import Purpose
 
@@ -30,22 +29,11 @@ def lower_gather(context: Context, instruction: Instruction) -> Value:
         instruction["gather_dimension_numbers"],
         instruction["gather_slice_sizes"],
     )
-    compute_set = ComputeSet(
-        instruction.name,
-        CodeletWork.of(gather, parts),
-        units,
-        [Span(source), Span(positions)],
-        [Span(result)],
-        WorkEstimate(
-            {"gather": instruction.array_shape.elements},
-            element_type=instruction.array_shape.element_type,
-            lookups=_lookups(indices.array_shape, instruction["gather_dimension_numbers"].index_vector_dim),
-        ),
-        op_name=instruction.op_name,
-        one_worker=result.shape.bytes < SMALL_BYTES,
-    )
-    if units:
-        context.emit(compute_set)
+    shape, work = instruction.array_shape, CodeletWork.of(gather, parts)
+    lookups = _lookups(indices.array_shape, instruction["gather_dimension_numbers"].index_vector_dim)
+    estimate = WorkEstimate({"gather": shape.elements}, element_type=shape.element_type, lookups=lookups)
+    small = result.shape.bytes < SMALL_BYTES
+    context.emit_for(instruction, work, units, [source, positions], [result], estimate, one_worker=small)
     return result
 
 
@@ -56,10 +44,8 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     operands, indices, updates = _parts(instruction, count)
     results = [context.result_buffer(instruction, None if count == 1 else k) for k in range(count)]
     olds, places, news = ([context.buffer(o) for o in each] for each in (operands, [indices], updates))
-    for operand, old, result in list(zip(operands, olds, results, strict=True))[1:]:
-        shape = operand.array_shape
-        views = whole(old, shape), whole(result, shape)
-        copy(context, f"{result.name}.copy", *views, instruction.op_name, Purpose.OPERAND)
+    for old, result in list(zip(olds, results, strict=True))[1:]:
+        copy_buffer(context, f"{result.name}.copy", old, result, instruction.op_name, Purpose.OPERAND)
     first = operands[0].array_shape
     pairs = [Address(b) for pair in zip(results, news, strict=True) for b in pair]
     parts, units = encode_scatter(

@@ -12,8 +12,9 @@ from engine.codelets.triangular_solve import (
 )
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
-from engine.lower.conversions import in_type, in_type_of, widened
-from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
+from engine.lower.conversions import in_type, in_type_of
+from engine.lower.nests import accumulated_in
+from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 
 SMALL = 1 << 15
@@ -24,7 +25,7 @@ SMALL = 1 << 15
 def lower_cholesky(context: Context, instruction: Instruction) -> Value:
     """16-bit floats are computed in f32 and rounded once."""
     shape = instruction.array_shape
-    kind = widened(shape.element_type)
+    kind = accumulated_in(shape.element_type)
     result, wide = _targets(context, instruction, kind)
     source = in_type(context, instruction.operands[0], kind)
     if not shape.elements:
@@ -33,18 +34,9 @@ def lower_cholesky(context: Context, instruction: Instruction) -> Value:
     parameters = Cholesky(source=Address(source), target=Address(wide), size=size, lower=instruction["lower"])
     by_matrix = Partition(size * size, matrices, 1)
     work_estimate = matrices * size**3 // 3
-    context.emit(
-        ComputeSet(
-            instruction.name,
-            CodeletWork(cholesky(kind), parameters),
-            matrices,
-            [Span(source, by_matrix)],
-            [Span(wide, by_matrix)],
-            WorkEstimate({"cholesky": work_estimate}, 0, kind),
-            op_name=instruction.op_name,
-            one_worker=work_estimate < SMALL,
-        )
-    )
+    work, spans = CodeletWork(cholesky(kind), parameters), ([Span(source, by_matrix)], [Span(wide, by_matrix)])
+    estimate = WorkEstimate({"cholesky": work_estimate}, 0, kind)
+    context.emit_for(instruction, work, matrices, *spans, estimate, one_worker=work_estimate < SMALL)
     in_type_of(context, instruction, result, wide)
     return result
 
@@ -53,7 +45,7 @@ def lower_cholesky(context: Context, instruction: Instruction) -> Value:
 def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
     """Any side, triangle and transposition. 16-bit floats are computed in f32 and rounded once."""
     a_shape, shape = (o.array_shape for o in instruction.operands)
-    kind = widened(shape.element_type)
+    kind = accumulated_in(shape.element_type)
     result, wide = _targets(context, instruction, kind)
     a, b = (in_type(context, o, kind) for o in instruction.operands)
     size, matrices = a_shape.dimensions[-1], prod(shape.dimensions[:-2])
@@ -68,18 +60,9 @@ def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
         **{name: instruction[name] for name in names},
     )
     work_estimate = matrices * right_sides * size**2 // 2
-    context.emit(
-        ComputeSet(
-            instruction.name,
-            CodeletWork(triangular_solve(kind), parameters, scratch_bytes=triangular_solve_scratch_bytes(size, kind)),
-            matrices * parameters.blocks,
-            [Span(a), Span(b)],
-            [Span(wide)],
-            WorkEstimate({"triangular-solve": work_estimate}, 0, kind),
-            op_name=instruction.op_name,
-            one_worker=work_estimate < SMALL,
-        )
-    )
+    work = CodeletWork(triangular_solve(kind), parameters, scratch_bytes=triangular_solve_scratch_bytes(size, kind))
+    estimate, units = WorkEstimate({"triangular-solve": work_estimate}, 0, kind), matrices * parameters.blocks
+    context.emit_for(instruction, work, units, [a, b], [wide], estimate, one_worker=work_estimate < SMALL)
     in_type_of(context, instruction, result, wide)
     return result
 

@@ -28,7 +28,7 @@ from engine.ir.opcodes import AFFINE, ASSOCIATIVE, OPCODES, SOURCES
 from engine.ir.origin import Origin
 from engine.ir.shape import Shape
 from engine.ops.apply import single_operation
-from engine.passes.fusible import is_scalar_constant, is_unit_reshape
+from engine.passes.fusible import is_scalar_constant, is_unit_reshape, reduced_loops
 from engine.program.program import Buffer
 
 ADDED_ATTRIBUTES = ("overflow", "result_accuracy")
@@ -90,7 +90,7 @@ class Drafting:
     ) -> None:
         self.rank = max(1, len(loops))
         reduces = [r for r in roots if r.opcode == "reduce"]
-        reduced = _reduced(reduces[0]) if reduces else ()
+        reduced = reduced_loops(reduces[0]) if reduces else ()
         self.draft = Draft(loops or (1,), reduced or (False,) * self.rank)
         self._numbers: dict[object, int] = {}
         self._writes: int = 0
@@ -175,7 +175,8 @@ class Drafting:
                 self._node(where, Input(access))
             self._numbers[key] = self._numbers[where]
         elif is_scalar_constant(instruction):
-            self._numbers[key] = self._constant(instruction)
+            node = constant_node(instruction)
+            self._numbers[key] = self._node(node, node)
         elif instruction.opcode == "iota":
             access = self._reach("s64", None, at[instruction["iota_dimension"]], 1)
             self._node(key, Index(access, shape.element_type))
@@ -183,10 +184,6 @@ class Drafting:
             operation = operation_of(instruction)
             self._numbers[key] = self._node((operation, tuple(operands)), Apply(operation, tuple(operands)))
             self.draft.origins.setdefault(self._numbers[key], origin_of(instruction))
-
-    def _constant(self, instruction: Instruction) -> int:
-        node = constant_node(instruction)
-        return self._node(node, node)
 
     def _reduce(self, reduce: Instruction) -> None:
         count = len(reduce.operands) // 2
@@ -218,12 +215,6 @@ def origin_of(instruction: Instruction) -> Origin:
 def accumulated_in(element_type: str) -> str:
     """The type of sums: 16-bit floats are storage, their sums are kept in f32 and rounded once."""
     return "f32" if element_type in ("f16", "bf16") else element_type
-
-
-def _reduced(reduce: Instruction) -> tuple[bool, ...]:
-    dimensions = set(reduce["dimensions"])
-    shape = reduce.operands[0].array_shape
-    return tuple(d in dimensions for d, size in enumerate(shape.dimensions) if size != 1)
 
 
 def constant_node(instruction: Instruction) -> Constant:

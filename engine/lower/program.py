@@ -25,8 +25,7 @@ from engine.lower import (  # noqa: F401  (they register their lowerings)
     windows,
 )
 from engine.lower.context import DEFERRED, LOWERINGS, Context
-from engine.lower.copies import copy
-from engine.lower.views import whole
+from engine.lower.copies import copy_buffer
 from engine.program.program import Buffer, Program
 from engine.program.work.copy import Purpose
 
@@ -67,7 +66,7 @@ def _snapshots(context: Context, outputs: list[Buffer]) -> list[Buffer]:
     for buffer in outputs:
         if buffer.kind == "variable":
             copied = context.new_buffer(f"{buffer.name}.old", buffer.shape)
-            copy(context, copied.name, whole(buffer, buffer.shape), whole(copied, buffer.shape))
+            copy_buffer(context, copied.name, buffer, copied)
             buffer = copied
         kept.append(buffer)
     return kept
@@ -85,9 +84,8 @@ def _update_variables(context: Context, results: list[Buffer], updated: dict[int
         if source.kind == "variable":
             # It may be overwritten before it is copied: two variables can be swapped.
             copied = context.new_buffer(f"{target.name}.new", target.shape)
-            copy(context, copied.name, whole(source, target.shape), whole(copied, target.shape))
+            copy_buffer(context, copied.name, source, copied)
             source = copied
         pending.append((source, target))
     for source, target in pending:
-        views = whole(source, target.shape), whole(target, target.shape)
-        copy(context, f"{target.name}.update", *views, purpose=Purpose.UPDATE)
+        copy_buffer(context, f"{target.name}.update", source, target, purpose=Purpose.UPDATE)

@@ -27,7 +27,7 @@ from engine.ir import Instruction, Shape
 from engine.ir.device_operations import INFEED, QueueSignature, is_host_function, is_queue, queue_of, queue_signature
 from engine.lower.context import Context, Value, lowering
 from engine.lower.host_calls import lower_host_function
-from engine.program.program import Address, Buffer, ComputeSet, Partition, ProgramQueue, Span, WorkEstimate
+from engine.program.program import Address, Buffer, Partition, ProgramQueue, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 
 SMALL_ROW = 16384
@@ -153,15 +153,9 @@ def _emit(
     )
     leaves = [Leaf(ring=Address(ring), arena=Address(array), bytes=ring.shape.bytes) for ring, array in placed]
     control = Span(queue.control)
-    context.emit(
-        ComputeSet(
-            *(f"{instruction.name}.{name}", CodeletWork(codelet, parameters, tuple(leaves)), 1),
-            *([control, *reads], [control, *writes]),
-            work_estimate=WorkEstimate({"copy": sum(ring.shape.elements for ring, _ in placed)}),
-            op_name=instruction.op_name,
-            one_worker=True,
-        )
-    )
+    work, spans = CodeletWork(codelet, parameters, tuple(leaves)), ([control, *reads], [control, *writes])
+    estimate = WorkEstimate({"copy": sum(ring.shape.elements for ring, _ in placed)})
+    context.emit_for(instruction, work, 1, *spans, estimate, suffix=f".{name}", one_worker=True)
 
 
 def _copy(
@@ -178,11 +172,5 @@ def _copy(
     ring, array, slot = places
     addresses = {"ring": Address(ring), "arena": Address(array), "slot": Address(slot)}
     parameters = LeafCopy(**addresses, bytes=ring.shape.bytes, unit=unit_bytes)
-    context.emit(
-        ComputeSet(
-            *(f"{instruction.name}.{ring.name}", CodeletWork(codelet, parameters), units),
-            *(reads, writes),
-            work_estimate=WorkEstimate({"copy": ring.shape.elements}),
-            op_name=instruction.op_name,
-        )
-    )
+    work, estimate = CodeletWork(codelet, parameters), WorkEstimate({"copy": ring.shape.elements})
+    context.emit_for(instruction, work, units, reads, writes, estimate, suffix=f".{ring.name}")

@@ -18,7 +18,7 @@ from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.ops.distributions import bits_of, distribution
 from engine.ops.random import PHILOX, check_algorithm
-from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
+from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 
@@ -76,38 +76,17 @@ def _next_state_is_read(context: Context, instruction: Instruction) -> bool:
 
 def _emit_philox(context: Context, instruction: Instruction, state: Buffer, bits: Buffer) -> None:
     parameters, units = encode_philox_bits(bits.shape, Address(state), Address(bits), state.shape.elements)
-    if not units:
-        return
     # A counter yields four words: elements of up to 32 bits, or the two halves of two 64-bit elements.
     elements = parameters.unit * (2 if bits.shape.dtype.itemsize == 8 else 4)
-    context.emit(
-        ComputeSet(
-            f"{instruction.name}.bits",
-            CodeletWork(philox_bits, parameters, scratch_bytes=SCRATCH_BYTES),
-            units,
-            [Span(state)],
-            [Span(bits, Partition(1, bits.shape.elements, elements))],
-            _work_estimate(bits.shape),
-            op_name=instruction.op_name,
-        )
-    )
+    work = CodeletWork(philox_bits, parameters, scratch_bytes=SCRATCH_BYTES)
+    written = Span(bits, Partition(1, bits.shape.elements, elements))
+    context.emit_for(instruction, work, units, [state], [written], _work_estimate(bits.shape), suffix=".bits")
 
 
 def _emit_three_fry(context: Context, instruction: Instruction, state: Buffer, bits: Buffer) -> None:
     parameters, units = encode_three_fry_bits(bits.shape, Address(state), Address(bits))
-    if not units:
-        return
-    context.emit(
-        ComputeSet(
-            f"{instruction.name}.bits",
-            CodeletWork(three_fry_bits, parameters),
-            units,
-            [Span(state)],
-            [Span(bits)],
-            _work_estimate(bits.shape),
-            op_name=instruction.op_name,
-        )
-    )
+    work = CodeletWork(three_fry_bits, parameters)
+    context.emit_for(instruction, work, units, [state], [bits], _work_estimate(bits.shape), suffix=".bits")
 
 
 def _work_estimate(bits: Shape) -> WorkEstimate:
@@ -120,31 +99,12 @@ def _emit_next_state(
     parameters = NextState(
         source=Address(state), target=Address(following), state_words=state.shape.elements, distance=counters
     )
-    context.emit(
-        ComputeSet(
-            f"{instruction.name}.next",
-            CodeletWork(next_state, parameters),
-            1,
-            [Span(state)],
-            [Span(following)],
-            op_name=instruction.op_name,
-            one_worker=True,
-        )
-    )
+    work = CodeletWork(next_state, parameters)
+    context.emit_for(instruction, work, 1, [state], [following], suffix=".next", one_worker=True)
 
 
 def _emit_draw(context: Context, instruction: Instruction, state: Buffer, counters: int, address: int) -> None:
     # Only the first worker ever touches a hidden state, in the program's order: it needs no span.
     words = state.shape.elements
     parameters = NextState(source=address, target=Address(state), state_words=words, distance=counters)
-    context.emit(
-        ComputeSet(
-            f"{instruction.name}.draw",
-            CodeletWork(draw_state, parameters),
-            1,
-            [],
-            [Span(state)],
-            op_name=instruction.op_name,
-            one_worker=True,
-        )
-    )
+    context.emit_for(instruction, CodeletWork(draw_state, parameters), 1, [], [state], suffix=".draw", one_worker=True)

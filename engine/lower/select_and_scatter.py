@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.codelets.general_select_and_scatter import (
     SCRATCH_BYTES as GENERAL_SCRATCH_BYTES,
 )
@@ -22,11 +24,12 @@ from engine.codelets.select_and_scatter import (
 from engine.emit.comparator import Comparator
 from engine.ir import Computation, Instruction
 from engine.lower.context import Context, Value, lowering
-from engine.lower.conversions import in_type, in_type_of, widened
+from engine.lower.conversions import in_type, in_type_of
 from engine.lower.general_scatter import combiner_for, scalar_body
+from engine.lower.nests import accumulated_in
 from engine.lower.units import SMALL_BYTES
 from engine.ops.apply import single_operation
-from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
+from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 
 
@@ -38,7 +41,7 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
     """
     direction = comparison_direction(instruction.called[0])
     adds = single_operation(instruction.called[1]) == "add"
-    wide = widened(instruction.array_shape.element_type)
+    wide = accumulated_in(instruction.array_shape.element_type)
     dilated = any(w.base_dilation != 1 for w in instruction["window"])
     result = context.result_buffer(instruction)
     if direction is None or direction not in DIRECTIONS or not adds or wide not in NUMBA_TYPES or dilated:
@@ -65,24 +68,27 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
     else:
         parts, units = encode_select_and_scatter(*arguments)
         codelet, scratch = select_and_scatter(direction, wide), SCRATCH_BYTES
-    spans = [Span(b) for b in buffers]
-    written = Span(target)
+    spans, written = [Span(b) for b in buffers], Span(target)
     if units > 1 and units == shape.dimensions[0]:
         whole_rows = Partition(shape.elements // units, units, 1)
         spans[0], written = Span(buffers[0], whole_rows), Span(target, whole_rows)
         spans[1] = Span(buffers[1], Partition(source_shape.elements // units, units, 1))
-    compute_set = ComputeSet(
-        instruction.name,
-        CodeletWork.of(codelet, parts, scratch_bytes=scratch),
-        units,
-        spans,
-        [written],
-        WorkEstimate({"select-and-scatter": shape.elements}, 0, shape.element_type),
-        op_name=instruction.op_name,
-        one_worker=shape.bytes < SMALL_BYTES,
-    )
-    if units:
-        context.emit(compute_set)
+    _emit(context, instruction, CodeletWork.of(codelet, parts, scratch_bytes=scratch), units, spans, written)
+
+
+def _emit(
+    context: Context,
+    instruction: Instruction,
+    work: CodeletWork,
+    units: int,
+    reads: Sequence[Span | Buffer],
+    written: Span | Buffer,
+) -> None:
+    shape = instruction.operands[0].array_shape
+    kind = (written.buffer if isinstance(written, Span) else written).shape.element_type
+    estimate = WorkEstimate({"select-and-scatter": shape.elements}, 0, kind)
+    small = shape.with_type(kind).bytes < SMALL_BYTES
+    context.emit_for(instruction, work, units, reads, [written], estimate, one_worker=small)
 
 
 def _emit_general(context: Context, instruction: Instruction, target: Buffer) -> None:
@@ -97,22 +103,8 @@ def _emit_general(context: Context, instruction: Instruction, target: Buffer) ->
     parts, units = encode_general_select_and_scatter(
         (shape, operand), (source_shape, source), init, Address(target), instruction["window"]
     )
-    compute_set = ComputeSet(
-        instruction.name,
-        CodeletWork.of(
-            *(general_select_and_scatter, parts),
-            scratch_bytes=GENERAL_SCRATCH_BYTES,
-            calls=calls,
-        ),
-        units,
-        [Span(b) for b in buffers],
-        [Span(target)],
-        WorkEstimate({"select-and-scatter": shape.elements}, 0, shape.element_type),
-        op_name=instruction.op_name,
-        one_worker=shape.bytes < SMALL_BYTES,
-    )
-    if units:
-        context.emit(compute_set)
+    work = CodeletWork.of(general_select_and_scatter, parts, scratch_bytes=GENERAL_SCRATCH_BYTES, calls=calls)
+    _emit(context, instruction, work, units, buffers, target)
 
 
 def comparison_direction(body: Computation) -> str | None:

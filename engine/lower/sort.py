@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from engine.codelets.sort import (
-    Sort,
-    SortKey,
-    encode_sort,
-    sort_by_comparator,
-    sort_by_key,
-)
+from engine.codelets.sort import Sort, SortKey, encode_sort, sort_by_comparator, sort_by_key
 from engine.emit.comparator import Comparator
 from engine.emit.nest import Apply, Body
 from engine.ir import Computation, Instruction, Shape
@@ -19,7 +13,7 @@ from engine.ir.module import topological
 from engine.lower.context import Context, Value, lowering
 from engine.lower.nests import body_of
 from engine.passes.fusible import is_scalar_body
-from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
+from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 
 SMALL_ELEMENTS = 1 << 11
@@ -45,21 +39,13 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
     indices = [(Address(source), Address(result)) for source, result in zip(sources, results, strict=True)]
     parts, units, scratch_bytes = encode_sort(shapes, indices, dimension, limit, key)
     if units:
-        compute_set = ComputeSet(
-            instruction.name,
-            CodeletWork.of(
-                *(sort_by_comparator if key is None else sort_by_key, parts),
-                scratch_bytes=scratch_bytes,
-                calls=calls,
-            ),
-            units,
-            [_span(b, s, dimension) for b, s in zip(sources, shapes, strict=True)],
-            [_span(b, s, dimension) for b, s in zip(results, instruction.tuple_shapes, strict=True)],
-            WorkEstimate({"sort": shapes[0].elements * max(1, length.bit_length())}, 0, shapes[0].element_type),
-            op_name=instruction.op_name,
-            one_worker=shapes[0].elements < SMALL_ELEMENTS,
-        )
-        context.emit(compute_set)
+        codelet = sort_by_comparator if key is None else sort_by_key
+        work = CodeletWork.of(codelet, parts, scratch_bytes=scratch_bytes, calls=calls)
+        reads = [_span(b, s, dimension) for b, s in zip(sources, shapes, strict=True)]
+        writes = [_span(b, s, dimension) for b, s in zip(results, instruction.tuple_shapes, strict=True)]
+        elements, kind = shapes[0].elements, shapes[0].element_type
+        estimate = WorkEstimate({"sort": elements * max(1, length.bit_length())}, 0, kind)
+        context.emit_for(instruction, work, units, reads, writes, estimate, one_worker=elements < SMALL_ELEMENTS)
     return results[0] if single else tuple(results)
 
 

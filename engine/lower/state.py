@@ -6,9 +6,10 @@ from engine.ir import AnyShape, Computation, Instruction, Shape
 from engine.ir.attributes import HOLDS_ANYTHING
 from engine.ir.opcodes import AFFINE
 from engine.lower.context import Context, Value
-from engine.lower.copies import copy
+from engine.lower.copies import copy, copy_buffer
 from engine.lower.dynamic_slices import line_in
 from engine.lower.views import whole
+from engine.passes.loops.view import element_read
 from engine.program.program import Buffer
 from engine.program.work.copy import Purpose
 
@@ -75,15 +76,8 @@ def _copy_of(context: Context, name: str, value: Value) -> Value:
     if isinstance(value, tuple):
         return tuple(_copy_of(context, f"{name}.{k}", v) for k, v in enumerate(value))
     target = context.new_buffer(name, value.shape)
-    copy(context, f"{name}.initial", whole(value, value.shape), whole(target, value.shape), purpose=Purpose.INITIAL)
+    copy_buffer(context, f"{name}.initial", value, target, purpose=Purpose.INITIAL)
     return target
-
-
-def _element_read(instruction: Instruction) -> int | None:
-    """The index of the element of the state that an instruction of the body reads."""
-    if instruction.opcode != "get-tuple-element" or instruction.operands[0].opcode != "parameter":
-        return None
-    return int(instruction["tuple_index"])
 
 
 def _new_values(body: Computation) -> tuple[Instruction, ...]:
@@ -91,7 +85,7 @@ def _new_values(body: Computation) -> tuple[Instruction, ...]:
 
 
 def _unchanged(body: Computation) -> set[int]:
-    return {k for k, new in enumerate(_new_values(body)) if _element_read(new) == k}
+    return {k for k, new in enumerate(_new_values(body)) if element_read(new) == k}
 
 
 def _overwritten(context: Context, loop: Instruction, iterations: int) -> set[int]:
@@ -108,7 +102,7 @@ def _overwritten(context: Context, loop: Instruction, iterations: int) -> set[in
         k
         for k, new in enumerate(_new_values(body))
         if new.opcode == "dynamic-update-slice"
-        and _element_read(new.operands[0]) == k
+        and element_read(new.operands[0]) == k
         and readers[k] == [new]
         and users[new] == [body.root]
         and _new_values(body).count(new) == 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.ir import Computation, DotDimensionNumbers, Instruction, Shape
-from engine.ir.affine import row_major_strides
 from engine.ir.opcodes import AFFINE
 from engine.lower.context import Context, Value
 from engine.lower.copies import copy
-from engine.lower.views import View, whole
+from engine.lower.views import View, reordered, stored_in, whole
+from engine.passes.loops.view import element_read
 
 
 def iteration_weights(context: Context, loop: Instruction, state: Value) -> dict[Instruction, dict[Instruction, View]]:
@@ -68,19 +68,15 @@ def _read(weight: Instruction) -> Instruction | None:
     """The element of a computation's argument that a weight is, through moves."""
     while weight.opcode in AFFINE:
         weight = weight.operands[0]
-    return weight if _is_read(weight) else None
-
-
-def _is_read(instruction: Instruction) -> bool:
-    return instruction.opcode == "get-tuple-element" and instruction.operands[0].opcode == "parameter"
+    return weight if element_read(weight) is not None else None
 
 
 def _is_unchanged(body: Computation, element: Instruction) -> bool:
     """Whether an instruction reads an element of the state that the body passes on."""
-    if not _is_read(element) or body.root.opcode != "tuple":
+    number = element_read(element)
+    if number is None or body.root.opcode != "tuple":
         return False
-    new = body.root.operands[element["tuple_index"]]
-    return _is_read(new) and new["tuple_index"] == element["tuple_index"]
+    return element_read(body.root.operands[number]) == number
 
 
 def _view(context: Context, weight: Instruction, element: Instruction, value: Value) -> View:
@@ -112,9 +108,5 @@ def _transposed(context: Context, name: str, view: View, contracting: tuple[int,
     order = [*contracting, *(d for d in range(shape.rank) if d not in contracting)]
     moved = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
     buffer = context.new_buffer(name, moved)
-    source = View(view.buffer, moved, view.offset, tuple(view.strides[d] for d in order))
-    copy(context, name, source, whole(buffer, moved), op_name)
-    strides = [0] * shape.rank
-    for stride, dimension in zip(row_major_strides(moved), order, strict=True):
-        strides[dimension] = stride * shape.dtype.itemsize
-    return View(buffer, shape, 0, tuple(strides))
+    copy(context, name, reordered(view, order), whole(buffer, moved), op_name)
+    return stored_in(buffer, shape, order)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from engine.lower.collapse import collapsed, fences_for, loop_of
-from engine.lower.nests import Draft
+from engine.lower.nests import Draft, Reached
 from engine.lower.rows import RowBlocks
 from engine.machine_code.costs import MOST_UNITS
 from engine.program.program import Buffer, Partition
@@ -68,38 +68,31 @@ def cut(
 
 
 def _followed(draft: Draft, sources: list[Buffer], partitions: dict[Buffer, Partition]) -> UnitCut | None:
-    reads = [r for r in draft.reached if r.source is not None and not r.writes]
-    reads.sort(key=lambda r: -sources[r.source].shape.elements)  # type: ignore[index]
-    for array in reads:
-        assert array.source is not None
-        buffer = sources[array.source]
-        partition = partitions.get(buffer)
-        if partition is None or array.offset != 0:
-            continue
-        item = buffer.shape.dtype.itemsize
-        kept = collapsed(draft, fences_for(draft, array, partition, item))
-        moved = kept.reached[draft.reached.index(array)]
-        loop = loop_of(kept, moved, partition, item)
-        if loop is not None:
-            return UnitCut(kept, loop, partition.grain)
-    return None
+    reads = [(r, sources[r.source]) for r in draft.reached if r.source is not None and not r.writes]
+    reads.sort(key=lambda read: -read[1].shape.elements)
+    found = ((array, buffer, partitions.get(buffer)) for array, buffer in reads if array.offset == 0)
+    return next(filter(None, (_along(draft, *each) for each in found)), None)
+
+
+def _along(draft: Draft, array: Reached, buffer: Buffer, partition: Partition | None) -> UnitCut | None:
+    """The cut along the partition of an array; None if no loop runs along it."""
+    if partition is None:
+        return None
+    item = buffer.shape.dtype.itemsize
+    kept = collapsed(draft, fences_for(draft, array, partition, item))
+    loop = loop_of(kept, kept.reached[draft.reached.index(array)], partition, item)
+    return None if loop is None else UnitCut(kept, loop, partition.grain)
 
 
 def _by_rows(draft: Draft, sources: list[Buffer], results: list[Buffer], rows: RowBlocks) -> UnitCut | None:
     """The cut along the rows of an array that is written, or else read."""
     for writes in (True, False):
-        for number, array in enumerate(draft.reached):
-            if array.source is None or array.writes != writes:
-                continue
-            buffer = (results if writes else sources)[array.source]
-            partition = rows.partition(buffer.shape)
-            if partition is None:
-                continue
-            item = buffer.shape.dtype.itemsize
-            kept = collapsed(draft, fences_for(draft, array, partition, item))
-            loop = loop_of(kept, kept.reached[number], partition, item)
-            if loop is not None:
-                return UnitCut(kept, loop, partition.grain)
+        for array in draft.reached:
+            if array.source is not None and array.writes == writes:
+                buffer = (results if writes else sources)[array.source]
+                found = _along(draft, array, buffer, rows.partition(buffer.shape))
+                if found is not None:
+                    return found
     return None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.ir.affine import IndexMap, linear, loop_index
+from engine.ir.affine import IndexMap, linear, loop_index, row_major_strides
 from engine.ir.shape import Shape
 from engine.program.program import Buffer
 
@@ -34,6 +35,13 @@ def through(buffer: Buffer, base: Shape, index_map: IndexMap, seen: Shape) -> Vi
     item = base.dtype.itemsize
     position = linear(base, index_map, seen.rank)
     return View(buffer, seen, position.constant * item, tuple(c * item for c in position.coefficients))
+
+
+def stored_in(buffer: Buffer, shape: Shape, order: Sequence[int]) -> View:
+    """An array whose dimensions are stored in another order, the outermost first, in a buffer of its own."""
+    stored = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
+    strides = dict(zip(order, row_major_strides(stored), strict=True))
+    return View(buffer, shape, 0, tuple(strides[d] * shape.dtype.itemsize for d in range(shape.rank)))
 
 
 def reordered(view: View, order: list[int]) -> View:

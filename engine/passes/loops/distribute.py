@@ -16,7 +16,7 @@ from engine.passes.loops.batching import Operand, can_batch, spread
 from engine.passes.loops.iterations import Iterations
 from engine.passes.loops.rebuilding import element_of, parameter_of, tuple_of
 from engine.passes.loops.sums import summed
-from engine.passes.loops.view import LoopView, remade
+from engine.passes.loops.view import LoopView, element_read, remade
 from engine.passes.rewriting import make, rewrite
 
 MOST_BYTES = 128 * 2**20
@@ -48,7 +48,7 @@ class _Distribution:
         self.iterations = iterations
         self.view = iterations.view
         self.early = iterations.outside({})
-        tested = {self.view.element(i) for i in topological([self.view.condition.root])}
+        tested = {element_read(i) for i in topological([self.view.condition.root])}
         self.free = [k for k in range(len(self.view.following)) if k not in tested and not self.view.is_invariant(k)]
         self.lists = {k: v for k in self.free if (v := self._pushed(k)) is not None and v in self.early}
         self.sums = {k: v for k in self.free if (v := self._added(k)) is not None}
@@ -95,7 +95,7 @@ class _Distribution:
     def _pushed(self, element: int) -> Instruction | None:
         """The row that each iteration writes to an element, if rows cover all of it and the body never reads it."""
         update = self.view.following[element]
-        if update.opcode != "dynamic-update-slice" or self.view.element(update.operands[0]) != element:
+        if update.opcode != "dynamic-update-slice" or element_read(update.operands[0]) != element:
             return None
         row, dimensions = update.operands[1], update.array_shape.dimensions
         whole = (
@@ -113,7 +113,7 @@ class _Distribution:
         total = self.view.following[element]
         if total.opcode != "add" or total.array_shape.dtype.kind not in "fV" or self.view.readers(element) != [total]:
             return None
-        terms = [o for o in total.operands if self.view.element(o) != element]
+        terms = [o for o in total.operands if element_read(o) != element]
         return terms[0] if len(terms) == 1 and self._only_for(element, total) else None
 
     def _only_for(self, element: int, following: Instruction) -> bool:

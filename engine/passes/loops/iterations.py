@@ -8,7 +8,7 @@ from engine.ir.properties import is_repeatable
 from engine.ir.trip_counts import TripCounts
 from engine.passes import construct
 from engine.passes.loops.batching import Operand, batch, can_batch
-from engine.passes.loops.view import LoopView
+from engine.passes.loops.view import LoopView, element_read
 from engine.passes.rewriting import changed, make
 
 NOT_COPIED = TUPLES | CONTROL_FLOW | {"parameter", "custom-call"}
@@ -57,7 +57,7 @@ class Iterations:
         return known
 
     def _value(self, instruction: Instruction, known: dict[Instruction, Operand]) -> Operand | None:
-        element = self.view.element(instruction)
+        element = element_read(instruction)
         if element is not None:
             return (self.view.initial[element], False) if self.view.is_invariant(element) else None
         if instruction.opcode in NOT_COPIED or not is_repeatable(instruction):

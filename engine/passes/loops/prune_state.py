@@ -13,7 +13,7 @@ from engine.ir.properties import has_side_effect
 from engine.ir.trip_counts import TripCounts
 from engine.passes import construct
 from engine.passes.loops.rebuilding import element_of, parameter_of, tuple_of
-from engine.passes.loops.view import LoopView, Stand, remade
+from engine.passes.loops.view import LoopView, Stand, element_read, remade
 from engine.passes.rewriting import Visit, rewrite_each
 
 
@@ -150,7 +150,7 @@ class _Pruning:
         return [k for k, following in enumerate(self.view.following) if following in acting]
 
     def _needs(self, root: Instruction) -> set[int]:
-        found = (self.view.element(i) for i in topological([root]))
+        found = (element_read(i) for i in topological([root]))
         return {element for element in found if element is not None}
 
 

@@ -9,6 +9,13 @@ from engine.passes.loops.rebuilding import computation_of, element_of, parameter
 from engine.passes.rewriting import changed
 
 
+def element_read(instruction: Instruction) -> int | None:
+    """The index of the element of its computation's argument that an instruction reads; None if it does not."""
+    if instruction.opcode == "get-tuple-element" and instruction.operands[0].opcode == "parameter":
+        return int(instruction["tuple_index"])
+    return None
+
+
 @dataclass(eq=False)
 class LoopView:
     """`initial` and `following` are the values of each element before the first iteration and after one."""
@@ -29,19 +36,13 @@ class LoopView:
         initial = [_forwarded(element_of(loop.operands[0], k)) for k in range(len(body.root.operands))]
         return cls(loop, body, condition, initial, body.root.operands)
 
-    def element(self, instruction: Instruction) -> int | None:
-        """The index of the element that an instruction of body or condition reads; None if it does anything else."""
-        if instruction.opcode == "get-tuple-element" and instruction.operands[0].opcode == "parameter":
-            return int(instruction["tuple_index"])
-        return None
-
     def is_invariant(self, element: int) -> bool:
         """Whether no iteration changes the element."""
-        return self.element(self.following[element]) == element
+        return element_read(self.following[element]) == element
 
     def readers(self, element: int) -> list[Instruction]:
         """The instructions of the body that read the element, without the root's tuple."""
-        reads = {i for i in self.body.instructions if self.element(i) == element}
+        reads = {i for i in self.body.instructions if element_read(i) == element}
         return [
             user
             for user in self.body.instructions
@@ -94,7 +95,7 @@ def _reads(
     index = {element: position for position, element in enumerate(kept)}
     new = {computation.parameters[0]: parameter}
     for instruction in computation.instructions:
-        element = view.element(instruction)
+        element = element_read(instruction)
         if element is None:
             continue
         stand = stands.get(element, element)
