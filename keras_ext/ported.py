@@ -17,23 +17,6 @@ REPLACEMENTS = {
 }
 """The replacement of each class."""
 
-PIPELINING_ARGUMENTS = (
-    "device_mapping",
-    "batch_serialization_iterations",
-    "pipeline_schedule",
-    "recomputation_mode",
-    "forward_propagation_stages_poplar_options",
-    "backward_propagation_stages_poplar_options",
-    "weight_update_poplar_options",
-    "offload_weight_update_variables",
-    "replicated_optimizer_state_sharding",
-    "offload_activations",
-    "offload_gradient_accumulation_buffers",
-    "replicated_weight_sharding",
-    "offload_weights",
-)
-"""Arguments of the removed classes that became arguments of `set_pipelining_options`."""
-
 
 class RemovedModel:
     """Base of the removed classes, which old programs may subclass."""
@@ -54,7 +37,9 @@ def _hint(argument: str, pipelined: bool) -> str | None:
     if argument == "gradient_accumulation_count":
         setter = "set_pipelining_options" if pipelined else "set_gradient_accumulation_options"
         return f"Instead of {argument}, call {setter}(gradient_accumulation_steps_per_replica=...) of the model."
-    if argument in PIPELINING_ARGUMENTS:
+    from keras_ext.pipelining.options import PIPELINE_ARGUMENTS  # late: it imports the compiler
+
+    if argument in PIPELINE_ARGUMENTS and argument != "name":
         return f"Instead of {argument}, call set_pipelining_options({argument}=...) of the model."
     return None
 

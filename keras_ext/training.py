@@ -51,7 +51,8 @@ class Framework(Protocol):
         """The number of steps that one call runs."""
 
     def optimizer(self, model: KerasModel) -> Any:
-        """The optimizer, whose replacement invalidates programs."""
+        """The optimizer, whose replacement invalidates programs; None before `compile`."""
+        return getattr(model, "optimizer", None)
 
     def metric_variables(self, model: KerasModel) -> list[Any]:
         """TensorFlow's variables of the model's metrics."""
@@ -68,16 +69,11 @@ class StepFunction:
     """Runs the steps of one mode of one model, to which it has a weak reference so that the model can be freed."""
 
     def __init__(self, framework: Framework, model: KerasModel, mode: Mode) -> None:
-        self._framework = framework
+        self.framework = framework
         self._model = weakref.ref(model)
         self._mode = mode
         self._programs = ProgramCache()
         self._tracing = threading.RLock()
-
-    @property
-    def framework(self) -> Framework:
-        """The interface to the model's framework."""
-        return self._framework
 
     @property
     def model(self) -> Any:
@@ -103,7 +99,7 @@ class StepFunction:
         """
         model = self.model
         batch = batch_specs(model, x, y, batch_size, self._mode != "predict")
-        self._framework.prepare(model, batch)
+        self.framework.prepare(model, batch)
         specs, layout = flatten(batch, lambda spec: spec)
         shapes = tuple(tuple(spec.shape.as_list()) for spec in specs)
         dtypes = tuple(spec.dtype.as_numpy_dtype for spec in specs)
@@ -123,7 +119,7 @@ class StepFunction:
         updates = self._updates(batches, callbacks is not None, asked or self._ask())
         try:
             replicas = replicas_of(model.distribute_strategy)
-            optimizer = self._framework.optimizer(model)
+            optimizer = self.framework.optimizer(model)
             with self._tracing:  # two threads that need one program compile it once
                 program = self._programs.get(batches.signature, optimizer, self._step, replicas, updates)
         except OutOfTileMemory as error:
@@ -138,7 +134,7 @@ class StepFunction:
 
     def _step(self, data: Batch) -> Any:
         """Traces one step."""
-        return traced_step(self.model, self._mode, data, self._framework.step)
+        return traced_step(self.model, self._mode, data, self.framework.step)
 
     def _ask(self) -> Asked:
         model, training = self.model, self._mode == "train"
@@ -147,7 +143,7 @@ class StepFunction:
 
     def _updates(self, batches: BatchSource, observed: bool, asked: Asked) -> Updates | None:
         """The updates for which a step of the program takes several batches; None where it takes one."""
-        model, framework, training = self.model, self._framework, self._mode == "train"
+        model, framework, training = self.model, self.framework, self._mode == "train"
         pipelining, accumulation = asked
         if accumulation is None:
             accumulation = inference_micro_batches(model, pipelining, batches)
@@ -212,7 +208,7 @@ class EpochFunction(StepFunction):
         """Whether a step returned these logs, and the metrics' variables have not changed since."""
         if self._told is None or self._told[0] is not logs:
             return False
-        variables = self._framework.metric_variables(self.model)
+        variables = self.framework.metric_variables(self.model)
         return all(getattr(variable, "written_by", None) is self._told[1] for variable in variables)
 
     def __call__(self, iterator: Iterator[Any]) -> Any:
@@ -220,7 +216,7 @@ class EpochFunction(StepFunction):
         self._told = None
         callbacks = take_callbacks(self.model, self._mode)
         with queue_report(self.model, self._mode).fetching():
-            taken = take(iterator, self._framework.steps_per_execution(self.model))
+            taken = take(iterator, self.framework.steps_per_execution(self.model))
         note_steps(self.model, self._mode, sum(batches.steps for batches in taken) // self._replicas())
         asked = self._ask()
         if asked.accumulation is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from ipu._internal.compiler.variables import tracing
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.errors import EagerExecutionError
 from keras_ext.types import KerasModel, Tensor
-
-KerasFunction = Callable[..., Any]
 
 
 def serves(strategy: object) -> bool:

@@ -38,14 +38,14 @@ from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import keras3_backup, keras3_graphs, keras3_layers, keras3_logs, keras3_metrics, keras3_scopes
-from keras_ext.frameworks.common import KerasFunction, plain_outside, serves, with_plain_steps
+from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.keras3_building import building_batch
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
-from keras_ext.frameworks.whole_updates import applying_lists, applying_pairs, once, wrap_overrides
+from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import Mode, PredictFunction
+from keras_ext.training import Framework, Mode, PredictFunction
 from keras_ext.types import Batch, Nest
 from keras_ext.updates import check_batches, check_executions
 from keras_ext.wrapping import Original, wrap
@@ -53,7 +53,7 @@ from keras_ext.wrapping import Original, wrap
 _building = threading.RLock()
 
 
-class Keras3:
+class Keras3(Framework):
     """The framework-independent parts' interface to a Keras 3 model."""
 
     def prepare(self, model: keras.Model, batch: Batch) -> None:
@@ -63,18 +63,14 @@ class Keras3:
     def step(self, model: keras.Model, mode: Mode, data: Batch) -> Any:
         """Traces one step of the model, in its strategy, as Keras does."""
         strategy = model.distribute_strategy
-        wrap_overrides(BaseOptimizer, "apply", applying_lists(_optimizer_variables))
-        wrap_overrides(BaseOptimizer, "apply_gradients", applying_pairs(_optimizer_variables))
+        wrap_overrides(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ()))
+        wrap_overrides(BaseOptimizer, "apply_gradients", functools.partial(apply_pairs, _optimizer_variables, ()))
         with strategy.scope(), keras3_scopes.own_scopes():
             return strategy.run(getattr(model, f"{mode}_step"), args=(data,))
 
     def steps_per_execution(self, model: keras.Model) -> int:
         """The value given to `compile`."""
         return model.steps_per_execution
-
-    def optimizer(self, model: keras.Model) -> Any:
-        """The model's optimizer, None before `compile`."""
-        return getattr(model, "optimizer", None)
 
     def metric_variables(self, model: keras.Model) -> list[Any]:
         """TensorFlow's variables of the model's metrics."""
@@ -170,7 +166,8 @@ class IPUEpochIterator(EpochIterator):
 def _batches(adapter: DataAdapter, steps: int) -> Iterable[Any]:
     """The iterable of an epoch, `steps` at once; the adapter itself where each epoch needs a new iterator of it."""
     if isinstance(adapter, ArrayDataAdapter):
-        rows = tree.map_structure(_whole_array, _sliceable(adapter._inputs), none_is_leaf=False)
+        sliceable = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="numpy")
+        rows = tree.map_structure(_whole_array, sliceable, none_is_leaf=False)
         return RowBatches(tree.lists_to_tuples(rows), adapter._batch_size, adapter._shuffle)
     if isinstance(adapter, TFDatasetAdapter):
         return super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead())
@@ -182,10 +179,6 @@ def _batches(adapter: DataAdapter, steps: int) -> Iterable[Any]:
 def _refuse_no_batches(adapter: DataAdapter) -> None:
     if isinstance(adapter, PyDatasetAdapter) and adapter.num_batches == 0:
         raise ValueError("Expected a PyDataset with at least one batch. Received: The PyDataset has length 0.")
-
-
-def _sliceable(inputs: Nest) -> Any:
-    return array_slicing.convert_to_sliceable(inputs, target_backend="numpy")
 
 
 def _whole_array(sliceable: array_slicing.Sliceable) -> Any:
@@ -216,7 +209,7 @@ def install() -> None:
     wrap(base_trainer.Trainer, "compile", _compile_in_scope)
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
-    BaseOptimizer.apply = once(applying_lists(_optimizer_variables, ("update_step",))(BaseOptimizer.apply))
+    wrap_once(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ("update_step",)))
     kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}
     keeper = ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values()))
     keeper.wrap(keras.Sequential, Functional, keras.Model, cloning)
@@ -300,7 +293,7 @@ def _distribute_strategy(model: keras.Model) -> tf.distribute.Strategy:
     return plain_outside(tf.distribute.get_strategy())
 
 
-def _choosing_iterator(original: type) -> KerasFunction:
+def _choosing_iterator(original: type) -> Original:
     @functools.wraps(original, updated=())
     def epoch_iterator(distribute_strategy: tf.distribute.Strategy | None = None, **arguments: Any) -> Any:
         kind = IPUEpochIterator if serves(distribute_strategy) else original

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -29,9 +30,9 @@ from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
 from keras_ext.frameworks.tf_keras_saving import keep_options
-from keras_ext.frameworks.whole_updates import applying_pairs, once, wrap_overrides
+from keras_ext.frameworks.whole_updates import apply_pairs, wrap_once, wrap_overrides
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import Mode, PredictFunction
+from keras_ext.training import Framework, Mode, PredictFunction
 from keras_ext.types import Batch, KerasOptimizer, Nest, Tensor
 from keras_ext.wrapping import Original, wrap
 
@@ -45,7 +46,7 @@ OPTIMIZERS = {
 """Classes whose methods apply gradients, and the methods that custom optimizers override to update one variable."""
 
 
-class TFKeras:
+class TFKeras(Framework):
     """The framework-independent parts' interface to a tf_keras model."""
 
     def prepare(self, model: Model, batch: Batch) -> None:
@@ -56,7 +57,7 @@ class TFKeras:
         strategy = model.distribute_strategy
         _adopt_optimizers(self.optimizer(model), strategy)
         for base in (optimizers._BaseOptimizer, optimizer_v2.OptimizerV2):
-            wrap_overrides(base, "apply_gradients", applying_pairs(_variables))
+            wrap_overrides(base, "apply_gradients", functools.partial(apply_pairs, _variables, ()))
         step = getattr(model, f"{mode}_step")
         counter = getattr(model, f"_{mode}_counter")
 
@@ -75,10 +76,6 @@ class TFKeras:
         steps = model._steps_per_execution
         return 1 if steps is None else int(steps.numpy())
 
-    def optimizer(self, model: Model) -> Any:
-        """The model's optimizer, None before `compile`."""
-        return getattr(model, "optimizer", None)
-
     def metric_variables(self, model: Model) -> list[Any]:
         """TensorFlow's variables of the model's metrics."""
         return [variable for metric in model.metrics for variable in metric.variables]
@@ -89,7 +86,7 @@ class PredictIteratorFunction(PredictFunction):
 
     def __call__(self, iterator: Iterable[Batch]) -> Any:
         """The outputs of up to `steps_per_execution` batches; StopIteration when there is none left."""
-        batches = list(islice(iterator, self._framework.steps_per_execution(self.model)))
+        batches = list(islice(iterator, self.framework.steps_per_execution(self.model)))
         if not batches:
             raise StopIteration
         return super().__call__(batches)
@@ -106,7 +103,7 @@ def install() -> None:
     wrap(data_adapter, "get_data_handler", _get_data_handler)
     wrap(data_adapter, "single_batch_iterator", _single_batch_iterator)
     for optimizer, takes in OPTIMIZERS.items():
-        optimizer.apply_gradients = once(applying_pairs(_variables, takes)(optimizer.apply_gradients))
+        wrap_once(optimizer, "apply_gradients", functools.partial(apply_pairs, _variables, takes))
     kinds = {Sequential: SequentialExtension, Functional: FunctionalExtension, Model: ModelExtension}
     keep_options(ConfigKeeper(extension.install(Model, kinds, "_distribution_strategy"), list(kinds.values())))
     tf_keras_graphs.install()

@@ -181,7 +181,7 @@ def data_handler(x: Nest, y: Nest = None, *, model: KerasModel, **arguments: Any
     """Keras' handler of epochs and steps for a strategy's model; raises ValueError when there are no data."""
     if data_adapter.select_data_adapter(x, y) in ARRAY_ADAPTERS:
         weights = arguments.pop("sample_weight", None), arguments.pop("class_weight", None)
-        if _is_list(x):
+        if data_adapter.ListsOfScalarsDataAdapter.can_handle(x):
             x, y = np.asarray(x), None if y is None else np.asarray(y)
         x, y = ArrayRows(x, y, *weights), None
     try:
@@ -192,10 +192,6 @@ def data_handler(x: Nest, y: Nest = None, *, model: KerasModel, **arguments: Any
         raise ValueError("Expected a generator with at least one batch. Received: a generator without any.") from end
     handler._model = model
     return handler
-
-
-def _is_list(x: Nest) -> bool:
-    return data_adapter.ListsOfScalarsDataAdapter.can_handle(x)
 
 
 def single_batch(

@@ -7,19 +7,18 @@ own or a user's override: each sees the gradients of a whole update, once, in th
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ipu._internal.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
-from keras_ext.frameworks.common import KerasFunction, dense
+from keras_ext.frameworks.common import dense
 from keras_ext.types import KerasOptimizer, Tensor
+from keras_ext.wrapping import Original, wrap
 
 KERAS = ("keras.", "tf_keras.", "tensorflow.")
 """Prefixes of the modules whose classes are not users'."""
 _WRAPPED = "_ipu_marks_gradients"
-Wrap = Callable[[KerasFunction], KerasFunction]
 VariablesOf = Callable[[Any], Iterable[Any]]
 
 
@@ -37,63 +36,56 @@ def updating(
     note_updated_once(getattr(each, "_value", each) for each in (*variables_of(optimizer), *variables))
 
 
-def applying_pairs(variables_of: VariablesOf, takes: tuple[str, ...] = ()) -> Wrap:
-    """Wraps methods (self, grads_and_vars, ...).
+def apply_pairs(
+    variables_of: VariablesOf,
+    takes: tuple[str, ...],
+    apply: Original,
+    optimizer: KerasOptimizer,
+    grads_and_vars: Iterable[Any],
+    *arguments: object,
+    **named: object,
+) -> Any:
+    """Calls a method `apply` that takes pairs.
 
-    `takes` names the methods that update one variable: unless one of them is a user's, the wrapped method gets
-    gradients in the variables' dtypes. Empty means no casts.
+    `takes` names the methods that update one variable: unless one of them is a user's, `apply` gets gradients in the
+    variables' dtypes. Empty means no casts.
     """
-
-    def wrap(apply: KerasFunction) -> KerasFunction:
-        @functools.wraps(apply)
-        def apply_pairs(
-            self: KerasOptimizer, grads_and_vars: Iterable[Any], *arguments: object, **named: object
-        ) -> Any:
-            pairs = list(grads_and_vars)
-            variables = [variable for _, variable in pairs]
-            with updating(self, [gradient for gradient, _ in pairs], variables, variables_of) as gradients:
-                given = _cast(self, gradients, variables, takes)
-                return apply(self, list(zip(given, variables, strict=True)), *arguments, **named)
-
-        return apply_pairs
-
-    return wrap
+    pairs = list(grads_and_vars)
+    variables = [variable for _, variable in pairs]
+    with updating(optimizer, [gradient for gradient, _ in pairs], variables, variables_of) as gradients:
+        given = _cast(optimizer, gradients, variables, takes)
+        return apply(optimizer, list(zip(given, variables, strict=True)), *arguments, **named)
 
 
-def applying_lists(variables_of: VariablesOf, takes: tuple[str, ...] = ()) -> Wrap:
-    """Wraps methods (self, grads, trainable_variables=None, ...); `takes` as for `applying_pairs`."""
-
-    def wrap(apply: KerasFunction) -> KerasFunction:
-        @functools.wraps(apply)
-        def apply_lists(
-            self: KerasOptimizer,
-            grads: Iterable[Any],
-            trainable_variables: Iterable[Tensor] | None = None,
-            *arguments: object,
-            **named: object,
-        ) -> Any:
-            known = self._trainable_variables if trainable_variables is None else list(trainable_variables)
-            with updating(self, list(grads), known, variables_of) as gradients:
-                given = _cast(self, gradients, known, takes)
-                return apply(self, given, None if trainable_variables is None else known, *arguments, **named)
-
-        return apply_lists
-
-    return wrap
+def apply_lists(
+    variables_of: VariablesOf,
+    takes: tuple[str, ...],
+    apply: Original,
+    optimizer: KerasOptimizer,
+    grads: Iterable[Any],
+    trainable_variables: Iterable[Tensor] | None = None,
+    *arguments: object,
+    **named: object,
+) -> Any:
+    """Calls a method `apply` that takes gradients, and variables or None; `takes` as for `apply_pairs`."""
+    known = optimizer._trainable_variables if trainable_variables is None else list(trainable_variables)
+    with updating(optimizer, list(grads), known, variables_of) as gradients:
+        given = _cast(optimizer, gradients, known, takes)
+        return apply(optimizer, given, None if trainable_variables is None else known, *arguments, **named)
 
 
-def wrap_overrides(base: type, name: str, wrap: Wrap) -> None:
+def wrap_overrides(base: type, name: str, function: Callable[..., Any]) -> None:
     """Wraps a method at class level, once, in all classes derived from `base` that define it."""
     for kind in _derived(base):
         own = vars(kind).get(name)
         if inspect.isfunction(own) and not hasattr(own, _WRAPPED):
-            setattr(kind, name, once(wrap(own)))
+            wrap_once(kind, name, function)
 
 
-def once(method: KerasFunction) -> KerasFunction:
-    """Marks a method so that `wrap_overrides` does not wrap it, and returns it."""
-    setattr(method, _WRAPPED, True)
-    return method
+def wrap_once(kind: type, name: str, function: Callable[..., Any]) -> None:
+    """Wraps a method so that `wrap_overrides` does not wrap it again."""
+    wrap(kind, name, function)
+    setattr(vars(kind)[name], _WRAPPED, True)
 
 
 def users_own(kind: type, name: str) -> bool:

@@ -61,6 +61,8 @@ SET_BY_KERAS = {
     "reduction_method": "give gradient_accumulation_reduction_method",
 }
 """Arguments of `pipeline()` that a Keras model fills in, and their replacements."""
+PIPELINE_ARGUMENTS = frozenset(inspect.signature(pipeline).parameters) - set(SET_BY_KERAS)
+"""Arguments of `set_pipelining_options` that are named as those of `pipeline()`."""
 
 
 @dataclass(frozen=True)
@@ -252,8 +254,7 @@ def _checked_mapping(mapping: object) -> list[int]:
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:
-    known = set(inspect.signature(pipeline).parameters) - set(SET_BY_KERAS) - {"device_mapping", "accumulate_outfeed"}
-    check_names("pipeline()", arguments, known, SET_BY_KERAS)
+    check_names("pipeline()", arguments, PIPELINE_ARGUMENTS - {"device_mapping", "accumulate_outfeed"}, SET_BY_KERAS)
     schedule = checked_schedule(arguments.get("pipeline_schedule"))
     checked_recomputation(arguments.get("recomputation_mode"), schedule)
     stage_options_of(arguments)

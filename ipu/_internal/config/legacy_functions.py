@@ -68,30 +68,27 @@ CREATION = {
     "selection_order": Argument(SelectionOrder.AUTO, "selection_order"),
     "enable_experimental_remote_buffer_embedding": Argument(False, "experimental.enable_remote_buffer_embedding"),
 }
+FLAGS = {
+    "compilation": "compilation_poplar_options",
+    "convolution": "convolutions.poplar_options",
+    "gcl": "gcl_poplar_options",
+    "pooling": "pooling.poplar_options",
+}
 NO_MERGING = MergeRemoteBuffersBehaviour.NO_MERGING
 SETTERS: dict[str, tuple[str, dict[str, Argument]]] = {
-    "set_compilation_options": (
-        "Set the IPU compilation options for the session. Raises ValueError for a flag that does not exist.",
-        {"compilation_options": Argument(None, "compilation_poplar_options")},
-    ),
-    "set_convolution_options": (
-        "Set the IPU convolution options for the session. Raises ValueError for a flag that does not exist.",
-        {"convolution_options": Argument(None, "convolutions.poplar_options")},
-    ),
+    **{
+        f"set_{library}_options": (
+            f"Set the IPU {library} options for the session. Raises ValueError for a flag that does not exist.",
+            {f"{library}_options": Argument(None, attribute)},
+        )
+        for library, attribute in FLAGS.items()
+    },
     "set_matmul_options": (
         "Set the IPU matrix multiplication options for the session. Raises ValueError for an unknown flag.",
         {
             "matmul_options": Argument(None, "matmuls.poplar_options"),
             "clear_pass_type": Argument(False, "matmuls.clear_pass_type"),
         },
-    ),
-    "set_pooling_options": (
-        "Set the IPU pooling compilation options for the session. Raises ValueError for a flag that does not exist.",
-        {"pooling_options": Argument(None, "pooling.poplar_options")},
-    ),
-    "set_gcl_options": (
-        "Set the IPU options for the Graphcore Communication Library. Raises ValueError for an unknown flag.",
-        {"gcl_options": Argument(None, "gcl_poplar_options")},
     ),
     "set_report_options": (
         "Set the options of graph and execution reports. Raises ValueError for a flag that reports do not have.",
