@@ -101,6 +101,7 @@ ROWS = ScatterDimensionNumbers((1,), (0,), (0,), 1)
 ELEMENTS = ScatterDimensionNumbers((), (0,), (0,), 1)
 
 
+@pytest.mark.sample(21)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint32", "int8", "uint64"])
 @pytest.mark.parametrize("opcode", ["assign", "add", "subtract", "multiply", "minimum", "maximum"])
 def test_combiners(dtype: str, opcode: str) -> None:

@@ -25,7 +25,7 @@ def run(seed: int) -> None:
         pytest.fail(report(program, failure), pytrace=False)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_program(seed: int) -> None:
     run(seed)

@@ -39,6 +39,7 @@ def attended(
     return b.module(b.tuple(*results))
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("order", [p for p in permutations(range(4)) if p != (0, 1, 2, 3)])
 def test_any_order(order: tuple[int, ...]) -> None:
     check(attended(order), tolerance=1e-4)

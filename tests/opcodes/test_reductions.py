@@ -53,7 +53,7 @@ def initial(b: Builder, kind: str, opcode: str, c: Choices) -> Instruction:
     return b.parameter(kind)
 
 
-@settings(max_examples=examples(120, 16))
+@settings(max_examples=examples(120, 10))
 @given(st.data())
 def test_reduce(data: st.DataObject) -> None:
     c = Choices(data)
@@ -82,7 +82,7 @@ def window_dimension(c: Choices) -> WindowDimension:
     )
 
 
-@settings(max_examples=examples(120, 16))
+@settings(max_examples=examples(120, 12))
 @given(st.data())
 def test_reduce_window(data: st.DataObject) -> None:
     c = Choices(data)

@@ -46,7 +46,7 @@ def both(executable, step: StagedStep, pipelining: Pipelining):
     return [trained(executable, step, made, accumulation) for made in (unsplit, split)]
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("schedule", "stages", "mode"), CASES)
 def test_same_bits_by_definition(schedule, stages, mode, tied) -> None:
@@ -57,7 +57,7 @@ def test_same_bits_by_definition(schedule, stages, mode, tied) -> None:
             np.testing.assert_array_equal(new, old)
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("schedule", "stages", "mode"), CASES)
 def test_same_bits_on_tiles(schedule, stages, mode) -> None:
     pipelining = Pipelining(stages, 2 * stages, schedule, recomputation_mode=mode)
@@ -66,7 +66,7 @@ def test_same_bits_on_tiles(schedule, stages, mode) -> None:
         np.testing.assert_array_equal(new, old)
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("batch", "width"), [(48, 200), (32, 64), (7, 130)])
 @pytest.mark.parametrize(("schedule", "stages", "mode"), [case for case in CASES if case[1] == 4])
 def test_same_bits_of_large_layers_on_tiles(schedule, stages, mode, batch, width, monkeypatch) -> None:

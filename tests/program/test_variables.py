@@ -169,7 +169,7 @@ def test_variables_of_other_types() -> None:
     check(module)
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(
     ("shapes", "seed"),
     [(SHAPES, seed) for seed in range(60)] + [(LARGE, seed) for seed in range(15)],
