@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.integers import checked_integer
+from ipu._internal.graphs.host_operations import variant_operation
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]
@@ -68,9 +69,7 @@ def dataset_benchmark(
     variant = tf.data.experimental.to_variant(dataset)
     if tf.executing_eagerly():
         return measure(variant)
-    result = tf.py_function(measure, [variant], tf.string)
-    result.set_shape([1])
-    return result
+    return variant_operation(measure, variant, tf.TensorSpec([1], tf.string))
 
 
 def infeed_benchmark(

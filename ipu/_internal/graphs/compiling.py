@@ -10,11 +10,8 @@ import tensorflow as tf
 
 from ipu._internal.compiler.tokens import current_ordinal
 from ipu._internal.graphs.program import GraphProgram
-from ipu._internal.graphs.sessions import install
 from ipu._internal.graphs.tracing import trace_in_graph
 from ipu._internal.types import Nest
-
-install()
 
 
 def compile_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest]) -> Any:

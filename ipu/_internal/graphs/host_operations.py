@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,11 +9,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-MOST_ERRORS = 64
-"""Errors kept for sessions that have not raised them yet."""
-_TAG = re.compile(r"\[ipu error (\d+)\]")
-_errors: OrderedDict[int, BaseException] = OrderedDict()
-_numbers = itertools.count()
+from ipu._internal.graphs.errors import kept_error
+from ipu._internal.graphs.session_hooks import install
+
+install()
 
 
 def building_graph() -> bool:
@@ -29,9 +25,8 @@ def host_operation(
 ) -> list[tf.Tensor]:
     """Tensors of the arrays that `function` returns, called in eager mode with the values of `inputs`.
 
-    It is called in each Session.run that needs one of the results. `original_error` gives its errors.
+    It is called in each Session.run that needs one of the results, which raises its errors.
     """
-
     with tf.device(None), tf.device("/device:CPU:0"):
         made = tf.numpy_function(_called(function), inputs, [each.dtype for each in results])
     tensors = list(made) if isinstance(made, list | tuple) else [made]
@@ -40,19 +35,16 @@ def host_operation(
     return tensors
 
 
-def host_operation_on_variant(function: Callable[[tf.Tensor], object], variant: tf.Tensor) -> tf.Operation:
-    """The same for a function of a tensor of dtype variant, which is no array."""
-
-    def call(value: tf.Tensor) -> tf.Tensor:
-        function(value)
-        return tf.constant(0)
-
+def variant_operation(function: Callable[[tf.Tensor], Any], variant: tf.Tensor, result: tf.TensorSpec) -> tf.Tensor:
+    """The same for a function of a tensor of dtype variant, which is no array, with one result."""
     with tf.device(None), tf.device("/device:CPU:0"):
-        return tf.py_function(_called(call), [variant], tf.int32).op
+        made = tf.py_function(_called(function), [variant], result.dtype)
+    made.set_shape(result.shape)
+    return made
 
 
 def _called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` in eager mode, with its errors kept for `original_error`."""
+    """`function` in eager mode, with its errors kept."""
 
     @tf.autograph.experimental.do_not_convert
     def call(*values: Any) -> Any:
@@ -60,11 +52,7 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
             with context.eager_mode():
                 return function(*values)
         except BaseException as error:
-            number = next(_numbers)
-            _errors[number] = error
-            while len(_errors) > MOST_ERRORS:
-                _errors.popitem(last=False)
-            raise RuntimeError(f"{type(error).__name__}: {error} [ipu error {number}]") from None
+            raise kept_error(error) from None
 
     return call
 
@@ -80,9 +68,3 @@ def in_eager_or_graph(function: Callable[[], object]) -> tf.Operation:
         return [np.zeros((), np.int32)]
 
     return host_operation(call, [], [tf.TensorSpec([], tf.int32)])[0].op
-
-
-def original_error(error: tf.errors.OpError) -> BaseException:
-    """The error of a host operation from that of the session, or the session's own."""
-    found = _TAG.search(str(error.message))
-    return _errors.pop(int(found[1]), error) if found else error

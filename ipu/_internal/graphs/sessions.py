@@ -1,14 +1,9 @@
-"""Sessions whose graphs have programs: what a run uses besides them is found once, and variables are moved for it.
-
-`install` extends TensorFlow's sessions, which keep their classes: hooks and monitored sessions call them, too.
-"""
+"""Runs of sessions with programs: what a run uses besides them is found once, and variables are moved for it."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
-import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,15 +11,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.client import session as sessions
-from tensorflow.python.ops import variable_scope
-from tensorflow.python.training import training_util
 
-from ipu._internal.graphs.host_operations import original_error
 from ipu._internal.graphs.variables import GraphVariable, Session, SessionRun
 
-LEAST_THREADS = 4
-"""Least number of threads of sessions: a program occupies one while others dequeue what it has enqueued."""
 READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"})
 """Operations with a variable's handle that leave its value alone."""
 Key = tuple[Any, ...]
@@ -52,7 +41,7 @@ class GraphPrograms:
 
 
 @dataclass(eq=False)
-class _Use:
+class Use:
     """What a run with these fetches executes: programs, and other users of variables."""
 
     number: int
@@ -65,18 +54,18 @@ class _Use:
 
 
 _numbers = itertools.count(1)
-_uses: weakref.WeakValueDictionary[int, _Use] = weakref.WeakValueDictionary()
-_ATTRIBUTE = "_ipu_programs"
+_uses: weakref.WeakValueDictionary[int, Use] = weakref.WeakValueDictionary()
+ATTRIBUTE = "_ipu_programs"
 
 
 def programs_of(graph: tf.Graph) -> GraphPrograms:
     """The programs of a graph, none at first."""
-    found = getattr(graph, _ATTRIBUTE, None)
+    found = getattr(graph, ATTRIBUTE, None)
     if found is None:
         with graph.as_default(), tf.control_dependencies(None), tf.device(None), tf.device("/device:CPU:0"):
             number = tf.compat.v1.placeholder_with_default(tf.constant(0, tf.int64), [], name="ipu_run")
         found = GraphPrograms(number)
-        setattr(graph, _ATTRIBUTE, found)
+        setattr(graph, ATTRIBUTE, found)
     return found
 
 
@@ -109,9 +98,9 @@ def reached(roots: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
                 pending.append(other)
 
 
-def _use(session: Session, programs: GraphPrograms, targets: list[Any], fetches: list[Any]) -> _Use:
+def use_of(session: Session, programs: GraphPrograms, targets: list[Any], fetches: list[Any]) -> Use:
     """What the run of these targets and fetches uses."""
-    known: dict[Key, _Use] = session.__dict__.setdefault("_ipu_uses", {})
+    known: dict[Key, Use] = session.__dict__.setdefault("_ipu_uses", {})
     key = (len(programs.variables), len(programs.operations), *map(id, targets), None, *map(id, fetches))
     if key not in known:
         executes = False
@@ -126,7 +115,7 @@ def _use(session: Session, programs: GraphPrograms, targets: list[Any], fetches:
                     variable = programs.variables.get(_key(tensor.op))
                     if variable is not None:
                         (read if operation.type in READS else written).add(variable)
-        use = _Use(
+        use = Use(
             *(next(_numbers), weakref.ref(session), executes, frozenset(read), frozenset(written)),
             (*targets, *fetches),
         )
@@ -135,7 +124,7 @@ def _use(session: Session, programs: GraphPrograms, targets: list[Any], fetches:
 
 
 @contextlib.contextmanager
-def _moved(session: Session, use: _Use) -> Iterator[None]:
+def moved(session: Session, use: Use) -> Iterator[None]:
     """Within, the run finds in the session the variables that it uses there, and the next one those it has written."""
     for variable in use.read | use.written:
         variable.store(session)
@@ -144,100 +133,6 @@ def _moved(session: Session, use: _Use) -> Iterator[None]:
             variable.invalidate(session)
     try:
         yield
-    except tf.errors.OpError as error:
-        raise original_error(error) from None
     finally:
         for variable in use.written:
             variable.invalidate(session)
-
-
-def install() -> None:
-    """Extends TensorFlow's sessions and global steps, once."""
-    base = sessions.BaseSession
-    if getattr(base, "_ipu_installed", False):
-        return
-    base._ipu_installed = True
-    _extend_initialisation(base)
-    _extend_runs(base)
-    _extend_callables(base)
-    _extend_global_step()
-
-
-def _extend_initialisation(base: Any) -> None:
-    """Operations in scopes of /device:IPU, of which the runtime knows nothing, are placed on the host."""
-    initialise = base.__init__
-
-    @functools.wraps(initialise)
-    def __init__(self: Session, target: str = "", graph: tf.Graph | None = None, config: Any = None) -> None:
-        if config is None or isinstance(config, tf.compat.v1.ConfigProto):
-            given, config = config, tf.compat.v1.ConfigProto()
-            if given is not None:
-                config.CopyFrom(given)
-            config.allow_soft_placement = True
-            if not config.inter_op_parallelism_threads:
-                config.inter_op_parallelism_threads = max(LEAST_THREADS, os.cpu_count() or 1)
-        initialise(self, target, graph, config)
-
-    base.__init__ = __init__
-
-
-def _extend_runs(base: Any) -> None:
-    do_run = base._do_run
-
-    @functools.wraps(do_run)
-    def _do_run(
-        self: Session, handle: Any, targets: list[Any], fetches: list[Any], feeds: Any, options: Any, metadata: Any
-    ) -> Any:
-        programs = getattr(self._graph, _ATTRIBUTE, None)
-        if programs is None:
-            return do_run(self, handle, targets, fetches, feeds, options, metadata)
-        use = _use(self, programs, targets, fetches)
-        if use.executes:
-            feeds = {**feeds, programs.run_number.ref(): np.array(use.number)}
-        with _moved(self, use):
-            return do_run(self, handle, targets, fetches, feeds, options, metadata)
-
-    base._do_run = _do_run
-
-
-def _extend_callables(base: Any) -> None:
-    """Callables of sessions have their fetches from the start."""
-    make, from_options = base.make_callable, base._make_callable_from_options
-
-    @functools.wraps(make)
-    def make_callable(self: Session, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
-        return make(self, fetches, feed_list or [], accept_options)  # with a list of feeds it calls Session.run
-
-    @functools.wraps(from_options)
-    def _make_callable_from_options(self: Session, options: Any) -> Any:
-        made = from_options(self, options)
-        graph = self._graph
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            programs = getattr(graph, _ATTRIBUTE, None)
-            if programs is None:
-                return made(*arguments, **named)
-            fetches = [graph.as_graph_element(name, allow_operation=False) for name in options.fetch]
-            targets = [graph.as_graph_element(name) for name in options.target]
-            with _moved(self, _use(self, programs, targets, fetches)):
-                return made(*arguments, **named)
-
-        return call
-
-    base.make_callable, base._make_callable_from_options = make_callable, _make_callable_from_options
-
-
-def _extend_global_step() -> None:
-    """The global step is a resource variable, which programs can update, also without version 2's behaviour."""
-    create = training_util.create_global_step
-
-    def resource(next_creator: Callable[..., Any], **arguments: Any) -> Any:
-        return next_creator(**{**arguments, "use_resource": True})
-
-    @functools.wraps(create)
-    def create_global_step(graph: tf.Graph | None = None) -> Any:
-        with (graph or tf.compat.v1.get_default_graph()).as_default(), variable_scope.variable_creator_scope(resource):
-            return create(graph)
-
-    training_util.create_global_step = create_global_step
-    tf.compat.v1.train.create_global_step = create_global_step

@@ -12,7 +12,7 @@ from engine.integers import checked_integer
 from engine.ir.device_operations import INFEED
 from ipu._internal.compiler.device_calls import ordered_call, require_trace
 from ipu._internal.config.deprecation import deprecated_arguments
-from ipu._internal.graphs.host_operations import building_graph, host_operation_on_variant, in_eager_or_graph
+from ipu._internal.graphs.host_operations import building_graph, in_eager_or_graph, variant_operation
 from ipu._internal.queues.checks import check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu._internal.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
@@ -96,10 +96,13 @@ class IPUInfeedQueue:
             )
         self._has_initializer = True
         spec, restart = self._element_spec, self._endpoint.restart
-        return host_operation_on_variant(
-            lambda variant: restart(tf.data.experimental.from_variant(variant, spec)),
-            tf.data.experimental.to_variant(self._dataset),
-        )
+
+        def initialise(variant: tf.Tensor) -> tf.Tensor:
+            restart(tf.data.experimental.from_variant(variant, spec))
+            return tf.constant(0)
+
+        variant = tf.data.experimental.to_variant(self._dataset)
+        return variant_operation(initialise, variant, tf.TensorSpec([], tf.int32)).op
 
     @property
     def deleter(self) -> Any:

@@ -1,0 +1,115 @@
+"""Extends TensorFlow's sessions, which keep their classes: hooks and monitored sessions call them, too."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.client import session as sessions
+from tensorflow.python.ops import variable_scope
+from tensorflow.python.training import training_util
+
+from ipu._internal.graphs.errors import original_error
+from ipu._internal.graphs.sessions import ATTRIBUTE, moved, use_of
+from ipu._internal.graphs.variables import Session
+
+LEAST_THREADS = 4
+"""Least number of threads of sessions: a program occupies one while others dequeue what it has enqueued."""
+
+
+def install() -> None:
+    """Extends TensorFlow's sessions and global steps, once."""
+    base = sessions.BaseSession
+    if getattr(base, "_ipu_installed", False):
+        return
+    base._ipu_installed = True
+    _extend_initialisation(base)
+    _extend_runs(base)
+    _extend_callables(base)
+    _extend_global_step()
+
+
+def _extend_initialisation(base: Any) -> None:
+    """Operations in scopes of /device:IPU, of which the runtime knows nothing, are placed on the host."""
+    initialise = base.__init__
+
+    @functools.wraps(initialise)
+    def __init__(self: Session, target: str = "", graph: tf.Graph | None = None, config: Any = None) -> None:
+        if config is None or isinstance(config, tf.compat.v1.ConfigProto):
+            given, config = config, tf.compat.v1.ConfigProto()
+            if given is not None:
+                config.CopyFrom(given)
+            config.allow_soft_placement = True
+            if not config.inter_op_parallelism_threads:
+                config.inter_op_parallelism_threads = max(LEAST_THREADS, os.cpu_count() or 1)
+        initialise(self, target, graph, config)
+
+    base.__init__ = __init__
+
+
+def _extend_runs(base: Any) -> None:
+    do_run = base._do_run
+
+    @functools.wraps(do_run)
+    def _do_run(
+        self: Session, handle: Any, targets: list[Any], fetches: list[Any], feeds: Any, options: Any, metadata: Any
+    ) -> Any:
+        programs = getattr(self._graph, ATTRIBUTE, None)
+        use = None if programs is None else use_of(self, programs, targets, fetches)
+        if programs is not None and use is not None and use.executes:
+            feeds = {**feeds, programs.run_number.ref(): np.array(use.number)}
+        try:
+            with contextlib.nullcontext() if use is None else moved(self, use):
+                return do_run(self, handle, targets, fetches, feeds, options, metadata)
+        except tf.errors.OpError as error:
+            raise original_error(error) from None
+
+    base._do_run = _do_run
+
+
+def _extend_callables(base: Any) -> None:
+    """Callables of sessions have their fetches from the start."""
+    make, from_options = base.make_callable, base._make_callable_from_options
+
+    @functools.wraps(make)
+    def make_callable(self: Session, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
+        return make(self, fetches, feed_list or [], accept_options)  # with a list of feeds it calls Session.run
+
+    @functools.wraps(from_options)
+    def _make_callable_from_options(self: Session, options: Any) -> Any:
+        made = from_options(self, options)
+        graph = self._graph
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            programs = getattr(graph, ATTRIBUTE, None)
+            if programs is None:
+                return made(*arguments, **named)
+            fetches = [graph.as_graph_element(name, allow_operation=False) for name in options.fetch]
+            targets = [graph.as_graph_element(name) for name in options.target]
+            with moved(self, use_of(self, programs, targets, fetches)):
+                return made(*arguments, **named)
+
+        return call
+
+    base.make_callable, base._make_callable_from_options = make_callable, _make_callable_from_options
+
+
+def _extend_global_step() -> None:
+    """The global step is a resource variable, which programs can update, also without version 2's behaviour."""
+    create = training_util.create_global_step
+
+    def resource(next_creator: Callable[..., Any], **arguments: Any) -> Any:
+        return next_creator(**{**arguments, "use_resource": True})
+
+    @functools.wraps(create)
+    def create_global_step(graph: tf.Graph | None = None) -> Any:
+        with (graph or tf.compat.v1.get_default_graph()).as_default(), variable_scope.variable_creator_scope(resource):
+            return create(graph)
+
+    training_util.create_global_step = create_global_step
+    tf.compat.v1.train.create_global_step = create_global_step
