@@ -105,19 +105,24 @@ def read_executable(path: str | Path) -> ExecutableFile:
     return from_bytes(Path(path).read_bytes(), str(path))
 
 
+def check_exportable(module: Module) -> None:
+    """Raises UnsupportedOperation for a module that only this process can run, as it calls functions of the host."""
+    call = next(calls_of_host_functions(module), None)
+    if call is not None:
+        raise UnsupportedOperation(
+            f"Expected a program that other processes can run. Received: one that calls the host function "
+            f"{config_of(call)['name']!r} ({call.op_name or call.name}), which lives in this process alone. Leave the "
+            f"call out of what is exported, or call the function on the results."
+        )
+
+
 def to_bytes(file: ExecutableFile) -> bytes:
     """The contents of the file.
 
     Raises UnsupportedOperation for a program that calls functions of this process, InternalError for parts that
     contradict each other.
     """
-    call = next(calls_of_host_functions(file.module), None)
-    if call is not None:
-        raise UnsupportedOperation(
-            f"Expected a program that a file can hold. Received: one that calls the host function "
-            f"{config_of(call)['name']!r} ({call.op_name or call.name}), which lives in this process alone. Leave the "
-            f"call out of what is exported, or call the function on the results."
-        )
+    check_exportable(file.module)
     _check(file)
     arrays = ArrayWriter()
     program = {

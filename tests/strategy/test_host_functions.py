@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,31 @@ def test_program_that_calls_itself_is_refused(strategy: Any) -> None:
 
     with pytest.raises(HostFunctionError, match="leave the program that calls them alone"):
         strategy.run(body, (tf.constant(X),))
+
+
+def test_export_is_refused(tmp_path: Path) -> None:
+    @tf.function(input_signature=[tf.TensorSpec([3], tf.float32)])
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.py_function(cube, [x], tf.TensorSpec([3], tf.float32))
+
+    with pytest.raises(UnsupportedOperation, match="calls the host function 'cube'"):
+        ipu.serving.export_single_step(step, str(tmp_path / "model"), 4)
+
+
+def test_replicas_differentiate_by_themselves() -> None:
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+
+    @tf.function(jit_compile=True)
+    def body(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            scaled = x * tf.cast(ipu.ops.replication_ops.replication_index() + 1, tf.float32)
+            tape.watch(scaled)
+            y = tf.py_function(cube, [scaled], tf.TensorSpec([2, 3], tf.float32))
+        return ipu.ops.cross_replica_ops.cross_replica_sum(tape.gradient(y, scaled))
+
+    np.testing.assert_allclose(ipu.ipu_strategy.IPUStrategy().run(body, (tf.constant(X),)), 15 * X**2)
 
 
 def test_interruption(strategy: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
-from engine.files import ExecutableFile, Signature, TensorInfo, write_executable
+from engine.files import ExecutableFile, Signature, TensorInfo, check_exportable, write_executable
 from engine.ir import Module
 from engine.runtime.execution_locks import Execution
 from engine.runtime.feeds import RowFeed
@@ -50,6 +50,7 @@ def freeze_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) ->
     Raises UnsupportedOperation for unsupported operations, ConfigurationError for a function that updates variables.
     """
     traced = alone(trace_step(function, specs), 1)
+    check_exportable(traced.module)
     if traced.updated:
         names = ", ".join(str(getattr(variable, "name", variable)) for variable in traced.updated)
         raise ConfigurationError(
