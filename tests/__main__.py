@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from tests.exploring import SEED
+from tests.exploring import SEED, seed
 
 HERE = Path(__file__).parent
 BESIDE = ("examples", "packaging", "report", "serving", "tf_keras", "test_habits.py")
@@ -33,7 +33,7 @@ BESIDE = ("examples", "packaging", "report", "serving", "tf_keras", "test_habits
 that the workers of other tests leave, while they come up, wait or end."""
 KERAS = ("keras",)
 MODELS = ("differential", "models", "strategy")
-"""Folders whose tests trace many models."""
+"""Folders whose tests trace many models: with --all more than the rest leaves memory for."""
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|deselected|xfailed|xpassed|warnings?|errors?)")
 NO_TESTS = 5
 
@@ -41,7 +41,8 @@ NO_TESTS = 5
 def groups() -> list[list[Path]]:
     """Files and folders of each run, first of the one beside the others."""
     every = [path for path in sorted(HERE.iterdir()) if path.match("test_*.py") or any(path.rglob("test_*.py"))]
-    apart = [[HERE / name for name in names] for names in (BESIDE, KERAS, MODELS)]
+    runs = (BESIDE, KERAS) if seed() is None else (BESIDE, KERAS, MODELS)
+    apart = [[HERE / name for name in names] for names in runs]
     rest = [path for path in every if not any(path in paths for paths in apart)]
     return [apart[0], rest, *apart[1:]]
 
@@ -99,10 +100,10 @@ def exploring(arguments: list[str]) -> list[str]:
     options, rest = parser.parse_known_args(arguments)
     if not options.all:
         return rest
-    seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
-    os.environ[SEED] = str(seed)
-    print(f"Repeat this run with: python -m tests --all --seed {seed}", flush=True)
-    return [*rest, f"--hypothesis-seed={seed}"]
+    number = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+    os.environ[SEED] = str(number)
+    print(f"Repeat this run with: python -m tests --all --seed {number}", flush=True)
+    return [*rest, f"--hypothesis-seed={number}"]
 
 
 def main(arguments: list[str]) -> int:

@@ -61,7 +61,7 @@ def permuted_batches() -> np.ndarray:
     return np.concatenate([step * BATCH + generator.permutation(BATCH) for step in range(STEPS)])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.explore) if name == "vision transformer" else name for name in EXAMPLES],
