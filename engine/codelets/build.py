@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.codelets.identity import path_of
+from engine.codelets.identity import path_of, path_of_library
 from engine.machine_code.abi import CODELET_TYPE
 from engine.machine_code.llvm_thread import llvm_thread
 from engine.machine_code.objects import begin_object
@@ -16,17 +16,37 @@ from engine.machine_code.objects import begin_object
 # One codelet must not compile twice.
 _lock = threading.RLock()
 _listeners: list[Callable[[str], None]] = []
+_provided: set[str] = set()  # names of libraries that this process has loaded
+
+
+class Library(NamedTuple):
+    """Functions that several codelets call, compiled once: `text` returns the LLVM IR that defines them."""
+
+    name: str
+    functions: tuple[str, ...]
+    text: Callable[[], str]
 
 
 class Codelet:
     """A function `void(int64 parameters, int64 lo, int64 hi, int64 scratch)` on the units lo <= unit < hi.
 
     Nothing is compiled before `address` is read. Calling the object calls the compiled code without the GIL.
+    `libraries` define functions that it calls by name. With `in_vectors` its loops are vectorised by hand, so LLVM does
+    not try to.
     """
 
-    def __init__(self, function: Callable[[int, int, int, int], None], name: str | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[[int, int, int, int], None],
+        name: str | None = None,
+        libraries: tuple[Library, ...] = (),
+        *,
+        in_vectors: bool = False,
+    ) -> None:
         self.name: str = name or function.__name__
         self.function = function
+        self.libraries = libraries
+        self.in_vectors = in_vectors
         self._address: int | None = None
 
     @property
@@ -118,14 +138,34 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
             yield
             return
         paths = [path_of(each.function, each.name) for each in missing]
+        called = {library.name: library for each in missing for library in each.libraries}
+        libraries = [library for name, library in called.items() if name not in _provided]
         with llvm_thread() as pool:
+            shared = [begin_object(path_of_library(each.name), partial(_compiled, each), pool) for each in libraries]
             pending = [
                 begin_object(path, partial(_prepared, each, path.stem), pool)
                 for each, path in zip(missing, paths, strict=True)
             ]
             yield
+            for library, code in zip(libraries, shared, strict=True):
+                _provide(library, code())
             codes = [code() for code in pending]
         _load(missing, [path.stem for path in paths], codes)
+
+
+def _compiled(library: Library) -> Callable[[], bytes]:
+    """The function that writes and compiles a library, which needs no frontend."""
+    from engine.codelets.linking import PIPELINE
+    from engine.machine_code.optimising import compile_text
+
+    return lambda: compile_text(library.text(), PIPELINE)
+
+
+def _provide(library: Library, code: bytes) -> None:
+    from engine.machine_code.loading import provide
+
+    provide(code, library.functions)
+    _provided.add(library.name)
 
 
 def _load(codelets: list[Codelet], symbols: list[str], codes: list[bytes]) -> None:
@@ -143,4 +183,4 @@ def _prepared(codelet: Codelet, symbol: str) -> Callable[[], bytes]:
     from engine.codelets.frontend import ir_of
     from engine.codelets.linking import object_of
 
-    return partial(object_of, *ir_of(codelet.function), symbol)
+    return partial(object_of, *ir_of(codelet.function), symbol, codelet.in_vectors)

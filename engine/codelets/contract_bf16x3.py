@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from engine.codelets import vector
 from engine.codelets.bf16x3_block_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
-from engine.codelets.build import codelet, inner
+from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, over_units
 from engine.codelets.contract_f32 import offsets_of_a
 from engine.codelets.contract_fields import Field, Layout
@@ -28,6 +28,7 @@ from engine.codelets.matrix_registers import (
     multiply_groups,
 )
 from engine.codelets.memory import I64, Emitter, intrinsic, load_i64, store_i64
+from engine.codelets.micro_kernel import library
 from engine.codelets.pack import fill_progression, packed_pitch, packing
 from engine.codelets.pack_bf16x3 import (
     SEEN_BYTES,
@@ -240,9 +241,11 @@ def _lie_together(row_a: int, rows: int) -> int:
 contract_units = over_units(blocked(Parts(GROUP, 4, True, k_step, steps, pack_columns, pack_rows, panel, multiply)))
 
 
-@codelet
-def contract_bf16x3(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Units lo <= unit < hi of the contraction that `contract_record` describes, in float32 by the bf16x3 split."""
+def _contract_bf16x3(parameters: int, lo: int, hi: int, scratch: int) -> None:
     begin_matrices()
     contract_units(parameters, lo, hi, scratch)
     end_matrices()
+
+
+contract_bf16x3 = Codelet(_contract_bf16x3, "contract_bf16x3", (library("f32"),), in_vectors=True)
+"""Units lo <= unit < hi of the contraction that `contract_record` describes, in float32 by the bf16x3 split."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from engine.codelets.build import codelet, inner
+from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, over_units
 from engine.codelets.contract_fields import Field, Layout
 from engine.codelets.memory import load_i64
+from engine.codelets.micro_kernel import library
 from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.panel import panels
 from engine.codelets.rows import word
@@ -148,7 +149,9 @@ def contract_scratch_bytes() -> int:
     return SCRATCH_BYTES
 
 
-@codelet
-def contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Units lo <= unit < hi of the contraction that `contract_record` describes, in float32."""
+def _contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
     contract_units(parameters, lo, hi, scratch)
+
+
+contract_f32 = Codelet(_contract_f32, "contract_f32", (library("f32"),), in_vectors=True)
+"""Units lo <= unit < hi of the contraction that `contract_record` describes, in float32."""

@@ -21,6 +21,11 @@ def path_of(function: Callable[..., Any], name: str) -> Path:
     return keys.folder("codelets", FOLDER) / f"{name}-{digest.hexdigest()[:32]}.o"
 
 
+def path_of_library(name: str) -> Path:
+    """The file of the object code of a library, which files here write."""
+    return keys.folder("codelets", FOLDER) / f"{name}.o"
+
+
 @cache
 def _sources(file: str) -> bytes:
     """A hash of a file outside this folder and of its imports; empty inside, as the cache's folder covers those."""

@@ -24,8 +24,10 @@ RUNTIMES = ("numba", "NRT_", "Py", "_Py", "_ZN08NumbaEnv")
 """Prefixes of symbols that only exist in a process that has loaded Numba, or are addresses of one process."""
 
 
-def object_of(texts: list[str], function: str, name: str) -> bytes:
+def object_of(texts: list[str], function: str, name: str, in_vectors: bool = False) -> bytes:
     """Object code with one symbol, the codelet `name`, from the modules' IR; `function` is its name in the IR.
+
+    With `in_vectors` the loops of the IR are vectorised by hand.
 
     Raises InternalError for a codelet that needs Python or Numba at run time, for instance one that allocates.
     """
@@ -36,10 +38,11 @@ def object_of(texts: list[str], function: str, name: str) -> bytes:
     for each in (*module.functions, *module.global_variables):
         if not each.is_declaration and each.name != name:
             each.linkage = "internal"
-    optimising.optimise(module, PIPELINE)
+    pipeline = optimising.WRITTEN_IN_VECTORS if in_vectors else PIPELINE
+    optimising.optimise(module, pipeline)
     outside = [each.name for each in (*module.functions, *module.global_variables) if each.is_declaration]
     dynamic = [each.name for each in module.global_variables if each.name.startswith("numba.dynamic.globals")]
     foreign = [each for each in outside if each.startswith(RUNTIMES)] + dynamic
     if foreign:
         raise InternalError(f"Expected a codelet that needs no runtime. Received: {name} with {', '.join(foreign)}.")
-    return optimising.object_of(module, PIPELINE)
+    return optimising.object_of(module, pipeline)

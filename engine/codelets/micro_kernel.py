@@ -9,6 +9,7 @@ from typing import Any
 from llvmlite import ir
 
 from engine.codelets import vector
+from engine.codelets.build import Library
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
 from engine.machine_code.processor import lanes, masks_are_cheap, registers
@@ -111,8 +112,7 @@ def micro_kernels(store: str) -> Any:
                 block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
                 switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
                 with builder.goto_block(block):
-                    kernel = _kernel(builder.module, row_count, vector_count, masked, store)
-                    builder.call(kernel, arguments[2:])
+                    builder.call(_declared(builder.module, row_count, vector_count, masked, store), arguments[2:])
                     builder.branch(done)
             builder.position_at_end(done)
             return context.get_dummy_value()
@@ -128,15 +128,37 @@ def kernel_shapes() -> list[tuple[int, int, bool]]:
     return [(vectors, rows, masked) for vectors, each in counts for rows in each for masked in (False, True)]
 
 
-def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str = "f32") -> ir.Function:
-    """The LLVM function of one micro kernel, defined in the module on first use."""
-    name = f"micro_kernel_{rows}x{vectors}_{store}" + "_masked" * masked
+@cache
+def library(store: str) -> Library:
+    """The kernels of `micro_kernels(store)`, which its callers' codelets need."""
+
+    def text() -> str:
+        module = ir.Module()
+        for vectors, rows, masked in kernel_shapes():
+            _kernel(module, rows, vectors, masked, store)
+        return str(module)
+
+    names = (_name(rows, vectors, masked, store) for vectors, rows, masked in kernel_shapes())
+    return Library(f"micro_kernels_{store}", tuple(names), text)
+
+
+def _name(rows: int, vectors: int, masked: bool, store: str) -> str:
+    return f"micro_kernel_{rows}x{vectors}_{store}" + "_masked" * masked
+
+
+def _declared(module: ir.Module, rows: int, vectors: int, masked: bool, store: str) -> ir.Function:
+    """The LLVM function of one micro kernel, declared in the module on first use."""
+    name = _name(rows, vectors, masked, store)
     if name in module.globals:
         return module.globals[name]
     function = ir.Function(module, ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
     function.attributes.add("nounwind")
+    return function
+
+
+def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str = "f32") -> None:
+    """Defines one micro kernel in the module."""
+    function = _declared(module, rows, vectors, masked, store)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks = function.args
     # A masked load also costs the issue slot of a multiply-add.
@@ -163,7 +185,6 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     builder.cbranch(builder.icmp_signed(">", later[-1], I64(0)), loop, done)
     builder.position_at_end(done)
     builder.ret_void()
-    return function
 
 
 def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:

@@ -21,6 +21,7 @@ from engine.codelets.contract_fields import Field
 from engine.codelets.contract_half import half_contraction
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_i64
+from engine.codelets.micro_kernel import library
 from engine.codelets.record import Address, Table
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -144,4 +145,5 @@ def overlap_add(element_type: str) -> Codelet:
                 _add_rows(parameters, row, products, sums)
                 add_columns(parameters, sums, output + row * word(parameters, Overlap.ROW_OUTPUT))
 
-    return Codelet(overlap_add, f"overlap_add_{element_type}")
+    in_vectors = element_type == "f32"
+    return Codelet(overlap_add, f"overlap_add_{element_type}", (library("f32"),), in_vectors=in_vectors)

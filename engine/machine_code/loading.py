@@ -25,14 +25,24 @@ def load_objects(objects: list[tuple[str, bytes]]) -> dict[str, int]:
     return _loaded(objects)
 
 
-@cache
-def _provide_half_conversions() -> None:
-    """Registers the functions that LLVM calls to convert 16-bit floats."""
-    path = folder("objects", Path(__file__).parent) / "half_conversions.o"
-    code = object_at(path, lambda: partial(compile_text, half_conversions.TEXT))
-    names = half_conversions.WIDEN, half_conversions.NARROW
+def provide(code: bytes, names: Sequence[str]) -> None:
+    """Loads object code whose functions of these names objects loaded later can call."""
+    if not converts_half():
+        _provide_half_conversions()
+    _provide(code, names)
+
+
+def _provide(code: bytes, names: Sequence[str]) -> None:
     for name, address in _loaded([("", code)], names).items():
         binding.add_symbol(name, address)
+
+
+@cache
+def _provide_half_conversions() -> None:
+    """Provides the functions that LLVM calls to convert 16-bit floats."""
+    path = folder("objects", Path(__file__).parent) / "half_conversions.o"
+    code = object_at(path, lambda: partial(compile_text, half_conversions.TEXT))
+    _provide(code, (half_conversions.WIDEN, half_conversions.NARROW))
 
 
 def _loaded(objects: list[tuple[str, bytes]], names: Sequence[str] = ()) -> dict[str, int]:

@@ -58,8 +58,8 @@ def object_of(module: Any, pipeline: Pipeline) -> bytes:
     return bytes(_target_machine(pipeline.level).emit_object(module))
 
 
-def compile_text(text: str) -> bytes:
-    """The object code of a module of LLVM IR text whose loops are vectorised already."""
+def compile_text(text: str, pipeline: Pipeline = WRITTEN_IN_VECTORS) -> bytes:
+    """The object code of a module of LLVM IR text."""
     module = binding.parse_assembly(text)
-    optimise(module, WRITTEN_IN_VECTORS)
-    return object_of(module, WRITTEN_IN_VECTORS)
+    optimise(module, pipeline)
+    return object_of(module, pipeline)

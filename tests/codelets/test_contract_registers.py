@@ -18,7 +18,7 @@ def assembly(rows: int, vectors: int, masked: bool) -> str:
     llvm.initialize_native_asmprinter()
     module = ir.Module()
     module.triple = llvm.get_process_triple()
-    micro_kernel._kernel(module, rows, vectors, masked).linkage = ""
+    micro_kernel._kernel(module, rows, vectors, masked)
     name, features = target()
     flags = ",".join(f"+{feature}" for feature in sorted(features))
     machine = llvm.Target.from_default_triple().create_target_machine(cpu=name, features=flags, opt=3)
