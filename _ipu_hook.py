@@ -20,7 +20,7 @@ ALIASES = {
 }
 MODULES = (
     *("ops.all_to_all_op", "ops.application_compile_op", "ops.cross_replica_ops", "ops.embedded_runtime"),
-    *("ops.internal_ops", "ops.pipelining_ops", "ops.reduce_scatter_op", "ops.replication_ops"),
+    *("ops.internal_ops", "ops.pipelining_ops", "ops.reduce_scatter_op", "ops.replication_ops", "ops.slicing_ops"),
     *("optimizers.cross_replica_optimizer", "optimizers.gradient_accumulation_optimizer"),
     *("optimizers.map_gradient_optimizer", "optimizers.sharded_optimizer"),
 )

@@ -40,6 +40,7 @@ NAMES = (
     "serving",
     "sharded_optimizer",
     "sharding",
+    "slicing_ops",
     "utils",
 )
 """The documented names: modules, and names of internal modules that are reachable from here, too."""

@@ -13,5 +13,6 @@ __getattr__, __dir__ = public_names(
         "pipelining_ops",
         "reduce_scatter_op",
         "replication_ops",
+        "slicing_ops",
     ),
 )

@@ -9,7 +9,6 @@ _CTC = "tf.nn.ctc_loss(labels, logits, label_length, logit_length, blank_index=0
 _BEAM = "tf.nn.ctc_beam_search_decoder on the host, on what the program returns"
 _CLASSES = "tf.nn.softmax_cross_entropy_with_logits over all classes"
 _INSTANCE = "keras.layers.GroupNormalization(groups=-1)"
-_SLICES = "tf.slice or tf.gather for each sequence, with tf.sequence_mask for its length"
 
 NOT_HERE = {
     "ipu.custom_ops": "operations of TensorFlow, which the engine compiles itself",
@@ -63,7 +62,6 @@ NOT_HERE = {
     "ipu.rnn_ops.PopnnDynamicGRU": "keras.layers.GRU with a mask",
     "ipu.rnn_ops.PopnnGRU": "keras.layers.GRU",
     "ipu.rnn_ops.PopnnLSTM": "keras.layers.LSTM",
-    "ipu.slicing_ops": _SLICES,
     "ipu.statistics_ops": "tf.histogram_fixed_width_bins",
     "ipu.statistics_ops.histogram": "tf.reduce_sum(tf.one_hot(tf.histogram_fixed_width_bins(x, range, n), n), 0)",
     "ipu.statistics_ops.histogram_update": "tf.reduce_sum of tf.one_hot of the bins, added to the histogram",
