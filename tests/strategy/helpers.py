@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import tensorflow as tf
 
+from engine.compile_progress import COMPILED, COMPILING
 from ipu.config import IPUConfig
 
 
@@ -26,3 +28,9 @@ def numbers(count: int | None = None, shape: tuple[int, ...] = ()) -> tf.data.Da
 def compiled(function: Callable[..., Any]) -> Any:
     """The function, to be compiled as a whole."""
     return tf.function(function, jit_compile=True)
+
+
+def written(capfd: pytest.CaptureFixture[str]) -> str:
+    """What was written to stderr, without the progress of compilation, which a cold cache of codelets adds."""
+    lines = capfd.readouterr().err.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith((COMPILING, COMPILED)))

@@ -13,6 +13,7 @@ from tensorflow.python import ipu
 
 from engine.errors import HostFunctionError, UnsupportedOperation
 from tests.interrupting import interrupted_when
+from tests.strategy.helpers import written
 
 X = np.arange(1.0, 7.0, dtype=np.float32).reshape(2, 3)
 
@@ -97,7 +98,7 @@ def test_print_prints_in_order_what_tensorflow_prints(strategy: Any, capfd: pyte
     tf.function(body)(tf.constant(X))
     expected = capfd.readouterr().err
     strategy.run(tf.function(body, jit_compile=True), (tf.constant(X),))
-    assert capfd.readouterr().err == expected
+    assert written(capfd) == expected
     assert expected.count("\n") > 3
 
 

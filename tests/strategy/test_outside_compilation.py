@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python import ipu
 
 from engine.errors import UnsupportedOperation
+from tests.strategy.helpers import written
 
 X = tf.constant([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])
 outside = ipu.scopes.outside_compilation_scope
@@ -38,7 +39,7 @@ def test_operations_without_a_kernel_of_xla_run(strategy: Any, capfd: pytest.Cap
         texts.append(" ".join(f'"{v:.1f}"' for v in y[0]))
         expected = y + (y > 0).sum() * sum(len(f"{v:.1f}") for v in y.reshape(-1))
     np.testing.assert_array_equal(strategy.run(body, (X,)), expected)
-    assert capfd.readouterr().err == "".join(f"[{text}]\n" for text in texts)
+    assert written(capfd) == "".join(f"[{text}]\n" for text in texts)
 
 
 def test_results_have_gradients_and_variables_are_read(strategy: Any) -> None:

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from tests.graphs.chapters.programs import run, v1
+from tests.strategy.helpers import written
 
 ONES = np.ones((2, 2), np.float32)
 
 
 def printed(capfd: pytest.CaptureFixture[str]) -> list[str]:
     """What has been printed to the standard error, without the titles."""
-    return [text.split(":", 1)[-1].strip() for text in capfd.readouterr().err.replace("\n ", " ").splitlines()]
+    return [text.split(":", 1)[-1].strip() for text in written(capfd).replace("\n ", " ").splitlines()]
 
 
 def test_returned(capfd: pytest.CaptureFixture[str]) -> None:
