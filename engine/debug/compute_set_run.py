@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.debug.culprits import Culprit, find_culprit
+from engine.debug.culprits import Trials
 from engine.debug.findings import Findings
 from engine.debug.poison import Poison
 from engine.debug.tile import Tile
@@ -117,16 +117,11 @@ class ComputeSetRun:
             different = np.flatnonzero(first != second)
             if different.size:
                 position = different[0]
-                culprit = self._culprit(number, foreign, buffer, int(cells[position]))
+                run = self._tile, self._uses, number, self._ranges[number], self._words[number]
+                culprit = Trials(*run, foreign, buffer, int(cells[position])).culprit()
                 raise self._found.dependence(culprit, use, number, int(cells[position]), first, second, int(position))
             agreed[buffer] = CellChange(cells, first)
         return agreed
-
-    def _culprit(self, number: int, foreign: dict[Buffer, np.ndarray], buffer: Buffer, cell: int) -> Culprit:
-        return find_culprit(
-            *(self._tile, self._uses, number, self._ranges[number], self._words[number]),
-            *(foreign, buffer, cell),
-        )
 
     def _check_writers(self, changes: dict[int, Changes]) -> None:
         """Raises DebugError for a cell with two writers."""

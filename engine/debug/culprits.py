@@ -21,8 +21,8 @@ class Culprit:
     cell: int | None = None
 
 
-class _Trials:
-    """Runs one tile's units repeatedly, each time with another part of its memory loud."""
+class Trials:
+    """Repeats one tile's units, each time with another part of its memory loud, and compares one cell of `buffer`."""
 
     def __init__(
         self,
@@ -56,46 +56,25 @@ class _Trials:
             cells = cells[cells != self._cell]  # its value before is no result
         return bool(cells.size) and self._run(buffer, cells, Poison.NAN, Poison.NAN) != self._expected
 
-    def guards_matter(self, buffer: Buffer) -> bool:
-        """Whether the result changes with the guards around a buffer."""
-        return self._run(buffer, None, Poison.LOUD, Poison.NAN) != self._expected
+    def culprit(self) -> Culprit:
+        """The memory on which the cell depends; itself where nothing else is found: it is read before it is written."""
+        for each in self.quiet:
+            cells = np.flatnonzero(self.quiet[each] != self.loud[each])
+            if self.matters(each, cells):
+                return Culprit(each, self._halved(each, cells))
+        for each in self.quiet:
+            # The guards around a buffer, then the initial contents of scratch.
+            if self._run(each, None, Poison.LOUD, Poison.NAN) != self._expected:
+                return Culprit(each)
+        by_scratch = self._run(None, None, Poison.NAN, Poison.LOUD) != self._expected
+        return Culprit(None) if by_scratch else Culprit(self._buffer, self._cell)
 
-    def scratch_matters(self) -> bool:
-        """Whether the result changes with the initial contents of scratch."""
-        return self._run(None, None, Poison.NAN, Poison.LOUD) != self._expected
-
-
-def find_culprit(
-    tile: Tile,
-    uses: dict[Buffer, Use],
-    number: int,
-    units: tuple[int, int],
-    words: Sequence[int],
-    foreign: dict[Buffer, np.ndarray],
-    buffer: Buffer,
-    cell: int,
-) -> Culprit:
-    """The memory that cell `cell` of `buffer` depends on, after tile `number` has run its `units`.
-
-    The cell itself where nothing else is found: it is then read before it is written.
-    """
-    trials = _Trials(tile, uses, number, units, words, foreign, buffer, cell)
-    for each in uses:
-        cells = np.flatnonzero(trials.quiet[each] != trials.loud[each])
-        if trials.matters(each, cells):
-            return Culprit(each, _halved(trials, each, cells))
-    for each in uses:
-        if trials.guards_matter(each):
-            return Culprit(each)
-    return Culprit(None) if trials.scratch_matters() else Culprit(buffer, cell)
-
-
-def _halved(trials: _Trials, buffer: Buffer, cells: np.ndarray) -> int:
-    """A cell that matters; the first of those that only matter together."""
-    while cells.size > 1:
-        halves = cells[: cells.size // 2], cells[cells.size // 2 :]
-        matters = [half for half in halves if trials.matters(buffer, half)]
-        if not matters:
-            break
-        cells = matters[0]
-    return int(cells[0])
+    def _halved(self, buffer: Buffer, cells: np.ndarray) -> int:
+        """A cell that matters; the first of those that only matter together."""
+        while cells.size > 1:
+            halves = cells[: cells.size // 2], cells[cells.size // 2 :]
+            matters = [half for half in halves if self.matters(buffer, half)]
+            if not matters:
+                break
+            cells = matters[0]
+        return int(cells[0])

@@ -63,7 +63,7 @@ class Findings:
         return DebugError(
             f"Expected each element to be written by one tile at most. Received: {position_of(shape, cell)} of "
             f"{_named(use.buffer)}, which tiles {first} and {second} both write in {self._title()}. "
-            f"Give units pieces of their own, or state one_worker."
+            f"Give units slices of their own, or state one_worker."
         )
 
     def dependence(
@@ -91,8 +91,8 @@ class Findings:
         if use.written is None or use.written[culprit.cell]:
             return f"{what}, which another tile writes at the same time (a race)"
         holder = self._holder(use, culprit.cell)
-        since = f": its place in the arena holds {holder} by now" if holder is not None else " in this step"
-        return f"{what}, which nobody has written{since}"
+        since = f": its address in the arena holds {holder} by now" if holder is not None else " in this step"
+        return f"{what}, which has not been written{since}"
 
     def _advice(self, culprit: Culprit, tile: int) -> str:
         if culprit.buffer is None or culprit.cell is None:
@@ -114,7 +114,7 @@ class Findings:
         owners = {int(span_element.tiles[cell]) for span_element in allowed if span_element.tiles is not None} - {
             NO_TILE
         }
-        return f"in the piece of tile {min(owners)}" if owners else "which is in no tile's piece"
+        return f"in the slice of tile {min(owners)}" if owners else "which is in no tile's slice"
 
     def _who(self, tile: int) -> str:
         lo, hi = self._ranges[tile]

@@ -73,8 +73,8 @@ class HostSide:
             for leaf in queue.leaves:
                 if leaf.shape.bytes and self._memory[leaf].written() is not None:
                     raise DebugError(
-                        f"Expected compute set {compute_set.name!r} to hand over whole rows. Received: elements of "
-                        f"{leaf.name!r} that nobody has written. Look at the copies between the wait and this one."
+                        f"Expected compute set {compute_set.name!r} to publish whole rows. Received: elements of "
+                        f"{leaf.name!r} that have not been written. Look at the copies between the wait and this one."
                     )
             _note_wait(ring, ring.waiting == ring.slots)
             ring.append([self._memory[leaf].value() for leaf in queue.leaves])

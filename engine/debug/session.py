@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from engine.debug.executable import TILES, DebugExecutable, debug_executable
+from engine.debug.executable import TILES, DebugExecutable, Progress, debug_executable
 from engine.debug.record import DebugRecord
 from engine.program.program import Program
 from engine.runtime.make_executable import made_by
-
-Progress = Callable[[str, int, int], None]
 
 
 class Session:

@@ -156,7 +156,7 @@ class Stepper:
         if written is not None:
             missing = int(np.flatnonzero(~written)[0])
             holder = self.memory.holder(Use(self.memory[buffer]), missing)
-            now = "nobody has written it in this step" if holder is None else f"its place holds {holder!r} by now"
+            now = "it has not been written in this step" if holder is None else f"its address holds {holder!r} by now"
             raise DebugError(
                 f"Expected all of {buffer.name!r} {buffer.shape} to be written before {reader} reads it. "
                 f"Received: {position_of(buffer.shape, missing)}, but {now}."

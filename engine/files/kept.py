@@ -67,7 +67,7 @@ def prepared(
         try:
             return replace(_decoded(kept, str(path)), name=module.name)
         except InvalidFile as error:
-            logger.warning("The program is compiled anew: %s", error)
+            logger.warning("The program is compiled again: %s", error)
     start = time.perf_counter()
     result = prepare(module)
     if time.perf_counter() - start >= SHORTEST:

@@ -293,7 +293,6 @@ QUIET = opcodes_that(lambda row: not row.raises)
 """Elementwise operations that raise no floating-point exception."""
 EFFECTS = opcodes_that(lambda row: row.effect)
 """They have side effects, so they run as often as and in the order in which they are in the module."""
-INTERNAL = opcodes_that(lambda row: row.internal)
 
 
 def inferred_shape(instruction: Instruction) -> AnyShape:

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.ir import Instruction
 from engine.ops.apply import UFUNCS
-from engine.ops.floats import COMPLEX, computing, converted, is_complex, is_float, is_integer, widest
+from engine.ops.floats import COMPLEX, as_unsigned, computing, converted, is_complex, is_float, is_integer, widest
 from engine.ops.registry import definition
 from engine.ops.rounding import nearest_half
 
@@ -20,24 +20,18 @@ def _arithmetic(instruction: Instruction, operands: list[np.ndarray]) -> np.ndar
     return np.asarray(UFUNCS[instruction.opcode](computing(lhs), computing(rhs))).astype(lhs.dtype)
 
 
-@definition("divide")
-def _divide(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Integers round towards zero; by zero give -1 (all bits set); the least number by -1 is itself."""
-    lhs, rhs = operands
-    if not is_integer(lhs):
-        return np.asarray(computing(lhs) / computing(rhs)).astype(lhs.dtype)
-    quotient, _remainder = _truncated(lhs, rhs)
-    return quotient
+@definition("divide", "remainder")
+def _divide(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    """Integers round towards zero; by zero give -1 (all bits set); the least number by -1 is itself.
 
-
-@definition("remainder")
-def _remainder(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Has the dividend's sign; of integers, the dividend itself when divided by zero."""
+    A remainder has the dividend's sign; of integers, it is the dividend itself when divided by zero.
+    """
     lhs, rhs = operands
-    if not is_integer(lhs):
-        return np.asarray(np.fmod(computing(lhs), computing(rhs))).astype(lhs.dtype)
-    _quotient, rest = _truncated(lhs, rhs)
-    return rest
+    divides = instruction.opcode == "divide"
+    if is_integer(lhs):
+        quotient, rest = _truncated(lhs, rhs)
+        return quotient if divides else rest
+    return np.asarray((np.divide if divides else np.fmod)(computing(lhs), computing(rhs))).astype(lhs.dtype)
 
 
 def _truncated(lhs: np.ndarray, rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -88,14 +82,10 @@ def _complex(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return result
 
 
-def _unsigned(x: np.ndarray) -> np.ndarray:
-    return x.view(np.dtype(f"u{x.dtype.itemsize}"))
-
-
 @definition("shift-left", "shift-right-logical")
 def _logical_shift(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Zero when the distance, as unsigned, is the width or more."""
-    lhs, rhs = _unsigned(operands[0]), _unsigned(operands[1])
+    lhs, rhs = as_unsigned(operands[0]), as_unsigned(operands[1])
     width = 8 * lhs.dtype.itemsize
     distance = np.minimum(rhs, lhs.dtype.type(width - 1))
     shift = np.left_shift if instruction.opcode == "shift-left" else np.right_shift
@@ -108,7 +98,7 @@ def _arithmetic_shift(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     """Only copies of the sign bit when the distance, as unsigned, is the width or more."""
     lhs, rhs = operands
     signed = np.dtype(f"i{lhs.dtype.itemsize}")
-    distance = np.minimum(_unsigned(rhs), _unsigned(rhs).dtype.type(8 * lhs.dtype.itemsize - 1))
+    distance = np.minimum(as_unsigned(rhs), as_unsigned(rhs).dtype.type(8 * lhs.dtype.itemsize - 1))
     return np.asarray(np.right_shift(lhs.view(signed), distance.astype(signed))).view(lhs.dtype)
 
 

@@ -51,6 +51,11 @@ def _cut_off(bits: np.ndarray, count: int) -> np.ndarray:
     return np.asarray((bits - rest) | np.where(rest != 0, last, np.zeros_like(last)))
 
 
+def as_unsigned(array: np.ndarray) -> np.ndarray:
+    """The same bits as unsigned integers."""
+    return array.view(np.dtype(f"u{array.dtype.itemsize}"))
+
+
 def widest(array: np.ndarray) -> np.ndarray:
     """The array in double precision, for functions that NumPy rounds more than once in single precision."""
     return array.astype(np.complex128 if is_complex(array) else np.float64)

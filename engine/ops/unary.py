@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.ir import Instruction
-from engine.ops.floats import computing, is_complex, is_float, widest
+from engine.ops.floats import as_unsigned, computing, is_complex, is_float, widest
 from engine.ops.registry import definition
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -75,15 +75,14 @@ def _rounding(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarra
     return np.asarray(ROUNDING[instruction.opcode](computing(x))).astype(x.dtype)
 
 
-@definition("negate")
-def _negate(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    return np.asarray(np.negative(operands[0]))
+EXACT: dict[str, np.ufunc] = {"negate": np.negative, "abs": np.abs, "not": np.invert, "is-finite": np.isfinite}
 
 
-@definition("abs")
-def _absolute(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Magnitude of complex operands, which is real; the least integer is its own."""
-    return np.asarray(np.abs(operands[0]))
+@definition(*EXACT)
+def _exact(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
+    """abs is the magnitude of complex operands, which is real, and of the least integer itself; not is logical for
+    pred, bitwise for integers."""
+    return np.asarray(EXACT[instruction.opcode](operands[0]))
 
 
 @definition("sign")
@@ -98,36 +97,21 @@ def _sign(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     return np.asarray(np.sign(x))
 
 
-@definition("is-finite")
-def _is_finite(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    return np.asarray(np.isfinite(operands[0]))
-
-
-@definition("not")
-def _not(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Logical for pred, bitwise for integers."""
-    return np.asarray(np.invert(operands[0]))
-
-
 @definition("popcnt")
 def _population_count(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     (x,) = operands
-    return np.asarray(np.bitwise_count(_as_unsigned(x))).astype(x.dtype)
+    return np.asarray(np.bitwise_count(as_unsigned(x))).astype(x.dtype)
 
 
 @definition("count-leading-zeros")
 def _count_leading_zeros(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
     (x,) = operands
-    bits = _as_unsigned(x)
+    bits = as_unsigned(x)
     width = 8 * x.dtype.itemsize
     for distance in (1, 2, 4, 8, 16, 32):
         if distance < width:
             bits = bits | (bits >> bits.dtype.type(distance))
     return np.asarray(width - np.bitwise_count(bits)).astype(x.dtype)
-
-
-def _as_unsigned(x: np.ndarray) -> np.ndarray:
-    return x.view(np.dtype(f"u{x.dtype.itemsize}"))
 
 
 @definition("real")
@@ -169,7 +153,7 @@ def _rounded_mantissa(x: np.ndarray, dropped: int) -> np.ndarray:
     """Rounded to nearest even, without the last `dropped` bits."""
     if dropped <= 0:
         return x
-    bits = _as_unsigned(x)
+    bits = as_unsigned(x)
     one, shift = bits.dtype.type(1), bits.dtype.type(dropped)
     half = (one << (shift - one)) - one
     return (((bits + half + ((bits >> shift) & one)) >> shift) << shift).view(x.dtype)

@@ -10,11 +10,9 @@ from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.errors import InternalError
 from engine.ir import Computation, Instruction, Module
 from engine.ir.properties import is_repeatable
-from engine.passes.liveness import LiveStorage, peak_liveness, peak_of, storage_of
+from engine.passes.liveness import LiveStorage, peak_of, storage_of
 from engine.passes.scheduling import clustering, followers_of, look_ahead, post_order, shortest_path
 from engine.passes.update_order import readers_before_updates
-
-__all__ = ["peak_liveness", "schedule", "schedule_updates_last"]
 
 Before = Mapping[Instruction, Sequence[Instruction]]
 Preference = Callable[[int], int]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.ir import Computation, Instruction, Module, Shape, SliceDimension, TupleShape
+from engine.ir import AnyShape, Computation, Instruction, Module, Shape, SliceDimension, TupleShape
 from engine.ir.floating_point import REPLICAS, ROUNDING_SCOPE, SCOPE_OFF, SCOPE_ON, VARYING, FloatingPoint
 from engine.ir.opcodes import CONTRACTIONS, CONTROL_FLOW, ELEMENTWISE, EXACT, LINEAR_ALGEBRA, REDUCTIONS
 from engine.passes.construct import broadcast, constant, reshape, slice_of
 from engine.passes.rewriting import Visit, changed, make, rewrite_each
-from engine.passes.widened_bodies import HALF, WIDE, WidenedBodies, wide_shape
 
+HALF, WIDE = "f16", "f32"
 EXACT_SOURCES = frozenset({"f16", "pred", "s8", "u8"})
 ROUNDED = CONTRACTIONS | LINEAR_ALGEBRA | (ELEMENTWISE - EXACT)
 """Operations whose f16 results need rounding; others are exact, round by themselves, or as their bodies do."""
@@ -165,3 +165,40 @@ class _Roundings:
 def _converted(operand: Instruction) -> Instruction:
     """The operand as f32."""
     return make(operand, "convert", operand.array_shape.with_type(WIDE), (operand,))
+
+
+class WidenedBodies:
+    """Scalar computations with f32 in place of f16, built once each."""
+
+    def __init__(self) -> None:
+        self._made: dict[Computation, Computation] = {}
+
+    def of(self, body: Computation) -> Computation:
+        """The body on f32."""
+        if body not in self._made:
+            self._made[body] = self._widened(body)
+        return self._made[body]
+
+    def _widened(self, body: Computation) -> Computation:
+        new: dict[Instruction, Instruction] = {}
+        for instruction in body.instructions:
+            attributes = dict(instruction.attributes)
+            if instruction.opcode == "constant" and instruction.array_shape.element_type == HALF:
+                attributes["literal"] = instruction["literal"].astype(np.float32)
+            new[instruction] = Instruction(
+                instruction.name,
+                instruction.opcode,
+                wide_shape(instruction.shape),
+                tuple(new[operand] for operand in instruction.operands),
+                attributes,
+                tuple(self.of(called) for called in instruction.called),
+                instruction.op_name,
+            )
+        return Computation(f"{body.name}.{WIDE}", list(new.values()), new[body.root])
+
+
+def wide_shape(shape: AnyShape) -> AnyShape:
+    """The shape with f32 in place of f16."""
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(wide_shape(element) for element in shape.elements))
+    return shape.with_type(WIDE) if shape.element_type == HALF else shape

@@ -11,14 +11,13 @@ from engine.ir.op_names import layer_of, readable_name
 from engine.profile.categories import EXCHANGE_BUFFERS, STREAM_BUFFERS, categories_of, of_array
 from engine.profile.code import fixed_bytes
 from engine.profile.exchange import Layouts
-from engine.profile.in_place import states_in_place
 from engine.profile.liveness import LiveRange, LiveTensor, TileMemory, tile_memory
 from engine.profile.lives import Lives, lives_on_chip
 from engine.profile.mapping import Placer, TileMapping
 from engine.profile.names import buffer_names, layer_in
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.recomputation import recomputation
-from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, stretches, uses_of
+from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, states_in_place, stretches, uses_of
 from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, Program
 from engine.target import Target

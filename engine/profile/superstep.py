@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from math import prod
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isqrt, prod
 
 from engine.errors import InternalError
 from engine.profile.convolution import Convolution
@@ -13,7 +14,6 @@ from engine.profile.mapping import Spread, spread
 from engine.profile.matmul import Product
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions, ProductOptions
 from engine.profile.plan import Plan, best_plan
-from engine.profile.reduction import plan_reduction
 from engine.profile.slices import plan_lookup
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import kind_of, pooling_cycles, vertex_cycles, work_of
@@ -132,3 +132,40 @@ def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:
 def _item_bytes(compute_set: ComputeSet) -> int:
     spans = compute_set.writes or compute_set.reads
     return max((s.buffer.shape.dtype.itemsize for s in spans), default=4)
+
+
+PARTIAL_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionPlan:
+    """Stages after the first superstep, and their cycles."""
+
+    compute: int = 0
+    exchange: int = 0
+    stages: int = 0
+
+
+@lru_cache(maxsize=4096)
+def plan_reduction(parts: int, results: int, target: Target) -> ReductionPlan:
+    """The cheapest plan to add up `parts` partial results, on different tiles, for each of `results` sums."""
+    if parts <= 1 or results <= 0:
+        return ReductionPlan()
+    plans = [_staged((parts,), results, target)]
+    for first in sorted({2**k for k in range(1, 11)} | {isqrt(parts - 1) + 1}):
+        if first < parts:
+            plans.append(_staged((first, -(-parts // first)), results, target))
+    return min(plans, key=lambda p: p.compute + p.exchange + p.stages * target.sync_cycles)
+
+
+def _staged(stages: tuple[int, ...], results: int, target: Target) -> ReductionPlan:
+    """Cost of stages that add up `stages[k]` parts; sums, and groups of later stages, are spread over the tiles."""
+    compute = exchange = 0
+    for at, parts in enumerate(stages):
+        groups = results
+        for later in stages[at + 1 :]:
+            groups *= later
+        received = parts * -(-groups // target.tiles)
+        compute += vertex_cycles((("reduce", "f32"),), received, target)
+        exchange += exchange_cycles(received * PARTIAL_BYTES, target)
+    return ReductionPlan(compute, exchange, len(stages))

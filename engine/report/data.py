@@ -8,19 +8,23 @@ from typing import Any
 
 from engine.profile.levers import Lever
 from engine.profile.program_estimate import Estimate
+from engine.profile.scaling import assumptions_of, predict, workload_of
 from engine.profile.summary import summary
 from engine.report.about import about
 from engine.report.advice import advice
 from engine.report.operations import amp_flops, operation_rows, whole_step
-from engine.report.pipelines import pipeline_data
 from engine.report.records import fields_of
-from engine.report.scaling import scaling_data
 from engine.report.verdicts import cycles, verdicts
 
 FORMAT = "software-ipu report"
 VERSION = 1
 TARGET = ("name", "title", "tiles", "bytes_per_tile", "clock_hz")
 MEMORY = ("always_live_mean", "always_live_fullest", "peak_mean", "peak_fullest", "peak_tile", "peak_at")
+PIPELINE = ("schedule", "stages", "micro_batches", "training", "cycles", "period", "bubble_share")
+PART = ("kind", "stage", "compute", "exchange", "sync", "links", "cycles", "received_bytes")
+ROWS = 4000
+"""Most rows of a schedule in a report."""
+PREDICTION = ("replicas", "ipus", "samples_per_second", "gradient_share", "efficiency", "algorithm", "fits")
 TENSORS = 400
 """Most tensors that the report names, the largest ones; all of them count in the sums."""
 
@@ -75,8 +79,8 @@ def report_data(subject: Subject) -> dict[str, Any]:
         "supersteps": [] if estimate.pipeline is None else operation_rows(estimate.costs, estimate),
         "exchange": _exchange(estimate),
         "host": _host(estimate, subject.feeding),
-        "pipeline": pipeline_data(estimate),
-        "scaling": scaling_data(estimate, subject.gradient_bytes),
+        "pipeline": _pipeline(estimate),
+        "scaling": _scaling(estimate, subject.gradient_bytes),
         "limits": {"assumed": list(estimate.assumed), "unknown_loops": estimate.unknown_loops},
     }
     data["advice"] = [asdict(each) for each in advice(data, estimate)]
@@ -174,4 +178,51 @@ def _host(estimate: Estimate, feeding: Feeding | None) -> dict[str, Any]:
         "in_bytes_per_second": estimate.target.host_to_device_bytes_per_second,
         "out_bytes_per_second": estimate.target.device_to_host_bytes_per_second,
         "measured": asdict(feeding) if feeding is not None else None,
+    }
+
+
+def _pipeline(estimate: Estimate) -> dict[str, Any] | None:
+    """The pipeline section of a report's data; None for a program that is not a pipeline."""
+    pipeline = estimate.pipeline
+    if pipeline is None:
+        return None
+    return {
+        **fields_of(pipeline, *PIPELINE),
+        "between_ipus_cycles": pipeline.between_ipus[0],
+        "between_ipus_sync_cycles": pipeline.between_ipus[1],
+        "rows_in_all": len(pipeline.rows),
+        "rows": [
+            fields_of(row, "slot", "ipu", "stage", "kind", "micro_batch", "cycles") | {"begin": row.start}
+            for row in pipeline.rows[:ROWS]
+        ],
+        "ipus": [
+            {
+                **fields_of(each, "ipu", "stash_bytes", "fits"),
+                "stages": list(each.stages),
+                "busy_cycles": each.busy,
+                "bubble_share": each.waits,
+                "peak_bytes": each.estimate.memory.peak_fullest,
+                "always_live_bytes": each.estimate.memory.always_live_fullest,
+            }
+            for each in pipeline.ipus
+        ],
+        "parts": [fields_of(part, *PART) for part in pipeline.parts],
+    }
+
+
+def _scaling(estimate: Estimate, gradient_bytes: int) -> dict[str, Any] | None:
+    """The scaling section of a report's data; None for a program without gradients or already on several replicas."""
+    if estimate.replicas > 1:
+        return None
+    workload = workload_of(estimate, gradient_bytes)
+    if not workload.gradient_bytes:
+        return None
+    return {
+        "gradient_bytes": workload.gradient_bytes,
+        "samples_of_replica": workload.samples * workload.accumulation,
+        "assumptions": assumptions_of(estimate.target),
+        "rows": [
+            fields_of(each, *PREDICTION) | {"seconds_per_update": each.seconds, "peak_bytes": each.bytes}
+            for each in predict(workload, estimate.target)
+        ],
     }

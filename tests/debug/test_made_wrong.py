@@ -66,7 +66,7 @@ def test_a_write_outside_its_piece() -> None:
     makes_x.writes = [Span(x, Partition(1, SIZE, 2))]  # unit u would have elements 2u and 2u + 1
     message = (
         "Expected compute set 'fill x' on tile 1 (units 4 to 7 of 8) to write only what its spans say. "
-        "Received: 4.0 in element [4] of arena 'x' f64[8], in the piece of tile 0."
+        "Received: 4.0 in element [4] of arena 'x' f64[8], in the slice of tile 0."
     )
     with pytest.raises(DebugError, match=re.escape(message)):
         run([makes_x], [x])
@@ -87,7 +87,7 @@ def test_a_read_outside_its_piece() -> None:
     y, makes_y = moved(x, 1, EACH)
     message = (
         "compute set 'move to y' from model/dense/move on tile 0 (units 0 to 3 of 8) to read only what its spans say "
-        "and what has been written. Received: a read of element [4] of arena 'x' f64[8], in the piece of tile 1; "
+        "and what has been written. Received: a read of element [4] of arena 'x' f64[8], in the slice of tile 1; "
         "element [3] of arena 'y' f64[8] becomes nan with one poison and "
     )
     with pytest.raises(DebugError, match=re.escape(message)):
@@ -126,7 +126,7 @@ def test_nobody_has_written_it() -> None:
     half = set_of(fill, [x], [], SIZE // 2, name="half", writes=[Span(x, EACH)])
     y, makes_y = moved(x, 0, EACH)
     with pytest.raises(
-        DebugError, match=r"a read of element \[4\] of arena 'x' f64\[8\], which nobody has written in this step"
+        DebugError, match=r"a read of element \[4\] of arena 'x' f64\[8\], which has not been written in this step"
     ):
         run([half, makes_y], [y])
 
@@ -149,7 +149,7 @@ def test_what_the_last_step_wrote_does_not_count() -> None:
     variable = DeviceBuffer(ROW)
     executable.run(2, [], [variable])
     executable._codelets[0] = is_small.address
-    with pytest.raises(DebugError, match="'x' .* nobody has written it in this step"):
+    with pytest.raises(DebugError, match="'x' .* it has not been written in this step"):
         executable.run(1, [], [variable])
 
 
@@ -209,7 +209,7 @@ def test_memory_that_is_used_again_too_soon() -> None:
     z, makes_z = moved(x, 0, EACH, "z")
     executable = DebugExecutable(program([makes_x, makes_y, makes_z], [y, z]))
     executable.plan.offsets[y] = executable.plan.offsets[x]
-    with pytest.raises(DebugError, match="which nobody has written: its place in the arena holds y by now"):
+    with pytest.raises(DebugError, match="which has not been written: its address in the arena holds y by now"):
         executable.run(1, [], [])
 
 

@@ -57,7 +57,9 @@ def program_of_queues(shape: Shape) -> Program:
     return build_program(sums([shape], 4), ["variable", "variable"], {})
 
 
-@pytest.mark.parametrize(("codelet", "message"), [(outfeed_copy, "hand over whole rows"), (infeed_copy, "nobody has")])
+@pytest.mark.parametrize(
+    ("codelet", "message"), [(outfeed_copy, "publish whole rows"), (infeed_copy, "has not been written")]
+)
 def test_a_copy_that_does_nothing(codelet: object, message: str) -> None:
     program = program_of_queues(LARGE)
     idle = [each for each in program.compute_sets if has_codelet(each.work, codelet)]

@@ -7,7 +7,8 @@ from engine.errors import InternalError
 from engine.ir import Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
-from engine.passes.order import peak_liveness, schedule
+from engine.passes.liveness import peak_liveness
+from engine.passes.order import schedule
 from tests.passes.random_modules import RandomModule
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.passes.order import peak_liveness, schedule
+from engine.passes.liveness import peak_liveness
+from engine.passes.order import schedule
 from ipu._internal.compiler.hlo import import_hlo
 from tests.passes.checking import alive, assert_same_results, simplified
 

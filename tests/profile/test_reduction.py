@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.profile.reduction import plan_reduction
+from engine.profile.superstep import plan_reduction
 from engine.profile.vertices import vertex_cycles
 from engine.target import target
 

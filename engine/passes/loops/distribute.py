@@ -12,10 +12,9 @@ from engine.ir import Instruction, Module, Shape, topological
 from engine.ir.opcodes import AFFINE, CONTRACTIONS
 from engine.ir.trip_counts import TripCounts
 from engine.passes import construct
-from engine.passes.loops.batching import Operand, can_batch, spread
+from engine.passes.loops.batching import Operand, can_batch, spread, summed
 from engine.passes.loops.iterations import Iterations
 from engine.passes.loops.rebuilding import element_of, parameter_of, tuple_of
-from engine.passes.loops.sums import summed
 from engine.passes.loops.view import LoopView, element_read, remade
 from engine.passes.rewriting import make, rewrite
 
