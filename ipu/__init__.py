@@ -15,6 +15,7 @@ NAMES = (
     *HOMES,
     "all_to_all_op",
     "application_compile_op",
+    "autoshard",
     "config",
     "cross_replica_ops",
     "cross_replica_optimizer",

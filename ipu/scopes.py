@@ -125,10 +125,22 @@ def ipu_shard(index: int | list[int]) -> Context:
     if not tf.executing_eagerly():
         note_ipus((tuple(indices),))
     # XLA accepts shardings over several devices for tuples only.
-    sharding = xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.MAXIMAL, tile_assignment_devices=indices[:1])
-    shard = attr_value_pb2.AttrValue(s=sharding.SerializeToString())
-    # Captured variables become parameters, which XLA accepts without sharding alone where they are updated.
-    return _attributes({SHARD: lambda node: None if node.op == "Placeholder" else shard})
+    shard = sharding_of(indices[0])
+    return _attributes({SHARD: lambda node: shard if takes_shard(node.op) else None})
+
+
+def sharding_of(index: int) -> attr_value_pb2.AttrValue:
+    """The attribute of operations on a shard."""
+    sharding = xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.MAXIMAL, tile_assignment_devices=[index])
+    return attr_value_pb2.AttrValue(s=sharding.SerializeToString())
+
+
+def takes_shard(operation_type: str) -> bool:
+    """Whether operations of the type take the attribute.
+
+    Captured variables become parameters, which XLA accepts without sharding alone where they are updated.
+    """
+    return operation_type != "Placeholder"
 
 
 def outside_compilation_scope(name: str = "outside") -> Context:

@@ -5,8 +5,7 @@ _CTC = "keras.losses.CTC"
 _OPTIMIZERS = "the optimizers of keras.optimizers, and set_gradient_accumulation_options of the model"
 
 OTHER_RELEASES = {
-    "ipu.autoshard": "keras.ipu.PipelineStage, or ipu.pipelining_ops.pipeline",
-    "ipu.autoshard_cnn": "keras.ipu.PipelineStage, or ipu.pipelining_ops.pipeline",
+    "ipu.autoshard_cnn": "ipu.autoshard.automatic_sharding, or ipu.pipelining_ops.pipeline",
     "ipu.control_flow_ops": "operations in their order: the engine keeps it",
     "ipu.dataset_extractor": "ipu.utils.export_dataset_to_file",
     "ipu.distributed": _REPLICAS,
