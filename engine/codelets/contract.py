@@ -1,7 +1,7 @@
 """The blocked contraction: loops over units, blocks of k, of columns and of rows, around the parts of one codelet.
 
-A panel of B meets a block of rows of A in the micro kernels, which sum over a block of k in registers. How the
-operands are packed, how large the blocks are, how they are multiplied and stored is the codelet's: `Parts`.
+Micro kernels multiply a block of rows of A by a panel of B, and sum over a block of k in registers. How operands are
+packed, how large blocks are, and how results are stored is the codelet's: its `Parts`.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def encode_general_select_and_scatter(
     (operand, operand_address), (source, source_address) = operand_at, source_at
     item = operand.dtype.itemsize
     dimensions = list(range(operand.rank))
-    first_is_free = operand.rank > 1 and _has_no_window(window, operand.dimensions[0])
+    first_is_free = operand.rank > 1 and window[0].is_trivial and operand.dimensions[0] > 0
     units = operand.dimensions[0] if first_is_free else 1
     walked = dimensions[1:] if first_is_free else dimensions
     table = [
@@ -162,8 +162,3 @@ def encode_general_select_and_scatter(
         rank=len(walked),
     )
     return (header, table), units if operand.elements else 0
-
-
-def _has_no_window(window: Window, size: int) -> bool:
-    d = window[0]
-    return d.size == d.stride == d.base_dilation == 1 and not d.padding_low and not d.padding_high and size > 0

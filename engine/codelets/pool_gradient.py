@@ -23,7 +23,7 @@ from engine.codelets.lazy import errors, types
 from engine.codelets.memory import I32, I64, POINTER, Emitter, call, intrinsic, load_f32, load_i64, store_f32, store_i64
 from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
-from engine.ir.attributes import Window, WindowDimension
+from engine.ir.attributes import Window
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes
@@ -274,13 +274,9 @@ def pool_gradient(direction: str) -> Codelet:
     return Codelet(pool_gradient, f"pool_gradient_{direction}")
 
 
-def _trivial(dimension: WindowDimension) -> bool:
-    return dimension.size == dimension.stride == 1 and not dimension.padding_low and not dimension.padding_high
-
-
 def _spatial(window: Window) -> range:
     """The dimensions from the first with a window to the last."""
-    windowed = [d for d, w in enumerate(window) if not _trivial(w)]
+    windowed = [d for d, w in enumerate(window) if not w.is_trivial]
     return range(windowed[0], windowed[-1] + 1) if windowed else range(0)
 
 

@@ -19,6 +19,7 @@ from functools import cache
 from math import prod
 
 from engine.codelets.build import Codelet, codelet, inner
+from engine.codelets.element import NUMBA_NAMES
 from engine.codelets.gather import AHEAD, byte_strides, fetch_lines, index_layout, index_signed, load_index, merge
 from engine.codelets.memory import call4, pointer
 from engine.codelets.record import Address, Part, Record
@@ -31,18 +32,8 @@ from engine.machine_code.costs import MOST_UNITS
 UNIT_BYTES = 64  # units that share a cache line would slow each other down
 SMALL_BYTES = 4096  # of an operand that is one unit. Chosen by hand
 
-NUMBA_TYPES = {
-    "pred": "uint8",
-    "s8": "int8",
-    "s16": "int16",
-    "s32": "int32",
-    "s64": "int64",
-    "u8": "uint8",
-    "u16": "uint16",
-    "u32": "uint32",
-    "u64": "uint64",
-    "f32": "float32",
-    "f64": "float64",
+NUMBA_TYPES = {"pred": "uint8"} | {
+    name: NUMBA_NAMES[name] for name in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
 }
 ARITHMETIC = ("add", "subtract", "multiply", "minimum", "maximum")
 LOGICAL = ("and", "or")

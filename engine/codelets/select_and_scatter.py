@@ -22,7 +22,7 @@ from engine.codelets.memory import pointer, store_i64
 from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
 from engine.errors import InternalError, UnsupportedOperation
-from engine.ir.attributes import Window, WindowDimension
+from engine.ir.attributes import Window
 from engine.ir.shape import Shape
 
 DIRECTIONS = ("GE", "GT", "LE", "LT")
@@ -268,10 +268,6 @@ def _strides(shape: Shape) -> list[int]:
     return [prod(shape.dimensions[d + 1 :]) for d in range(shape.rank)]
 
 
-def _trivial(dimension: WindowDimension) -> bool:
-    return dimension.size == dimension.stride == 1 and not dimension.padding_low and not dimension.padding_high
-
-
 def _check(operand: Shape, source: Shape, window: Window) -> None:
     expected = tuple(
         (size + w.padding_low + w.padding_high - (w.size - 1) * w.window_dilation - 1) // w.stride + 1
@@ -294,9 +290,9 @@ def encode_select_and_scatter(
     shape, source_shape = operand[0], source[0]
     _check(shape, source_shape, window)
     inner_rank = shape.rank
-    while inner_rank > 0 and _trivial(window[inner_rank - 1]):
+    while inner_rank > 0 and window[inner_rank - 1].is_trivial:
         inner_rank -= 1
-    cut = next((d for d in range(inner_rank) if _trivial(window[d]) and shape.dimensions[d] > 1), None)
+    cut = next((d for d in range(inner_rank) if window[d].is_trivial and shape.dimensions[d] > 1), None)
     strides, source_strides = _strides(shape), _strides(source_shape)
     walked = [d for d in range(inner_rank) if d != cut]
     table = [

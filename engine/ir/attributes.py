@@ -23,6 +23,11 @@ class WindowDimension:
     base_dilation: int = 1
     window_reversal: bool = False
 
+    @property
+    def is_trivial(self) -> bool:
+        """Whether each element is a window of its own, without padding."""
+        return self.size == self.stride == self.base_dilation == 1 and not self.padding_low and not self.padding_high
+
 
 Window = tuple[WindowDimension, ...]
 
