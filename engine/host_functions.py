@@ -4,7 +4,7 @@ A module refers to one by a custom call, `host_function` in `engine.ir.builder`,
 long as its creator and the programs that call it. For each call in a program there is a `BoundFunction`, made by
 `bind` for the shapes of that call. It has what machine code needs, the address of
 
-    long f(void *data, void **operands, void **results)
+    long f(void **operands, void **results, void *data)
 
 whose arrays are those of the program, row-major, in place. `f` returns 0, or another number to end the step. It is
 called by one worker, without the GIL, once for each execution of the custom call.
@@ -16,7 +16,7 @@ import ctypes
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,10 @@ from engine.ir.shape import Shape
 
 Shapes = tuple[Shape, ...]
 ABI = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_void_p] * 3)
+TRAMPOLINE = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_size_t)
 
 _keys = itertools.count(1)
 _functions: weakref.WeakValueDictionary[int, HostFunction] = weakref.WeakValueDictionary()
-_bound: weakref.WeakValueDictionary[int, PythonCall] = weakref.WeakValueDictionary()
 
 
 class HostFunction:
@@ -87,11 +87,11 @@ class BoundFunction:
         """The results, new arrays; as machine code calls it. Raises what the function raises, HostFunctionError."""
         given = [np.ascontiguousarray(value) for value in operands]
         results = tuple(np.zeros(shape.dimensions, shape.dtype) for shape in self.results)
-        pointers = [
-            (ctypes.c_void_p * (len(arrays) + 1))(*(a.ctypes.data for a in arrays)) for arrays in (given, results)
-        ]
+        words = [array.ctypes.data for array in (*given, *results)]
+        addresses = (ctypes.c_size_t * (len(words) + 1))(*words)
+        first = ctypes.addressof(addresses)
         self.begin()
-        self.status[0] = ABI(self.address)(self.data, *(ctypes.addressof(each) for each in pointers))
+        self.status[0] = ABI(self.address)(first, first + ctypes.sizeof(ctypes.c_size_t) * len(given), self.data)
         self.raise_failure()
         return results
 
@@ -118,7 +118,7 @@ class BoundFunction:
 class CFunction(HostFunction):
     """A C function of the signature above, in a library that `keep` holds open, called without the GIL.
 
-    `data` is its first argument. It must be safe to call from any thread, and must not call into the engine.
+    `data` is its last argument. It must be safe to call from any thread, and must not call into the engine.
     """
 
     def __init__(self, name: str, address: int, data: int = 0, keep: object = None) -> None:
@@ -150,51 +150,50 @@ class PythonFunction(HostFunction):
 
 
 class PythonCall(BoundFunction):
-    """A Python callable for one call in a program; machine code calls it by the one trampoline."""
+    """A Python callable for one call in a program, as a C function of one argument: the addresses of all arrays.
+
+    It resumes a generator, since a signal is raised where Python code begins: here that is inside of a `try`.
+    """
 
     def __init__(self, function: PythonFunction, operands: Shapes, results: Shapes) -> None:
-        address = ctypes.cast(_trampoline, ctypes.c_void_p).value
-        super().__init__(function, address or 0, next(_keys), operands, results)
-        _bound[self.data] = self
-        self._callable = function.callable
-        self._operands = [_Memory(shape) for shape in operands]
-        self._results = [_Memory(shape) for shape in results]
-        self._addresses, self._result_addresses = (ctypes.c_size_t * len(each) for each in (operands, results))
         self._failure: BaseException | None = None
         self._thread, self._is_interrupted = 0, False
+        calls = self._calls(function.callable, [_Memory(s) for s in operands], [_Memory(s) for s in results])
+        next(calls)
+        self._trampoline = TRAMPOLINE(calls.send)
+        address = ctypes.cast(self._trampoline, ctypes.c_void_p).value or 0
+        super().__init__(function, address, 0, operands, results)
 
     def begin(self) -> None:
         """Forgets the failure of an earlier call of the program."""
         super().begin()
         self._failure, self._is_interrupted = None, False
 
-    def guarded(self, operands: int, results: int) -> int:
-        """Calls the callable on the arrays at the addresses at `operands`; 0, or 1 if it fails."""
-        try:
-            self._thread = threading.get_ident()
+    def _calls(
+        self, callable: Callable[..., Sequence[Any]], operands: list[_Memory], results: list[_Memory]
+    ) -> Generator[int, int, None]:
+        """Takes the address of the arrays' addresses, calls the callable; gives 0, or 1 if it fails."""
+        status, words = 0, ctypes.c_size_t * (len(operands) + len(results))
+        while True:
             try:
-                self._run(operands, results)
-            finally:
-                self._thread = 0
-        except BaseException as failure:  # nothing may leave a function that machine code calls
-            self._failure = failure
-            return 1
-        return 0
-
-    def _run(self, operands: int, results: int) -> None:
-        addresses = self._addresses.from_address(operands)
-        given = [memory.at(address) for memory, address in zip(self._operands, addresses, strict=True)]
-        for array in given:
-            array.flags.writeable = False
-        returned = self._callable(*given)
-        if len(returned) != len(self._results):
-            raise self._wrong(f"{len(self._results)} results", str(len(returned)))
-        addresses = self._result_addresses.from_address(results)
-        for number, (memory, address) in enumerate(zip(self._results, addresses, strict=True)):
-            value, shape = np.asarray(returned[number]), memory.shape
-            if value.dtype != shape.dtype or value.shape != shape.dimensions:
-                raise self._wrong(f"{shape} as result {number}", f"{value.dtype}{list(value.shape)}")
-            memory.at(address)[...] = value
+                addresses = words.from_address((yield status))
+                self._thread = threading.get_ident()
+                given = [memory.at(address) for memory, address in zip(operands, addresses, strict=False)]
+                for array in given:
+                    array.flags.writeable = False
+                returned = callable(*given)
+                if len(returned) != len(results):
+                    raise self._wrong(f"{len(results)} results", str(len(returned)))
+                for number, memory in enumerate(results):
+                    value, shape = np.asarray(returned[number]), memory.shape
+                    if value.dtype != shape.dtype or value.shape != shape.dimensions:
+                        raise self._wrong(f"{shape} as result {number}", f"{value.dtype}{list(value.shape)}")
+                    memory.at(addresses[len(operands) + number])[...] = value
+                self._thread = status = 0
+            except GeneratorExit:
+                return
+            except BaseException as failure:  # nothing may leave a function that machine code calls
+                self._failure, self._thread, status = failure, 0, 1
 
     def interrupt(self) -> None:
         """Raises KeyboardInterrupt in the thread that runs the callable, at its next bytecode."""
@@ -232,9 +231,3 @@ class _Memory:
             self._array = np.ndarray(self.shape.dimensions, self.shape.dtype, memory)
             self._address = address
         return self._array
-
-
-@ABI
-def _trampoline(data: int, operands: int, results: int) -> int:
-    call = _bound.get(data)
-    return 1 if call is None else call.guarded(operands, results)

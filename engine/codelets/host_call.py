@@ -29,7 +29,7 @@ class HostCallBlock(Record):
 
     call: Address = 0  # the call block
     function: int  # its address
-    data: int  # its first argument
+    data: int  # its last argument
     status: Table  # receives what it returns
     operands: int  # number of operands
 
@@ -66,7 +66,7 @@ def host_call(parameters: int, lo: int, hi: int, scratch: int) -> None:
     state = floating_point_state()
     set_floating_point_state(with_denormals(state))
     data = word(parameters, HostCallBlock.DATA)
-    status = call_with_three(word(parameters, HostCallBlock.FUNCTION), data, operands, results)
+    status = call_with_three(word(parameters, HostCallBlock.FUNCTION), operands, results, data)
     set_floating_point_state(state)
     store_i64(word(parameters, HostCallBlock.STATUS), status)
     if status != 0:

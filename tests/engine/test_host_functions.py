@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from functools import cache
 from typing import Any
@@ -57,8 +58,8 @@ def c_function(status: int = 0) -> tuple[object, int]:
     """A function of the documented signature: doubles SIZE floats, counts its calls in the word at `data`."""
     numba = pytest.importorskip("numba")
 
-    @numba.cfunc("int64(CPointer(int64), CPointer(CPointer(float32)), CPointer(CPointer(float32)))")
-    def double(data: Any, operands: Any, results: Any) -> int:
+    @numba.cfunc("int64(CPointer(CPointer(float32)), CPointer(CPointer(float32)), CPointer(int64))")
+    def double(operands: Any, results: Any, data: Any) -> int:
         data[0] += 1
         x, y = numba.carray(operands[0], SIZE), numba.carray(results[0], SIZE)
         for k in range(SIZE):
@@ -209,6 +210,30 @@ def test_interruption_ends_the_callable(from_another_thread: bool) -> None:
     again = compile_module(looped(function, 2), ["variable", "variable"], {})
     again.run(1, [], held)
     np.testing.assert_array_equal(held[0].read(), 2)
+
+
+def test_signal_that_comes_while_machine_code_runs_ends_the_step() -> None:
+    """Python raises it as soon as it runs, at the beginning of the callable."""
+    numba = pytest.importorskip("numba")
+    send = ctypes.CDLL(None)["raise"]
+    send.argtypes, send.restype = [ctypes.c_int], ctypes.c_int
+
+    @numba.cfunc("int64(intp, intp, intp)")
+    def interrupting(operands: int, results: int, data: int) -> int:
+        return send(2)
+
+    signal, function = CFunction("signal", interrupting.address), PythonFunction("same", lambda x: [x])
+    b = Builder()
+    x, token = b.parameter_of(X), b.parameter_of(TOKEN)
+    sent = b.host_function(signal, [x], [], token)
+    y, after = called(b, function, x, part(b, sent, 0))
+    module = b.module(b.tuple(b.add(y, b.splat(1.0, (SIZE,))), after), {0: 0, 1: 1})
+    executable = compile_module(module, ["variable", "variable"], {})
+    held = buffers([np.zeros(SIZE, np.float32), np.zeros((), np.int32)])
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            executable.run(1, [], held)
+    np.testing.assert_array_equal(held[0].read(), 0)
 
 
 def test_deleted_function_and_exports_are_refused() -> None:
