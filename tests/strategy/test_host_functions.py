@@ -266,3 +266,29 @@ def test_keras_steps_call_and_print(strategy: Any, capfd: pytest.CaptureFixture[
     assert seen == [4] * 6
     assert history.history["rows"] == [4]
     assert capfd.readouterr().err.count("batch [4 2]") == 6
+
+
+def test_program_with_queues_waits_for_the_host_and_not_for_itself(strategy: Any) -> None:
+    """Functions run on another thread there: errors and elements arrive, and a use of its variable is no deadlock."""
+    queue = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(tf.constant(2.0)).repeat())
+    with strategy.scope():
+        total = tf.Variable(1.0)
+        _ = queue.initializer
+
+    def run(function: Callable[[tf.Tensor], Any]) -> float:
+        def iteration(x: tf.Tensor, element: tf.Tensor) -> tf.Tensor:
+            return x + tf.py_function(function, [element], tf.TensorSpec([], tf.float32))
+
+        @tf.function(jit_compile=True)
+        def body() -> tf.Tensor:
+            total.assign(ipu.loops.repeat(4, iteration, [total.read_value()], queue))
+            return total.read_value()
+
+        return float(strategy.run(body))
+
+    assert run(lambda element: 3 * element) == 25
+    with pytest.raises(ZeroDivisionError):
+        run(lambda element: 1 / 0)
+    with pytest.raises(HostFunctionError, match="to use no variable or device of the program"):
+        run(lambda element: element + total)
+    assert run(lambda element: element) == 33

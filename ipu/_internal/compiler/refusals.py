@@ -51,4 +51,7 @@ def _is_about_constants(message: str) -> bool:
 def _advice(message: str) -> str:
     if _is_about_constants(message):
         return "Its shape depends on values known only at run time: compute it from static shapes or constants."
-    return "Run it on the host, in the input pipeline (for example with tf.data's map), or replace the layer."
+    return (
+        "Run it on the host, in the input pipeline (for example with tf.data's map) or, at the cost of a call in each "
+        "step, in ipu.scopes.outside_compilation_scope; or replace the layer."
+    )

@@ -13,7 +13,7 @@ _INSTANCE = "keras.layers.GroupNormalization(groups=-1)"
 NOT_HERE = {
     "ipu.custom_ops": "operations of TensorFlow, which the engine compiles itself",
     "ipu.custom_ops.codelet_expression_op": "the expression itself in the function: the engine fuses it",
-    "ipu.custom_ops.cpu_user_operation": "tf.numpy_function in the data set's map, or a callback, on the host",
+    "ipu.custom_ops.cpu_user_operation": "tf.numpy_function, which calls the host in the middle of a step",
     "ipu.embedding_ops": _TABLE,
     "ipu.embedding_ops.embedding_lookup": "tf.nn.embedding_lookup",
     "ipu.functional_ops": "the function itself, without the decorator",
