@@ -82,7 +82,7 @@ def sequence_slice_unpack(
         ValueError: as `sequence_slice`; also for slices of more than `total_elements` rows in all.
     """
     src = tf.convert_to_tensor(src)
-    dst = tf.zeros([total_elements, *src.shape[1:]], src.dtype)
+    dst = tf.zeros([total_elements, *src.shape.as_list()[1:]], src.dtype)
     return sequence_slice(dst, src, num_elems, src_offsets, _one_after_the_other(num_elems), True)
 
 
@@ -95,7 +95,7 @@ def _one_after_the_other(num_elems: TensorLike) -> tf.Tensor:
 
 def _check_inside(tensor: tf.Tensor, counts: tf.Tensor, offsets: tf.Tensor, name: str) -> None:
     """Raises ConfigurationError for a slice, known when it is traced, that lies outside of a tensor."""
-    count, first, rows = tf.get_static_value(counts), tf.get_static_value(offsets), tensor.shape[0]
+    count, first, rows = tf.get_static_value(counts), tf.get_static_value(offsets), tensor.shape.as_list()[0]
     if count is None or first is None or rows is None:
         return
     outside = np.flatnonzero((count < 0) | (first < 0) | (first + count > rows))

@@ -43,7 +43,11 @@ class GraphProgram:
         shapes = [tensor.shape for tensor in self._function.inputs]
         if self._latest is not None and self._version == current_system().version:
             return self._latest
-        return self._program(tuple(map(tuple, shapes))) if all(s.is_fully_defined() for s in shapes) else None
+        return (
+            self._program(tuple(tuple(s.as_list()) for s in shapes))
+            if all(s.is_fully_defined() for s in shapes)
+            else None
+        )
 
     def _program(self, shapes: tuple[tuple[int, ...], ...]) -> TracedProgram:
         with self._lock:
