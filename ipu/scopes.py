@@ -148,7 +148,7 @@ def outside_compilation_scope(name: str = "outside") -> Context:
 
     TensorFlow executes them on the host in the middle of a step, once in each execution, so operations that XLA cannot
     compile may stand here. Afterwards their results can be used, numbers and booleans of static shape; they have
-    gradients where TensorFlow's operations do. Variables can be read. A use costs a call of the host, some 0.2 ms.
+    gradients where TensorFlow's operations do. Variables can be read. A use costs a call of the host, some 0.4 ms.
 
     Args:
         name: a name for the outside compilation scope.
