@@ -292,3 +292,20 @@ def test_program_with_queues_waits_for_the_host_and_not_for_itself(strategy: Any
     with pytest.raises(HostFunctionError, match="to use no variable or device of the program"):
         run(lambda element: element + total)
     assert run(lambda element: element) == 33
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "complex64"])
+@pytest.mark.parametrize("shape", [(3, 5), (0, 2)])
+def test_arrays_of_any_type_and_size(dtype: str, shape: tuple[int, ...], strategy: Any) -> None:
+    value = tf.cast(tf.reshape(tf.range(int(np.prod(shape))) % 3, shape), dtype)
+
+    @tf.function(jit_compile=True)
+    def body(x: tf.Tensor) -> Any:
+        spec = tf.TensorSpec(shape, dtype)
+        same = tf.ensure_shape(tf.numpy_function(lambda v: v[...], [x], dtype), shape)
+        return tf.py_function(lambda a, b: (a, tf.equal(a, b)), [x, same], [spec, tf.TensorSpec(shape, tf.bool)])
+
+    found, equal = strategy.run(body, (value,))
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, value)
+    assert equal.numpy().all()
