@@ -48,7 +48,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         TypeError: `inputs` is no list or tuple.
         RuntimeError: called eagerly, or in a tf.function that does not run on the device.
         ValueError: an operation comes before a tensor, a reference variable is updated, a tensor is of another graph,
-            or compile is called in a computation that is being compiled.
+            compile is called in a computation that is being compiled, or an optimizer's update is created but not
+            returned, which TensorFlow 1 would not execute.
     """
     if _compiling.inside:
         raise ConfigurationError(

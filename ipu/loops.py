@@ -11,6 +11,7 @@ from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 
 from ipu._internal.compiler.loop_context import loop_body
+from ipu._internal.graphs.lost_updates import check_updates
 from ipu._internal.names.namespace import public_names
 from ipu._internal.queues.elements import arguments_of
 from ipu._internal.queues.signatures import accepts, requirement
@@ -111,6 +112,7 @@ def _loop(
         positional, named = ((), {}) if infeed_queue is None else arguments_of(infeed_queue._dequeue())
         with loop_body(counter):
             tensors, operations = _split(_listed(body(*loop, *positional, **named)))
+            check_updates([each for each in (*tensors, *operations) if not isinstance(each, tf.TensorArray)])
         if [tensor.dtype for tensor in tensors] != types:
             raise TypeError(
                 f"Expected the loop body to return {len(types)} tensors of the dtypes of its inputs, "

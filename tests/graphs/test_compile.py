@@ -94,14 +94,18 @@ def test_programs_share_variables_in_the_order_of_control_dependencies() -> None
     doubled = ipu.ipu_compiler.compile(lambda: variable.assign(variable * 2.0).op)
     with tf.control_dependencies([doubled]):
         (increased,) = ipu.ipu_compiler.compile(lambda: variable.assign_add(1.0).read_value())
+    with tf.control_dependencies([increased]):
         on_host = variable.assign_add(0.5, read_value=False)
-    with tf.control_dependencies([increased, on_host]):
+    unordered = [increased, variable.assign(0.0, read_value=False)]
+    with tf.control_dependencies([on_host]):
         after = variable.read_value()
     with v1.Session() as session:
         session.run(variable.initializer)
         assert session.run(increased) == 3
         assert session.run(after) == 7.5
         assert session.run(variable) == 7.5
+        with pytest.raises(ValueError, match="control dependency between"):
+            session.run(unordered)
 
 
 def test_each_session_has_its_variables() -> None:

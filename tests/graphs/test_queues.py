@@ -103,12 +103,14 @@ def test_another_thread_dequeues_while_the_program_runs() -> None:
         for number in range(8):
             if number == 4:
                 assert more.wait(60)
-            yield np.float32(number)
+            yield np.full(5000, number, np.float32)  # large: small elements are taken several at a time
 
-    dataset = tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([], tf.float32))
+    dataset = tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([5000], tf.float32))
     infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-    (total,) = summed(infeed, outfeed, 8)
-    dequeued = outfeed.dequeue()["x"]
+    (total,) = ipu.ipu_compiler.compile(
+        lambda: ipu.loops.repeat(8, lambda total, x: (total + x[0], outfeed.enqueue(x[0])), [0.0], infeed)
+    )
+    dequeued = outfeed.dequeue()
     with v1.Session() as session:
         session.run(infeed.initializer)
         totals: list[float] = []

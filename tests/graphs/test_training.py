@@ -194,6 +194,26 @@ def test_layers_of_tf_keras() -> None:
         assert (session.run(moving) != 1).all()
 
 
+def test_updates_that_are_not_returned_are_refused() -> None:
+    def both() -> Any:
+        loss = tf.reduce_sum(variable("w", [3]) ** 2)
+        optimizer = v1.train.AdamOptimizer(0.1)
+        return loss, [optimizer.minimize(loss), optimizer.minimize(-loss)]
+
+    def one() -> Any:
+        loss, (descend, _) = both()
+        return loss, descend
+
+    def only_loss(total: tf.Tensor) -> tf.Tensor:
+        return total + both()[0]
+
+    with v1.variable_scope("", reuse=v1.AUTO_REUSE):
+        for net in (one, lambda: both()[0], lambda: ipu.loops.repeat(2, only_loss, [0.0])):
+            with pytest.raises(ValueError, match="return the training operations"):
+                ipu.ipu_compiler.compile(net)
+        ipu.ipu_compiler.compile(lambda: [(result := both())[0], *result[1]])
+
+
 def test_printed_tensors(capfd: pytest.CaptureFixture[str]) -> None:
     def body(x: tf.Tensor) -> tf.Tensor:
         ipu.internal_ops.print_tensor(x, name="counted")

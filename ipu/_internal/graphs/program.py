@@ -38,6 +38,11 @@ class GraphProgram:
             program = self._latest = self._program(tuple(array.shape for array in arrays))
             return [*run_on_device(program, arrays, self._ordinal), np.asarray(number)]
 
+    @property
+    def variables(self) -> frozenset[GraphVariable]:
+        """The variables of the graph that it reads or updates."""
+        return frozenset(each for each in self._function.resources if isinstance(each, GraphVariable))
+
     def latest_program(self) -> TracedProgram | None:
         """The program executed last, or the one for the static shapes of the inputs; None if these are unknown."""
         shapes = [tensor.shape for tensor in self._function.inputs]

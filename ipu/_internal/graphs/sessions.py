@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from engine.errors import ConfigurationError
 from ipu._internal.graphs.variables import GraphVariable, Session, SessionRun
 
 READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"})
 """Operations with a variable's handle that leave its value alone."""
+WRITERS = ("Assign", "Resource")
+"""Prefixes of the types of operations that write a variable: assignments, updates of optimizers, and scatters."""
 Key = tuple[Any, ...]
 
 
@@ -99,28 +102,48 @@ def reached(roots: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
 
 
 def use_of(session: Session, programs: GraphPrograms, targets: list[Any], fetches: list[Any]) -> Use:
-    """What the run of these targets and fetches uses."""
+    """What the run of these targets and fetches uses. Raises as `_check_order`."""
     known: dict[Key, Use] = session.__dict__.setdefault("_ipu_uses", {})
     key = (len(programs.variables), len(programs.operations), *map(id, targets), None, *map(id, fetches))
     if key not in known:
-        executes = False
+        executed: list[tf.Operation] = []
+        writers: list[tuple[tf.Operation, GraphVariable]] = []
         read: set[GraphVariable] = set()
         written: set[GraphVariable] = set()
         for operation in reached([*targets, *(tensor.op for tensor in fetches)]):
             if operation in programs.operations:
-                executes = True
+                executed.append(operation)
                 continue
             for tensor in operation.inputs:
                 if tensor.dtype == tf.resource and tensor.op.type == "VarHandleOp":
                     variable = programs.variables.get(_key(tensor.op))
                     if variable is not None:
                         (read if operation.type in READS else written).add(variable)
+                        if operation.type.startswith(WRITERS) and operation.type not in READS:
+                            writers.append((operation, variable))
+        _check_order(programs, executed, writers)
         use = Use(
-            *(next(_numbers), weakref.ref(session), executes, frozenset(read), frozenset(written)),
+            *(next(_numbers), weakref.ref(session), bool(executed), frozenset(read), frozenset(written)),
             (*targets, *fetches),
         )
         known[key] = _uses[use.number] = use
     return known[key]
+
+
+def _check_order(
+    programs: GraphPrograms, executed: Iterable[tf.Operation], writers: Iterable[tuple[tf.Operation, GraphVariable]]
+) -> None:
+    """Raises ConfigurationError for a program and an assignment on the host without order: one would be lost."""
+    for program in executed:
+        for writer, variable in writers:
+            if program not in programs.made or variable not in programs.made[program].variables:
+                continue
+            if program not in reached([writer]) and writer not in reached([program]):
+                raise ConfigurationError(
+                    f"Expected a control dependency between a program and an assignment to one of its variables in the "
+                    f"same run. Received: {program.name!r} and {writer.name!r}, which writes {variable.name!r}, in any "
+                    f"order. Create one of them in tf.control_dependencies of the other, or run it before."
+                )
 
 
 @contextlib.contextmanager

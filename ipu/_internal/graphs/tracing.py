@@ -21,6 +21,7 @@ from ipu._internal.compiler.function_trace import function_trace
 from ipu._internal.compiler.tokens import traced_for
 from ipu._internal.compiler.trace import TracedStep, bind
 from ipu._internal.compiler.variables import DeviceVariable, IPUVariable, engine_trace
+from ipu._internal.graphs.lost_updates import check_updates, refusing_lost_updates
 from ipu._internal.graphs.sessions import programs_of
 from ipu._internal.graphs.variables import GraphVariable
 from ipu._internal.types import Nest, Variable
@@ -96,6 +97,7 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
     def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
         with OptionalXlaContext(True):  # in which loops have the static bounds that XLA needs
             returned = computation(*tf.nest.pack_sequence_as(list(inputs), list(arguments)))
+            check_updates(returned)
         results.append(None if isinstance(returned, tf.Operation) else returned)
         return tf.nest.flatten(results[0]) if results[0] is not None else []
 
@@ -103,7 +105,7 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in flat]
     with engine_trace() as used, function_trace(), traced_for(ordinal), tf.variable_creator_scope(_create_variable):
         # Programs of TensorFlow 1 are not converted by AutoGraph.
-        with _explaining_references(), ag_ctx.ControlStatusCtx(ag_ctx.Status.DISABLED):
+        with _explaining_references(), refusing_lost_updates(), ag_ctx.ControlStatusCtx(ag_ctx.Status.DISABLED):
             graph = func_graph.func_graph_from_py_func(name, body, specs, {}, add_control_dependencies=True)
     tensors: list[tuple[Any, Any]] = []
     resources: list[tuple[Any, Any]] = []

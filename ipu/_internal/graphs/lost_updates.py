@@ -1,0 +1,49 @@
+"""Updates of variables that a computation creates but does not return: TensorFlow 1 would not execute them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from ipu._internal.graphs.sessions import reached
+from ipu._internal.types import Nest
+
+
+class _Tracing(threading.local):
+    in_graph: bool = False
+
+
+_tracing = _Tracing()
+
+
+@contextlib.contextmanager
+def refusing_lost_updates() -> Iterator[None]:
+    """Within, a computation of a tf.Graph is traced."""
+    outer, _tracing.in_graph = _tracing.in_graph, True
+    try:
+        yield
+    finally:
+        _tracing.in_graph = outer
+
+
+def check_updates(returned: Nest) -> None:
+    """Raises ConfigurationError for an optimizer's update in the graph of a tf.Graph's computation, or of its loop.
+
+    `returned` are tensors and operations; those on which none of them depends are executed all the same here, in
+    program order, as in a tf.function.
+    """
+    if not _tracing.in_graph:
+        return
+    roots = [getattr(each, "op", each) for each in tf.nest.flatten(returned)]
+    needed = set(reached(each for each in roots if isinstance(each, tf.Operation)))
+    for operation in tf.compat.v1.get_default_graph().get_operations():
+        if operation.type.startswith("ResourceApply") and operation not in needed:
+            raise ConfigurationError(
+                f"Expected a computation to return the training operations that it creates, or tensors that depend on "
+                f"them. Received: {operation.name!r}, which nothing returned depends on. Return the result of "
+                f"minimize, or do not call it."
+            )
