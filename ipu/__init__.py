@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import _ipu_hook
 
 # Covers the starts in which ipu_hook.pth did not run: python -S, zip applications, PYTHONPATH.
 _ipu_hook.install()
+
+if "tensorflow" in sys.modules:  # else in time for the first program
+    from ipu._internal.graphs.global_step import extend_global_step
+
+    extend_global_step()
 
 
 HOMES = {"ProfileReport": "ipu._internal.profiling.callback", "profile": "ipu._internal.profiling.make_report"}

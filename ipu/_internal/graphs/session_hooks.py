@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.client import session as sessions
-from tensorflow.python.ops import variable_scope
-from tensorflow.python.training import training_util
 
 from ipu._internal.graphs.errors import original_error
+from ipu._internal.graphs.global_step import extend_global_step
 from ipu._internal.graphs.sessions import ATTRIBUTE, moved, use_of
 from ipu._internal.graphs.variables import Session
 
@@ -31,7 +29,7 @@ def install() -> None:
     _extend_initialisation(base)
     _extend_runs(base)
     _extend_callables(base)
-    _extend_global_step()
+    extend_global_step()
 
 
 def _extend_initialisation(base: Any) -> None:
@@ -97,19 +95,3 @@ def _extend_callables(base: Any) -> None:
         return call
 
     base.make_callable, base._make_callable_from_options = make_callable, _make_callable_from_options
-
-
-def _extend_global_step() -> None:
-    """The global step is a resource variable, which programs can update, also without version 2's behaviour."""
-    create = training_util.create_global_step
-
-    def resource(next_creator: Callable[..., Any], **arguments: Any) -> Any:
-        return next_creator(**{**arguments, "use_resource": True})
-
-    @functools.wraps(create)
-    def create_global_step(graph: tf.Graph | None = None) -> Any:
-        with (graph or tf.compat.v1.get_default_graph()).as_default(), variable_scope.variable_creator_scope(resource):
-            return create(graph)
-
-    training_util.create_global_step = create_global_step
-    tf.compat.v1.train.create_global_step = create_global_step
