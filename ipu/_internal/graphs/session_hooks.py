@@ -20,6 +20,10 @@ LEAST_THREADS = 4
 """Least number of threads of sessions: a program occupies one while others dequeue what it has enqueued."""
 
 
+VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
+_PLACED = "_ipu_placed"
+
+
 def install() -> None:
     """Extends TensorFlow's sessions and global steps, once."""
     base = sessions.BaseSession
@@ -27,6 +31,7 @@ def install() -> None:
         return
     base._ipu_installed = True
     _extend_initialisation(base)
+    _extend_placement(base)
     _extend_runs(base)
     _extend_callables(base)
     extend_global_step()
@@ -48,6 +53,25 @@ def _extend_initialisation(base: Any) -> None:
         initialise(self, target, graph, config)
 
     base.__init__ = __init__
+
+
+def _extend_placement(base: Any) -> None:
+    """Variables in scopes of /device:IPU are placed on the host: TensorFlow itself would warn at length."""
+    extend = base._extend_graph
+
+    @functools.wraps(extend)
+    def _extend_graph(self: Session) -> None:
+        graph = self._graph
+        version, count = getattr(graph, _PLACED, (0, 0))
+        if graph.version != version:
+            operations = graph.get_operations()
+            for operation in operations[count:]:
+                if operation.type in VARIABLES and "IPU:" in operation.device.upper():
+                    operation._set_device("/device:CPU:0")
+            setattr(graph, _PLACED, (graph.version, len(operations)))
+        extend(self)
+
+    base._extend_graph = _extend_graph
 
 
 def _extend_runs(base: Any) -> None:

@@ -63,3 +63,14 @@ def test_variables_are_initialised_on_the_host() -> None:
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
         np.testing.assert_array_equal(session.run(result), [2, 2, 2])
+
+
+def test_sessions_place_variables_without_warnings() -> None:
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        variables = [v1.get_variable("v", [3]), v1.get_variable("w", [3], use_resource=False)]
+    other = v1.get_variable("other", [3])
+    assert ["IPU:0" in variable.device for variable in variables] == [True, True]
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+    # TensorFlow warns in C++ of variables that it must place elsewhere.
+    assert [variable.device for variable in (*variables, other)] == ["/device:CPU:0", "/device:CPU:0", ""]
