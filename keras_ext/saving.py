@@ -15,7 +15,7 @@ from keras_ext.wrapping import Original, wrap
 
 logger = logging.getLogger("ipu")
 ExtensionOf = Callable[[Any], type[Extension] | None]
-_told_unsaved: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+_warned_unsaved: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
 def saved_names(extension: type[Extension]) -> frozenset[str]:
@@ -56,7 +56,7 @@ class ConfigKeeper:
         extension = self._extension_of(model)
         if extension is None:
             return {}
-        self._tell_unsaved(model, extension)
+        self._warn_unsaved(model, extension)
         options = {name: value for name, value in options_of(model).items() if name in saved_names(extension)}
         computed = {name: compute(model) for name, compute in computed_options(extension) if name not in options}
         return {**options, **{name: value for name, value in computed.items() if value is not None}}
@@ -74,9 +74,9 @@ class ConfigKeeper:
         return {name: value for name, value in config.items() if name not in self._names}, options
 
     @staticmethod
-    def _tell_unsaved(model: KerasModel, extension: type[Extension]) -> None:
+    def _warn_unsaved(model: KerasModel, extension: type[Extension]) -> None:
         """Logs once for each model which options its config leaves out."""
-        told = _told_unsaved.setdefault(model, set())
+        told = _warned_unsaved.setdefault(model, set())
         left_out = sorted(name for name in unsaved_names(extension) - told if options_of(model).get(name))
         if left_out:
             told.update(left_out)

@@ -200,7 +200,7 @@ def _pack_group_of_rows(at: Operands, block: Block, target: int) -> int:
     if run < word(at.parameters, Field.K):
         base, table = at.scratch + ROWS_OF_A, at.scratch + TABLE_A
         fill_progression(table, block.rows, PITCH_A)
-        if _lie_together(row_a, block.rows) != 0:
+        if _are_contiguous(row_a, block.rows) != 0:
             pack_groups(at.a, row_a, offset_a, block.rows, block.k_count, base, PITCH_A)
         else:
             pack_runs(at.a, row_a, offset_a, run, block.k % run, block.rows, block.k_count, base, PITCH_A)
@@ -229,7 +229,7 @@ def multiply(
 
 
 @inner
-def _lie_together(row_a: int, rows: int) -> int:
+def _are_contiguous(row_a: int, rows: int) -> int:
     """1 if each 16 rows of A are contiguous, else 0."""
     for m in range(1, rows):
         if m % BLOCK != 0 and load_i64(row_a + 8 * m) != load_i64(row_a + 8 * (m - 1)) + 4:

@@ -54,16 +54,16 @@ class WindowedDimension(Record):
 
 
 @inner
-def _candidate(parameters: int, position: int, place: int) -> int:
+def _candidate(parameters: int, position: int, window_entry: int) -> int:
     """Index of the operand element, in the unit, at one position of one window; -1 for padding and gaps."""
     element = 0
     for d in range(word(parameters, GeneralSelectAndScatter.RANK) - 1, -1, -1):
         entry = parameters + 8 * (GeneralSelectAndScatter.WORDS + WindowedDimension.WORDS * d)
         windows, candidates = word(entry, WindowedDimension.WINDOWS), word(entry, WindowedDimension.CANDIDATES)
         at = position % windows * word(entry, WindowedDimension.STEP) - word(entry, WindowedDimension.PADDING_LOW)
-        at += place % candidates * word(entry, WindowedDimension.WINDOW_DILATION)
+        at += window_entry % candidates * word(entry, WindowedDimension.WINDOW_DILATION)
         position //= windows
-        place //= candidates
+        window_entry //= candidates
         base = word(entry, WindowedDimension.BASE_DILATION)
         if at < 0 or at % base != 0 or at // base >= word(entry, WindowedDimension.SIZE):
             return -1
@@ -86,8 +86,8 @@ def _source_offset(parameters: int, position: int) -> int:
 def _selected(parameters: int, first: int, position: int, answer: int) -> int:
     """Index of the operand element that one window selects, or -1."""
     chosen, choice = -1, word(parameters, GeneralSelectAndScatter.CHOICE)
-    for place in range(word(parameters, GeneralSelectAndScatter.CANDIDATES)):
-        candidate = _candidate(parameters, position, place)
+    for window_entry in range(word(parameters, GeneralSelectAndScatter.CANDIDATES)):
+        candidate = _candidate(parameters, position, window_entry)
         if candidate < 0:
             continue
         candidate += first

@@ -78,8 +78,8 @@ def _write(
 ) -> None:
     """Stores the parts of two vectors, each in its block of the group, at its position in the order."""
     for number, pair in enumerate(zip(*(_terms(builder, value) for value in values), strict=True)):
-        place = builder.inttoptr(builder.add(target, I64(order[number] * 2 * REGISTER_BYTES)), POINTER)
-        builder.store(_upper_bits(builder, pair, alternate), place, align=64)
+        destination = builder.inttoptr(builder.add(target, I64(order[number] * 2 * REGISTER_BYTES)), POINTER)
+        builder.store(_upper_bits(builder, pair, alternate), destination, align=64)
 
 
 @intrinsic
@@ -167,11 +167,11 @@ def write_pair_of_b(
         whole = builder.select(builder.and_(*present), builder.and_(columns, I64(-BLOCK)), I64(0))
         entry, loop, rest = builder.block, builder.append_basic_block("columns"), builder.append_basic_block("rest")
         edge, done = builder.append_basic_block("edge"), builder.append_basic_block("done")
-        place = (first, second, target, group_pitch, seen)
+        destination = (first, second, target, group_pitch, seen)
         builder.cbranch(builder.icmp_signed(">", whole, I64(0)), loop, rest)
         builder.position_at_end(loop)
         column = builder.phi(I64)
-        _block_of_pair(builder, place, column, None)
+        _block_of_pair(builder, destination, column, None)
         later = builder.add(column, I64(BLOCK))
         column.add_incoming(I64(0), entry)
         column.add_incoming(later, loop)
@@ -182,7 +182,7 @@ def write_pair_of_b(
         column = builder.phi(I64)
         left = builder.sub(columns, column)
         counts = [builder.select(each, left, I64(0)) for each in present]
-        _block_of_pair(builder, place, column, [vector.lane_mask(builder, count) for count in counts])
+        _block_of_pair(builder, destination, column, [vector.lane_mask(builder, count) for count in counts])
         later = builder.add(column, I64(BLOCK))
         column.add_incoming(whole, rest)
         column.add_incoming(later, edge)
@@ -194,9 +194,9 @@ def write_pair_of_b(
 
 
 def _block_of_pair(
-    builder: ir.IRBuilder, place: tuple[ir.Value, ...], column: ir.Value, masks: list[ir.Value] | None
+    builder: ir.IRBuilder, destination: tuple[ir.Value, ...], column: ir.Value, masks: list[ir.Value] | None
 ) -> None:
-    first, second, target, group_pitch, seen = place
+    first, second, target, group_pitch, seen = destination
     offset = builder.shl(column, I64(2))
     rows = (builder.add(each, offset) for each in (first, second))
     values = [vector.load_vector(builder, row, mask) for row, mask in zip(rows, masks or [None, None], strict=True)]

@@ -74,13 +74,13 @@ def _read_columns(builder: ir.IRBuilder, element_type: str, source: ir.Value, of
 def _side_by_side(builder: ir.IRBuilder, addresses: list[ir.Value], offset: int) -> ir.Value:
     """One vector of QUARTER elements from each address."""
     made = ir.Constant(vector.vector_type(), ir.Undefined)
-    for place, address in enumerate(addresses):
+    for slot, address in enumerate(addresses):
         pointer = builder.inttoptr(builder.add(address, I64(offset)), POINTER)
         run = builder.load(pointer, align=4, typ=ir.VectorType(F32, QUARTER))
         wide = list(range(QUARTER)) + [0] * (LANES - QUARTER)
         nothing = ir.Constant(run.type, ir.Undefined)
         run = builder.shuffle_vector(run, nothing, ir.Constant(vector.vector_type(I32), wide))
-        own = range(QUARTER * place, QUARTER * (place + 1))
+        own = range(QUARTER * slot, QUARTER * (slot + 1))
         lanes = [LANES + lane - own.start if lane in own else lane for lane in range(LANES)]
         made = builder.shuffle_vector(made, run, ir.Constant(vector.vector_type(I32), lanes))
     return made

@@ -114,12 +114,12 @@ def _advance(table: int, counters: int, rank: int) -> None:
 
 
 @inner
-def _in_operand(table: int, counters: int, rank: int, place: int) -> bool:
+def _in_operand(table: int, counters: int, rank: int, window_entry: int) -> bool:
     """Whether a position of the current window is in the operand."""
     for d in range(rank):
         entry = table + 8 * WalkedDimension.WORDS * d
         low = word(counters, d) * word(entry, WalkedDimension.STEP) - word(entry, WalkedDimension.PADDING_LOW)
-        at = low + word(place, 1 + d)
+        at = low + word(window_entry, 1 + d)
         if at < 0 or at >= word(entry, WalkedDimension.SIZE):
             return False
     return True
@@ -131,15 +131,15 @@ def _scalar_window(
 ) -> int:
     """The operand offset that one window selects, or -1."""
     rank, candidates = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.CANDIDATES)
-    place = table + 8 * WalkedDimension.WORDS * rank
+    window_entry = table + 8 * WalkedDimension.WORDS * rank
     chosen, kept = -1, operand[0]
     for _ in range(candidates):
-        if whole or _in_operand(table, counters, rank, place):
-            at = start + word(place, 0)
+        if whole or _in_operand(table, counters, rank, window_entry):
+            at = start + word(window_entry, 0)
             candidate = operand[at]
             if chosen < 0 or not _keeps(kept, candidate, direction):
                 chosen, kept = at, candidate
-        place += 8 * (1 + rank)
+        window_entry += 8 * (1 + rank)
     return chosen
 
 
@@ -158,11 +158,11 @@ def _vector_window(
 ) -> bool:
     """where[c] = the operand offset that the window of channel c selects; False if all is padding."""
     rank, candidates = word(parameters, SelectAndScatter.RANK), word(parameters, SelectAndScatter.CANDIDATES)
-    place = table + 8 * WalkedDimension.WORDS * rank
+    window_entry = table + 8 * WalkedDimension.WORDS * rank
     found = False
     for _ in range(candidates):
-        if whole or _in_operand(table, counters, rank, place):
-            at = start + word(place, 0)
+        if whole or _in_operand(table, counters, rank, window_entry):
+            at = start + word(window_entry, 0)
             if found:
                 for c in range(count):
                     kept, candidate = best[c], operand[at + c]
@@ -174,7 +174,7 @@ def _vector_window(
                     best[c] = operand[at + c]
                     where[c] = at + c
             found = True
-        place += 8 * (1 + rank)
+        window_entry += 8 * (1 + rank)
     return found
 
 
@@ -308,8 +308,8 @@ def encode_select_and_scatter(
         for d in walked
     ]
     candidates = [
-        (sum(at * strides[d] for at, d in zip(place, walked, strict=True)), *place)
-        for place in product(*([k * window[d].window_dilation for k in range(window[d].size)] for d in walked))
+        (sum(at * strides[d] for at, d in zip(window_entry, walked, strict=True)), *window_entry)
+        for window_entry in product(*([k * window[d].window_dilation for k in range(window[d].size)] for d in walked))
     ]
     header = SelectAndScatter(
         operand=operand[1],

@@ -55,7 +55,7 @@ class ThreadPool(IntEnum):
     READ = 26
     CLOSE = 27
     CONTROL = 28  # prctl
-    ACCOUNT = 29  # address of the name of the file in which the operating system reports a thread's delay
+    ACCOUNTING = 29  # address of the name of the file in which the operating system reports a thread's delay
     LEFT = 32  # threads that have left: a futex
     ASLEEP = 33  # whether the caller sleeps on it
     ALL = 48  # a mask of the cores of the process
@@ -104,7 +104,7 @@ def _switched(pool: int, member: int) -> int:
 @inner
 def _delay(pool: int, member: int) -> int:
     """Nanoseconds for which the calling thread was runnable but not running: the second number of the delay file."""
-    file = _call(pool, ThreadPool.OPEN, word(pool, ThreadPool.ACCOUNT), 0, 0, 0)
+    file = _call(pool, ThreadPool.OPEN, word(pool, ThreadPool.ACCOUNTING), 0, 0, 0)
     if file < 0:
         return 0
     text = member + 8 * Member.TEXT

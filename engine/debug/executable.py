@@ -44,9 +44,9 @@ class DebugExecutable(Executable):
         self._span_elements = SpanTable()
         self._memory: TileHomes | None = None
         self._kept = Tables(self._all_sets, self._blocks)
-        self._share_out(tiles)
+        self._distribute(tiles)
 
-    def _share_out(self, tiles: int) -> None:
+    def _distribute(self, tiles: int) -> None:
         if tiles < 1:
             raise ConfigurationError(f"Expected at least 1 tile. Received: {tiles}. Nearest legal value: 1.")
         self.tiles = tiles
@@ -97,7 +97,7 @@ class DebugExecutable(Executable):
     def _stepper(self, steps: int, rings: list[np.ndarray], queues: Mapping[str, AnyRing]) -> Stepper:
         if self._memory is None:
             self._memory = TileHomes(self._buffers(), self.plan, self._arena, self.tiles)
-        handed_out = [ring for ring in rings if ring[0].nbytes]
+        distributed = [ring for ring in rings if ring[0].nbytes]
         predicates = [mark.predicate for mark in self._running.marks if mark.predicate is not None]
         return Stepper(
             self.program,
@@ -111,7 +111,7 @@ class DebugExecutable(Executable):
             lambda buffer: self._location(buffer)[0],
             self._memory,
             HostSide(self.program, queues, self._memory),
-            {id(each): ring for each, ring in zip(self._outfeeds, handed_out, strict=False)},
+            {id(each): ring for each, ring in zip(self._outfeeds, distributed, strict=False)},
             self._span_elements,
             self._aside(),
             self.record,
@@ -137,7 +137,7 @@ class CheckedDebugExecutable(CheckedExecutable, DebugExecutable):
 
     def __init__(self, program: Program, progress: Progress | None = None, *, tiles: int = TILES) -> None:
         super().__init__(program, progress)
-        self._share_out(tiles)
+        self._distribute(tiles)
 
 
 def debug_executable(program: Program, progress: Progress | None = None, *, tiles: int = TILES) -> DebugExecutable:

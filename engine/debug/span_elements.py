@@ -60,11 +60,11 @@ def _tiles(span: Span, ranges: Ranges) -> np.ndarray:
     return np.resize(of_round, shape.elements * cells_of_element(shape))
 
 
-def mask_of(pieces: list[SpanElements], tile: int) -> Mask:
+def mask_of(spans: list[SpanElements], tile: int) -> Mask:
     """The cells that a tile may access by any of these."""
     found: Mask = False
-    for elements_of in pieces:
-        mask = elements_of.mask(tile)
+    for elements in spans:
+        mask = elements.mask(tile)
         if isinstance(mask, bool):
             return True
         found = mask if isinstance(found, bool) else found | mask

@@ -37,7 +37,7 @@ class Stepper:
     """Runs steps of one call, of `steps` altogether.
 
     `sets` are compute sets, their blocks and their codelets by the address of the block's words, `predicates` buffers
-    by address, as in the `table`; `address` gives a buffer's address in the fast executor. `handed_out` has,
+    by address, as in the `table`; `address` gives a buffer's address in the fast executor. `distributed` has,
     by the id of an outfeed's compute set, the array [steps, ...] that it writes.
     """
 
@@ -49,8 +49,8 @@ class Stepper:
     address: Callable[[Buffer], int]
     memory: TileHomes
     host: HostSide
-    handed_out: dict[int, np.ndarray]
-    pieces: SpanTable
+    distributed: dict[int, np.ndarray]
+    span_table: SpanTable
     aside: Aside
     record: DebugRecord
 
@@ -95,7 +95,7 @@ class Stepper:
         compute_set, block, codelet = loaded
         uses = self._uses(compute_set, ranges)
         self._check_syncs(compute_set, uses)
-        ring = self.handed_out.get(id(compute_set))
+        ring = self.distributed.get(id(compute_set))
         if ring is not None:
             (buffer,) = uses
             self._check_whole(buffer, title(compute_set))
@@ -126,18 +126,18 @@ class Stepper:
         homes = [self.memory[buffer] for buffer in touched(compute_set) if not self.aside.has(buffer)]
         uses = {home.buffer: Use(home, written=home.written()) for home in homes}
         for span in [*compute_set.reads, *(Span(buffer) for buffer in uses if buffer.kind == "constant")]:
-            uses[span.buffer].reads.append(self.pieces.elements_of(span, ranges))
+            uses[span.buffer].reads.append(self.span_table.elements_of(span, ranges))
         for span in compute_set.writes:
-            uses[span.buffer].writes.append(self.pieces.elements_of(span, ranges))
+            uses[span.buffer].writes.append(self.span_table.elements_of(span, ranges))
         return uses
 
     def _check_syncs(self, compute_set: ComputeSet, uses: dict[Buffer, Use]) -> None:
         touches = [
-            Touch(elements_of, self.address(buffer), title(compute_set), writes)
+            Touch(elements, self.address(buffer), title(compute_set), writes)
             for buffer, use in uses.items()
             if buffer.kind != "constant"
-            for pieces, writes in ((use.reads, False), (use.writes, True))
-            for elements_of in pieces
+            for spans, writes in ((use.reads, False), (use.writes, True))
+            for elements in spans
         ]
         self._hazards.check(title(compute_set), touches)
 

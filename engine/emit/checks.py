@@ -180,10 +180,10 @@ def _tested(nest: Nest) -> list[int]:
             tested.append(number)
             shown.add(number)
         if number in shown:
-            handed_on = (0,) if is_limited(node.operation) else OPCODES[node.operation.opcode].propagates
+            forwarded = (0,) if is_limited(node.operation) else OPCODES[node.operation.opcode].propagates
             shown |= {
                 node.operands[at]
-                for at in handed_on
+                for at in forwarded
                 if is_float(element_type_of(nest.nodes, node.operands[at], nest.accesses))
             }
     return tested

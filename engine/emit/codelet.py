@@ -235,9 +235,9 @@ class CodeletEmitter:
 
         together = SIDE_BY_SIDE if len(nest.nodes) <= MOST_NODES_SIDE_BY_SIDE and self.lanes.width > 1 else 1
         if together > 1:
-            piece = together * self.lanes.width
-            many = builder.add(start, builder.and_(builder.sub(stop, start), word(-piece)))
-            counted_loop(builder, start, many, piece, [], lambda i, _: vectors(together, i, None))
+            part = together * self.lanes.width
+            many = builder.add(start, builder.and_(builder.sub(stop, start), word(-part)))
+            counted_loop(builder, start, many, part, [], lambda i, _: vectors(together, i, None))
             start = many
 
         whole, self.ranges[-1] = self.ranges[-1], (start, stop)

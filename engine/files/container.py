@@ -47,13 +47,13 @@ def unpack(data: bytes, origin: str) -> tuple[dict[str, Any], dict[str, memoryvi
     if not isinstance(offsets, dict):
         raise invalid(origin, "a header with its sections", "one without")
     sections, end = {}, 0
-    for name, place in offsets.items():
-        offset, size = _natural(place, "offset", origin), _natural(place, "bytes", origin)
+    for name, extent in offsets.items():
+        offset, size = _natural(extent, "offset", origin), _natural(extent, "bytes", origin)
         if offset < end or offset > end + ALIGNMENT or start + offset + size > len(data):
             raise invalid(origin, f"section {name!r} within {len(data)} bytes", "a file that is cut off or spliced")
         end = offset + size
         sections[name] = memoryview(data)[start + offset : start + end]
-        if hashlib.sha256(sections[name]).hexdigest() != place.get("sha256"):
+        if hashlib.sha256(sections[name]).hexdigest() != extent.get("sha256"):
             raise invalid(origin, f"section {name!r} as it was written", "one that has been altered")
     if start + end != len(data):
         raise invalid(origin, f"{start + end} bytes", f"{len(data)}")
@@ -91,8 +91,8 @@ def _refuse(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _natural(place: Any, name: str, origin: str) -> int:
-    value = place.get(name) if isinstance(place, dict) else None
+def _natural(extent: Any, name: str, origin: str) -> int:
+    value = extent.get(name) if isinstance(extent, dict) else None
     if type(value) is not int or value < 0:
         raise invalid(origin, f"{name} of a section: an integer of at least 0", repr(value))
     return value

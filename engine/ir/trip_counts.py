@@ -98,10 +98,10 @@ class TripCounts:
 
     def _start(self, loop: Instruction, element: Path) -> int | None:
         """The initial value of an element of a loop's state, where it is a constant."""
-        initial = self._sum(loop.operands[0], element, self._handed_on)
+        initial = self._sum(loop.operands[0], element, self._forwarded)
         return initial.offset if initial is not None and initial.element is None else None
 
-    def _handed_on(self, parameter: Instruction, path: Path) -> _Sum | None:
+    def _forwarded(self, parameter: Instruction, path: Path) -> _Sum | None:
         """A parameter of the computation around a loop: known if that is the body of a loop that never changes it."""
         callers = self._callers.get(parameter, [])
         if len(callers) != 1 or callers[0].opcode != "while" or self._growth(callers[0], path) != 0:

@@ -29,19 +29,19 @@ def branch_results(context: Context, instruction: Instruction, argument: Value) 
     assert isinstance(results, tuple) and isinstance(argument, tuple)
     positions, taken = list(results), set[int]()
     for branch in instruction.called:
-        for number, handed_on in _handed_on(branch):
-            element = operand.operands[handed_on]
+        for number, forwarded in _forwarded(branch):
+            element = operand.operands[forwarded]
             if (
-                handed_on not in taken
+                forwarded not in taken
                 and positions[number] is results[number]
                 and _is_free(element, instruction, body, users)
             ):
-                taken.add(handed_on)
-                positions[number] = argument[handed_on]
+                taken.add(forwarded)
+                positions[number] = argument[forwarded]
     return tuple(positions)
 
 
-def _handed_on(branch: Computation) -> list[tuple[int, int]]:
+def _forwarded(branch: Computation) -> list[tuple[int, int]]:
     """Elements of the result that are elements of the argument: their indices in both."""
     results = branch.root.operands if branch.root.opcode == "tuple" else ()
     found = enumerate(map(element_read, results))

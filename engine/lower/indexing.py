@@ -43,14 +43,14 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     count = len(instruction.operands) // 2
     operands, indices, updates = _parts(instruction, count)
     results = [context.result_buffer(instruction, None if count == 1 else k) for k in range(count)]
-    olds, places, news = ([context.buffer(o) for o in each] for each in (operands, [indices], updates))
+    olds, index_buffers, news = ([context.buffer(o) for o in each] for each in (operands, [indices], updates))
     for old, result in list(zip(olds, results, strict=True))[1:]:
         copy_buffer(context, f"{result.name}.copy", old, result, instruction.op_name, Purpose.OPERAND)
     first = operands[0].array_shape
     pairs = [Address(b) for pair in zip(results, news, strict=True) for b in pair]
     parts, units = encode_scatter(
         (first, Address(olds[0])),
-        (indices.array_shape, Address(places[0])),
+        (indices.array_shape, Address(index_buffers[0])),
         (updates[0].array_shape, Address(news[0])),
         Address(results[0]),
         instruction["scatter_dimension_numbers"],
@@ -63,7 +63,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
         instruction.name,
         CodeletWork.of(scatter, parts, calls=((Scatter.COMBINER, combiner),)),
         units,
-        [Span(b) for b in (olds[0], *results[1:], *places, *news)],
+        [Span(b) for b in (olds[0], *results[1:], *index_buffers, *news)],
         [Span(b) for b in results],
         WorkEstimate(
             {"scatter": count * updates[0].array_shape.elements},

@@ -100,8 +100,8 @@ class Drafting:
             else:
                 index_map = self._spread(root.array_shape)
                 node = self._value(root, index_map)
-                place = positions.get(number) if positions else None
-                self.draft.stores.append(Store(node, self._stored(root.array_shape, index_map, place)))
+                slot = positions.get(number) if positions else None
+                self.draft.stores.append(Store(node, self._stored(root.array_shape, index_map, slot)))
 
     def _spread(self, shape: Shape) -> IndexMap:
         found = spread(shape, self.draft.extents if self.draft.extents != (1,) else ())
@@ -127,12 +127,12 @@ class Drafting:
         self._writes += 1
         return access
 
-    def _stored(self, shape: Shape, index_map: IndexMap, place: Position | None) -> int:
-        if place is None:
+    def _stored(self, shape: Shape, index_map: IndexMap, slot: Position | None) -> int:
+        if slot is None:
             return self._written(shape, index_map)
-        at = place.dimension
-        moved = (*index_map[:at], index_map[at].scaled(1, place.start), *index_map[at + 1 :])
-        return self._written(place.shape, moved)
+        at = slot.dimension
+        moved = (*index_map[:at], index_map[at].scaled(1, slot.start), *index_map[at + 1 :])
+        return self._written(slot.shape, moved)
 
     def _value(self, root: Instruction, index_map: IndexMap) -> int:
         """The node of an instruction at the given indices (no recursion: fused chains can be long)."""

@@ -162,14 +162,14 @@ def _copy(
     context: Context,
     instruction: Instruction,
     codelet: Codelet,
-    places: tuple[Buffer, Buffer, Buffer],
+    positions: tuple[Buffer, Buffer, Buffer],
     units: int,
     unit_bytes: int,
     reads: list[Span],
     writes: list[Span],
 ) -> None:
-    """Emits the copy of a leaf by all workers; `places` are its slots, its array and the slot's number."""
-    ring, array, slot = places
+    """Emits the copy of a leaf by all workers; `positions` are its slots, its array and the slot's number."""
+    ring, array, slot = positions
     addresses = {"ring": Address(ring), "arena": Address(array), "slot": Address(slot)}
     parameters = LeafCopy(**addresses, bytes=ring.shape.bytes, unit=unit_bytes)
     work, estimate = CodeletWork(codelet, parameters), WorkEstimate({"copy": ring.shape.elements})

@@ -24,7 +24,7 @@ Copies = Sequence[Instruction]
 """One instruction for each replica."""
 
 
-def meet(b: Builder, collective: Instruction, copies: Copies) -> list[Instruction]:
+def synchronise(b: Builder, collective: Instruction, copies: Copies) -> list[Instruction]:
     """Each replica's result of a collective of all replicas' operands, in the order of the replicas.
 
     Raises ConfigurationError if the replicas cannot be divided into the requested groups, or for an unknown operation.

@@ -35,20 +35,20 @@ class MicroBatchLoop(Loop):
         body = _LoopBody(self.shape, self.accumulation)
         of, last = self._copies(body, given, states, set(rows)), len(body.micro_batches) - 1
         following = {COUNTER: body.next_iteration()}
-        for mark, place in gradients.items():
-            total = body.element(place)
+        for mark, slot in gradients.items():
+            total = body.element(slot)
             for k, micro_batch in enumerate(body.micro_batches):
                 total = micro_batch.accumulated(mark, total, of(k, mark.operands[0]))
-            following[place] = total
-        for number, place in states.items():
-            state = body.element(place)
+            following[slot] = total
+        for number, slot in states.items():
+            state = body.element(slot)
             for k, micro_batch in enumerate(body.micro_batches):
                 value = of(k, parts.moving[number])
                 state = micro_batch.with_row(state, value) if number in rows else value
-            following[place] = state
-        for value, place in lasts.items():
-            following[place] = of(last, value)
-        elements = {place: following.get(place) or body.element(place) for place in range(len(self.initial))}
+            following[slot] = state
+        for value, slot in lasts.items():
+            following[slot] = of(last, value)
+        elements = {slot: following.get(slot) or body.element(slot) for slot in range(len(self.initial))}
         iterations = self.accumulation.micro_batches // self.accumulation.together
         self.take_results(self.add_while(body.builder, elements, iterations), gradients, lasts, states)
 
@@ -56,12 +56,12 @@ class MicroBatchLoop(Loop):
         self, body: _LoopBody, given: Mapping[Instruction, int], states: Mapping[int, int], rows: Collection[int]
     ) -> Callable[[int, Instruction], Instruction]:
         """A function that gives the copy of an instruction in the k-th of an iteration's micro-batches."""
-        parameters, elements = self.module.entry.parameters, {p: body.element(place) for p, place in given.items()}
+        parameters, elements = self.module.entry.parameters, {p: body.element(slot) for p, slot in given.items()}
         stands = []
         for k, micro_batch in enumerate(body.micro_batches):
             new = {p: micro_batch.feed(array, p) if self._is_feed(p) else array for p, array in elements.items()}
-            for number, place in states.items():
-                state = body.element(place)
+            for number, slot in states.items():
+                state = body.element(slot)
                 if number in rows:
                     new[parameters[number]] = micro_batch.row(state)
                 elif k == 0:
@@ -87,11 +87,11 @@ class _LoopBody:
         self.iteration = self.element(COUNTER)
         self.micro_batches = [MicroBatch(self.builder, accumulation, index) for index in self._indices(accumulation)]
 
-    def element(self, place: int) -> Instruction:
+    def element(self, slot: int) -> Instruction:
         """An element of the state."""
-        if place not in self._elements:
-            self._elements[place] = self.builder.get_tuple_element(self._state, place)
-        return self._elements[place]
+        if slot not in self._elements:
+            self._elements[slot] = self.builder.get_tuple_element(self._state, slot)
+        return self._elements[slot]
 
     def next_iteration(self) -> Instruction:
         """The number of the iteration after this one."""

@@ -62,7 +62,7 @@ class Loop(ABC):
 
     def add_while(self, body: Builder, elements: Mapping[int, Instruction], iterations: int) -> Instruction:
         """Adds the loop whose body computes these elements of the next state."""
-        following = with_own_names(body.build(body.tuple(*(elements[place] for place in range(len(self.initial))))))
+        following = with_own_names(body.build(body.tuple(*(elements[slot] for slot in range(len(self.initial))))))
         condition = Builder(f"more_{body.name}s")
         counted = condition.get_tuple_element(condition.parameter_of(self.shape), COUNTER)
         test = condition.build(condition.compare(counted, condition.constant(iterations, INDEX), "LT"))
@@ -80,9 +80,9 @@ class Loop(ABC):
     ) -> None:
         """Records the loop's results, given the elements of marks, of last values and of variables."""
         entry = self.entry
-        for mark, place in gradients.items():
-            total = entry.get_tuple_element(loop, place)
+        for mark, slot in gradients.items():
+            total = entry.get_tuple_element(loop, slot)
             same = total.shape == mark.shape
             self.reduced[mark] = total if same else entry.convert(total, mark.array_shape.element_type)
-        self.last = {value: entry.get_tuple_element(loop, place) for value, place in lasts.items()}
-        self.moved = {number: entry.get_tuple_element(loop, place) for number, place in states.items()}
+        self.last = {value: entry.get_tuple_element(loop, slot) for value, slot in lasts.items()}
+        self.moved = {number: entry.get_tuple_element(loop, slot) for number, slot in states.items()}

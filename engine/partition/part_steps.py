@@ -196,7 +196,9 @@ class _Step:
         entry = with_own_names(self.builder.build(root))
         made = list(unique)
         numbers = {key: number for number, key in enumerate(self.keys)}
-        aliases = {numbers[key]: place for place, key in enumerate(made) if key[0] in ("variable", "accumulator")}
+        aliases = {
+            numbers[key]: result_index for result_index, key in enumerate(made) if key[0] in ("variable", "accumulator")
+        }
         return PartStep(kind, stage, Module(f"{kind}_{stage}", entry, aliases), self.its_roles, self.keys, made)
 
 

@@ -19,7 +19,7 @@ from engine.partition.crossings import PartPlan
 from engine.partition.loop_state import COUNTER, Loop
 from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX, MicroBatch
-from engine.partition.pipeline_part import Outputs, Places, add_part
+from engine.partition.pipeline_part import Outputs, StateSlots, add_part
 from engine.partition.schedule import Part, Schedule
 from engine.passes.conditionals import STAYS
 from engine.passes.loops.rebuilding import with_own_names
@@ -82,38 +82,38 @@ class PipelineLoop(Loop):
         self.items = items_of(schedule, plans, accumulation.replicas)
         self.total = accumulation.micro_batches
         self.iterations = self.total + max(item.delay for item in self.items)
-        self.places = Places(outputs)
+        self.state_slots = StateSlots(outputs)
 
     def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
         """Adds the loop, given the entry's parameters and those of the replicas' rows."""
-        parts, places = self.parts, self.places
+        parts, state_slots = self.parts, self.state_slots
         self.add_counter()
-        places.rows = set(rows)
+        state_slots.rows = set(rows)
         for mark in parts.marks:
-            places.gradients[mark] = self.add(self.zeros(mark.array_shape.with_type(accumulator_of(mark))))
+            state_slots.gradients[mark] = self.add(self.zeros(mark.array_shape.with_type(accumulator_of(mark))))
         for number in parts.moving:
-            places.states[number] = self.add(rows.get(number, parameters[number]))
+            state_slots.states[number] = self.add(rows.get(number, parameters[number]))
         for value in parts.last:
-            leading = (self.total,) if places.outputs == "all" else ()
-            places.lasts[value] = self.add(self.zeros(value.array_shape, leading))
+            leading = (self.total,) if state_slots.outputs == "all" else ()
+            state_slots.lasts[value] = self.add(self.zeros(value.array_shape, leading))
         given = {p for item in self.items for p in (*item.plan.feeds, *item.plan.shared)}
         for parameter, new in zip(self.module.entry.parameters, parameters, strict=True):
             if parameter in given:
-                places.given[parameter] = self.add(new)
+                state_slots.given[parameter] = self.add(new)
         if self.iterations > self.total:
             self._add_crossings()
-        self.take_results(self._while(), places.gradients, places.lasts, places.states)
+        self.take_results(self._while(), state_slots.gradients, state_slots.lasts, state_slots.states)
 
     def _add_crossings(self) -> None:
         """One ring per value serves all its readers; a value that all read before the next is written needs no ring."""
-        places, waits = self.places, waiting(self.items)
-        places.depths = {value: depth for value, depth in waits.items() if depth > 1}
+        state_slots, waits = self.state_slots, waiting(self.items)
+        state_slots.depths = {value: depth for value, depth in waits.items() if depth > 1}
         for value in waits:
-            if value not in places.depths:
-                places.holders[value] = self.add(self._anything(value.array_shape))
-        for value, depth in places.depths.items():
+            if value not in state_slots.depths:
+                state_slots.holders[value] = self.add(self._anything(value.array_shape))
+        for value, depth in state_slots.depths.items():
             shape = value.array_shape
-            places.rings[value] = self.add(self._anything(shape.with_dimensions((depth, *shape.dimensions))))
+            state_slots.rings[value] = self.add(self._anything(shape.with_dimensions((depth, *shape.dimensions))))
 
     def _anything(self, shape: Shape) -> Instruction:
         zero = self.entry.constant(0, shape.element_type)
@@ -122,14 +122,20 @@ class PipelineLoop(Loop):
     def _while(self) -> Instruction:
         body = Builder("pipeline_turn")
         state = body.parameter_of(self.shape)
-        elements = {place: body.get_tuple_element(state, place) for place in range(len(self.initial))}
+        elements = {state_slot: body.get_tuple_element(state, state_slot) for state_slot in range(len(self.initial))}
         index = elements[COUNTER]
         if self.iterations == self.total:
             iteration, before = MicroBatch(body, self.accumulation, index), dict(elements)
             crossed: dict[Instruction, Instruction] = {}
             for item in self.items:
                 elements |= add_part(
-                    body, iteration, self.parts, item.plan, places=self.places, elements=before, crossed=crossed
+                    body,
+                    iteration,
+                    self.parts,
+                    item.plan,
+                    state_slots=self.state_slots,
+                    elements=before,
+                    crossed=crossed,
                 )
         else:
             for item in self.items:
@@ -139,25 +145,27 @@ class PipelineLoop(Loop):
 
     def _branch(self, body: Builder, item: Item, index: Instruction, elements: dict[int, Instruction]) -> None:
         """Runs a part if it has a micro-batch in this iteration; afterwards `elements` has the new values."""
-        changing = self.places.changing(item.plan)
-        constant = [self.places.given[p] for p in (*item.plan.feeds, *item.plan.shared)]
+        changing = self.state_slots.changing(item.plan)
+        constant = [self.state_slots.given[p] for p in (*item.plan.feeds, *item.plan.shared)]
         micro_batch = body.subtract(index, body.constant(item.delay, INDEX)) if item.delay else index
-        argument = body.tuple(*(elements[place] for place in (*changing, *constant)), micro_batch)
+        argument = body.tuple(*(elements[state_slot] for state_slot in (*changing, *constant)), micro_batch)
         name = f"{item.part.kind}_{item.part.stage}"
         skip = Builder(f"no_{name}")
         old = skip.parameter_of(argument.shape)
         kept = skip.build(skip.tuple(*(skip.get_tuple_element(old, k) for k in range(len(changing)))))
         run = Builder(name)
         taken = run.parameter_of(argument.shape)
-        inside = {place: run.get_tuple_element(taken, k) for k, place in enumerate((*changing, *constant))}
+        inside = {state_slot: run.get_tuple_element(taken, k) for k, state_slot in enumerate((*changing, *constant))}
         iteration = MicroBatch(run, self.accumulation, run.get_tuple_element(taken, len(inside)))
-        inside |= add_part(run, iteration, self.parts, item.plan, places=self.places, elements=dict(inside), crossed={})
-        new = with_own_names(run.build(run.tuple(*(inside[place] for place in changing))))
-        shape = TupleShape(tuple(self.initial[place].shape for place in changing))
+        inside |= add_part(
+            run, iteration, self.parts, item.plan, state_slots=self.state_slots, elements=dict(inside), crossed={}
+        )
+        new = with_own_names(run.build(run.tuple(*(inside[state_slot] for state_slot in changing))))
+        shape = TupleShape(tuple(self.initial[state_slot].shape for state_slot in changing))
         operands = (self._has_one(body, item, index), argument, argument)
         done = body.instruction("conditional", shape, operands, (new, kept), **{STAYS: True})
-        for k, place in enumerate(changing):
-            elements[place] = body.get_tuple_element(done, k)
+        for k, state_slot in enumerate(changing):
+            elements[state_slot] = body.get_tuple_element(done, k)
 
     def _has_one(self, body: Builder, item: Item, index: Instruction) -> Instruction:
         """Whether delay <= iteration < delay + micro-batches."""

@@ -18,7 +18,7 @@ Outputs = Literal["last", "all", "sum"]
 
 
 @dataclass(slots=True)
-class Places:
+class StateSlots:
     """Indices in the loop's state; `rows` are the variables of replicas.
 
     A value that all parts have read before the next micro-batch's is written is in one of the `holders`, others in
@@ -38,11 +38,11 @@ class Places:
     def changing(self, plan: PartPlan) -> list[int]:
         """Indices of the elements that a part reads or writes and some part changes."""
         waiting = self.holders | self.rings
-        places = [waiting[value] for value in (*plan.crossings, *plan.reads) if value in waiting]
-        places += [self.gradients[mark] for mark in plan.marks]
-        places += [self.states[number] for number in plan.states]
-        places += [self.lasts[value] for value in plan.last]
-        return list(dict.fromkeys(places))
+        state_slots = [waiting[value] for value in (*plan.crossings, *plan.reads) if value in waiting]
+        state_slots += [self.gradients[mark] for mark in plan.marks]
+        state_slots += [self.states[number] for number in plan.states]
+        state_slots += [self.lasts[value] for value in plan.last]
+        return list(dict.fromkeys(state_slots))
 
 
 def add_part(
@@ -51,7 +51,7 @@ def add_part(
     parts: Cut,
     plan: PartPlan,
     *,
-    places: Places,
+    state_slots: StateSlots,
     elements: Mapping[int, Instruction],
     crossed: dict[Instruction, Instruction],
 ) -> dict[int, Instruction]:
@@ -59,40 +59,40 @@ def add_part(
 
     `crossed` has the values that come from earlier parts of the same iteration, and gets those that this one computes.
     """
-    new = {p: elements[places.given[p]] for p in plan.shared}
-    new |= {p: iteration.feed(elements[places.given[p]], p) for p in plan.feeds}
+    new = {p: elements[state_slots.given[p]] for p in plan.shared}
+    new |= {p: iteration.feed(elements[state_slots.given[p]], p) for p in plan.feeds}
     for value in plan.reads:
         known_as = plan.stands_for.get(value, value)
         if value in crossed:
             new[known_as] = crossed[value]
-        elif value in places.holders:
-            new[known_as] = elements[places.holders[value]]
+        elif value in state_slots.holders:
+            new[known_as] = elements[state_slots.holders[value]]
         else:
-            slot = _slot(iteration, places.depths[value], builder)
-            new[known_as] = iteration.taken(elements[places.rings[value]], slot)
+            slot = _slot(iteration, state_slots.depths[value], builder)
+            new[known_as] = iteration.taken(elements[state_slots.rings[value]], slot)
     for parameter, number in plan.variables.items():
-        state = elements[places.states[number]]
-        new[parameter] = iteration.row(state) if number in places.rows else state
+        state = elements[state_slots.states[number]]
+        new[parameter] = iteration.row(state) if number in state_slots.rows else state
     for each in plan.copied:
         new[each] = add_copy(builder, each, [new[operand] for operand in each.operands])
     following: dict[int, Instruction] = {}
     for value in plan.crossings:
         made = new[plan.stands_for.get(value, value)]
         crossed[value] = made
-        if value in places.holders:
-            following[places.holders[value]] = made
-        if value in places.rings:
-            place, slot = places.rings[value], _slot(iteration, places.depths[value], builder)
-            following[place] = iteration.put(elements[place], slot, made)
+        if value in state_slots.holders:
+            following[state_slots.holders[value]] = made
+        if value in state_slots.rings:
+            state_slot, slot = state_slots.rings[value], _slot(iteration, state_slots.depths[value], builder)
+            following[state_slot] = iteration.put(elements[state_slot], slot, made)
     for mark in plan.marks:
-        place = places.gradients[mark]
-        following[place] = iteration.accumulated(mark, elements[place], new[mark.operands[0]])
+        state_slot = state_slots.gradients[mark]
+        following[state_slot] = iteration.accumulated(mark, elements[state_slot], new[mark.operands[0]])
     for number in plan.states:
-        place, value = places.states[number], new[parts.moving[number]]
-        following[place] = iteration.with_row(elements[place], value) if number in places.rows else value
+        state_slot, value = state_slots.states[number], new[parts.moving[number]]
+        following[state_slot] = iteration.with_row(elements[state_slot], value) if number in state_slots.rows else value
     for value in plan.last:
-        place = places.lasts[value]
-        following[place] = _kept(iteration, places.outputs, elements[place], new[value], builder)
+        state_slot = state_slots.lasts[value]
+        following[state_slot] = _kept(iteration, state_slots.outputs, elements[state_slot], new[value], builder)
     return following
 
 

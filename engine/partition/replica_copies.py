@@ -20,7 +20,7 @@ from engine.ir.device_operations import (
     target_of,
 )
 from engine.ir.floating_point import REPLICAS, VARYING
-from engine.partition.collectives import meet, stacked
+from engine.partition.collectives import stacked, synchronise
 from engine.partition.instruction_copies import add_copy
 from engine.partition.uniformity import Differing, LoopKinds, Uniformity, element_range, is_ordered, leaf_shapes
 from engine.passes.loops.rebuilding import with_own_names
@@ -37,13 +37,13 @@ class Held:
     kind: Differing
     copies: tuple[Instruction, ...]
 
-    def of(self, place: int) -> Instruction:
+    def of(self, position: int) -> Instruction:
         """The copy of the replica at an index."""
-        return self.copies[place if len(self.copies) > 1 else 0]
+        return self.copies[position if len(self.copies) > 1 else 0]
 
-    def only(self, place: int) -> Held:
+    def only(self, position: int) -> Held:
         """The same for the replica at one index alone."""
-        return Held(self.kind, (self.of(place),))
+        return Held(self.kind, (self.of(position),))
 
 
 Value = list[Held]
@@ -96,21 +96,21 @@ class ReplicaCopies:
         if count > 1 and "f16" in (shape.element_type for shape in leaf_shapes(instruction.shape)):
             hints = {**instruction.get("frontend_attributes", {}), REPLICAS: VARYING}
             instruction = changed(instruction, frontend_attributes=hints)
-        results = [self._leaves(self._copy(instruction, operands, place)) for place in range(count)]
+        results = [self._leaves(self._copy(instruction, operands, position)) for position in range(count)]
         return [Held(kind, tuple(copies)) for kind, copies in zip(kinds, zip(*results, strict=True), strict=True)]
 
-    def _copy(self, instruction: Instruction, operands: Sequence[Value], place: int) -> Instruction:
+    def _copy(self, instruction: Instruction, operands: Sequence[Value], position: int) -> Instruction:
         shapes = [operand.shape for operand in instruction.operands]
-        taken = [self._joined(shape, value, place) for shape, value in zip(shapes, operands, strict=True)]
+        taken = [self._joined(shape, value, position) for shape, value in zip(shapes, operands, strict=True)]
         return add_copy(self.b, instruction, taken)
 
-    def _joined(self, shape: AnyShape, value: Value, place: int) -> Instruction:
+    def _joined(self, shape: AnyShape, value: Value, position: int) -> Instruction:
         """One replica's copy of a value, a tuple if that is its shape."""
         if isinstance(shape, Shape):
-            return value[0].of(place)
+            return value[0].of(position)
         ranges = [element_range(shape, index) for index in range(len(shape.elements))]
         parts = zip(shape.elements, ranges, strict=True)
-        return self.b.tuple(*(self._joined(element, value[where], place) for element, where in parts))
+        return self.b.tuple(*(self._joined(element, value[where], position) for element, where in parts))
 
     def _leaves(self, value: Instruction) -> list[Instruction]:
         if isinstance(value.shape, Shape):
@@ -156,7 +156,7 @@ class ReplicaCopies:
         if target == INFEED or target not in COLLECTIVES:
             return self._in_sequence(instruction, operands)
         (operand,) = operands[0]
-        copies = meet(self.b, instruction, [operand.of(replica) for replica in self.replicas])
+        copies = synchronise(self.b, instruction, [operand.of(replica) for replica in self.replicas])
         (kind,) = self.uniformity.after(instruction, [(operand.kind,)])
         # Where groups of fewer replicas got one value, they have one result too.
         copies = copies if kind is Differing.VARYING else copies[:1]
@@ -168,7 +168,7 @@ class ReplicaCopies:
         if len(self.replicas) == 1:
             taken = [leaf.of(0) for (leaf,) in leaves]
         else:
-            taken = [stacked(self.b, [leaf.of(place) for place in self.replicas]) for (leaf,) in leaves]
+            taken = [stacked(self.b, [leaf.of(position) for position in self.replicas]) for (leaf,) in leaves]
         call = add_copy(self.b, instruction, [*taken, token.of(0)])
         return [Held(Differing.STATE, (each,)) for each in self._leaves(call)]
 
@@ -176,8 +176,8 @@ class ReplicaCopies:
         """Each replica's execution takes the token of the previous one."""
         *leaves, (token,) = operands
         following, results = token.of(0), []
-        for place in range(len(self.replicas)):
-            taken = [self._joined(o.shape, v, place) for o, v in zip(instruction.operands, leaves, strict=False)]
+        for position in range(len(self.replicas)):
+            taken = [self._joined(o.shape, v, position) for o, v in zip(instruction.operands, leaves, strict=False)]
             *elements, following = self._leaves(add_copy(self.b, instruction, [*taken, following]))
             results.append(elements)
         held = [Held(self.uniformity.different, copies) for copies in zip(*results, strict=True)]
@@ -192,9 +192,9 @@ class ReplicaCopies:
             return [Held(kind, leaf.copies) for leaf, kind in zip(transposed, kinds.results, strict=True)]
         each = [
             ReplicaCopies(self.b, self.uniformity, (replica,))._one_while(
-                loop, [leaf.only(place) for leaf in initial], kinds.state
+                loop, [leaf.only(position) for leaf in initial], kinds.state
             )
-            for place, replica in enumerate(self.replicas)
+            for position, replica in enumerate(self.replicas)
         ]
         return _side_by_side(kinds, initial, each)
 
@@ -216,10 +216,10 @@ class ReplicaCopies:
         if choice.kind is not Differing.VARYING or len(self.replicas) == 1:
             return self._one_conditional(instruction, choice, arguments)
         each = []
-        for place, replica in enumerate(self.replicas):
-            own = [[leaf.only(place) for leaf in value] for value in arguments]
+        for position, replica in enumerate(self.replicas):
+            own = [[leaf.only(position) for leaf in value] for value in arguments]
             copies = ReplicaCopies(self.b, self.uniformity, (replica,))
-            each.append(copies._one_conditional(instruction, choice.only(place), own))
+            each.append(copies._one_conditional(instruction, choice.only(position), own))
         return [Held(Differing.VARYING, tuple(leaf.copies[0] for leaf in leaves)) for leaves in zip(*each, strict=True)]
 
     def _one_conditional(self, instruction: Instruction, choice: Held, arguments: list[Value]) -> Value:
@@ -253,7 +253,10 @@ class ReplicaCopies:
         """The leaves with a copy for each replica where the kind requires it."""
         assert all(leaf.kind <= kind for leaf, kind in zip(value, kinds, strict=True))
         return [
-            Held(kind, tuple(leaf.of(place) for place in range(len(self.replicas) if kind is Differing.VARYING else 1)))
+            Held(
+                kind,
+                tuple(leaf.of(position) for position in range(len(self.replicas) if kind is Differing.VARYING else 1)),
+            )
             for leaf, kind in zip(value, kinds, strict=True)
         ]
 
@@ -262,7 +265,7 @@ def _regrouped(b: Builder, flat: Instruction, like: Value) -> Value:
     """The elements of a flat tuple, as leaves with as many copies as those of `like`."""
     value, index = [], 0
     for leaf in like:
-        copies = tuple(b.get_tuple_element(flat, index + place) for place in range(len(leaf.copies)))
+        copies = tuple(b.get_tuple_element(flat, index + position) for position in range(len(leaf.copies)))
         value.append(Held(leaf.kind, copies))
         index += len(copies)
     return value

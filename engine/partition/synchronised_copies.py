@@ -8,7 +8,7 @@ from engine.errors import ConfigurationError
 from engine.ir import Instruction
 from engine.ir.builder import Builder
 from engine.partition.batch_norm_groups import is_statistic
-from engine.partition.collectives import meet
+from engine.partition.collectives import synchronise
 from engine.partition.instruction_copies import add_copy
 
 Wanted = tuple[int, Instruction]
@@ -65,7 +65,7 @@ class CopiesTogether:
             self._new[index][instruction] = self._new[index - 1][self._states[instruction]]
         elif is_statistic(instruction):
             (operand,) = instruction.operands
-            results = meet(self._builder, instruction, [new[operand] for new in self._new])
+            results = synchronise(self._builder, instruction, [new[operand] for new in self._new])
             for new, result in zip(self._new, results, strict=True):
                 new[instruction] = result
         else:

@@ -164,10 +164,10 @@ def _scatter(made: Resolver, instruction: Instruction) -> Resolved:
     arrays, indices = instruction.operands[:count], instruction.operands[count]
     updates = instruction.operands[count + 1 :]
     scattered_dims = _without(range(updates[0].array_shape.rank), numbers.update_window_dims)
-    places = dict(zip(scattered_dims, _index_dimensions(numbers, indices), strict=True))
+    positions = dict(zip(scattered_dims, _index_dimensions(numbers, indices), strict=True))
     of_updates = _other_than(instruction, made.sizes_of(*updates), numbers.update_window_dims)
     sizes = _other_than(instruction, made.sizes_of(indices), (numbers.index_vector_dim,))
-    sizes |= {places[d]: size for d, size in of_updates.items()}
+    sizes |= {positions[d]: size for d, size in of_updates.items()}
     if sizes and (count > 1 or not numbers.scatter_dims_to_operand_dims):
         raise refused(instruction, next(iter(sizes)))
     of_result = made.sizes_of(*arrays)

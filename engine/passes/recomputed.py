@@ -52,7 +52,7 @@ class Recomputed:
     def _choose(self, group: Group) -> tuple[set[Instruction], set[Instruction]]:
         """The recomputed members, never all results of a group, and the members that recomputing them takes."""
         read = {m: None for m in self.groups.members(group) if self._is_read_outside(m, group)}
-        ways = {m: way for m in read if self._may_be_read_anew(m, group) and (way := self._way_to(m, group))}
+        ways = {m: way for m in read if self._may_be_reread(m, group) and (way := self._way_to(m, group))}
         if not ways or len(ways) == len(read):
             return set(), set()
         results = read.keys() - ways.keys()
@@ -64,7 +64,7 @@ class Recomputed:
     def _readers_outside(self, member: Instruction, group: Group) -> list[Instruction]:
         return [u for u in self.users[member] if self.groups.of.get(u) is not group]
 
-    def _may_be_read_anew(self, member: Instruction, group: Group) -> bool:
+    def _may_be_reread(self, member: Instruction, group: Group) -> bool:
         shape = member.shape
         if not isinstance(shape, Shape) or shape.elements < LEAST_ELEMENTS or is_unit_reshape(member):
             return False
@@ -77,10 +77,10 @@ class Recomputed:
         """Whether its readers read at most one array more instead, and that while it is in a cache."""
         readers = {self.groups.of[u] for u in self._readers_outside(member, group)}
         more = sum(max(0, len(large - self._read_by(reader)) - 1) for reader in readers)
-        at_hand = [not self._are_products_between(group, reader) for reader in readers]
-        if cost > MOST_COST_AT_HAND and any(at_hand):
+        available = [not self._are_products_between(group, reader) for reader in readers]
+        if cost > MOST_COST_AT_HAND and any(available):
             return False
-        return not more or (more == 1 and all(at_hand) and member.array_shape.bytes <= MOST_BYTES_AT_HAND)
+        return not more or (more == 1 and all(available) and member.array_shape.bytes <= MOST_BYTES_AT_HAND)
 
     def _read_by(self, group: Group) -> set[Instruction]:
         """The arrays a group reads, through data movement."""

@@ -63,8 +63,8 @@ class _Joining:
         self.program.compute_sets += [_with_buffers(each, stands) for each in program.compute_sets]
         for mark in program.marks:
             predicate = None if mark.predicate is None else moved(mark.predicate)
-            place = replace(mark, position=mark.position + begin, label=mark.label + self.labels, predicate=predicate)
-            self.program.marks.append(place)
+            slot = replace(mark, position=mark.position + begin, label=mark.label + self.labels, predicate=predicate)
+            self.program.marks.append(slot)
         self.labels += 1 + max((mark.label for mark in program.marks), default=0)
         for region in program.regions:
             self.program.regions.append(replace(region, begin=region.begin + begin, end=region.end + begin))

@@ -67,7 +67,7 @@ def _hold_iterations(program: Program, found: dict[Buffer, tuple[int, int]]) -> 
             found.update((buffer, (region.begin, region.end - 1)) for buffer in inside)
 
 
-def _hold_until_workers_meet(program: Program, uses: BufferUses, lives: dict[Buffer, tuple[int, int]]) -> None:
+def _hold_until_the_barrier(program: Program, uses: BufferUses, lives: dict[Buffer, tuple[int, int]]) -> None:
     """Small arrays are live until a barrier that other reasons require: reusing their memory then needs none.
 
     These barriers are found with addresses that no two buffers share.
@@ -75,12 +75,12 @@ def _hold_until_workers_meet(program: Program, uses: BufferUses, lives: dict[Buf
     sizes = [_rounded(buffer.shape.bytes) for buffer in uses.buffers]
     begins = dict(zip(uses.buffers, accumulate(sizes, initial=0), strict=False))
 
-    def place(buffer: Buffer) -> tuple[int, int]:
+    def location(buffer: Buffer) -> tuple[int, int]:
         begin = begins.get(buffer, -ALIGNMENT)
         return begin, begin + buffer.shape.bytes
 
-    needed, _ = syncs(program.compute_sets, 2, place, program.marks)
-    meetings = [at for at, meets in enumerate(needed) if meets]
+    needed, _ = syncs(program.compute_sets, 2, location, program.marks)
+    meetings = [at for at, synchronises in enumerate(needed) if synchronises]
     for buffer, (first, last) in lives.items():
         if buffer.shape.bytes <= HELD_BYTES and not buffer.permanent:
             following = bisect_right(meetings, last)
@@ -112,7 +112,7 @@ def plan_memory(program: Program) -> MemoryPlan:
     uses = BufferUses(program)
     wanted = lifetimes(program, uses)
     lives = dict(wanted)
-    _hold_until_workers_meet(program, uses, lives)
+    _hold_until_the_barrier(program, uses, lives)
     owners = {buffer: owner for buffer, owner in shared_paddings(program, uses).items() if owner is not buffer}
     offsets: dict[Buffer, int] = {}
     free: list[tuple[int, int]] = []

@@ -62,7 +62,7 @@ def _has_branches_per_iteration(marks: Sequence[Mark], repeat: Mark) -> bool:
 
 
 def syncs(
-    compute_sets: Sequence[ComputeSet], workers: int, place: Position, marks: Sequence[Mark] = ()
+    compute_sets: Sequence[ComputeSet], workers: int, location: Position, marks: Sequence[Mark] = ()
 ) -> tuple[list[bool], set[Mark]]:
     """For each compute set whether it needs a sync before it, and the marks at which workers need not synchronise.
 
@@ -72,7 +72,7 @@ def syncs(
     needed = [False] * len(compute_sets)
     if workers == 1:
         return needed, free
-    flow = _Flow(compute_sets, workers, place, marks, free)
+    flow = _Flow(compute_sets, workers, location, marks, free)
     while not flow.run(needed):
         pass
     return needed, free
@@ -86,15 +86,20 @@ class _Flow:
     """
 
     def __init__(
-        self, compute_sets: Sequence[ComputeSet], workers: int, place: Position, marks: Sequence[Mark], free: set[Mark]
+        self,
+        compute_sets: Sequence[ComputeSet],
+        workers: int,
+        location: Position,
+        marks: Sequence[Mark],
+        free: set[Mark],
     ) -> None:
         self.marks, self.free = marks, free
         self.count = len(compute_sets)
-        self.touches = {at: _touches(each, workers, place) for at, each in enumerate(compute_sets)}
+        self.touches = {at: _touches(each, workers, location) for at, each in enumerate(compute_sets)}
         for number, mark in enumerate(marks):
             if mark.predicate is not None and mark.predicate.kind != "constant":
                 by_all = [(0, 1)] * workers
-                self.touches[-1 - number] = [_Touch(Span(mark.predicate), by_all, *place(mark.predicate), False)]
+                self.touches[-1 - number] = [_Touch(Span(mark.predicate), by_all, *location(mark.predicate), False)]
         self.labels = {mark.label: number for number, mark in enumerate(marks) if mark.kind == "label"}
         self.at: dict[int, list[int]] = {}
         for number, mark in enumerate(marks):
@@ -147,10 +152,10 @@ class _Flow:
         return self.conflicts[old, new]
 
 
-def _touches(compute_set: ComputeSet, workers: int, place: Position) -> list[_Touch]:
+def _touches(compute_set: ComputeSet, workers: int, location: Position) -> list[_Touch]:
     ranges = ranges_of(compute_set, workers)
     spans = [(s, False) for s in compute_set.reads] + [(s, True) for s in compute_set.writes]
-    return [_Touch(s, ranges, *place(s.buffer), w) for s, w in spans if s.buffer.kind != "constant"]
+    return [_Touch(s, ranges, *location(s.buffer), w) for s, w in spans if s.buffer.kind != "constant"]
 
 
 def _conflict(old: _Touch, new: _Touch, same_iteration: bool) -> bool:
@@ -159,10 +164,10 @@ def _conflict(old: _Touch, new: _Touch, same_iteration: bool) -> bool:
     if same_iteration and _in_other_slots(old.span, new.span):
         return False
     pairs = ((w, v) for w in range(len(old.ranges)) for v in range(len(new.ranges)) if w != v)
-    return any(_meet(old, old.ranges[w], new, new.ranges[v]) for w, v in pairs)
+    return any(_synchronise(old, old.ranges[w], new, new.ranges[v]) for w, v in pairs)
 
 
-def _meet(old: _Touch, mine: tuple[int, int], new: _Touch, others: tuple[int, int]) -> bool:
+def _synchronise(old: _Touch, mine: tuple[int, int], new: _Touch, others: tuple[int, int]) -> bool:
     """Whether the elements that some units touch in one compute set may overlap those of others in another."""
     (lo, hi), (start, stop) = mine, others
     if lo >= hi or start >= stop:

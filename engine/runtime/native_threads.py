@@ -36,7 +36,7 @@ FUNCTIONS = {
     ThreadPool.READ: "read",
     ThreadPool.CLOSE: "close",
 }
-ACCOUNT = ctypes.create_string_buffer(b"/proc/thread-self/schedstat")
+ACCOUNTING = ctypes.create_string_buffer(b"/proc/thread-self/schedstat")
 
 _ALL = slice(int(ThreadPool.ALL), ThreadPool.ALL + AFFINITY_WORDS)
 _NAME = slice(int(Member.NAME), int(Member.TEXT))
@@ -61,7 +61,7 @@ def _words() -> np.ndarray | None:
         block[word] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
     make(codelets_of_calls())  # here, where Ctrl-C still works
     block[ThreadPool.EXECUTOR], block[ThreadPool.MEMBER] = executor.address, run_member.address
-    block[ThreadPool.ACCOUNT] = ctypes.addressof(ACCOUNT)
+    block[ThreadPool.ACCOUNTING] = ctypes.addressof(ACCOUNTING)
     return block
 
 

@@ -47,15 +47,15 @@ def sequence_slice(
             f"Expected dst and src of at least two dimensions, and the same ones after the first. Received: shapes "
             f"{dst.shape} and {src.shape}."
         )
-    counts, sources, places = (tf.convert_to_tensor(v, tf.int32) for v in (num_elems, src_offsets, dst_offsets))
-    if not counts.shape.rank == 1 or counts.shape[0] == 0 or not counts.shape == sources.shape == places.shape:
+    counts, sources, positions = (tf.convert_to_tensor(v, tf.int32) for v in (num_elems, src_offsets, dst_offsets))
+    if not counts.shape.rank == 1 or counts.shape[0] == 0 or not counts.shape == sources.shape == positions.shape:
         raise ConfigurationError(
             f"Expected a count and an offset for each of one or more slices. Received: shapes {counts.shape}, "
-            f"{sources.shape} and {places.shape}."
+            f"{sources.shape} and {positions.shape}."
         )
-    for tensor, offsets, name in ((src, sources, "src"), (dst, places, "dst")):
+    for tensor, offsets, name in ((src, sources, "src"), (dst, positions, "dst")):
         _check_inside(tensor, counts, offsets, name)
-    within = tf.range(tf.shape(dst)[0])[:, None] - places
+    within = tf.range(tf.shape(dst)[0])[:, None] - positions
     rows = sources + within
     covered = (within >= 0) & (within < counts) & (rows >= 0) & (rows < tf.shape(src)[0])
     slices = tf.range(tf.shape(counts)[0])

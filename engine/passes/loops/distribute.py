@@ -62,18 +62,18 @@ class _Distribution:
         view, number = self.view, self.iterations.number
         kept = [k for k in range(len(view.following)) if k not in self.lists and k not in self.sums]
         before = [self._outer(i) for i in hoisted] + [self._empty(i) for i in self.stored]
-        place = next((k for k in kept if self.iterations.counts.line(view.loop, k) == self.iterations.order), None)
-        if place is None:
+        slot = next((k for k in kept if self.iterations.counts.line(view.loop, k) == self.iterations.order), None)
+        if slot is None:
             before.append(construct.constant(view.loop, np.array(self.iterations.order[0], np.int32), INDEX))
         shapes = [view.initial[k].shape for k in kept] + [each.shape for each in before]
         parameter = parameter_of(view.body.parameters[0].name, shapes)
         reads = [element_of(parameter, len(kept) + k) for k in range(len(before))]
-        if place is None:
+        if slot is None:
             index = reads[-1]
             step = construct.constant(index, np.array(self.iterations.order[1], np.int32), INDEX)
             moved = [construct.elementwise(index, "add", index, step)]
         else:
-            index, moved = element_of(parameter, kept.index(place)), []
+            index, moved = element_of(parameter, kept.index(slot)), []
         taken = {i: self._take(i, read, index) for i, read in zip(hoisted, reads, strict=False)}
         stores = [self._store(i, read, index) for i, read in zip(self.stored, reads[len(hoisted) :], strict=False)]
         after = [*reads[: len(hoisted)], *stores, *moved]

@@ -86,10 +86,10 @@ def parameter_names(function: Function, count: int, what: str) -> list[str]:
 def traceable(function: Function) -> Callable[..., Any]:
     """The function, retraced at each call: traces of a tf.function for other purposes are not reused."""
     inner = getattr(function, "python_function", None)
-    return _tracing_anew(function) if inner is None else _tracing_anew(inner, getattr(function, "_autograph", True))
+    return _retracing(function) if inner is None else _retracing(inner, getattr(function, "_autograph", True))
 
 
-def _tracing_anew(function: Callable[..., Any], autograph: bool = True) -> Callable[..., Any]:
+def _retracing(function: Callable[..., Any], autograph: bool = True) -> Callable[..., Any]:
     def call(*tensors: tf.Tensor) -> Any:
         return tf.function(function, autograph=autograph)(*tensors)
 
