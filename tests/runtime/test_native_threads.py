@@ -190,7 +190,7 @@ def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypat
     common = native_threads._words()
     assert common is not None
     changed = common.copy()
-    changed[ThreadPool.ACCOUNT] = ctypes.addressof(name)
+    changed[ThreadPool.ACCOUNTING] = ctypes.addressof(name)
     machine, counters = Machine(2), np.zeros(4, np.int64)
     table, _blocks = counting_table(counters, 2, pauses=10_000)
     cores = os.sched_getaffinity(0)
