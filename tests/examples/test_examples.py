@@ -61,8 +61,18 @@ def test_digits_ends_with_a_table(program: tuple[str, ...], models: list[str]) -
 
 
 @pytest.mark.slow
+def test_a_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    for updates, steps in ((1000, [500, 1000]), (1500, [1500])):
+        printed = output_of("examples/tensorflow1.py", "--checkpoints", str(tmp_path), "--updates", str(updates))
+        rows = re.findall(r"^update +(\d+): loss ([\d.]+), accuracy +([\d.]+)%$", printed, re.M)
+        assert [int(row[0]) for row in rows] == steps, printed
+    assert float(rows[-1][2]) > 80  # of ten classes
+
+
+@pytest.mark.slow
 def test_pages_are_true() -> None:
-    output_of("-m", "tests.examples.pages", "README.md", "docs/tour.md", "docs/supported_ops.md", "docs/debugging.md")
+    docs = [f"docs/{name}.md" for name in ("tour", "supported_ops", "debugging", "tensorflow1")]
+    output_of("-m", "tests.examples.pages", "README.md", *docs)
 
 
 def test_false_printouts_are_put_right_and_others_let_be() -> None:
