@@ -50,12 +50,8 @@ def roots(modules: set[str]) -> set[str]:
 
 def test_modules_load_when_they_are_needed() -> None:
     imported, configured, made = loaded()
-    step = {
-        "ipu._internal",
-        "ipu._internal.graphs",
-        "ipu._internal.graphs.global_step",
-    }  # created before a name is used
-    assert imported == {"ipu", *step}
+    global_step = ("ipu._internal", "ipu._internal.graphs", "ipu._internal.graphs.global_step")
+    assert imported == {"ipu", *global_step}
     assert roots(configured) <= {"ipu", "engine"} and not any(
         name.startswith("ipu._internal.compiler") for name in configured
     )
