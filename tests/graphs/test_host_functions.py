@@ -37,7 +37,7 @@ def test_host_is_called_and_differentiated(capfd: pytest.CaptureFixture[str]) ->
             z, (gradient,) = run()
             np.testing.assert_allclose(z, [-1, -8])
             np.testing.assert_allclose(gradient, [6, 24])
-    assert written(capfd) == 2 * "x is [1 2]\n"
+    assert written(capfd).count("x is [1 2]\n") == 2  # and a warning about py_func in between
 
 
 def test_outside_compilation_trains_a_variable() -> None:

@@ -96,16 +96,17 @@ def test_misuse_is_an_error() -> None:
         assert session.run(total) == 6
 
 
-def test_another_thread_dequeues_while_the_program_runs() -> None:
+@pytest.mark.parametrize("size", [5, 5000])  # small elements are taken several at a time
+def test_another_thread_dequeues_while_the_program_runs(size: int) -> None:
     more = threading.Event()
 
     def elements() -> Iterator[np.ndarray]:
         for number in range(8):
             if number == 4:
                 assert more.wait(60)
-            yield np.full(5000, number, np.float32)  # large: small elements are taken several at a time
+            yield np.full(size, number, np.float32)
 
-    dataset = tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([5000], tf.float32))
+    dataset = tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([size], tf.float32))
     infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     (total,) = ipu.ipu_compiler.compile(
         lambda: ipu.loops.repeat(8, lambda total, x: (total + x[0], outfeed.enqueue(x[0])), [0.0], infeed)

@@ -17,5 +17,5 @@ def test_the_page_is_true() -> None:
 def test_every_estimator_file_is_named() -> None:
     page = PAGE.read_text()
     profile = PAGE.parents[1] / "engine" / "profile"
-    for name in ("plan", "convolution", "cuts", "matrix_engine", "vertices", "reduction", "slices", "factorization"):
+    for name in ("plan", "convolution", "cuts", "matrix_engine", "vertices", "superstep", "slices", "factorization"):
         assert (profile / f"{name}.py").exists() and f"`{name}.py`" in page

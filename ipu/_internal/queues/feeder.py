@@ -27,6 +27,8 @@ AT_ONCE = 32
 """Maximum number of elements batched before they go into the ring: by tf.data if that has no visible effect."""
 SMALL_BYTES, MOST_BYTES_AT_ONCE = 1 << 14, 1 << 19
 """Maximum bytes of an element that is batched here, and of a batch of tf.data."""
+LONGEST_BATCHING = 0.005
+"""Seconds after which elements do not wait for more of a data set that delays. Chosen by hand."""
 MOST_BYTES_AHEAD, MOST_AHEAD = 1 << 20, 128
 
 
@@ -96,29 +98,50 @@ class _Work:
         self._iterator, self._batched, self._ring, self._running = iterator, together > 1, ring, running
         self._ahead, self._served = ahead, 0
         self._several = AT_ONCE if ring.row_bytes <= SMALL_BYTES and not self._batched and ahead else 1
+        self._rows: list[list[np.ndarray]] = []
+        self._lock = threading.Lock()  # of `_rows`, and of what the ring is given
 
     def run(self) -> None:
         """Feeds until the ring is closed, at the end of the data set or by `stop`."""
+        if self._several > 1:
+            threading.Thread(target=self._flush_before_blocked, name="ipu-infeed-flush", daemon=True).start()
         with context.eager_mode():  # also in programs that have switched it off
             self._feed()
 
     def _feed(self) -> None:
         while self._wait_for_space():
-            rows: list[list[np.ndarray]] = []
             error: BaseException | None = None
             for _ in range(min(self._ring.space(), self._several)):
                 try:
-                    rows.append(self._next())
+                    row = self._next()
+                    with self._lock:
+                        self._rows.append(row)
                 except tf.errors.OutOfRangeError:
                     error = _end_of_dataset()
                 except BaseException as raised:
                     error = raised
                 if error is not None or self._starving():
                     break
-            if rows:
-                self._put(rows)
+            self._flush()
             if error is not None:
                 self._ring.close(error)
+
+    def _flush_before_blocked(self) -> None:
+        """Gives a waiting program the elements read so far when the data set keeps the next one back."""
+        seen: list[list[np.ndarray]] = []
+        while not self._ring.closed:
+            self._running.wait()
+            time.sleep(LONGEST_BATCHING)
+            rows = list(self._rows)
+            if rows and len(rows) == len(seen) and rows[0] is seen[0] and self._starving():
+                self._flush()
+            seen = rows
+
+    def _flush(self) -> None:
+        with self._lock:
+            rows, self._rows = self._rows, []
+            if rows:
+                self._put(rows)
 
     def _put(self, rows: list[list[np.ndarray]]) -> None:
         leaves = rows[0] if self._batched else [leaf[None] for leaf in rows[0]]
