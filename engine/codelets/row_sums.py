@@ -1,7 +1,8 @@
-"""Sums of rows by row number, chunk by chunk of a table: in a chain with the codelet that reads them, in scratch.
+"""Sums of rows by row number, chunk by chunk of a table, fused with the codelet that reads them: no table of sums.
 
-`sort_rows` sorts the positions of a batch by the chunks of their rows, stably. `row_sums` sums the rows of a chunk,
-from zero on and in the order of the batch, so that the bits are those of a scatter into zeros. Rows outside the table
+`sort_rows` sorts the positions of a batch by the chunks of their rows, stably. `row_sums` sums the rows of a chunk in
+the worker's scratch, from zero on and in the order of the batch, so that the bits are those of a scatter into zeros;
+then the *reader*, a generated codelet, runs on the chunk's unit as if the table were in memory. Rows outside the table
 are skipped.
 """
 
@@ -10,9 +11,10 @@ from __future__ import annotations
 from engine.codelets.build import codelet, inner
 from engine.codelets.gather import load_index
 from engine.codelets.lazy import numba
-from engine.codelets.memory import load_i64, pointer, store_i64
+from engine.codelets.memory import call4, load_i64, pointer, store_i64
 from engine.codelets.record import Address, Record
-from engine.codelets.rows import word
+from engine.codelets.rows import copy_memory, word
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class SortRows(Record):
@@ -30,17 +32,19 @@ class SortRows(Record):
 
 
 class RowSums(Record):
-    """Parameters of `row_sums`. Unit: a chunk of rows."""
+    """Parameters of `row_sums`, before the parameters of the reader. Unit: a chunk of rows."""
 
     ends: Address = 0
     entries: Address = 0
-    sums: Address = 0  # float32: the table
     updates: Address = 0  # the rows to add: row of position p at p // REPEAT * OUTER + p % REPEAT * INNER bytes
     repeat: int
     outer: int
     inner: int
     width: int  # float32 elements of a row
     chunk_bytes: int
+    reader: Address = 0  # the codelet
+    reader_words: int  # of its parameters
+    reader_sums: int  # the index of the parameter word that holds the address of the table of sums
 
 
 @codelet
@@ -98,14 +102,17 @@ def _add(target: int, source: int, count: int) -> None:
 
 @codelet
 def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Writes the sums of the chunks lo <= chunk < hi."""
+    """Sums the chunks lo <= chunk < hi and runs the reader on each."""
     ends, entries = word(parameters, RowSums.ENDS), word(parameters, RowSums.ENTRIES)
     updates, repeat = word(parameters, RowSums.UPDATES), word(parameters, RowSums.REPEAT)
     outer, inside = word(parameters, RowSums.OUTER), word(parameters, RowSums.INNER)
     width, chunk_bytes = word(parameters, RowSums.WIDTH), word(parameters, RowSums.CHUNK_BYTES)
+    reader, words = word(parameters, RowSums.READER), word(parameters, RowSums.READER_WORDS)
+    sums = scratch + RESERVED_SCRATCH
+    block = sums + ((chunk_bytes + 63) >> 6 << 6)
+    copy_memory(block, parameters + 8 * RowSums.WORDS, 8 * words)
+    _clear(sums, chunk_bytes >> 2)
     for chunk in range(lo, hi):
-        sums = word(parameters, RowSums.SUMS) + chunk * chunk_bytes
-        _clear(sums, chunk_bytes >> 2)
         begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
         end = load_i64(ends + 8 * chunk)
         for at in range(begin, end):
@@ -113,3 +120,7 @@ def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
             position = entry >> 32
             source = updates + position // repeat * outer + position % repeat * inside
             _add(sums + 4 * width * (entry & 0xFFFFFFFF), source, width)
+        store_i64(block + 8 * word(parameters, RowSums.READER_SUMS), sums - chunk * chunk_bytes)
+        call4(reader, block, chunk, chunk + 1, scratch)
+        for at in range(begin, end):
+            _clear(sums + 4 * width * (load_i64(entries + 8 * at) & 0xFFFFFFFF), width)

@@ -13,7 +13,7 @@ from engine.ir import Instruction, Module, ScatterDimensionNumbers, Shape, Tuple
 from engine.ir.builder import Builder
 from engine.program.passes import row_sums as rewriting
 from engine.program.program import Program
-from engine.program.work.unit_chain import UnitChain
+from engine.program.work.row_sums import SummedRows
 from tests.engine.running import buffers, check, fast
 
 Dimensions = tuple[int, ...]
@@ -87,7 +87,7 @@ def arguments(module: Module, seed: int = 0) -> list[np.ndarray]:
 
 
 def is_summed_where_read(program: Program) -> bool:
-    return any(isinstance(each.work, UnitChain) for each in program.compute_sets)
+    return any(isinstance(each.work, SummedRows) for each in program.compute_sets)
 
 
 def program_of(module: Module) -> Program:
@@ -180,7 +180,7 @@ def test_two_tables_share_their_zeros() -> None:
     root = b.instruction("tuple", TupleShape(tuple(r.array_shape for r in results)), tuple(results))
     module = Module("step", b.build(root), {0: 0, 3: 1})
     program = program_of(module)
-    assert [isinstance(each.work, UnitChain) for each in program.compute_sets].count(True) == 2
+    assert [isinstance(each.work, SummedRows) for each in program.compute_sets].count(True) == 2
     assert not any(
         span.buffer.shape == Shape("f32", shape) and span.buffer.kind == "arena"
         for each in program.compute_sets

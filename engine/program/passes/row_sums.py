@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from engine.codelets.gather import index_signed
-from engine.codelets.row_sums import RowSums, SortRows, row_sums, sort_rows
+from engine.codelets.row_sums import SortRows, sort_rows
 from engine.emit.nest import Constant, Input
 from engine.ir import Shape
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
@@ -18,7 +18,7 @@ from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
 from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.fused_loop import FusedLoop
-from engine.program.work.unit_chain import ChainedWork, UnitChain
+from engine.program.work.row_sums import SummedRows
 
 CHUNK_BYTES = 16384
 """Bytes of one unit's sums: with the other operands of the nest, they fit in the nearest cache."""
@@ -204,20 +204,10 @@ def _fused(
     """The reader with the sums computed in scratch."""
     ends, entries = sorted_rows
     width = table.shape.elements // table.shape.dimensions[0]
-    chunks, chunk_bytes = -(-table.shape.dimensions[0] >> shift), 4 * width << shift
-    parameters = RowSums(
-        ends=Address(ends),
-        entries=Address(entries),
-        sums=Address(table),
-        updates=Address(rows.buffer),
-        repeat=rows.repeat,
-        outer=rows.outer,
-        inner=rows.inner,
-        width=width,
-        chunk_bytes=chunk_bytes,
+    work = SummedRows(
+        *(replace(loop, grain=grain), table, Address(ends), Address(entries), Address(rows.buffer)),
+        *(rows.repeat, rows.outer, rows.inner, width, 4 * width << shift),
     )
-    works = CodeletWork(row_sums, parameters), replace(loop, grain=grain)
-    links = tuple(ChainedWork(each, 1, chunks) for each in works)
     work_estimate = WorkEstimate(
         reader.work_estimate.elements | {"scatter": scatter.named * width},
         reader.work_estimate.multiply_adds,
@@ -225,7 +215,8 @@ def _fused(
         lookups=scatter.named,
     )
     return ComputeSet(
-        *(reader.name, UnitChain(links, ((table, chunk_bytes),)), chunks),
+        *(reader.name, work),
+        -(-table.shape.dimensions[0] >> shift),
         [*(_cut(span, grain) for span in reader.reads if span.buffer is not table), *map(Span, (ends, entries))]
         + [Span(rows.buffer)],
         [_cut(span, grain) for span in reader.writes],

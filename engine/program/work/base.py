@@ -22,13 +22,11 @@ class Addressed:
     @property
     def addresses(self) -> tuple[Address, ...]:
         """The addresses, in the order of the fields."""
-        return tuple([each for name in _fields(type(self)) for each in addresses_in(getattr(self, name))])
+        return tuple(addresses_in(self))
 
     def with_addresses(self, change: Callable[[Address], Address]) -> Self:
         """A copy with every address replaced by what `change` returns for it."""
-        old = {name: getattr(self, name) for name in _fields(type(self))}
-        new = {name: made for name, held in old.items() if (made := _changed(held, change)) is not held}
-        return replace(self, **new) if new else self
+        return _changed(self, change)
 
 
 _FIELDS: dict[type[Addressed], tuple[str, ...]] = {}
@@ -48,13 +46,15 @@ def _fields(kind: type[Addressed]) -> tuple[str, ...]:
     return _FIELDS[kind]
 
 
-def addresses_in(value: Any) -> Sequence[Address]:
+def addresses_in(value: Any) -> list[Address]:
     """The addresses of a field's value: an address, an object with fields, a tuple of these, or None."""
     if type(value) is Address:
-        return (value,)
+        return [value]
     if type(value) is tuple:
         return [address for element in value for address in addresses_in(element)]
-    return value.addresses if isinstance(value, Addressed) else ()
+    if isinstance(value, Addressed):
+        return [address for name in _fields(type(value)) for address in addresses_in(getattr(value, name))]
+    return []
 
 
 def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
@@ -64,7 +64,11 @@ def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
     if type(value) is tuple:
         made = tuple([_changed(element, change) for element in value])
         return made if any(a is not b for a, b in zip(made, value, strict=True)) else value
-    return value.with_addresses(change) if isinstance(value, Addressed) else value
+    if isinstance(value, Addressed):
+        old = {name: getattr(value, name) for name in _fields(type(value))}
+        new = {name: made for name, held in old.items() if (made := _changed(held, change)) is not held}
+        return replace(value, **new) if new else value
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,10 @@ class Encoded:
             if relocation.address.buffer not in private:
                 found[relocation.word] = relocation.address
         return found
+
+    def words_of(self, buffer: Buffer) -> list[int]:
+        """The indices of the words that get addresses in a buffer."""
+        return [each.word for each in self.relocations if each.address.buffer is buffer]
 
 
 class Footprint(NamedTuple):

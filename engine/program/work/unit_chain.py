@@ -1,8 +1,4 @@
-"""Works run unit by unit, all of them for one unit before the next: the only work that is made of others.
-
-Addresses that move per iteration of a loop need no chain: whatever its work, a compute set then runs all units at once,
-as operands that units share stay packed, and the encoding wraps its codelet (`work/encoding.py`).
-"""
+"""Works run unit by unit, all of them for one unit before the next."""
 
 from __future__ import annotations
 
