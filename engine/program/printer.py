@@ -30,11 +30,6 @@ def print_mark(mark: Mark) -> str:
     return f"{mark.kind} {mark.label}{condition}" + (f", {mark.iterations} iterations" if mark.iterations else "")
 
 
-def print_work(work: Work) -> str:
-    """Work as several lines of text: its kind and fields; a fused loop with its body."""
-    return "\n".join(_work(work))
-
-
 def _compute_set(compute_set: ComputeSet) -> Iterator[str]:
     units = f"{compute_set.units} unit{'' if compute_set.units == 1 else 's'}"
     yield f"{compute_set.name}: {units}{', one worker' if compute_set.one_worker else ''}"
