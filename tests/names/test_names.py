@@ -35,7 +35,7 @@ LISTED = {
 def test_modules_list_documented_names_and_nothing_else() -> None:
     for module, names in LISTED.items():
         assert set(dir(module)) == names, module
-    assert {"config", "keras", "loops", "nn_ops", "ops", "profile", "utils"} - set(dir(ipu)) == {"nn_ops"}
+    assert {"config", "horovod", "keras", "loops", "ops", "profile", "utils"} - set(dir(ipu)) == {"horovod"}
     assert not {"annotations", "compiler", "import_module", "profiling", "queues"} & set(dir(ipu))
 
 
@@ -59,9 +59,9 @@ def test_completion() -> None:
 
 
 STATEMENTS = {
-    "ipu.nn_ops.gelu(1.0)": ("ipu.nn_ops.gelu", "tf.nn.gelu"),
-    "ipu.ops.nn_ops.gelu": ("ipu.ops.nn_ops.gelu", "tf.nn.gelu"),
-    "gc.rand_ops.dropout": ("gc.rand_ops.dropout (ipu.rand_ops.dropout)", "tf.nn.dropout"),
+    "ipu.horovod.allreduce(1.0)": ("ipu.horovod.allreduce", "cross_replica_sum"),
+    "ipu.ops.f8_ops.f8_matmul": ("ipu.ops.f8_ops.f8_matmul", "float16"),
+    "gc.horovod.allgather": ("gc.horovod.allgather (ipu.horovod.allgather)", "all_gather"),
     "keras.ipu.layers.Dropout(0.5)": ("keras.ipu.layers.Dropout", "Use keras.layers.Dropout"),
     "[keras.ipu.layers.GRU for _ in 'a']": ("keras.ipu.layers.GRU", "Use keras.layers.GRU"),
     "tf_keras.ipu.layers.LSTM(3).units": ("tf_keras.ipu.layers.LSTM.*", "Use keras.layers.LSTM"),
@@ -77,9 +77,9 @@ STATEMENTS = {
     "from keras.ipu import layers": ("keras.ipu.layers", "keras.layers"),
     "from keras.ipu.layers import Dropout, GRU": ("keras.ipu.layers.Dropout", "Use keras.layers.Dropout"),
     "from ipu.utils import reset_ipu_seed, extract_all_events": ("ipu.utils.extract_all_events", "ipu.profile"),
-    "import tensorflow.python.ipu.nn_ops as nn": ("tensorflow.python.ipu.nn_ops", "tf.nn"),
+    "import tensorflow.python.ipu.horovod as hvd": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
     "from tensorflow.python.ipu.ops.rnn_ops import *": ("tensorflow.python.ipu.ops.rnn_ops", "keras.layers.LSTM"),
-    "importlib.import_module('ipu.image_ops')": ("ipu.image_ops", "keras.layers.Normalization"),
+    "importlib.import_module('ipu.ipu_estimator')": ("ipu.ipu_estimator", "a Keras model"),
     "import tensorflow.python.ipu.nothing": ("tensorflow.python.ipu.nothing", "does not exist"),
 }
 NAMESPACE = {"ipu": ipu, "gc": ipu, "keras": keras, "tf_keras": tf_keras, "tf": tf, "importlib": importlib}
@@ -116,10 +116,15 @@ def test_every_name_of_the_tables(table: dict[str, str]) -> None:
 
 
 def test_probes_find_nothing() -> None:
-    for name in ("tensorflow.python.ipu.nn_ops", "ipu.nn_ops", "keras.ipu.layers", "tensorflow.python.ipu.ops.rnn_ops"):
+    for name in (
+        "tensorflow.python.ipu.horovod",
+        "ipu.horovod",
+        "keras.ipu.layers",
+        "tensorflow.python.ipu.ops.rnn_ops",
+    ):
         assert importlib.util.find_spec(name) is None
     assert importlib.util.find_spec("keras.ipu.extensions.model_extensions") is not None
-    assert not hasattr(keras.ipu, "layers") and getattr(ipu, "nn_ops", 3) == 3
+    assert not hasattr(keras.ipu, "layers") and getattr(ipu, "horovod", 3) == 3
     with pytest.raises(AttributeError):
         _ = ipu.__version__
     try:

@@ -1,0 +1,1 @@
+"""Operators as functions of tensors: TensorFlow operations that trace into any program."""
