@@ -8,14 +8,18 @@ import sys
 
 ModuleType = type(sys)
 
+KERAS_3, TF_KERAS = "keras_ext.names.keras3", "keras_ext.names.tf_keras"
+OF_TENSORFLOW = "the one of tf.keras"
 ALIASES = {
     "tensorflow.python.ipu": "ipu",
-    "ipu.keras": "keras_ext",  # so it is tensorflow.python.ipu.keras, too, as TensorFlow 2.4 had it
-    "keras.ipu": "keras_ext",
-    "keras._tf_keras.keras.ipu": "keras_ext",
-    "tf_keras.ipu": "keras_ext",
-    "tf_keras.api._v2.keras.ipu": "keras_ext",
-    "tensorflow.keras.ipu": "keras_ext",  # TensorFlow loads its Keras a second time under this name
+    "ipu.keras": OF_TENSORFLOW,  # so it is tensorflow.python.ipu.keras, too, as TensorFlow 2.4 had it
+    "keras.ipu": KERAS_3,
+    "keras._tf_keras.keras.ipu": KERAS_3,
+    "tf_keras.ipu": TF_KERAS,
+    "tf_keras.api._v2.keras.ipu": TF_KERAS,
+    "tensorflow.keras.ipu": OF_TENSORFLOW,  # TensorFlow loads its Keras a second time under this name
+    f"{KERAS_3}.extensions": "keras_ext.extensions",
+    f"{TF_KERAS}.extensions": "keras_ext.extensions",
     "tensorflow.python.keras.datasets": "keras.datasets",  # not among what TensorFlow has kept of its old Keras
 }
 MODULES = (
@@ -28,7 +32,7 @@ MODULES = (
 )
 """Modules of `ipu` that are documented with and without their package (Python API, table 18.1)."""
 ALIASES |= {f"ipu.{module.partition('.')[2]}": f"ipu.{module}" for module in MODULES}
-PARENTS = {alias.rpartition(".")[0]: alias for alias in ALIASES if not alias.startswith("ipu.")}
+PARENTS = {alias.rpartition(".")[0]: alias for alias in ALIASES if not alias.startswith(("ipu.", "keras_ext."))}
 PACKAGES = frozenset({"ipu", "keras_ext"})
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
 
@@ -38,7 +42,17 @@ def real_name(name: str) -> str | None:
     alias = name
     while alias and alias not in ALIASES:
         alias = alias.rpartition(".")[0]
-    return ALIASES[alias] + name[len(alias) :] if alias else None
+    if not alias:
+        return None
+    real = ALIASES[alias]
+    return (keras_of_tensorflow() if real is OF_TENSORFLOW else real) + name[len(alias) :]
+
+
+def keras_of_tensorflow() -> str:
+    """The package for the Keras that `tf.keras` is in this process, by the variable that TensorFlow reads."""
+    import os
+
+    return TF_KERAS if os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1") else KERAS_3
 
 
 def add_lazy_attribute(module: ModuleType) -> None:

@@ -26,8 +26,9 @@ def install() -> None:
 
 
 def extend(name: str) -> None:
-    """Installs the extensions into the framework of that name, once."""
+    """Installs the extensions into the framework of that name, once, and registers its layers for deserialization."""
     import_module(FRAMEWORKS[name]).install()
+    import_module(f"{name}.ipu.layers")
 
 
 class InstallingFinder:

@@ -21,7 +21,7 @@ from ipu._internal.names.other_releases import OTHER_RELEASES
 
 STAGES = ("FunctionalLayerPipelineStageAssignment", "ModelLayerPipelineStageAssignment", "PipelineStage")
 LISTED = {
-    ipu.keras: {"extensions", *STAGES, "SequentialLayerPipelineStageAssignment"},
+    ipu.keras: {"extensions", "layers", *STAGES, "SequentialLayerPipelineStageAssignment"},
     ipu.data: {"ops"},
     ipu.data.ops: {"dataset_ops"},
     ipu.data.ops.dataset_ops: {"BufferDataset"},
@@ -62,7 +62,7 @@ STATEMENTS = {
     "ipu.horovod.allreduce(1.0)": ("ipu.horovod.allreduce", "cross_replica_sum"),
     "ipu.ops.f8_ops.f8_matmul": ("ipu.ops.f8_ops.f8_matmul", "float16"),
     "gc.horovod.allgather": ("gc.horovod.allgather (ipu.horovod.allgather)", "all_gather"),
-    "keras.ipu.layers.Dropout(0.5)": ("keras.ipu.layers.Dropout", "Use keras.layers.Dropout"),
+    "keras.ipu.layers.PopnnGRU(5)": ("keras.ipu.layers.PopnnGRU", "Use keras.layers.GRU"),
     "[keras.ipu.layers.GRU for _ in 'a']": ("keras.ipu.layers.GRU", "Use keras.layers.GRU"),
     "tf_keras.ipu.layers.LSTM(3).units": ("tf_keras.ipu.layers.LSTM.*", "Use keras.layers.LSTM"),
     "tf.keras.ipu.optimizers.Optimizer": (
@@ -72,10 +72,10 @@ STATEMENTS = {
     "ipu.utils.extract_all_events([])": ("ipu.utils.extract_all_events", r"ipu.profile\(model\)"),
     "ipu.util.reset_ipu_seed": ("ipu.util.reset_ipu_seed", "Nearest: ipu.utils"),
     "keras.ipu.PipelineStages": ("keras.ipu.PipelineStages", "Nearest: keras.ipu.PipelineStage"),
-    "getattr(keras.ipu, 'layers')": ("keras.ipu.layers", "the layers of keras.layers"),
+    "getattr(keras.ipu, 'optimizers')": ("keras.ipu.optimizers", "the optimizers of keras.optimizers"),
     "from tensorflow.python.ipu import horovod": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
-    "from keras.ipu import layers": ("keras.ipu.layers", "keras.layers"),
-    "from keras.ipu.layers import Dropout, GRU": ("keras.ipu.layers.Dropout", "Use keras.layers.Dropout"),
+    "from keras.ipu import optimizers": ("keras.ipu.optimizers", "keras.optimizers"),
+    "from keras.ipu.layers import Dropout, GRU": ("keras.ipu.layers.GRU", "Use keras.layers.GRU"),
     "from ipu.utils import reset_ipu_seed, extract_all_events": ("ipu.utils.extract_all_events", "ipu.profile"),
     "import tensorflow.python.ipu.horovod as hvd": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
     "from tensorflow.python.ipu.ops.rnn_ops import *": ("tensorflow.python.ipu.ops.rnn_ops", "keras.layers.LSTM"),
@@ -119,17 +119,17 @@ def test_probes_find_nothing() -> None:
     for name in (
         "tensorflow.python.ipu.horovod",
         "ipu.horovod",
-        "keras.ipu.layers",
+        "keras.ipu.optimizers",
         "tensorflow.python.ipu.ops.rnn_ops",
     ):
         assert importlib.util.find_spec(name) is None
     assert importlib.util.find_spec("keras.ipu.extensions.model_extensions") is not None
-    assert not hasattr(keras.ipu, "layers") and getattr(ipu, "horovod", 3) == 3
+    assert not hasattr(keras.ipu, "optimizers") and getattr(ipu, "horovod", 3) == 3
     with pytest.raises(AttributeError):
         _ = ipu.__version__
     try:
-        from keras.ipu import layers
+        from keras.ipu import optimizers
     except ImportError as error:
         assert error.name == "keras.ipu"
-        layers = keras.layers
-    assert layers is keras.layers
+        optimizers = keras.optimizers
+    assert optimizers is keras.optimizers

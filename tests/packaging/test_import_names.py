@@ -40,11 +40,10 @@ KERAS_NAMES = """
     import tensorflow as tf, keras, tf_keras
     from tensorflow.keras import ipu as tensorflow_name
     from keras import ipu as keras_name
-    import keras_ext
-    assert keras.ipu is keras_name is keras_ext
-    assert tf.keras.ipu is tensorflow_name is keras_ext
-    assert tf_keras.ipu is keras_ext
-    print(keras.ipu.__name__)
+    from tensorflow.python import ipu
+    assert keras.ipu is keras_name is tf.keras.ipu is tensorflow_name is ipu.keras
+    assert tf_keras.ipu is not keras.ipu and tf_keras.ipu.extensions is keras.ipu.extensions
+    print(keras.ipu.__name__, tf_keras.ipu.__name__)
 """
 MISSING = """
     import keras
@@ -118,9 +117,9 @@ def test_documented_names_of_the_ipu_package(printouts: dict[str, str]) -> None:
     assert printouts["documented"] == "[]"
 
 
-def test_every_name_of_the_keras_package_is_the_same_module(printouts: dict[str, str]) -> None:
-    """The same with TensorFlow's legacy Keras: tests/tf_keras/test_installing.py."""
-    assert printouts["keras names"] == "keras_ext"
+def test_each_keras_has_a_package_and_tensorflow_has_that_of_its_keras(printouts: dict[str, str]) -> None:
+    """With TensorFlow's legacy Keras: tests/tf_keras/test_installing.py."""
+    assert printouts["keras names"] == "keras_ext.names.keras3 keras_ext.names.tf_keras"
 
 
 def test_names_that_are_not_there(printouts: dict[str, str]) -> None:
@@ -142,12 +141,12 @@ def test_parents_imported_before_a_late_hook() -> None:
         sys.path[:0] = {[path for path in sys.path if path]!r}
         import keras, tf_keras, tensorflow
         assert '_ipu_hook' not in sys.modules
-        import ipu, keras_ext
+        import ipu
         from tensorflow.python import ipu as found
         assert found is ipu
-        print(keras.ipu is tf_keras.ipu is keras_ext)
+        print(keras.ipu is ipu.keras, tf_keras.ipu.extensions is keras.ipu.extensions)
     """
-    assert python(source, "-S") == "True"
+    assert python(source, "-S", TF_USE_LEGACY_KERAS="0") == "True True"
 
 
 def test_hook_imports_nothing_but_sys() -> None:

@@ -54,9 +54,9 @@ def test_installed_wheel_works_without_the_source(wheel: Path, tmp_path: Path) -
     # TensorFlow from here, but no .pth file of this environment: only the wheel's own hook can be at work.
     others = [path for path in sys.path if path.endswith("site-packages")]
     source = """
-        import keras, ipu, keras_ext
+        import keras, ipu
         from tensorflow.python.ipu.config import IPUConfig
-        assert keras.ipu is keras_ext
+        assert keras.ipu.PipelineStage is keras.ipu.extensions.PipelineStage
         print(ipu.__file__)
     """
     done = subprocess.run(

@@ -11,9 +11,13 @@ from ipu._internal.names.errors import MissingImport, MissingName
 from ipu._internal.names.other_releases import OTHER_RELEASES
 from ipu._internal.names.typed import typed_name
 
-KERAS = ("keras.ipu", "tf_keras.ipu", "tensorflow.keras.ipu", "tf.keras.ipu", "keras_ext")
-SHOWN = {"keras_ext": "keras.ipu"}
+SHOWN = {
+    "keras_ext.names.keras3": "keras.ipu",
+    "keras_ext.names.tf_keras": "tf_keras.ipu",
+    "keras_ext": "keras.ipu",
+}
 """Documented names of packages whose own names are not documented."""
+KERAS = ("tensorflow.keras.ipu", "tf.keras.ipu", *SHOWN.values(), *SHOWN)
 
 
 def missing_name(module: str, names: Iterable[str], name: str, frame: FrameType) -> MissingName | MissingImport:

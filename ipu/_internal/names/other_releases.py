@@ -14,7 +14,6 @@ OTHER_RELEASES = {
     "ipu.gradient_accumulation_optimizer.GradientAccumulationOptimizerV1": "GradientAccumulationOptimizerV2",
     "ipu.internal_ops.block_recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
     "ipu.internal_ops.recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
-    "ipu.keras.layers.AssumeEqualAcrossReplicas": "ipu.cross_replica_ops.assume_equal_across_replicas",
     "ipu.keras.layers.CTCInferenceLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
     "ipu.keras.layers.CTCPredictionsLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
     "ipu.keras.layers.SerialDense": "keras.layers.Dense",

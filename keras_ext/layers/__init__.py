@@ -1,0 +1,15 @@
+"""Definitions of the documented layers, one for both Keras; `keras_ext/names` has their classes."""
+
+from __future__ import annotations
+
+from keras_ext.layers.definition import Definition
+from keras_ext.layers.dropout import Dropout
+from keras_ext.layers.normalization import LayerNormalization
+from keras_ext.layers.replicas import AssumeEqualAcrossReplicas
+
+DEFINITIONS: dict[str, type[Definition]] = {
+    "AssumeEqualAcrossReplicas": AssumeEqualAcrossReplicas,
+    "Dropout": Dropout,
+    "LayerNormalization": LayerNormalization,
+}
+"""Definitions by documented name; an alias is a second name of the same definition."""

@@ -1,0 +1,29 @@
+"""Layers about replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu._internal.compiler.collectives import assume_equal
+from ipu._internal.compiler.variables import tracing
+from keras_ext.layers.definition import Definition
+from keras_ext.types import Nest
+
+
+class AssumeEqualAcrossReplicas(Definition):
+    """States that its inputs are equal on all replicas, so that control flow may depend on them; returns them.
+
+    All replicas continue with the values of replica 0. `inplace` is accepted: no copy is made either way.
+    """
+
+    settings = ("inplace",)
+
+    def __init__(self, inplace: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.inplace = inplace
+
+    def call(self, inputs: Nest) -> Nest:
+        """The tensor or structure of tensors, unchanged."""
+        return tf.nest.map_structure(assume_equal, inputs) if tracing() else inputs
