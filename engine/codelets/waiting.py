@@ -60,6 +60,17 @@ def fetch_and_add_in_order(typing_context: Any, address: types.Type, value: type
 
 
 @intrinsic
+def fetch_and_max(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable]:
+    """Raises an int64 to a value atomically, if it is less; returns its old value."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        offset = builder.inttoptr(arguments[0], I64.as_pointer())
+        return builder.atomic_rmw("max", offset, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
 def fence(typing_context: Any) -> tuple[Any, Callable]:
     """A sequentially consistent fence: earlier stores are visible to other threads before any later load."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.errors import InternalError
 from engine.machine_code.abi import COUNTERS
-from engine.runtime.executor import Column, RowKind, State
+from engine.runtime.executor import COMPUTING, Column, RowKind, State
 from engine.runtime.observer import Observer, RunningCall
 
 NAP_SECONDS = 0.0002
@@ -38,7 +38,7 @@ class Walk:
             row = self._table[number]
             kind, target = row[Column.KIND], int(row[Column.TARGET])
             number += 1
-            if kind in (RowKind.COMPUTE, RowKind.SYNC):
+            if kind in (*COMPUTING, RowKind.SYNC):
                 yield row
             elif kind == RowKind.BRANCH:
                 yield row

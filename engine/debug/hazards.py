@@ -17,12 +17,16 @@ from engine.program.program import Buffer
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """An access to parts of a buffer at an address, by the compute set or branch `who`."""
+    """An access to parts of a buffer at an address, by the compute set or branch `who`.
+
+    If `claimed`, any tile may access all of them.
+    """
 
     span_element: SpanElements
     address: int
     who: str
     writes: bool
+    claimed: bool = False
 
     @property
     def buffer(self) -> Buffer:
@@ -35,12 +39,13 @@ class Touch:
     def tiles(self, begin: int, end: int) -> np.ndarray:
         """The tile of each byte between two addresses, int16; -2 where all active ones may access it, -1 for none."""
         if self.span_element.tiles is None:
-            only = self.span_element.active[0] if len(self.span_element.active) == 1 else -2
+            only = self.span_element.active[0] if len(self.span_element.active) == 1 and not self.claimed else -2
             return np.full(end - begin, only, np.int16)
         size = cell_type(self.buffer.shape).itemsize
         first, last = (begin - self.address) // size, -(-(end - self.address) // size)
         start = begin - self.address - first * size
-        return np.repeat(self.span_element.tiles[first:last], size)[start : start + end - begin]
+        tiles = np.repeat(self.span_element.tiles[first:last], size)[start : start + end - begin]
+        return np.where(tiles == -1, tiles, np.int16(-2)) if self.claimed else tiles
 
 
 class Hazards:
@@ -53,6 +58,10 @@ class Hazards:
         """Forgets all accesses: the tiles have synchronised."""
         self._touches.clear()
 
+    def sync_claimed(self) -> None:
+        """Forgets the accesses of claimed compute sets: all their parts are complete."""
+        self._touches = [touch for touch in self._touches if not touch.claimed]
+
     def check(self, who: str, touches: list[Touch]) -> None:
         """Raises DebugError if a tile accesses bytes that another one may still be reading or writing."""
         self._compare(who, touches)
@@ -64,7 +73,8 @@ class Hazards:
                 if not (old.writes or new.writes) or old.end <= new.address or new.end <= old.address:
                     continue
                 if (
-                    old.span_element.tiles is not None
+                    not (old.claimed or new.claimed)
+                    and old.span_element.tiles is not None
                     and old.span_element.tiles is new.span_element.tiles
                     and old.buffer is new.buffer
                 ):

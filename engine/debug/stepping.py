@@ -27,9 +27,14 @@ from engine.program.syncs import Ranges
 from engine.program.work.base import Encoded
 from engine.program.work.host_call import HostCall
 from engine.runtime.buffers import DeviceBuffer
-from engine.runtime.executor import Column, RowKind
+from engine.runtime.executor import COMPUTING, Column, RowKind
 
 NOTHING = np.zeros((), np.int64)
+
+
+def awaits_claims(row: np.ndarray) -> bool:
+    """Whether a worker waits at a row for the claimed ones before."""
+    return bool(row[Column.KIND] == RowKind.CLAIMED and row[Column.PREDICATE] < row[Column.TARGET])
 
 
 @dataclass(eq=False)
@@ -57,9 +62,9 @@ class Stepper:
     def __post_init__(self) -> None:
         self._hazards = Hazards()
         self._tiles = (self.table.shape[1] - Column.RANGES) // 2
-        numbers = np.cumsum(self.table[:, Column.KIND] == RowKind.SYNC)
+        numbers = np.cumsum((self.table[:, Column.KIND] == RowKind.SYNC) | [awaits_claims(row) for row in self.table])
         for row, number in zip(self.table, numbers.tolist(), strict=True):
-            if row[Column.KIND] == RowKind.COMPUTE:
+            if row[Column.KIND] in COMPUTING:
                 compute_set, _, _ = self.sets[int(row[Column.PARAMETERS])]
                 tiles = sum(lo < hi for lo, hi in self._ranges(row))
                 self.record.know(compute_set, tiles, number)
@@ -82,6 +87,8 @@ class Stepper:
             elif row[Column.KIND] == RowKind.BRANCH:
                 walk.branch(self._truth(self.predicates[int(row[Column.PREDICATE])]))
             else:
+                if awaits_claims(row):
+                    self._hazards.sync_claimed()
                 self._compute(self.sets[int(row[Column.PARAMETERS])], self._ranges(row), step, walk.iterations)
         for buffer in self.program.outputs:
             self._check_whole(buffer, "an output of the program")
@@ -133,7 +140,7 @@ class Stepper:
 
     def _check_syncs(self, compute_set: ComputeSet, uses: dict[Buffer, Use]) -> None:
         touches = [
-            Touch(elements, self.address(buffer), title(compute_set), writes)
+            Touch(elements, self.address(buffer), title(compute_set), writes, compute_set.claimed)
             for buffer, use in uses.items()
             if buffer.kind != "constant"
             for spans, writes in ((use.reads, False), (use.writes, True))

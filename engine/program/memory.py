@@ -6,9 +6,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
 
-from engine.program.program import Buffer, Program, Region
+from engine.program.program import Buffer, ComputeSet, Program, Region
 from engine.program.shared_paddings import shared_paddings
-from engine.program.syncs import syncs
+from engine.program.syncs import Sync, syncs
 from engine.program.uses import BufferUses
 
 ALIGNMENT = 64
@@ -48,6 +48,7 @@ def lifetimes(program: Program, uses: BufferUses, *, held: bool = True) -> dict[
             found[buffer] = (-1, end)
     if held:
         _hold_predicates(program, found)
+        _hold_during_calls(program, found)
     for region in sorted((r for r in program.regions if r.repeats), key=lambda r: r.begin - r.end, reverse=True):
         for buffer, (first, last) in found.items():
             found[buffer] = _through_loop(region, first, last)
@@ -80,7 +81,7 @@ def _hold_until_the_barrier(program: Program, uses: BufferUses, lives: dict[Buff
         return begin, begin + buffer.shape.bytes
 
     needed, _ = syncs(program.compute_sets, 2, location, program.marks)
-    meetings = [at for at, synchronises in enumerate(needed) if synchronises]
+    meetings = [at for at, sync in enumerate(needed) if sync == Sync.BARRIER]
     for buffer, (first, last) in lives.items():
         if buffer.shape.bytes <= HELD_BYTES and not buffer.permanent:
             following = bisect_right(meetings, last)
@@ -95,6 +96,18 @@ def _hold_predicates(program: Program, found: dict[Buffer, tuple[int, int]]) -> 
         if mark.predicate is not None and mark.predicate in found:
             first, last = found[mark.predicate]
             found[mark.predicate] = (first, max(last, labels[mark.label], mark.position))
+
+
+def _hold_during_calls(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
+    """Arrays of a host function keep their memory while claimed compute sets run beside it."""
+    call: ComputeSet | None = None
+    for at, each in enumerate(program.compute_sets):
+        if not each.claimed:
+            call = each
+        elif call is not None:
+            for buffer in (span.buffer for span in (*call.reads, *call.writes) if span.buffer in found):
+                first, last = found[buffer]
+                found[buffer] = (first, max(last, at))
 
 
 def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:

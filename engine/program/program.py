@@ -72,7 +72,8 @@ class WorkEstimate:
 class ComputeSet:
     """Work done by many vertices, one or more units each; it is encoded when an executable is built.
 
-    With `one_worker` all units run on one worker. `overwrites` is a buffer it reads that it may also write in place.
+    With `one_worker` all units run on one worker. With `claimed` workers claim parts as they become free: one may still
+    be in a function of the host. `overwrites` is a buffer it reads that it may also write in place.
     `origins` are those of a fused loop's nodes by number, and of its reductions by -1 - number.
     """
 
@@ -84,6 +85,7 @@ class ComputeSet:
     work_estimate: WorkEstimate = field(default_factory=WorkEstimate)
     op_name: str = ""
     one_worker: bool = False
+    claimed: bool = False
     overwrites: Buffer | None = None
     origins: dict[int, Origin] = field(default_factory=dict)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
 
 from engine.program.program import Buffer, ComputeSet, Mark, Span
 
@@ -13,11 +15,22 @@ Position = Callable[[Buffer], tuple[int, int]]
 
 
 def ranges_of(compute_set: ComputeSet, workers: int) -> Ranges:
-    """The units of each worker: always the same contiguous share, so that a tile's data stay in one cache."""
+    """The units of each worker: always the same contiguous share, so that a tile's data stay in one cache.
+
+    Of a claimed compute set a worker begins with this share, and others may have run parts of it.
+    """
     units = compute_set.units
     if compute_set.one_worker:
         return [(0, units)] + [(units, units)] * (workers - 1)
     return [(-(-units * w // workers), -(-units * (w + 1) // workers)) for w in range(workers)]
+
+
+class Sync(IntEnum):
+    """What workers wait for before a compute set."""
+
+    NONE = 0
+    CLAIMED = 1  # the claimed compute sets since the last barrier
+    BARRIER = 2  # all workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +76,18 @@ def _has_branches_per_iteration(marks: Sequence[Mark], repeat: Mark) -> bool:
 
 def syncs(
     compute_sets: Sequence[ComputeSet], workers: int, location: Position, marks: Sequence[Mark] = ()
-) -> tuple[list[bool], set[Mark]]:
-    """For each compute set whether it needs a sync before it, and the marks at which workers need not synchronise.
+) -> tuple[list[Sync], set[Mark]]:
+    """For each compute set the sync that it needs before it, and the marks at which workers need not synchronise.
 
-    Every step begins with a sync of its own.
+    Every step begins with a barrier of its own. Another one precedes a call of the host with claimed compute sets.
     """
     free = free_marks(marks)
-    needed = [False] * len(compute_sets)
+    needed = [Sync.NONE] * len(compute_sets)
     if workers == 1:
         return needed, free
+    for at, (each, following) in enumerate(pairwise(compute_sets)):
+        if following.claimed and not each.claimed:
+            needed[at] = Sync.BARRIER
     flow = _Flow(compute_sets, workers, location, marks, free)
     while not flow.run(needed):
         pass
@@ -95,6 +111,7 @@ class _Flow:
     ) -> None:
         self.marks, self.free = marks, free
         self.count = len(compute_sets)
+        self.claimed = frozenset(at for at, each in enumerate(compute_sets) if each.claimed)
         self.touches = {at: _touches(each, workers, location) for at, each in enumerate(compute_sets)}
         for number, mark in enumerate(marks):
             if mark.predicate is not None and mark.predicate.kind != "constant":
@@ -108,7 +125,7 @@ class _Flow:
         self.going_on: dict[int, frozenset[int]] = {}
         self.going_back: dict[int, frozenset[int]] = {}
 
-    def run(self, needed: list[bool]) -> bool:
+    def run(self, needed: list[Sync]) -> bool:
         """Goes through the program once, adding to the syncs; True at the fixed point."""
         returned, settled = self.going_back, True
         self.going_on, self.going_back = dict(returned), {}
@@ -119,9 +136,13 @@ class _Flow:
             if at == len(needed):
                 break
             recent = recent or frozenset()
-            if not needed[at] and any(self._conflict(old, at) for old in recent):
-                needed[at], settled = True, False
-            recent = frozenset([at]) if needed[at] else recent | {at}
+            conflicts = {old for old in recent if self._conflict(old, at)} if needed[at] != Sync.BARRIER else ()
+            sync = Sync.BARRIER if not self.claimed.issuperset({at, *conflicts}) else Sync.CLAIMED
+            if conflicts and needed[at] < sync:
+                needed[at], settled = sync, False
+            if needed[at]:
+                recent = frozenset() if needed[at] == Sync.BARRIER else recent - self.claimed
+            recent |= {at}
         return settled and returned == self.going_back
 
     def _pass(self, number: int, recent: frozenset[int] | None) -> frozenset[int] | None:
@@ -153,7 +174,7 @@ class _Flow:
 
 
 def _touches(compute_set: ComputeSet, workers: int, location: Position) -> list[_Touch]:
-    ranges = ranges_of(compute_set, workers)
+    ranges = [(0, compute_set.units)] * workers if compute_set.claimed else ranges_of(compute_set, workers)
     spans = [(s, False) for s in compute_set.reads] + [(s, True) for s in compute_set.writes]
     return [_Touch(s, ranges, *location(s.buffer), w) for s, w in spans if s.buffer.kind != "constant"]
 

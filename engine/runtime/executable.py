@@ -23,30 +23,17 @@ from engine.garbage import collector_paused
 from engine.ir.device_operations import QueueSignature
 from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.memory import plan_memory
-from engine.program.program import Address, Buffer, ComputeSet, Mark, Partition, PerIteration, Program, Span
+from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span
 from engine.program.run_passes import run_passes
-from engine.program.syncs import ranges_of, syncs
 from engine.program.work.base import Encoded
 from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.encoding import encoded
 from engine.program.work_estimates import is_fine_grained, work_estimate_of
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
+from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
-from engine.runtime.executor import (
-    CONTROL_FLOW,
-    Column,
-    State,
-    branch_row,
-    compute_row,
-    iteration_row,
-    jump_row,
-    new_scratch,
-    new_state,
-    repeat_row,
-    step_table,
-    sync_row,
-)
+from engine.runtime.executor import State, new_scratch, new_state
 from engine.runtime.feeds import RowFeed
 from engine.runtime.host_calls import HostCalls
 from engine.runtime.native_threads import codelets_of_calls
@@ -87,8 +74,7 @@ class Executable:
         self._addresses: dict[Buffer, int] = {}
         self._codelets = self._compile(progress)
         self._offset()
-        self._tables: dict[tuple[bool, int], np.ndarray] = {}
-        self._preds_per_iteration: dict[PerIteration, np.ndarray] = {}
+        self._tables: dict[tuple[bool, int], tuple[np.ndarray, TableBuilder]] = {}
         self._scratch_bytes = max((each.scratch_bytes for each in self._blocks), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.choice = WorkerChoice()
@@ -186,64 +172,14 @@ class Executable:
     def _table(self, all_outputs: bool, workers: int) -> np.ndarray:
         key = (all_outputs, workers)
         if key not in self._tables:
-            self._tables[key] = self._build_table(all_outputs, workers)
-        return self._tables[key]
-
-    def _build_table(self, all_outputs: bool, workers: int) -> np.ndarray:
-        sets = self._all_sets if all_outputs else [*self._infeeds, *self._running.compute_sets]
-        moved = [replace(mark, position=mark.position + len(self._infeeds)) for mark in self._running.marks]
-        marks: dict[int, list[Mark]] = {mark.position: [] for mark in moved}
-        for mark in moved:
-            marks[mark.position].append(mark)
-        waits, free = syncs(sets, workers, self._location, moved)
-        rows: list[list[int]] = []
-        labels: dict[int, int] = {}
-        for at in range(len(sets) + 1):
-            self._add_marks(rows, labels, marks.get(at, []), workers, free)
-            if at == len(sets):
-                break
-            if waits[at]:
-                rows.append(sync_row(workers))
-            parameters = self._blocks[at].words.ctypes.data
-            rows.append(compute_row(self._codelets[at], parameters, ranges_of(sets[at], workers)))
-        for row in rows:
-            if row[Column.KIND] in CONTROL_FLOW:
-                row[Column.TARGET] = labels[row[Column.TARGET]]
-        return step_table(rows, workers)
-
-    def _add_marks(
-        self, rows: list[list[int]], labels: dict[int, int], marks: list[Mark], workers: int, free: set[Mark]
-    ) -> None:
-        """Control flow rows, with labels in place of row numbers for now.
-
-        A sync precedes the first, and stands between a branch, or a branch's target, and the next jump or
-        branch: a slow worker may still test the predicate that the others have followed. `free` marks need no sync.
-        """
-        met = False
-        for mark in marks:
-            if not met and workers > 1 and mark not in free:
-                rows.append(sync_row(workers))
-            met = mark.kind in ("jump", "leave")
-            if mark.kind == "label":
-                labels[mark.label] = len(rows)
-            elif mark.kind == "leave":
-                labels[-len(rows)] = len(rows) + 1
-                rows.append(jump_row(workers, -len(rows), leaves=True))
-            elif mark.kind == "repeat":
-                rows.append(repeat_row(workers, mark.label, mark.iterations, mark.counter, mark.when))
-            elif mark.known is not None:
-                predicates = self._preds(mark.known).ctypes.data
-                rows.append(iteration_row(workers, mark.label, mark.known.counter, predicates, mark.when))
-            elif mark.predicate is None:
-                rows.append(jump_row(workers, mark.label, mark.when))
-            else:
-                rows.append(branch_row(workers, mark.label, self._addresses[mark.predicate], mark.when))
-
-    def _preds(self, known: PerIteration) -> np.ndarray:
-        """A pred for each iteration of a loop, int8."""
-        if known not in self._preds_per_iteration:
-            self._preds_per_iteration[known] = np.array(known.values, np.int8)
-        return self._preds_per_iteration[known]
+            sets = self._all_sets if all_outputs else [*self._infeeds, *self._running.compute_sets]
+            marks = [replace(mark, position=mark.position + len(self._infeeds)) for mark in self._running.marks]
+            work = [(c, block.words.ctypes.data) for c, block in zip(self._codelets, self._blocks, strict=True)]
+            builder = TableBuilder(sets, work, marks, workers, self._location)
+            self._tables[key] = builder.build(), builder
+        table, builder = self._tables[key]
+        builder.claims[:] = 0
+        return table
 
     def run(
         self,

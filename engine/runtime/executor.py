@@ -4,6 +4,7 @@ The step table is int64 [rows, 6 + 2 * workers], a row for each compute set or s
 execution. Every step begins with a sync of its own, so a table need not end with one.
 
 * compute row: each worker calls the codelet on its units lo <= unit < hi; an empty range is skipped.
+* claimed row: the same in PARTS of each range, which any worker claims; before, it waits for the parts of other rows.
 * sync row: no worker continues before all have arrived.
 * branch and jump rows: continue at row TARGET, on a predicate or always. A sync precedes each of them, so that all
   workers take the same path. An endless step can be left at a jump with TRUTH.
@@ -34,7 +35,7 @@ from engine.codelets.memory import (
     store_release,
 )
 from engine.codelets.rows import word
-from engine.codelets.waiting import Waiting, announce, call_with_five, wait_until
+from engine.codelets.waiting import Waiting, announce, call_with_five, fetch_and_max, wait_until
 from engine.errors import InternalError
 from engine.machine_code.abi import COUNTERS, Scratch
 from engine.runtime.buffers import aligned_zeros
@@ -52,8 +53,12 @@ class RowKind(IntEnum):
     JUMP = 3
     REPEAT = 4
     ITERATION = 5
+    CLAIMED = 6
 
 
+PARTS = 4
+"""Parts of a worker's share that other workers may claim. Chosen by hand."""
+COMPUTING = (RowKind.COMPUTE, RowKind.CLAIMED)
 CONTROL_FLOW = (RowKind.BRANCH, RowKind.JUMP, RowKind.REPEAT, RowKind.ITERATION)
 
 
@@ -63,9 +68,11 @@ class Column(IntEnum):
     KIND = 0
     CODELET = 1  # address
     PARAMETERS = 2  # address; of repeats and turns: which of a worker's counters
-    TARGET = 3  # of branches, jumps, repeats and turns: row number
-    PREDICATE = 4  # of branches: address of a pred; of repeats: iterations; of turns: address of a pred per iteration
-    TRUTH = 5  # of branches and turns: the value for which they jump; of others: an interrupted call may leave here
+    TARGET = 3  # of branches, jumps, repeats and turns: row number; of claimed rows: address of a word for each part
+    PREDICATE = 4  # of branches: address of a pred; of repeats: iterations; of turns: address of a pred per iteration;
+    # of claimed rows: address of the first of the words, up to TARGET, whose parts must be complete
+    TRUTH = 5  # of branches and turns: the value for which they jump; of others: an interrupted call may leave here;
+    # of claimed rows: parts of each range
     RANGES = 6
 
 
@@ -114,6 +121,32 @@ def _barrier(state: int, worker: int, workers: int) -> bool:
         awaited = arrivals + LINE_BYTES * other
         if not wait_until(awaited, number, waiting, asleep, own + 8, state + 8 * State.ABORT):
             return False
+    return True
+
+
+@inner
+def _run_claimed(row: int, state: int, worker: int, workers: int, scratch: int) -> bool:
+    """Runs the parts of a claimed row that no other worker runs, own ones first; False if another never arrives.
+
+    The words of parts grow: after b barriers, equal for all workers, 2b - 1 means claimed and 2b complete.
+    """
+    own = state + 8 * State.ARRIVALS + LINE_BYTES * worker
+    waiting, asleep = state + 8 * State.WAITING, state + 8 * State.ASLEEP
+    complete, first = 2 * word(own, 0), word(row, Column.TARGET)
+    for awaited in range(word(row, Column.PREDICATE), first, 8):
+        if not wait_until(awaited, complete, waiting, asleep, own + 8, state + 8 * State.ABORT):
+            return False
+    parts = word(row, Column.TRUTH)
+    for k in range(parts * workers):
+        part = (k + parts * worker) % (parts * workers)
+        claim = first + 8 * part
+        if load_acquire(claim) < complete - 1 and fetch_and_max(claim, complete - 1) < complete - 1:
+            lo, hi = word(row, Column.RANGES + 2 * (part // parts)), word(row, Column.RANGES + 2 * (part // parts) + 1)
+            begin = lo + (hi - lo) * (part % parts) // parts
+            end = lo + (hi - lo) * (part % parts + 1) // parts
+            if begin < end:
+                call4(word(row, Column.CODELET), word(row, Column.PARAMETERS), begin, end, scratch)
+            announce(claim, complete, waiting, asleep)
     return True
 
 
@@ -224,6 +257,10 @@ def _run_rows(state: int, worker: int, workers: int, scratch: int) -> bool:
         elif kind == 2:
             taken = (load_i8(word(row, Column.PREDICATE)) != 0) == (word(row, Column.TRUTH) != 0)
             row = first + row_bytes * word(row, Column.TARGET) if taken else row + row_bytes
+        elif kind == 6:
+            if not _run_claimed(row, state, worker, workers, scratch):
+                return False
+            row += row_bytes
         else:
             store_release(state + 8 * State.FAILED_ROW, (row - first) // row_bytes + 1)
             return False
@@ -255,6 +292,14 @@ def compute_row(codelet_address: int, parameters: int, ranges: Sequence[tuple[in
     """A row that runs a codelet on each worker's units lo <= unit < hi."""
     head = [RowKind.COMPUTE, codelet_address, parameters, 0, 0, 0]
     return [*head, *(bound for interval in ranges for bound in interval)]
+
+
+def claimed_row(computes: list[int], words: int, awaited: int, parts: int = PARTS) -> list[int]:
+    """The same in `parts` of each range, with `words` int64 [parts * workers] by address, which are 0 before a call.
+
+    All parts with words from address `awaited` to this row's are complete before.
+    """
+    return [RowKind.CLAIMED, *computes[1 : Column.TARGET], words, awaited, parts, *computes[Column.RANGES :]]
 
 
 def sync_row(workers: int) -> list[int]:
@@ -297,7 +342,7 @@ def _check_row(rows: Sequence[Sequence[int]], number: int, workers: int) -> None
     kind = row[Column.KIND]
     if kind in CONTROL_FLOW and not 0 <= row[Column.TARGET] <= len(rows):
         raise InternalError(f"Expected a target among {len(rows)} rows. Received row {number}: {row}.")
-    if kind not in tuple(RowKind) or (kind == RowKind.COMPUTE and not row[Column.CODELET]):
+    if kind not in tuple(RowKind) or (kind in COMPUTING and not row[Column.CODELET]):
         raise InternalError(f"Expected a known kind, and the codelet of a compute row. Received row {number}: {row}.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.program.host_passes.call_overlap import overlap_calls
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.host_passes.split_products import split_products
@@ -13,4 +14,5 @@ HOST_PASSES: tuple[Pass, ...] = (
     fuse_producers,
     fuse_units,
     split_products,
+    overlap_calls,
 )

@@ -1,0 +1,91 @@
+"""Compute sets that do not depend on a call of the host run beside it.
+
+Between two marks, the order becomes: what the call depends on, the call, what does not depend on it, the mark at which
+a failed call leaves the step, and the rest. So one worker calls, and the others claim the work in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from engine.program.program import Buffer, ComputeSet, Program, Span
+from engine.program.work.host_call import HostCall
+
+LEAST_WORK = 100_000
+"""Elements and multiply-adds that are worth claiming parts: some ten microseconds. Chosen by hand."""
+
+
+def overlap_calls(program: Program) -> Program:
+    """Runs other compute sets beside calls of the host, where there are enough of them."""
+    if program.call is None:
+        return program
+    sets, marks = list(program.compute_sets), list(program.marks)
+    bounds = {bound for region in program.regions for bound in (region.begin, region.end)}
+    for call in [each for each in sets if isinstance(each.work, HostCall)]:
+        at = sets.index(call)
+        own = next(k for k, mark in enumerate(marks) if mark.kind == "leave" and mark.position == at + 1)
+        others = bounds | {mark.position for k, mark in enumerate(marks) if k != own}
+        begin = max((other for other in others if other <= at), default=0)
+        end = min((other for other in others if other > at), default=len(sets))
+        before, beside, after = _parted(sets[begin:at], call, sets[at + 1 : end])
+        if (
+            sum(each.work_estimate.multiply_adds + sum(each.work_estimate.elements.values()) for each in beside)
+            < LEAST_WORK
+        ):
+            continue
+        sets[begin:end] = [*before, call, *(replace(each, claimed=True) for each in beside), *after]
+        marks[own] = replace(marks[own], position=end - len(after))
+    return replace(program, compute_sets=sets, marks=marks)
+
+
+class _Uses:
+    """The buffers that some compute sets read and write."""
+
+    def __init__(self, compute_set: ComputeSet) -> None:
+        self.read: set[Buffer] = set()
+        self.written: set[Buffer] = set()
+        self.add(compute_set)
+
+    def add(self, compute_set: ComputeSet) -> None:
+        self.read |= _buffers(compute_set.reads)
+        self.written |= _buffers(compute_set.writes)
+
+    def order(self, compute_set: ComputeSet) -> bool:
+        """Whether a compute set depends on these, or they on it."""
+        written = _buffers(compute_set.writes)
+        return not (self.written.isdisjoint(_buffers(compute_set.reads) | written) and self.read.isdisjoint(written))
+
+
+def _buffers(spans: Iterable[Span]) -> set[Buffer]:
+    return {span.buffer for span in spans}
+
+
+def _parted(
+    earlier: list[ComputeSet], call: ComputeSet, later: list[ComputeSet]
+) -> tuple[list[ComputeSet], list[ComputeSet], list[ComputeSet]]:
+    """What must run before a call, what may run beside it, and what must run after it, each in its order.
+
+    Nothing but arrays of the step is written beside it, as the step may yet be left.
+    """
+    needed, before, beside = _Uses(call), [], []
+    for each in reversed(earlier):
+        if needed.order(each) or not _writes_arena_alone(each):
+            needed.add(each)
+            before.append(each)
+        else:
+            beside.append(each)
+    depending, after = _Uses(call), []
+    before.reverse()
+    beside.reverse()
+    for each in later:
+        if depending.order(each) or not _writes_arena_alone(each):
+            depending.add(each)
+            after.append(each)
+        else:
+            beside.append(each)
+    return before, beside, after
+
+
+def _writes_arena_alone(compute_set: ComputeSet) -> bool:
+    return all(span.buffer.kind == "arena" for span in compute_set.writes)
