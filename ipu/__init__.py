@@ -29,6 +29,7 @@ NAMES = (
     "dataset_benchmark",
     "embedded_runtime",
     "embedding_ops",
+    "functional_ops",
     "gradient_accumulation",
     "gradient_accumulation_optimizer",
     "image_ops",

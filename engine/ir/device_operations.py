@@ -36,6 +36,11 @@ UPDATED_ONCE = "ipu.updated_once"
 """A mark that returns its operand: the new value of a variable that changes once in each execution of a pipeline."""
 RECOMPUTATION_CHECKPOINT = "ipu.recomputation_checkpoint"
 """A mark that returns its operand, which is stored where the rest of its stage is recomputed."""
+OUTLINED = "ipu.outlined"
+"""(arguments...) -> results: a call of an outlined function's body; config {"body": key, "call": n, "gradient": bool}.
+
+Programs are imported with a `call` in its place.
+"""
 
 QUEUES = frozenset({INFEED, OUTFEED})
 """Ordered by a token, an s32 scalar: the last operand and the last result. They stay in a module to its end."""

@@ -10,6 +10,7 @@ __getattr__, __dir__ = public_names(
         "cross_replica_ops",
         "embedded_runtime",
         "embedding_ops",
+        "functional_ops",
         "image_ops",
         "internal_ops",
         "math_ops",

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import compiler_ir
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 from engine.errors import UnsupportedOperation
@@ -17,13 +15,13 @@ from engine.ir import Module
 from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
 from engine.partition.storage import Storage
 from ipu._internal.compiler.batch_norm import with_groups
+from ipu._internal.compiler.emission import emitted
 from ipu._internal.compiler.handles import HandleVariable, is_variable
 from ipu._internal.compiler.hlo import import_hlo
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
-from ipu._internal.compiler.refusals import refusal
+from ipu._internal.compiler.outlined_bodies import with_outlined_bodies
 from ipu._internal.compiler.traced_pipelines import ipus_of_function, with_traced_pipelines
 from ipu._internal.compiler.variables import DeviceVariable, HostVariable, IPUVariable, engine_trace
-from ipu._internal.host_functions.calls import check_shapes
 from ipu._internal.host_functions.replacements import replace_host_operations
 from ipu._internal.types import Variable
 
@@ -110,8 +108,8 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
             continue
         roles.append("variable")
         resources[number] = _variable(by_handle.get(id(tensor)), tensor)
-    imported = import_hlo(_emit(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
-    module, pipelines = with_traced_pipelines(_with_checkpoints(imported))
+    imported = import_hlo(emitted(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
+    module, pipelines = with_traced_pipelines(_with_checkpoints(with_outlined_bodies(imported)))
     module = with_groups(module, bool(pipelines))
     updated = [variable for number, variable in resources.items() if number in module.aliases]
     pack = concrete.function_type.pack_output
@@ -143,29 +141,3 @@ def _variable(variable: Variable, handle: tf.Tensor) -> DeviceVariable:
             f"over data sets in the strategy's scope."
         )
     return variable if hasattr(variable, "device_buffer") else HostVariable(variable)
-
-
-def _emit(concrete: ConcreteFunction, specs: list[tf.TensorSpec]) -> bytes:
-    if not all(spec.shape.is_fully_defined() for spec in specs):
-        raise UnsupportedOperation(
-            f"Expected inputs of static shape. Received: {[str(spec.shape) for spec in specs]}. "
-            f"Batch with drop_remainder=True and pad to one length."
-        )
-    if any(spec.dtype == tf.string for spec in specs):
-        raise UnsupportedOperation(
-            "Expected inputs of numbers or booleans. Received: a tensor of dtype string. "
-            "Encode text on the host, in the input pipeline."
-        )
-    check_shapes(concrete.graph)
-    try:
-        # As compiler_ir.from_concrete_function, which takes no specs, but derives them itself.
-        return context.context().get_compiler_ir(
-            device_name=compiler_ir.maybe_get_device_name(None),
-            platform_name=None,
-            function_name=concrete.name,
-            flat_args=specs,
-            captured_inputs=concrete.captured_inputs,
-            stage="hlo_serialized",
-        )
-    except (tf.errors.OpError, ValueError) as error:
-        raise refusal(error) from error

@@ -16,7 +16,6 @@ NOT_HERE = {
     "ipu.custom_ops.cpu_user_operation": "tf.numpy_function, which calls the host in the middle of a step",
     "ipu.embedding_ops.HostEmbedding": _TABLE,
     "ipu.embedding_ops.create_host_embedding": _TABLE,
-    "ipu.functional_ops": "the function itself, without the decorator",
     "ipu.horovod": _REPLICAS,
     "ipu.horovod.allgather": "ipu.all_to_all_op.all_gather",
     "ipu.horovod.allreduce": "ipu.cross_replica_ops.cross_replica_sum",

@@ -1,0 +1,244 @@
+"""Calls of outlined functions in a traced function: each body is traced once, and so is its gradient."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.autograph.impl import api as autograph
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+from tensorflow.python.framework import func_graph, op_def_registry, ops
+from tensorflow.python.ops import gen_array_ops, resource_variable_ops
+
+from engine.errors import ConfigurationError
+from engine.ir.device_operations import OUTLINED, RECOMPUTATION_CHECKPOINT
+from ipu._internal.compiler.device_calls import device_call
+from ipu._internal.compiler.handles import is_variable
+from ipu._internal.compiler.outlined_bodies import Body, keep
+from ipu._internal.function_code import closed_over, codes_of
+from ipu._internal.types import Function, Nest
+
+READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarHandleOp"})
+CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "While", "If", "Case", "Placeholder"})
+PURE = frozenset({OUTLINED, RECOMPUTATION_CHECKPOINT})
+"""Targets of custom calls without side effects whose results depend on their operands alone."""
+_numbers = itertools.count()
+
+
+class _Traced:
+    """A function traced for the specs of some arguments: its body, and what a call passes beyond its arguments."""
+
+    def __init__(self, name: str, concrete: ConcreteFunction, structure: Nest) -> None:
+        self.structure = structure
+        captures = list(concrete.graph.captures)
+        self.lifted = [outer for outer, _ in captures if outer.dtype != tf.resource]
+        self.variables = [outer for outer, _ in captures if outer.dtype == tf.resource]
+        self._accessed = list(concrete.graph.variables)
+        with ops.init_scope(), context.eager_mode(), tf.device("/device:CPU:0"):
+            self._examples = [_example(handle) for handle in self.variables]
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in concrete.inputs if t.dtype != tf.resource]
+        count = len(concrete.inputs) - len(captures)
+
+        def with_values(*flat: tf.Tensor) -> list[tf.Tensor]:
+            lifted, handles = iter(flat[count:]), iter(self._examples)
+            given = [next(handles).handle if c.dtype == tf.resource else next(lifted) for c, _ in captures]
+            return list(concrete._call_flat(list(flat[:count]), given))
+
+        self.body = Body(name, tf.function(with_values, autograph=False).get_concrete_function(*specs))
+        examples = {id(example.handle): k for k, example in enumerate(self._examples)}
+        self.order = [examples[id(handle)] for handle in self.body.handles]
+        self.caller = _Caller(self.body, self._examples)
+
+    def call(self, arguments: Sequence[tf.Tensor]) -> Any:
+        """The results of the function, as it returns them."""
+        for variable in self._accessed:
+            resource_variable_ops.variable_accessed(variable)
+        values = [_value_of(self.variables[k]) for k in self.order]
+        results = iter(self.caller.call([*arguments, *self.lifted, *values]))
+        return tf.nest.map_structure(lambda each: None if each is None else next(results), self.structure)
+
+
+class _Caller:
+    """Calls of a body, whose gradient is a body, too."""
+
+    def __init__(self, body: Body, variables: Sequence[Any]) -> None:
+        self.body = body
+        by_handle = {id(variable.handle): variable for variable in variables}
+        self.variables = [by_handle[id(handle)] for handle in body.handles]
+        self._gradient: _Gradient | None = None
+
+    def call(self, operands: Sequence[tf.Tensor], number: int | None = None) -> list[Any]:
+        """The flat results; a call that is the gradient of another one has its number."""
+        config = {"body": self.body.key, "call": number, "gradient": number is not None}
+        if number is None:
+            config["call"] = number = next(_numbers)
+        results = [tf.TensorSpec(t.shape, t.dtype) for t in self.body.concrete.outputs]
+
+        @tf.custom_gradient
+        def called(*values: tf.Tensor) -> Any:
+            keep(ops.get_default_graph(), self.body)
+
+            def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
+                if self._gradient is None:
+                    self._gradient = _Gradient(self)
+                return self._gradient.call(values, upstream, number)
+
+            with tf.name_scope(self.body.name):
+                return tuple(device_call(OUTLINED, values, config, results)), gradient
+
+        return list(called(*operands))
+
+
+class _Gradient:
+    """The gradient of a body by the operands that have one; it computes what it needs of the forward pass itself."""
+
+    def __init__(self, forward: _Caller) -> None:
+        body, variables = forward.body, forward.variables
+        self._upstream = [k for k, each in enumerate(body.concrete.outputs) if each.dtype.is_floating]
+        self._connected: list[int] = []
+
+        def gradient(*flat: tf.Tensor) -> list[tf.Tensor]:
+            arguments, upstream = flat[: len(body.specs)], flat[len(body.specs) :]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                sources = [*arguments, *variables]
+                for source in sources:
+                    if source.dtype.is_floating:
+                        tape.watch(source)
+                results = list(body.concrete._call_flat(list(arguments), [v.handle for v in variables]))
+            differentiable = [k for k, source in enumerate(sources) if source.dtype.is_floating]
+            targets = [results[k] for k in self._upstream]
+            found = tape.gradient(targets, [sources[k] for k in differentiable], list(upstream))
+            self._connected = [k for k, each in zip(differentiable, found, strict=True) if each is not None]
+            return [tf.convert_to_tensor(each) for each in found if each is not None]
+
+        outputs = [body.concrete.outputs[k] for k in self._upstream]
+        specs = [*body.specs, *(tf.TensorSpec(each.shape, each.dtype) for each in outputs)]
+        concrete = tf.function(gradient, autograph=False).get_concrete_function(*specs)
+        handles = {id(variable.handle): k for k, variable in enumerate(variables)}
+        self._order = [handles[id(handle)] for handle in concrete.captured_inputs]
+        self._arguments = len(body.specs)
+        self._caller = _Caller(Body(f"{body.name}_gradient", concrete), variables) if self._connected else None
+
+    def call(self, operands: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor], number: int) -> list[tf.Tensor | None]:
+        """The gradient by each operand of the call of that number; None by those that it does not depend on."""
+        gradients: list[tf.Tensor | None] = [None] * len(operands)
+        if self._caller is not None:
+            arguments, values = operands[: self._arguments], operands[self._arguments :]
+            given = [*arguments, *(upstream[k] for k in self._upstream), *(values[k] for k in self._order)]
+            for k, gradient in zip(self._connected, self._caller.call(given, number), strict=True):
+                gradients[k] = gradient
+        return gradients
+
+
+def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> Any:
+    """The results of `function`, whose body is traced once for all calls with arguments of the same shapes and dtypes.
+
+    A function with side effects or a hidden state is called as it is.
+    """
+    graph = ops.get_default_graph()
+    flat = tf.nest.flatten((args, kwargs))
+    places = [k for k, leaf in enumerate(flat) if _is_tensor_like(leaf, k < len(tf.nest.flatten(args)))]
+    tensors = [tf.convert_to_tensor(flat[k]) for k in places]
+    others = [leaf for k, leaf in enumerate(flat) if k not in places]
+    attributes = dict(graph._attr_scope_map)
+    known = graph._ipu_outlined_functions = getattr(graph, "_ipu_outlined_functions", {})
+    kept: list[Any] = [*_state_of(function), *others]
+    specs = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
+    key = (tuple(map(id, kept)), specs, tuple(places), repr(attributes), name)
+    if key not in known:
+
+        def body(*arguments: tf.Tensor) -> Any:
+            leaves = list(flat)
+            for k, argument in zip(places, arguments, strict=True):
+                leaves[k] = argument
+            new_args, new_kwargs = tf.nest.pack_sequence_as((args, kwargs), leaves)
+            with ops.get_default_graph()._attr_scope(attributes):
+                return converted(*new_args, **new_kwargs)
+
+        converted = autograph.tf_convert(function, ag_ctx.control_status_ctx())
+        shown = re.sub(r"\W+", "", name or str(getattr(function, "__name__", ""))) or "outlined"
+        known[key] = _trace(shown, body, tensors), kept
+    traced = known[key][0]
+    return function(*args, **kwargs) if traced is None else traced.call(tensors)
+
+
+def _trace(name: str, body: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> _Traced | None:
+    """The traced body; None if it cannot be shared. Raises ConfigurationError for a function that returns nothing."""
+    structure: list[Any] = []
+
+    def flat(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        results = body(*arguments)
+        structure[:] = [results]
+        return [tf.convert_to_tensor(each) for each in tf.nest.flatten(results) if each is not None]
+
+    specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
+    concrete = tf.function(flat, autograph=False).get_concrete_function(*specs)
+    if not concrete.outputs:
+        raise ConfigurationError(
+            f"Expected an outlined function that returns at least one tensor. Received: {name}, which returns none. "
+            f"Return its results."
+        )
+    static = all(t.shape.is_fully_defined() for t in (*concrete.inputs, *concrete.outputs) if t.dtype != tf.resource)
+    return _Traced(name, concrete, structure[0]) if static and _is_pure(concrete.graph) else None
+
+
+def _is_pure(graph: func_graph.FuncGraph) -> bool:
+    """Whether the results depend on arguments and values of variables alone, and nothing else happens."""
+    if not all(outer.dtype != tf.variant for outer, _ in graph.captures):
+        return False
+    if not all(is_variable(outer) for outer, _ in graph.captures if outer.dtype == tf.resource):
+        return False
+    definition = graph.as_graph_def()
+    nodes = itertools.chain(definition.node, *(each.node_def for each in definition.library.function))
+    return all(_is_pure_node(node) for node in nodes)
+
+
+def _is_pure_node(node: Any) -> bool:
+    if node.op == "XlaCustomCallV2":
+        return node.attr["call_target_name"].s.decode() in PURE
+    if node.op in READS or node.op in CALLS:
+        return True
+    definition = op_def_registry.get(node.op)
+    return definition is not None and not definition.is_stateful
+
+
+def _is_tensor_like(leaf: Any, is_positional: bool) -> bool:
+    """Whether an argument becomes a parameter; numbers given by name are options of the function."""
+    if tf.is_tensor(leaf) or isinstance(leaf, np.ndarray | np.generic):
+        return True
+    return is_positional and isinstance(leaf, bool | int | float)
+
+
+def _state_of(function: Function, depth: int = 3) -> list[Any]:
+    """The objects that a function's result depends on, besides its arguments, as far as they can be seen."""
+    inner = getattr(function, "__func__", function)
+    found = [getattr(function, "__self__", None)]
+    if not isinstance(inner, FunctionType):
+        return [*found, inner]
+    names = {name for code in codes_of(inner.__code__) for name in code.co_names}
+    seen = [*closed_over(inner), *(inner.__globals__[name] for name in sorted(names & inner.__globals__.keys()))]
+    found += [inner.__code__, *(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values()]
+    for each in seen:
+        near = isinstance(each, FunctionType) and each.__globals__ is inner.__globals__ and depth
+        found += _state_of(each, depth - 1) if near else [each]
+    return found
+
+
+def _example(handle: tf.Tensor) -> resource_variable_ops.ResourceVariable:
+    """A variable for XLA to take dtype and shape from; its memory is never touched."""
+    (data,) = resource_variable_ops.get_eager_safe_handle_data(handle).shape_and_type
+    value = gen_array_ops.empty([each.size for each in data.shape.dim], tf.as_dtype(data.dtype))
+    return resource_variable_ops.ResourceVariable(value, trainable=False)
+
+
+def _value_of(handle: tf.Tensor) -> tf.Tensor:
+    """The value of a variable, whose reading a gradient tape sees."""
+    (data,) = resource_variable_ops.get_eager_safe_handle_data(handle).shape_and_type
+    return resource_variable_ops.gen_resource_variable_ops.read_variable_op(handle, tf.as_dtype(data.dtype))

@@ -1,0 +1,60 @@
+"""Functional operators: the public names of `tensorflow.python.ipu.functional_ops`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tensorflow.python.autograph.impl import api as autograph
+
+from ipu._internal.compiler.outlining import call_outlined
+from ipu._internal.compiler.variables import in_symbolic_graph, tracing
+from ipu._internal.names.namespace import public_names
+
+__all__ = ["outlined_function"]
+__getattr__, __dir__ = public_names(__name__, __all__)
+
+
+@autograph.autograph_artifact
+def outlined_function(
+    func: Callable[..., Any] | None = None,
+    unique_sharding: bool = False,
+    keep_input_layouts: bool | None = None,
+    name: str | None = None,
+) -> Any:
+    """A function whose body is compiled once and shared by all its calls in a program (Python API, 18.14.2).
+
+    Calls with arguments of the same shapes and dtypes share a body, and their gradients share another one. Equal
+    functions share it, too: those of two layers of one class with weights of the same shapes, say. Results are the
+    same as without it. Variables that the function uses are read where it is called. A function with side effects or
+    hidden state (an assignment, a queue, stateful random numbers) cannot be shared: it is inlined. The function is
+    traced again where variables around it or global names that it uses have changed, but attributes of objects are
+    taken as they are in the first call of a trace. Outside of functions that run on the IPU it is `func` itself.
+
+    Args:
+        func: a function of positional arguments, tensors or what converts to them, that returns at least one
+            tensor; without it, the result is a decorator. Arguments by name that are no tensors are taken as they are.
+        unique_sharding: accepted; all shards are one device here.
+        keep_input_layouts: accepted; arguments are never copied.
+        name: the name of the body in reports; by default that of `func`.
+
+    Returns:
+        A function that calls `func` on the device, with the results of `func`.
+
+    Raises:
+        ValueError: `func` returns no tensor.
+    """
+    if func is None:
+        return functools.partial(
+            outlined_function, unique_sharding=unique_sharding, keep_input_layouts=keep_input_layouts, name=name
+        )
+
+    @autograph.autograph_artifact
+    @functools.wraps(func)
+    def outlined(*args: Any, **kwargs: Any) -> Any:
+        if tracing() and not in_symbolic_graph():
+            return call_outlined(func, args, kwargs, name)
+        return func(*args, **kwargs)
+
+    return outlined
