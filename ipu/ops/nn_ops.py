@@ -10,10 +10,26 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from ipu._internal.names.namespace import public_names
-from ipu._internal.operators.checks import in_float32
+from ipu._internal.operators import ctc, sampled_losses
+from ipu._internal.operators.checks import floating, in_float32
+from ipu._internal.operators.ctc_beam_search import decoded
 from ipu._internal.types import TensorLike
 
-__all__ = ["gelu", "hard_sigmoid", "multi_conv", "softmax", "swish"]
+__all__ = [
+    "ctc_beam_search_decoder",
+    "ctc_beam_search_decoder_with_log_probs",
+    "ctc_loss",
+    "ctc_loss_v2",
+    "ctc_loss_with_log_probs",
+    "ctc_loss_with_logits",
+    "gelu",
+    "hard_sigmoid",
+    "multi_conv",
+    "nce_loss",
+    "sampled_softmax_loss",
+    "softmax",
+    "swish",
+]
 __getattr__, __dir__ = public_names(__name__, __all__)
 
 
@@ -71,3 +87,150 @@ def multi_conv(func: Callable[..., Any] | None = None, options: Mapping[str, str
         return func(*map(tf.convert_to_tensor, args))
 
     return call
+
+
+def ctc_loss_v2(
+    labels: TensorLike,
+    logits: TensorLike,
+    label_length: TensorLike,
+    logit_length: TensorLike,
+    blank_index: int,
+    out_dtype: tf.DType | None = None,
+    name: str | None = None,
+) -> tf.Tensor:
+    """Calculates the CTC (connectionist temporal classification) loss of logits.
+
+    Args:
+        labels: int32 [batch_size, max_label_length]; what follows a row's length may be anything.
+        logits: float16 or float32 [max_time, batch_size, num_classes].
+        label_length: the number of labels in each row, int32 [batch_size].
+        logit_length: the number of time steps of each sample, int32 [batch_size].
+        blank_index: the class of the blank label; negative ones count from the end.
+        out_dtype: the type of the result. Default: that of `logits`.
+        name: optional op name.
+
+    Returns:
+        The losses, [batch_size], computed in float32; infinite where the labels do not fit into the time steps, and
+        the gradient is zero. There is no second derivative: asking for it is a LookupError.
+
+    Raises:
+        ValueError: shapes do not agree, `blank_index` is no class, or `out_dtype` is float16 for float32 logits.
+    """
+    return ctc.loss_of_logits(labels, logits, label_length, logit_length, blank_index, out_dtype, name)
+
+
+def ctc_loss_with_log_probs(
+    labels: TensorLike,
+    data: TensorLike,
+    label_length: TensorLike,
+    data_length: TensorLike,
+    blank_index: int,
+    out_dtype: tf.DType | None = None,
+    name: str | None = None,
+) -> tf.Tensor:
+    """`ctc_loss_v2` of `data`, log probabilities [max_time, batch_size, num_classes], as from tf.nn.log_softmax."""
+    return ctc.loss_of_log_probs(labels, data, label_length, data_length, blank_index, out_dtype, name)
+
+
+ctc_loss_with_logits = ctc_loss_v2
+"""The name of older programs."""
+ctc_loss = ctc_loss_with_log_probs
+"""The name of older programs."""
+
+
+def ctc_beam_search_decoder(
+    logits: TensorLike,
+    logits_lengths: TensorLike,
+    beam_width: int = 100,
+    top_paths: int = 1,
+    blank_index: int = -1,
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Calculates CTC (connectionist temporal classification) predictions.
+
+    Args:
+        logits: float16 or float32 [max_time, batch_size, num_classes].
+        logits_lengths: the number of time steps of each sample, int32 [batch_size].
+        beam_width: how many paths are followed.
+        top_paths: how many paths are returned, at most `beam_width`.
+        blank_index: the class of the blank label; negative ones count from the end.
+        name: optional op name.
+
+    Returns:
+        Of the most likely labels, best first: negative log probabilities, float32 [batch_size, top_paths]; lengths,
+        int32 [batch_size, top_paths]; labels, int32 [batch_size, top_paths, max_time], filled with blanks. Where there
+        are fewer paths, the first is infinite.
+
+    Raises:
+        ValueError: shapes do not agree, `blank_index` is no class, or `top_paths` is above `beam_width`.
+    """
+    log_probs = tf.nn.log_softmax(tf.cast(floating(logits, "logits"), tf.float32))
+    return decoded(log_probs, logits_lengths, beam_width, top_paths, blank_index, name)
+
+
+def ctc_beam_search_decoder_with_log_probs(
+    log_probs: TensorLike,
+    input_lengths: TensorLike,
+    beam_width: int = 100,
+    top_paths: int = 1,
+    blank_index: int = -1,
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """`ctc_beam_search_decoder` of log probabilities [max_time, batch_size, num_classes]."""
+    return decoded(log_probs, input_lengths, beam_width, top_paths, blank_index, name)
+
+
+def nce_loss(
+    weights: TensorLike,
+    biases: TensorLike,
+    labels: TensorLike,
+    inputs: TensorLike,
+    num_sampled: int,
+    num_classes: int,
+    num_true: int = 1,
+    sampled_values: tuple[TensorLike, TensorLike, TensorLike] | None = None,
+    name: str = "nce_loss",
+) -> tf.Tensor:
+    """Computes the noise-contrastive estimation training loss.
+
+    Args:
+        weights: [num_classes, dim], or a list of tensors which make that up one after the other.
+        biases: [num_classes].
+        labels: the target classes, integers [batch_size, num_true].
+        inputs: [batch_size, dim].
+        num_sampled: the number of negative classes drawn for the whole batch, different ones.
+        num_classes: the number of possible classes.
+        num_true: the number of target classes of a sample.
+        sampled_values: (candidates [num_sampled], the expected counts of `labels` [batch_size, num_true], and of the
+            candidates) as a candidate sampler returns. By default a log-uniform one of the device draws: labels should
+            be in the order of decreasing frequency.
+        name: optional op name.
+
+    Returns:
+        The losses, [batch_size], of the type of `inputs`.
+
+    Raises:
+        ValueError: shapes do not agree with the numbers, or there are fewer classes than are to be drawn.
+    """
+    arguments = (weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values)
+    return sampled_losses.nce_loss(arguments, name)
+
+
+def sampled_softmax_loss(
+    weights: TensorLike,
+    biases: TensorLike,
+    labels: TensorLike,
+    inputs: TensorLike,
+    num_sampled: int,
+    num_classes: int,
+    num_true: int = 1,
+    sampled_values: tuple[TensorLike, TensorLike, TensorLike] | None = None,
+    name: str = "sampled_softmax_loss",
+    seed: int | None = None,
+) -> tf.Tensor:
+    """Computes the sampled softmax training loss; a candidate that is a sample's target does not count for it.
+
+    Args, result and errors are those of `nce_loss`; `seed` is TensorFlow's operation seed for drawing candidates.
+    """
+    arguments = (weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values)
+    return sampled_losses.sampled_softmax_loss(arguments, name, seed)

@@ -5,9 +5,6 @@ _REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStr
 _SETTINGS = "IPUConfig for the device, and compile(steps_per_execution=...) of a Keras model for iterations"
 _TABLE = "keras.layers.Embedding: under SGD and Adagrad a step touches only the rows that a batch names"
 _PROFILE = "ipu.profile(model), which writes a report on the compiled program"
-_CTC = "tf.nn.ctc_loss(labels, logits, label_length, logit_length, blank_index=0), or keras.losses.CTC"
-_BEAM = "tf.nn.ctc_beam_search_decoder on the host, on what the program returns"
-_CLASSES = "tf.nn.softmax_cross_entropy_with_logits over all classes"
 _INSTANCE = "keras.layers.GroupNormalization(groups=-1)"
 
 NOT_HERE = {
@@ -33,14 +30,6 @@ NOT_HERE = {
     "ipu.keras.layers.PopnnGRU": "keras.layers.GRU",
     "ipu.keras.layers.PopnnLSTM": "keras.layers.LSTM",
     "ipu.keras.layers.RecomputationCheckpoint": "set_pipelining_options(recomputation_mode=...) of the model",
-    "ipu.nn_ops.ctc_beam_search_decoder": _BEAM,
-    "ipu.nn_ops.ctc_beam_search_decoder_with_log_probs": _BEAM,
-    "ipu.nn_ops.ctc_loss": _CTC,
-    "ipu.nn_ops.ctc_loss_v2": _CTC,
-    "ipu.nn_ops.ctc_loss_with_log_probs": _CTC,
-    "ipu.nn_ops.ctc_loss_with_logits": _CTC,
-    "ipu.nn_ops.nce_loss": _CLASSES,
-    "ipu.nn_ops.sampled_softmax_loss": _CLASSES,
     "ipu.rnn_ops": "keras.layers.LSTM or keras.layers.GRU",
     "ipu.rnn_ops.PopnnAUGRU": "keras.layers.RNN with a cell that scales the update gate",
     "ipu.rnn_ops.PopnnDynamicGRU": "keras.layers.GRU with a mask",

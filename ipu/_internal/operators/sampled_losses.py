@@ -1,0 +1,109 @@
+"""Losses over a sample of the classes, and the sampler, which draws on the device."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from ipu._internal.operators.checks import require
+from ipu._internal.operators.serialization import serialized_lookup
+from ipu._internal.types import TensorLike
+
+Sampled = tuple[TensorLike, TensorLike, TensorLike] | None
+
+
+def nce_loss(arguments: tuple[Any, ...], name: str | None) -> tf.Tensor:
+    """Sums of the binary cross entropies of targets and candidates, [B]; the arguments are those of the logits."""
+    with tf.name_scope(name or "nce_loss"):
+        logits, targets, dtype = _sampled_logits(False, None, *arguments)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)
+        return tf.cast(tf.reduce_sum(losses, 1), dtype)
+
+
+def sampled_softmax_loss(arguments: tuple[Any, ...], name: str | None, seed: int | None) -> tf.Tensor:
+    """Cross entropies of softmax over targets and candidates, [B]; the arguments are those of the logits."""
+    with tf.name_scope(name or "sampled_softmax_loss"):
+        logits, targets, dtype = _sampled_logits(True, seed, *arguments)
+        return tf.cast(tf.nn.softmax_cross_entropy_with_logits(targets, logits), dtype)
+
+
+def _sampled_logits(
+    leaves_out_targets: bool,
+    seed: int | None,
+    weights: TensorLike,
+    biases: TensorLike,
+    labels: TensorLike,
+    inputs: TensorLike,
+    num_sampled: int,
+    num_classes: int,
+    num_true: int,
+    sampled: Sampled,
+) -> tuple[tf.Tensor, tf.Tensor, tf.DType]:
+    """float32 logits of the targets and the candidates, [B, num_true + num_sampled], targets, and the inputs' type."""
+    inputs = tf.convert_to_tensor(inputs)
+    table = tf.concat(weights, 0) if isinstance(weights, list | tuple) else tf.convert_to_tensor(weights)
+    biases = tf.convert_to_tensor(biases)
+    labels = tf.reshape(tf.cast(labels, tf.int32), [-1, num_true])
+    agree = inputs.shape.rank == 2 and table.shape == [num_classes, inputs.shape[1]] and biases.shape == [num_classes]
+    shapes = f"shapes {table.shape}, {biases.shape} and {inputs.shape}"
+    require(agree, f"weights [{num_classes}, dim], biases [{num_classes}] and inputs [batch_size, dim]", shapes)
+    if sampled is None:
+        sampled = log_uniform_candidates(labels, num_sampled, num_classes, seed)
+    candidates, true_counts, counts = (tf.stop_gradient(tf.convert_to_tensor(each)) for each in sampled)
+    candidates = tf.cast(candidates, tf.int32)
+    require(candidates.shape == [num_sampled], f"{num_sampled} sampled candidates", candidates.shape)
+    ids = tf.concat([tf.reshape(labels, [-1]), candidates], 0)
+    found, offsets = serialized_lookup(table, ids, 1), serialized_lookup(biases[:, None], ids, 1)[:, 0]
+    of_labels, of_candidates = found[:-num_sampled], found[-num_sampled:]
+    of_labels = tf.reshape(of_labels, [-1, num_true, table.shape[1]])
+    true = tf.reduce_sum(tf.cast(inputs[:, None] * of_labels, tf.float32), -1)
+    true += tf.reshape(tf.cast(offsets[:-num_sampled], tf.float32), [-1, num_true])
+    other = tf.cast(tf.matmul(inputs, of_candidates, transpose_b=True), tf.float32)
+    other += tf.cast(offsets[-num_sampled:], tf.float32)
+    true -= tf.math.log(tf.cast(tf.reshape(true_counts, [-1, num_true]), tf.float32))
+    other -= tf.math.log(tf.cast(counts, tf.float32))
+    if leaves_out_targets:
+        other = tf.where(tf.reduce_any(tf.equal(labels[..., None], candidates), 1), tf.float32.min, other)
+    targets = tf.concat([tf.ones_like(true) / num_true, tf.zeros_like(other)], 1)
+    return tf.concat([true, other], 1), targets, inputs.dtype
+
+
+def log_uniform_candidates(
+    labels: tf.Tensor, num_sampled: int, num_classes: int, seed: int | None = None
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """As tf.random.log_uniform_candidate_sampler(unique=True), which has no XLA kernel.
+
+    Classes are drawn with probability log((c + 2) / (c + 1)) / log(num_classes + 1) until `num_sampled` different ones
+    are there. Expected counts are those for the number of draws that took.
+    """
+    require(0 < num_sampled <= num_classes, f"num_sampled from 1 to the {num_classes} classes", num_sampled)
+    at_once = 2 * num_sampled
+    never = tf.int32.max
+
+    def draw(
+        tries: tf.Tensor, last: tf.Tensor, count: tf.Tensor, first: tf.Tensor, found: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        uniform = tf.random.uniform([at_once], seed=seed)
+        drawn = tf.cast(tf.exp(uniform * math.log(num_classes + 1)), tf.int32) - 1
+        drawn = tf.clip_by_value(drawn, 0, num_classes - 1)
+        position = tries + tf.range(at_once)
+        first = tf.tensor_scatter_nd_min(first, drawn[:, None], position)
+        is_new = tf.equal(tf.gather(first, drawn), position)
+        number = count + tf.cumsum(tf.cast(is_new, tf.int32)) - 1
+        slot = tf.where(is_new & (number < num_sampled), number, num_sampled)
+        found = tf.tensor_scatter_nd_max(found, slot[:, None], drawn)
+        last = tf.maximum(last, tf.reduce_max(tf.where(tf.equal(slot, num_sampled - 1), position + 1, 0)))
+        return tries + at_once, last, number[-1] + 1, first, found
+
+    start = (0, 0, 0, tf.fill([num_classes], never), tf.fill([num_sampled + 1], -1))
+    _, tries, _, _, found = tf.while_loop(lambda tries, last, count, *_: count < num_sampled, draw, start)
+    candidates = found[:num_sampled]
+
+    def expected_counts(classes: tf.Tensor) -> tf.Tensor:
+        rank = tf.cast(classes, tf.float32)
+        probability = tf.math.log1p(1 / (rank + 1)) / math.log(num_classes + 1)
+        return -tf.math.expm1(tf.cast(tries, tf.float32) * tf.math.log1p(-probability))
+
+    return candidates, expected_counts(labels), expected_counts(candidates)
