@@ -81,7 +81,6 @@ class Executable:
         self._work_estimate = work_estimate_of(program)
         # A program that waits for the host, or has a loop of unknown length, must stay interruptible.
         self._may_take_long = bool(program.queues) or any(region.repeats for region in program.regions)
-        self._may_take_long |= self._host_calls.run_c
         self._is_fine_grained = is_fine_grained(program)
 
     def _compile(self, progress: Progress | None) -> list[int]:
@@ -215,6 +214,7 @@ class Executable:
         alone = small or (self._is_fine_grained and not is_worker_count_given())
         most = 1 if alone else worker_count()
         _, state = self._workspace_for(most)
+        small = small and not self._host_calls.run_c
         begin_call(steps, state, observer.held if observer is not None else 0)
         self._queues.begin(state)
         self._host_calls.begin()

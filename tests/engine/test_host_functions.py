@@ -21,6 +21,8 @@ from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.profile.streams import host_bytes
 from engine.program.printer import print_program
+from engine.runtime import workers
+from engine.runtime.segments import BRIEF_SECONDS
 from tests.engine.queue_programs import TOKEN, conditional, part, repeat
 from tests.engine.running import buffers
 from tests.interrupting import interrupted_when
@@ -44,7 +46,8 @@ def looped(function: HostFunction, iterations: int) -> Module:
         y, after = called(inner, function, state[0], state[1])
         return [inner.add(y, inner.splat(1.0, (SIZE,))), after]
 
-    return b.module(b.tuple(*repeat(b, iterations, [x, token], body)), {0: 0, 1: 1})
+    results = repeat(b, iterations, [x, token], body) if iterations > 1 else body(b, [x, token])
+    return b.module(b.tuple(*results), {0: 0, 1: 1})
 
 
 def run(executable: Any, x: np.ndarray, steps: int = 1) -> np.ndarray:
@@ -109,6 +112,20 @@ def test_c_function_gets_the_arrays_in_place_and_its_data() -> None:
     np.testing.assert_array_equal(run(executable, x, steps=2), 64 * x + 63)
     assert count[0] == 6
     np.testing.assert_array_equal(function.bind((X,), (X,))([x])[0], 2 * x)
+
+
+def test_brief_call_of_c_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a step is known to be brief: during a C function no signal is handled."""
+    keep, address = c_function()
+    count = np.zeros(1, np.int64)
+    function = CFunction("double", address, count.ctypes.data, keep)
+    executable = compile_module(looped(function, 1), ["variable", "variable"], {})
+    held = buffers([np.ones(SIZE, np.float32), np.zeros((), np.int32)])
+    while executable.choice.step_seconds >= BRIEF_SECONDS:
+        executable.run(1, [], held)
+    monkeypatch.setattr(workers, "_pool", None)
+    executable.run(1, [], held)
+    assert held[0].read()[0] == 2.0 ** (count[0] + 1) - 1
 
 
 def test_another_number_than_zero_ends_the_step() -> None:
