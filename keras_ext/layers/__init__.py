@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from keras_ext.layers.definition import Definition
 from keras_ext.layers.dropout import Dropout
-from keras_ext.layers.normalization import LayerNormalization
+from keras_ext.layers.normalization import GroupNormalization, InstanceNormalization, LayerNormalization
 from keras_ext.layers.replicas import AssumeEqualAcrossReplicas
+from keras_ext.layers.serialization import Embedding, SerialDense
 
 DEFINITIONS: dict[str, type[Definition]] = {
     "AssumeEqualAcrossReplicas": AssumeEqualAcrossReplicas,
     "Dropout": Dropout,
+    "Embedding": Embedding,
+    "GroupNormalization": GroupNormalization,
+    "InstanceNormalization": InstanceNormalization,
     "LayerNormalization": LayerNormalization,
+    "SerialDense": SerialDense,
 }
 """Definitions by documented name; an alias is a second name of the same definition."""

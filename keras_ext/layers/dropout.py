@@ -56,7 +56,7 @@ class Dropout(Definition):
         shape = None
         if self.noise_shape is not None:
             shape = [tf.shape(inputs)[axis] if size is None else size for axis, size in enumerate(self.noise_shape)]
-        seed = tf.constant(self.seed, tf.int32) ^ tf.constant([0, self.seed_modifier - 1], tf.int32)
+        seed = tf.bitwise.bitwise_xor(tf.constant(self.seed), tf.constant([0, self.seed_modifier - 1]))
         return tf.nn.experimental.stateless_dropout(inputs, self.rate, seed, noise_shape=shape)
 
 

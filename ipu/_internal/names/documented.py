@@ -5,7 +5,6 @@ _REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStr
 _SETTINGS = "IPUConfig for the device, and compile(steps_per_execution=...) of a Keras model for iterations"
 _TABLE = "keras.layers.Embedding: under SGD and Adagrad a step touches only the rows that a batch names"
 _PROFILE = "ipu.profile(model), which writes a report on the compiled program"
-_INSTANCE = "keras.layers.GroupNormalization(groups=-1)"
 
 NOT_HERE = {
     "ipu.custom_ops": "operations of TensorFlow, which the engine compiles itself",
@@ -22,10 +21,7 @@ NOT_HERE = {
     "ipu.ipu_pipeline_estimator": f"{_KERAS_MODEL}, with keras.ipu.PipelineStage for its stages",
     "ipu.ipu_run_config": _SETTINGS,
     "ipu.ipu_session_run_hooks": "ipu.internal_ops.print_tensor, an IPUOutfeedQueue, or a callback of Keras",
-    "ipu.keras.layers.Embedding": "keras.layers.Embedding",
     "ipu.keras.layers.GRU": "keras.layers.GRU",
-    "ipu.keras.layers.GroupNormalization": "keras.layers.GroupNormalization",
-    "ipu.keras.layers.InstanceNormalization": _INSTANCE,
     "ipu.keras.layers.LSTM": "keras.layers.LSTM",
     "ipu.keras.layers.PopnnGRU": "keras.layers.GRU",
     "ipu.keras.layers.PopnnLSTM": "keras.layers.LSTM",

@@ -16,7 +16,6 @@ OTHER_RELEASES = {
     "ipu.internal_ops.recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
     "ipu.keras.layers.CTCInferenceLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
     "ipu.keras.layers.CTCPredictionsLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
-    "ipu.keras.layers.SerialDense": "keras.layers.Dense",
     "ipu.keras.losses": "the losses of keras.losses",
     "ipu.keras.losses.CTCLoss": _CTC,
     "ipu.keras.optimizers": _OPTIMIZERS,
