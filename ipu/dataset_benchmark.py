@@ -69,7 +69,7 @@ def dataset_benchmark(
     variant = tf.data.experimental.to_variant(dataset)
     if tf.executing_eagerly():
         return measure(variant)
-    return variant_operation(measure, variant, tf.TensorSpec([1], tf.string))
+    return variant_operation(measure, [variant], tf.TensorSpec([1], tf.string))
 
 
 def infeed_benchmark(

@@ -1,8 +1,8 @@
 """Queues between host and device: rings of slots, with a wait for the other side.
 
-A ring's control block has one word in each CONTROL_LINE; the slots of each leaf are contiguous. Only one worker waits,
-takes and publishes. It reads the state of the running call from a *call block* of addresses, which the host writes
-before each call.
+A ring's control block has one word in each CONTROL_LINE; the slots of each leaf are contiguous. Slots of an infeed have
+rows, or say where in the host's arrays they lie: `RowSlot`. Only one worker waits, takes and publishes. It reads the
+state of the running call from a *call block* of addresses, which the host writes before each call.
 
 A worker whose wait ends without a row, because the ring is closed or the call ends inside its step, asks all workers to
 leave the step; they do at the jump that follows, with a barrier between.
@@ -44,8 +44,16 @@ class Ring(IntEnum):
     WAITS = 3  # how often the device waited for the host
     ENDED = 4  # the device has found the ring closed
     TAKEN = 5  # infeeds: rows that the device has taken; the last may still be in use
-    SLOTS = 6  # never changes
+    SLOTS = 6  # never changes, nor does the word after it: whether each slot of a leaf is a RowSlot
     WORDS = 7
+
+
+class RowSlot(IntEnum):
+    """Words of a slot whose row is read in place, part by part."""
+
+    PARTS = 0  # address of the parts' addresses
+    BYTES = 1  # of each part
+    WORDS = 2
 
 
 class Call(IntEnum):
@@ -80,7 +88,7 @@ class Leaf(Record):
 class LeafCopy(Leaf):
     """Parameters of `infeed_copy` and `outfeed_copy`."""
 
-    slot: Address = 0  # the number of the slot in use
+    slot: Address = 0  # the number of the slot in use; of a RowSlot -1 minus its number
     unit: int  # bytes of a unit
 
 
@@ -148,6 +156,28 @@ def _next_row(parameters: int) -> int:
 
 
 @inner
+def _as_read(parameters: int, slot: int) -> int:
+    """The number of a slot as LeafCopy.SLOT has it."""
+    return -1 - slot if word(_control(word(parameters, Queue.RING), Ring.SLOTS), 1) != 0 else slot
+
+
+@inner
+def _copy_row(leaf: int, slot: int, start: int, end: int) -> None:
+    """Copies the bytes start <= i < end of a leaf's row to the arena; `slot` as LeafCopy.SLOT has it."""
+    ring, arena = word(leaf, Leaf.RING), word(leaf, Leaf.ARENA)
+    if slot >= 0:
+        copy_bytes(arena + start, ring + slot * word(leaf, Leaf.BYTES) + start, end - start)
+        return
+    row = ring - 8 * RowSlot.WORDS * (slot + 1)
+    parts, size = word(row, RowSlot.PARTS), word(row, RowSlot.BYTES)
+    while start < end:
+        offset = start % size
+        count = min(size - offset, end - start)
+        copy_bytes(arena + start, word(parts, start // size) + offset, count)
+        start += count
+
+
+@inner
 def _free_slot(parameters: int) -> int:
     """Waits for space: the number of a free slot, -1 if the step is left."""
     ring = word(parameters, Queue.RING)
@@ -169,10 +199,10 @@ def _publish(parameters: int) -> None:
 
 @codelet
 def infeed_wait(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Takes the next row; stores the number of its slot in SLOT."""
+    """Takes the next row; stores the number of its slot in SLOT, as LeafCopy has it."""
     slot = _next_row(parameters)
     if slot >= 0:
-        store_i64(word(parameters, Queue.SLOT), slot)
+        store_i64(word(parameters, Queue.SLOT), _as_read(parameters, slot))
 
 
 @codelet
@@ -181,19 +211,17 @@ def infeed_row(parameters: int, lo: int, hi: int, scratch: int) -> None:
     slot = _next_row(parameters)
     if slot < 0:
         return
+    slot = _as_read(parameters, slot)
     for k in range(word(parameters, Queue.COUNT)):
         leaf = parameters + 8 * (Queue.WORDS + k * Leaf.WORDS)
-        size = word(leaf, Leaf.BYTES)
-        copy_bytes(word(leaf, Leaf.ARENA), word(leaf, Leaf.RING) + slot * size, size)
+        _copy_row(leaf, slot, 0, word(leaf, Leaf.BYTES))
 
 
 @codelet
 def infeed_copy(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Copies the units lo <= i < hi of a leaf from the slot in use to the arena."""
-    size = word(parameters, Leaf.BYTES)
-    source = word(parameters, Leaf.RING) + word(word(parameters, LeafCopy.SLOT), 0) * size
-    start, end = lo * word(parameters, LeafCopy.UNIT), min(hi * word(parameters, LeafCopy.UNIT), size)
-    copy_bytes(word(parameters, Leaf.ARENA) + start, source + start, end - start)
+    unit, size = word(parameters, LeafCopy.UNIT), word(parameters, Leaf.BYTES)
+    _copy_row(parameters, word(word(parameters, LeafCopy.SLOT), 0), lo * unit, min(hi * unit, size))
 
 
 @codelet

@@ -41,16 +41,20 @@ class _Ring:
         self.shapes = tuple(shapes)
         self.slots = slots
         self._control = aligned_zeros(8 * CONTROL_LINE * Ring.WORDS).view(np.int64)
-        self._memory = [aligned_zeros(max(slots * shape.bytes, ALIGNMENT)) for shape in self.shapes]
-        self._leaves = [
-            memory[: slots * shape.bytes].view(shape.dtype).reshape((slots, *shape.dimensions))
-            for memory, shape in zip(self._memory, self.shapes, strict=True)
-        ]
+        self._leaves = self._new_leaves()
         self.address: int = self._control.ctypes.data
-        self.leaf_addresses = [memory.ctypes.data for memory in self._memory]
+        self.leaf_addresses: list[int] = [leaf.ctypes.data for leaf in self._leaves]
         self._control[CONTROL_LINE * Ring.SLOTS] = slots
         self._closed = threading.Event()
         self._error: BaseException | None = None
+
+    def _new_leaves(self) -> list[np.ndarray]:
+        """The slots of each leaf."""
+        memory = [aligned_zeros(max(self.slots * shape.bytes, ALIGNMENT)) for shape in self.shapes]
+        return [
+            bytes_[: self.slots * shape.bytes].view(shape.dtype).reshape((self.slots, *shape.dimensions))
+            for bytes_, shape in zip(memory, self.shapes, strict=True)
+        ]
 
     @property
     def row_bytes(self) -> int:
@@ -189,13 +193,16 @@ class InfeedRing(_Ring):
             self._nap(naps)
             naps += 1
         taken = self._load(Ring.TAKEN)
-        row = [np.array(leaf[taken % self.slots]) for leaf in self._leaves]
+        row = self._row(taken % self.slots)
         self._store(Ring.TAKEN, taken + 1)
         self._store(Ring.READ, taken + 1)
         return row
 
     def settle(self) -> None:
         self._store(Ring.READ, self._load(Ring.TAKEN))
+
+    def _row(self, slot: int) -> list[np.ndarray]:
+        return [np.array(leaf[slot]) for leaf in self._leaves]
 
     def _count(self, rows: Sequence[np.ndarray]) -> int:
         given = [f"{np.asarray(r).dtype}{list(np.shape(r))}" for r in rows]

@@ -35,10 +35,10 @@ def host_operation(
     return tensors
 
 
-def variant_operation(function: Callable[[tf.Tensor], Any], variant: tf.Tensor, result: tf.TensorSpec) -> tf.Tensor:
-    """The same for a function of a tensor of dtype variant, which is no array, with one result."""
+def variant_operation(function: Callable[..., Any], inputs: Sequence[tf.Tensor], result: tf.TensorSpec) -> tf.Tensor:
+    """The same for a function of tensors, also of dtype variant, which are no arrays, with one result."""
     with tf.device(None), tf.device("/device:CPU:0"):
-        made = tf.py_function(_called(function), [variant], result.dtype)
+        made = tf.py_function(_called(function), inputs, result.dtype)
     made.set_shape(result.shape)
     return made
 

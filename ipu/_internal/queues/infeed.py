@@ -14,6 +14,7 @@ from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape
 from ipu._internal.queues.feeder import Feeder
 from ipu._internal.queues.registry import forget, register, remember
+from ipu._internal.queues.row_elements import RowElements, row_elements
 from ipu._internal.queues.synthetic import SyntheticFeeder, is_synthetic
 
 if TYPE_CHECKING:
@@ -31,18 +32,19 @@ class InfeedEndpoint:
         self._lock = threading.Lock()
         self.name = register(self, "infeed", name)
 
-    def restart(self, dataset: tf.data.Dataset) -> None:
+    def restart(self, dataset: tf.data.Dataset, rows: RowElements | None) -> None:
         """Starts with the first element of a data set of the same elements, whether it has started already or not.
 
+        `rows` are its elements if they consist of rows of arrays.
         Raises FailedPreconditionError while a program runs.
         """
         with self._lock:
             self._refuse_while_running("initializer")
             self._stop()
             self._dataset = dataset
-        self.initialise()
+        self.initialise(rows)
 
-    def initialise(self) -> None:
+    def initialise(self, rows: RowElements | None = None) -> None:
         """Starts with the first element of the data set. Raises ConfigurationError if it has started already."""
         with self._lock:
             if self._feeder is not None:
@@ -54,7 +56,8 @@ class InfeedEndpoint:
             if is_synthetic("infeed"):
                 self._feeder = SyntheticFeeder(self._shapes)
             else:
-                self._feeder = Feeder(self._dataset, self._shapes, self._depth)
+                rows = rows or row_elements(self._dataset, self._shapes)
+                self._feeder = Feeder(self._dataset, rows, self._shapes, self._depth)
             self._finalizer = weakref.finalize(self, self._feeder.stop)
 
     def delete(self) -> None:
