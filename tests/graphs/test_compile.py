@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python import ipu
+from tensorflow.python.client.session import BaseSession
+
+from ipu._internal.graphs.sessions import programs_of
 
 v1 = tf.compat.v1
 
@@ -48,6 +52,33 @@ def test_inputs_and_captured_tensors_may_have_any_shape_that_is_fed() -> None:
     with v1.Session() as session:
         for rows in (2, 3, 2):
             np.testing.assert_array_equal(session.run(total, {x: np.ones([rows, 2]), factor: 2.0}), [2 * rows] * 2)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda n, shape, x, labels: (tf.reshape(x, shape), tf.tile(x, [n, 1]), tf.reduce_sum(labels)),
+        lambda n, shape, x, labels: (x[:n], tf.gradients(tf.reduce_sum(x[:n] ** 2), x)[0], labels * shape[0]),
+    ],
+)
+def test_shapes_may_depend_on_fed_integers(body: Callable[..., Any], graph: tf.Graph) -> None:
+    """One program for each value of those on which they depend, and the variables of all."""
+    v = v1.get_variable("v", [], tf.int32, initializer=v1.zeros_initializer(), use_resource=True)
+    n, shape, x = v1.placeholder(tf.int32, []), v1.placeholder(tf.int32, [2]), v1.placeholder(tf.float32, [3, 4])
+    labels = v1.placeholder(tf.int32, [5])
+    expected = body(n, shape, x, labels)
+    results, count = ipu.ipu_compiler.compile(lambda *inputs: (body(*inputs), v.assign_add(1)), [n, shape, x, labels])
+    with v1.Session() as session:
+        session.run(v.initializer)
+        for run, (number, dimensions) in enumerate([(2, [2, 6]), (3, [12, 1]), (2, [2, 6])]):
+            feeds = {n: number, shape: dimensions, x: np.arange(12.0).reshape(3, 4), labels: np.arange(5) + run}
+            *found, after = session.run([*results, count], feeds)
+            assert after == run + 1
+            for one, other in zip(found, session.run(expected, feeds), strict=True):
+                np.testing.assert_array_equal(one, other)
+    (program,) = programs_of(graph).made.values()
+    assert len(program._programs) == 2
 
 
 def regression(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:
@@ -191,7 +222,10 @@ def test_misuse_is_refused_and_the_graph_usable_afterwards() -> None:
         assert session.run(result) == 2
 
 
-def test_places_operations_without_soft_placement() -> None:
+@pytest.mark.parametrize("is_early", [False, True], ids=["configured", "before the first program"])
+def test_places_operations_without_soft_placement(is_early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if is_early:  # TensorFlow's own session, as its class is before it is extended
+        monkeypatch.setattr(BaseSession, "__init__", BaseSession.__init__.__wrapped__)
     with tf.device("/device:IPU:0"):
         variable = v1.get_variable("v", [2], use_resource=True, initializer=v1.ones_initializer())
         (result,) = ipu.ipu_compiler.compile(lambda: variable + 1.0)

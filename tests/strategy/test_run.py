@@ -150,6 +150,7 @@ def test_small_things(strategy: IPUStrategyV1) -> None:
         lambda context: tf.data.Dataset.range(context.num_input_pipelines + context.input_pipeline_id)
     )
     assert [int(x) for x in dataset] == [0]
+    assert strategy.run(tf.function(lambda x: x * 2, jit_compile=True), (tf.constant(1.5, tf.bfloat16),)) == 3.0
 
 
 def test_compiled_functions_called_in_the_scope_run_on_the_engine(strategy: IPUStrategyV1) -> None:

@@ -141,7 +141,8 @@ _device_locks = _Locks()
 
 def run_on_device(program: TracedProgram, values: Iterable[TensorLike], ordinal: int) -> list[np.ndarray]:
     """The flat results of one step with these arguments, while the device runs no other program."""
-    arrays = [np.ascontiguousarray(np.asarray(value)) for value in values]
+    # NumPy cannot convert a scalar tensor of bfloat16.
+    arrays = [np.ascontiguousarray(v.numpy() if isinstance(v, tf.Tensor) else v) for v in values]
     feeds = [RowFeed(array[None] if array.ndim == 0 else array) for array in arrays]
     with holding(_device_locks[ordinal]):
         return program.run(1, feeds)

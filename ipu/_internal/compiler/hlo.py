@@ -11,6 +11,7 @@ from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleSh
 from engine.ir.shape import NUMPY_TYPES
 from engine.passes.dynamic_dimension_rules import resolve_dynamic_dimensions
 from ipu._internal.compiler.hlo_attributes import PRIMITIVE_TYPES, Proto, read_attributes
+from ipu._internal.compiler.refusals import ShapeFromValues
 
 
 def import_hlo(serialized: bytes) -> Module:
@@ -18,7 +19,7 @@ def import_hlo(serialized: bytes) -> Module:
 
     Parameter k is input k of the traced function; `aliases` maps an updated parameter to its result.
     Dimensions are static: a dynamic one is computed at its upper bound, with its size as a further value.
-    Raises UnsupportedOperation where that is impossible, and for element types that the engine lacks.
+    Raises ShapeFromValues where that is impossible, UnsupportedOperation for element types that the engine lacks.
     """
     proto = hlo_pb2.HloModuleProto.FromString(serialized)
     computations: dict[int, Computation] = {}
@@ -30,7 +31,10 @@ def import_hlo(serialized: bytes) -> Module:
         return computations[identifier]
 
     entry = computation_of(proto.entry_computation_id)
-    return resolve_dynamic_dimensions(Module(proto.name, entry, _aliases(proto)))
+    try:
+        return resolve_dynamic_dimensions(Module(proto.name, entry, _aliases(proto)))
+    except UnsupportedOperation as error:
+        raise ShapeFromValues(str(error)) from None
 
 
 def _aliases(proto: Proto) -> dict[int, int]:

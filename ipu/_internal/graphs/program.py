@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +12,8 @@ from tensorflow.python.framework import ops
 
 from ipu._internal.compiler.calling import for_device, run_on_device
 from ipu._internal.compiler.program import TracedProgram
+from ipu._internal.compiler.refusals import ShapeFromValues
+from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.config.system import current_system
 from ipu._internal.graphs.host_operations import host_operation
 from ipu._internal.graphs.sessions import programs_of, reached, run_of
@@ -17,16 +21,25 @@ from ipu._internal.graphs.tracing import GraphFunction
 from ipu._internal.graphs.variables import GraphVariable, running
 from ipu._internal.types import Nest, TensorLike
 
+Shapes = tuple[tuple[int, ...], ...]
+Key = tuple[Shapes, tuple[bytes, ...]]
+MOST_VALUES = 8
+"""Elements of an integer array that may be a shape."""
 BOUNDARY = "IpuProgram"
 """The type under which the results of a program ask for their gradients."""
 
 
 class GraphProgram:
-    """A function on a device: a program for each list of shapes that its inputs have had."""
+    """A function on a device: a program for each list of shapes that its inputs have had.
+
+    Integers on which shapes depend become constants, each value with a program of its own.
+    """
 
     def __init__(self, function: GraphFunction, ordinal: int) -> None:
         self._function, self._ordinal = function, ordinal
-        self._programs: dict[tuple[tuple[int, ...], ...], TracedProgram] = {}
+        self._programs: dict[Key, TracedProgram] = {}
+        self._constant: tuple[int, ...] = ()
+        """The numbers of the inputs that are constants of the programs."""
         self._latest: TracedProgram | None = None
         self._version = current_system().version
         self._lock = threading.Lock()
@@ -35,8 +48,9 @@ class GraphProgram:
         """Runs it once, in the run of that number; returns its flat results, and the number."""
         arrays = tuple(np.asarray(array) for array in arrays)
         with running(run_of(number)):
-            program = self._latest = self._program(tuple(array.shape for array in arrays))
-            return [*run_on_device(program, arrays, self._ordinal), np.asarray(number)]
+            program = self._latest = self._program(tuple(array.shape for array in arrays), arrays)
+            fed = [array for k, array in enumerate(arrays) if k not in self._constant]
+            return [*run_on_device(program, fed, self._ordinal), np.asarray(number)]
 
     @property
     def variables(self) -> frozenset[GraphVariable]:
@@ -54,14 +68,36 @@ class GraphProgram:
             else None
         )
 
-    def _program(self, shapes: tuple[tuple[int, ...], ...]) -> TracedProgram:
+    def _program(self, shapes: Shapes, arrays: Sequence[np.ndarray] = ()) -> TracedProgram:
+        """The program for these shapes, and for the values of `arrays`. Raises ShapeFromValues if it has too few."""
         with self._lock:
             if self._version != current_system().version:
                 self._programs.clear()
                 self._version = current_system().version
-            if shapes not in self._programs:
-                self._programs[shapes] = TracedProgram(for_device(self._function.step(shapes), self._ordinal))
-            return self._programs[shapes]
+            key = shapes, tuple(arrays[k].tobytes() for k in self._constant if arrays)
+            if key not in self._programs:
+                step = self._step(shapes, arrays)
+                key = shapes, tuple(arrays[k].tobytes() for k in self._constant if arrays)
+                self._programs[key] = TracedProgram(for_device(step, self._ordinal))
+            return self._programs[key]
+
+    def _step(self, shapes: Shapes, arrays: Sequence[np.ndarray]) -> TracedStep:
+        def step(constant: Sequence[int]) -> TracedStep:
+            return self._function.step(shapes, {k: arrays[k] for k in constant if arrays})
+
+        try:
+            return step(self._constant)
+        except ShapeFromValues:
+            found = [k for k, a in enumerate(arrays) if a.dtype.kind in "iu" and a.ndim <= 1 and a.size <= MOST_VALUES]
+            if self._constant or not found:
+                raise
+            made = step(found)
+            for number in tuple(found):  # those that no shape depends on stay inputs
+                with contextlib.suppress(ShapeFromValues):
+                    made = step([k for k in found if k != number])
+                    found.remove(number)
+            self._constant = tuple(found)
+            return made
 
     def operation(self) -> tuple[tf.Operation, list[tf.Tensor]]:
         """The operation that executes it, in the default graph, and its flat results."""

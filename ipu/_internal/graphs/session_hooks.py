@@ -56,17 +56,21 @@ def _extend_initialisation(base: Any) -> None:
 
 
 def _extend_placement(base: Any) -> None:
-    """Variables in scopes of /device:IPU are placed on the host: TensorFlow itself would warn at length."""
+    """Variables in scopes of /device:IPU are placed on the host: TensorFlow itself would warn at length.
+
+    So is all else there in sessions that were created before their class was extended.
+    """
     extend = base._extend_graph
 
     @functools.wraps(extend)
     def _extend_graph(self: Session) -> None:
         graph = self._graph
         version, count = getattr(graph, _PLACED, (0, 0))
+        moves_all = self._config is None or not self._config.allow_soft_placement
         if graph.version != version:
             operations = graph.get_operations()
             for operation in operations[count:]:
-                if operation.type in VARIABLES and "IPU:" in operation.device.upper():
+                if (moves_all or operation.type in VARIABLES) and "IPU:" in operation.device.upper():
                     operation._set_device("/device:CPU:0")
             setattr(graph, _PLACED, (graph.version, len(operations)))
         extend(self)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager import context, lift_to_graph
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import OptionalXlaContext
 from tensorflow.python.framework import func_graph, ops
-from tensorflow.python.ops import gen_array_ops, resource_variable_ops
+from tensorflow.python.ops import gen_array_ops, handle_data_util, resource_variable_ops
 
 from engine.errors import ConfigurationError, UnsupportedOperation
 from ipu._internal.compiler.function_trace import function_trace
@@ -25,6 +26,8 @@ from ipu._internal.graphs.lost_updates import check_updates, refusing_lost_updat
 from ipu._internal.graphs.sessions import programs_of
 from ipu._internal.graphs.variables import GraphVariable
 from ipu._internal.types import Nest, Variable
+
+v1 = tf.compat.v1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,37 @@ class GraphFunction:
         """Shapes and dtypes of the flat results."""
         return [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self.graph.outputs]
 
-    def step(self, shapes: Sequence[tuple[int, ...]]) -> TracedStep:
-        """The step for inputs of these shapes. Raises as `bind`."""
-        specs = [tf.TensorSpec(s, each.dtype) for s, each in zip(shapes, self.inputs, strict=True)]
+    def step(self, shapes: Sequence[tuple[int, ...]], constants: Mapping[int, np.ndarray]) -> TracedStep:
+        """The step for inputs of these shapes; those in `constants`, by number, are no parameters. Raises as `bind`."""
+        pairs = enumerate(zip(shapes, self.inputs, strict=True))
+        specs = [tf.TensorSpec(shape, each.dtype) for k, (shape, each) in pairs if k not in constants]
         with ops.init_scope(), context.eager_mode(), tf.device("/device:CPU:0"):
             examples = {e: _example(e) for e in self.resources if isinstance(e, GraphVariable)}
             handles = [examples[e].handle if isinstance(e, GraphVariable) else e for e in self.resources]
             used: dict[int, DeviceVariable] = dict(self.used)
             used.update((id(example.handle), variable) for variable, example in examples.items())
-            return bind(_Bindable(self.graph, self.defined.name, [*specs, *handles], handles), used)
+            defined = self._with_constants(specs, constants) if constants else self.defined
+            return bind(_Bindable(self.graph, defined.name, [*specs, *handles], handles), used)
+
+    def _with_constants(
+        self, specs: Sequence[tf.TensorSpec], constants: Mapping[int, np.ndarray]
+    ) -> atomic_function.AtomicFunction:
+        """The function of the other inputs, and of the resources."""
+        graph = func_graph.FuncGraph(f"{self.graph.name}_{ops.uid()}")
+        with graph.as_default():
+            parameters = [v1.placeholder(spec.dtype, spec.shape) for spec in specs]
+            fed = iter(parameters)
+            inputs = [
+                tf.constant(constants[k], each.dtype) if k in constants else next(fed)
+                for k, each in enumerate(self.inputs)
+            ]
+            resources = [v1.placeholder(tf.resource, []) for _ in self.resources]
+            for resource, inner in zip(resources, self.graph.inputs[len(self.inputs) :], strict=True):
+                handle_data_util.copy_handle_data(inner, resource)
+            graph.inputs = [*parameters, *resources]
+            graph.outputs = self.defined.call_flat(*inputs, *resources)
+            graph.control_outputs = graph.get_operations()[-1:]
+        return atomic_function.from_func_graph(graph.name, graph, {})
 
 
 @dataclass(frozen=True, slots=True)
