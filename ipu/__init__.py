@@ -56,6 +56,7 @@ NAMES = (
     "sharding",
     "slicing_ops",
     "statistics_ops",
+    "summary_ops",
     "utils",
 )
 """The documented names: modules, and names of internal modules that are reachable from here, too."""

@@ -13,6 +13,17 @@ from ipu._internal.config.system import device_named, on_ipu_model, synthetic_da
 from ipu._internal.export_data import export_dataset_to_file, export_inputs_to_file, move_variable_initialization_to_cpu
 from ipu._internal.names.namespace import public_names
 
+HOMES = dict.fromkeys(
+    (
+        "extract_all_events",
+        "extract_all_strings_from_event_trace",
+        "extract_all_types_from_event_trace",
+        "extract_compile_reports",
+        "extract_execute_reports",
+        "extract_poplar_serialized_graphs",
+    ),
+    "ipu._internal.profiling.event_trace",
+)
 __all__ = [
     "SyntheticDataCategory",
     "export_dataset_to_file",
@@ -24,8 +35,9 @@ __all__ = [
     "use_synthetic_data_for",
     *config.__all__,
     *FUNCTIONS,
+    *HOMES,
 ]
-__getattr__, __dir__ = public_names(__name__, __all__)
+__getattr__, __dir__ = public_names(__name__, __all__, HOMES)
 # Older programs find the configuration here.
 globals().update(FUNCTIONS | {name: getattr(config, name) for name in config.__all__})
 

@@ -22,5 +22,6 @@ __getattr__, __dir__ = public_names(
         "replication_ops",
         "slicing_ops",
         "statistics_ops",
+        "summary_ops",
     ),
 )

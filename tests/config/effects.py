@@ -40,7 +40,7 @@ def none(reason: str) -> Effect:
 
 
 NO_COLLECTIVES = "the cost report counts the sum of gradients over replicas, and no other collective"
-NO_REPORTS = "there are no Poplar reports; ipu.profile and ipu.ProfileReport make reports here"
+NO_REPORTS = "there are no Poplar reports; events, ipu.profile and ipu.ProfileReport have reports of this project"
 NO_VERIFICATION = "data reach the device within one process, where nothing is to be verified"
 
 EFFECTS: Mapping[str, Effect] = {
@@ -140,13 +140,15 @@ OLDER: Mapping[str, Effect] = {
     "retain_control_dependencies": none("what has an effect keeps its order in a tf.function"),
     "use_verified_transfers": none(NO_VERIFICATION),
     "verification_options": none(NO_VERIFICATION),
-    **{
-        f"profiling.{name}": none(NO_REPORTS)
-        for name in (
-            "enable_compilation_trace enable_ipu_trace_events enable_poplar_reports_text enable_poplar_reports_cbor "
-            "enable_poplar_graph execution_trace_type report_every_nth_execution max_report_size report_directory"
-        ).split()
-    },
+    "profiling.enable_compilation_trace": host("a report like that of ipu.profile in the events of compilations"),
+    "profiling.enable_ipu_trace_events": host("compilations and executions are events of gen_ipu_ops.ipu_event_trace"),
+    "profiling.enable_poplar_reports_text": host("reports in events are text, and JSON otherwise"),
+    "profiling.enable_poplar_reports_cbor": none("reports in events are text or JSON"),
+    "profiling.enable_poplar_graph": host("the compute sets in the events of compilations"),
+    "profiling.execution_trace_type": host("any profile puts reports into the events of executions"),
+    "profiling.report_every_nth_execution": host("which executions are reported; 0 is the first alone"),
+    "profiling.max_report_size": host("larger reports are left out of the events"),
+    "profiling.report_directory": none("reports are in the events; ipu.profile writes files"),
     "profiling.graph_options": none(f"{NO_REPORTS}; see the flags of reports below"),
     "profiling.execution_options": none(f"{NO_REPORTS}; see the flags of reports below"),
 }

@@ -37,6 +37,10 @@ SHOWN_BY = {
     "select_ipus": "tests/config/test_system.py",
     "selection_order": "tests/profile/test_pipeline_estimate.py",
     "serialization_output_folder": "tests/strategy/test_executable_folders.py",
+    **dict.fromkeys(
+        (name for name, effect in OLDER.items() if name.startswith("profiling.") and effect.kind != "none"),
+        "tests/operators/test_event_trace.py",
+    ),
     **dict.fromkeys(CASES, "tests/config/test_cost_effects.py"),
 }
 """The file that shows an option's effect, by the option."""

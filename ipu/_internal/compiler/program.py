@@ -21,6 +21,7 @@ from ipu._internal.compiler.executable_files import store_executable
 from ipu._internal.compiler.fit import certainly_fits, check_program, with_storage
 from ipu._internal.compiler.optimizer_state import OptimizerState
 from ipu._internal.compiler.trace import TracedStep
+from ipu._internal.compiler.trace_events import events_of
 from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.config.system import current_system
 from ipu._internal.queues.registry import bound, signatures
@@ -167,7 +168,14 @@ class TracedProgram:
         self.latest_run: object = None
         """Token of the latest run, which the variables written by it keep; None before it and for several replicas."""
         self._execution = Execution(traced.variables)
-        self._executable = build_executable(traced.module, traced.roles, traced.constants, self._check_fit)
+        self._events = events_of(self)
+        with contextlib.nullcontext() if self._events is None else self._events.compilation():
+            self._executable = build_executable(traced.module, traced.roles, traced.constants, self._check_fit)
+
+    @property
+    def module(self) -> Module:
+        """The module before all passes."""
+        return self._traced.module
 
     @property
     def constants(self) -> Mapping[int, np.ndarray]:
@@ -269,8 +277,9 @@ class TracedProgram:
         rings: Mapping[str, AnyRing] | None = None,
     ) -> list[np.ndarray]:
         buffers = [variable.device_buffer() for variable in self._traced.variables]
+        call = self._executable.run if self._events is None else self._events.recorded(self._executable.run)
         try:
-            return self._executable.run(steps, feeds, buffers, outputs, observer, rings)
+            return call(steps, feeds, buffers, outputs, observer, rings)
         finally:
             # An interrupted call has completed whole steps, so the device still holds the newest values.
             self.latest_run = run = object() if self._traced.replicas == 1 else None

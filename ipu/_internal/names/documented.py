@@ -4,7 +4,6 @@ _KERAS_MODEL = "a Keras model made in an IPUStrategy's scope, and its fit, evalu
 _REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStrategy"
 _SETTINGS = "IPUConfig for the device, and compile(steps_per_execution=...) of a Keras model for iterations"
 _TABLE = "keras.layers.Embedding: under SGD and Adagrad a step touches only the rows that a batch names"
-_PROFILE = "ipu.profile(model), which writes a report on the compiled program"
 
 NOT_HERE = {
     "ipu.custom_ops": "operations of TensorFlow, which the engine compiles itself",
@@ -31,13 +30,4 @@ NOT_HERE = {
     "ipu.rnn_ops.PopnnDynamicGRU": "keras.layers.GRU with a mask",
     "ipu.rnn_ops.PopnnGRU": "keras.layers.GRU",
     "ipu.rnn_ops.PopnnLSTM": "keras.layers.LSTM",
-    "ipu.summary_ops": "keras.callbacks.TensorBoard",
-    "ipu.summary_ops.ipu_compile_summary": _PROFILE,
-    "ipu.summary_ops.tensor_summary": "an IPUOutfeedQueue, and tf.summary on the host",
-    "ipu.utils.extract_all_events": _PROFILE,
-    "ipu.utils.extract_all_strings_from_event_trace": _PROFILE,
-    "ipu.utils.extract_all_types_from_event_trace": _PROFILE,
-    "ipu.utils.extract_compile_reports": _PROFILE,
-    "ipu.utils.extract_execute_reports": _PROFILE,
-    "ipu.utils.extract_poplar_serialized_graphs": _PROFILE,
 }

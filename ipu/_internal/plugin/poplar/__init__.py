@@ -1,0 +1,1 @@
+"""The plugin's name in TensorFlow's tree."""
