@@ -50,6 +50,7 @@ NAMES = (
     "rand_ops",
     "reduce_scatter_op",
     "replication_ops",
+    "rnn_ops",
     "scopes",
     "serving",
     "sharded_optimizer",

@@ -20,6 +20,7 @@ __getattr__, __dir__ = public_names(
         "rand_ops",
         "reduce_scatter_op",
         "replication_ops",
+        "rnn_ops",
         "slicing_ops",
         "statistics_ops",
         "summary_ops",

@@ -78,7 +78,7 @@ STATEMENTS = {
     "from keras.ipu.layers import Dropout, GRU": ("keras.ipu.layers.GRU", "Use keras.layers.GRU"),
     "from ipu.embedding_ops import embedding_lookup, HostEmbedding": ("ipu.embedding_ops.HostEmbedding", "Embedding"),
     "import tensorflow.python.ipu.horovod as hvd": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
-    "from tensorflow.python.ipu.ops.rnn_ops import *": ("tensorflow.python.ipu.ops.rnn_ops", "keras.layers.LSTM"),
+    "from tensorflow.python.ipu.ops.f8_ops import *": ("tensorflow.python.ipu.ops.f8_ops", "float16"),
     "importlib.import_module('ipu.ipu_estimator')": ("ipu.ipu_estimator", "a Keras model"),
     "import tensorflow.python.ipu.nothing": ("tensorflow.python.ipu.nothing", "does not exist"),
 }
@@ -120,7 +120,7 @@ def test_probes_find_nothing() -> None:
         "tensorflow.python.ipu.horovod",
         "ipu.horovod",
         "keras.ipu.optimizers",
-        "tensorflow.python.ipu.ops.rnn_ops",
+        "tensorflow.python.ipu.ops.f8_ops",
     ):
         assert importlib.util.find_spec(name) is None
     assert importlib.util.find_spec("keras.ipu.extensions.model_extensions") is not None

@@ -25,9 +25,4 @@ NOT_HERE = {
     "ipu.keras.layers.PopnnGRU": "keras.layers.GRU",
     "ipu.keras.layers.PopnnLSTM": "keras.layers.LSTM",
     "ipu.keras.layers.RecomputationCheckpoint": "set_pipelining_options(recomputation_mode=...) of the model",
-    "ipu.rnn_ops": "keras.layers.LSTM or keras.layers.GRU",
-    "ipu.rnn_ops.PopnnAUGRU": "keras.layers.RNN with a cell that scales the update gate",
-    "ipu.rnn_ops.PopnnDynamicGRU": "keras.layers.GRU with a mask",
-    "ipu.rnn_ops.PopnnGRU": "keras.layers.GRU",
-    "ipu.rnn_ops.PopnnLSTM": "keras.layers.LSTM",
 }

@@ -1,0 +1,82 @@
+"""One time step of an LSTM and of a GRU, from the input's part of the gates, which is known for all steps before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from ipu.scopes import partials_type
+
+Tensors = Sequence[tf.Tensor]
+Step = Callable[[Tensors, Tensors], Tensors]
+"""A function of a time step's inputs and of the states before it to the states after it."""
+
+
+def hard_sigmoid(x: tf.Tensor) -> tf.Tensor:
+    """x / 5 + 1 / 2 within 0 and 1, as PopLibs has it."""
+    return tf.clip_by_value(0.2 * x + 0.5, 0.0, 1.0)
+
+
+ACTIVATIONS = {
+    "tanh": tf.tanh,
+    "relu": tf.nn.relu,
+    "softmax": tf.nn.softmax,
+    "sigmoid": tf.sigmoid,
+    "hard_sigmoid": hard_sigmoid,
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The functions of a recurrent layer's gates, by the names of `ACTIVATIONS`."""
+
+    activation: str
+    recurrent_activation: str
+    partials: object
+    """NumPy type of the partials of matrix products, for the cost report."""
+
+    def product(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        """[..., m] times [m, n]."""
+        with partials_type(self.partials):
+            return tf.matmul(x, kernel) if x.shape.rank == 2 else tf.tensordot(x, kernel, 1)
+
+    def lstm(self, kernel: tf.Tensor) -> Step:
+        """The step of an LSTM: gates i, f, c, o of [B, 4U], states h and c of [B, U]; `kernel` is [U, 4U]."""
+        act, sigmoid = ACTIVATIONS[self.activation], ACTIVATIONS[self.recurrent_activation]
+
+        def step(inputs: Tensors, states: Tensors) -> Tensors:
+            h, c = states
+            i, f, candidate, o = tf.split(inputs[0] + self.product(h, kernel), 4, axis=1)
+            c = sigmoid(f) * c + sigmoid(i) * act(candidate)
+            return sigmoid(o) * act(c), c
+
+        return step
+
+    def gru(self, kernel: tf.Tensor, bias: tf.Tensor | None = None) -> Step:
+        """The step of a GRU: gates z, r, h of [B, 3U], the state h of [B, U]; `kernel` is [U, 3U].
+
+        The `bias` [3U] of the state's product is there if the reset gate comes after it. A second input [B] is the
+        attention score, which scales the update: z becomes (1 - score) z.
+        """
+        act, sigmoid = ACTIVATIONS[self.activation], ACTIVATIONS[self.recurrent_activation]
+        units = kernel.shape.as_list()[0]
+        if bias is None:
+            of_gates, of_candidate = kernel[:, : 2 * units], kernel[:, 2 * units :]
+
+        def step(inputs: Tensors, states: Tensors) -> Tensors:
+            (h,) = states
+            x = inputs[0]
+            if bias is None:
+                z, r = map(sigmoid, tf.split(x[:, : 2 * units] + self.product(h, of_gates), 2, axis=1))
+                candidate = x[:, 2 * units :] + self.product(r * h, of_candidate)
+            else:
+                recurrent = self.product(h, kernel) + bias
+                z, r = map(sigmoid, tf.split(x[:, : 2 * units] + recurrent[:, : 2 * units], 2, axis=1))
+                candidate = x[:, 2 * units :] + r * recurrent[:, 2 * units :]
+            if len(inputs) > 1:
+                z *= 1.0 - inputs[1][:, None]
+            return (z * h + (1.0 - z) * act(candidate),)
+
+        return step

@@ -1,0 +1,124 @@
+"""The forward steps of the layers of rnn_ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops.rnn_cell import LSTMStateTuple
+
+from engine.errors import ConfigurationError
+from ipu._internal.rnn.layer import RecurrentLayer, checked_lengths
+from ipu._internal.rnn.recurrence import recurrence
+from ipu._internal.types import TensorLike, Variable
+
+
+class LSTM(RecurrentLayer):
+    """Gates i, f, c, o, and states h and c."""
+
+    GATES = 4
+
+    def forward(self, inputs: TensorLike, initial_state: Any, seq_len: TensorLike | None = None) -> Any:
+        """Outputs [T, B, U] and an LSTMStateTuple, of the class that `initial_state` has."""
+        inputs = tf.convert_to_tensor(inputs, self.dtype)
+        lengths = None if seq_len is None else checked_lengths(seq_len, inputs)
+        if initial_state is not None and getattr(initial_state, "_fields", None) != ("c", "h"):
+            raise ConfigurationError(
+                f"Expected initial_state to be a tf.compat.v1.nn.rnn_cell.LSTMStateTuple(c, h). Received: "
+                f"{type(initial_state).__name__}. With Keras 3 it is tensorflow.python.ops.rnn_cell.LSTMStateTuple."
+            )
+        c, h = (self._state(state, inputs) for state in initial_state or (None, None))
+        x, kernel = self._product(inputs, self.biases)
+        sequence, (h, c) = recurrence(self.cell.lstm(kernel), [x], (h, c), lengths)
+        return self._result(sequence, (LSTMStateTuple if initial_state is None else type(initial_state))(c, h))
+
+    def state_shape(self, batch_size: int) -> LSTMStateTuple:
+        """Shape of the states c and h: a tuple of two [batch_size, num_units]."""
+        return LSTMStateTuple([batch_size, self.num_units], [batch_size, self.num_units])
+
+
+class GRU(RecurrentLayer):
+    """Gates z, r, h, and one state."""
+
+    GATES = 3
+
+    def __init__(
+        self,
+        num_units: int,
+        dtype: Any = tf.float32,
+        partials_dtype: Any = tf.float32,
+        seed: int | None = None,
+        weights_initializer: Any = None,
+        bias_initializer: Any = None,
+        activation: str = "tanh",
+        recurrent_activation: str = "sigmoid",
+        name: str | None = None,
+        reset_after: bool = False,
+        *,
+        return_state: bool = True,
+    ) -> None:
+        super().__init__(
+            num_units,
+            dtype,
+            partials_dtype,
+            seed,
+            weights_initializer,
+            bias_initializer,
+            activation,
+            recurrent_activation,
+            name,
+            return_state=return_state,
+        )
+        self.reset_after = reset_after
+
+    def forward(self, inputs: TensorLike, initial_state: TensorLike | None) -> Any:
+        """Outputs [T, B, U] and the state [B, U]."""
+        inputs = tf.convert_to_tensor(inputs, self.dtype)
+        biases = tf.convert_to_tensor(self.biases)
+        of_inputs, of_state = tf.unstack(biases, axis=1) if self.reset_after else (biases, None)
+        x, kernel = self._product(inputs, of_inputs)
+        step = self.cell.gru(kernel, None if of_state is None else tf.reshape(of_state, [-1]))
+        sequence, (h,) = recurrence(step, [x], [self._state(initial_state, inputs)])
+        return self._result(sequence, h)
+
+    def state_shape(self, batch_size: int) -> list[int]:
+        """Shape of the state: [batch_size, num_units]."""
+        return [batch_size, self.num_units]
+
+
+class DynamicGRU(GRU):
+    """A GRU of sequences with lengths. It has biases of its own beside `biases`, which it leaves unused."""
+
+    bias_r_u: Variable = None
+    bias_c: Variable = None
+
+    def _create(self) -> None:
+        super()._create()
+        self.bias_r_u = self._variable("bias_r_u", [2, self.num_units], 1.0)
+        self.bias_c = self._variable("bias_c", [1, self.num_units], 0.0)
+
+    def dynamic(
+        self,
+        inputs: TensorLike,
+        seq_len: TensorLike,
+        initial_state: TensorLike | None,
+        time_major: bool,
+        attention_score: TensorLike | None = None,
+    ) -> Any:
+        """Outputs [T, B, U], time-major in any case, and the state [B, U] at the end of each sequence."""
+        tensors = [tf.convert_to_tensor(t, self.dtype) for t in (inputs, attention_score) if t is not None]
+        if not time_major:
+            tensors = [tf.transpose(t, [1, 0, *range(2, t.shape.rank)]) for t in tensors]
+        inputs, *scores = tensors
+        if scores and not scores[0].shape.is_compatible_with(inputs.shape[:2]):
+            layout = "[time_len, batch_size]" if time_major else "[batch_size, time_len]"
+            raise ConfigurationError(
+                f"Expected an attention_score of shape {layout}, as time_major={time_major}, for inputs of time_len = "
+                f"{inputs.shape[0]} and batch_size = {inputs.shape[1]}. "
+                f"Received: {tf.convert_to_tensor(attention_score).shape}."
+            )
+        x, kernel = self._product(inputs, tf.concat([self.bias_r_u, self.bias_c], 0))
+        step = self.cell.gru(kernel, tf.zeros([3 * self.num_units], self.dtype) if self.reset_after else None)
+        lengths = checked_lengths(seq_len, inputs)
+        sequence, (h,) = recurrence(step, [x, *scores], [self._state(initial_state, inputs)], lengths)
+        return self._result(sequence, h)
