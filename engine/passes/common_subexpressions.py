@@ -17,11 +17,11 @@ HINTS = frozenset({"frontend_attributes"})
 
 def common_subexpressions(module: Module) -> Module:
     """Keeps the first of equal instructions. Random numbers and instructions with side effects are never merged."""
-    computations = _Computations()
+    computations = EqualComputations()
     return rewrite_each(module, lambda _: _visit_for(computations))
 
 
-def _visit_for(computations: _Computations) -> Visit:
+def _visit_for(computations: EqualComputations) -> Visit:
     seen: dict[Hashable, Instruction] = {}
 
     def visit(_: Instruction, instruction: Instruction) -> Instruction | None:
@@ -65,7 +65,7 @@ def _frozen(value: Any) -> Hashable:
     return value
 
 
-class _Computations:
+class EqualComputations:
     """One computation for all of equal structure, whatever the names of their instructions."""
 
     def __init__(self) -> None:

@@ -24,6 +24,7 @@ from engine.passes.loops.flat_state import flatten_loop_states
 from engine.passes.loops.prune_state import prune_loop_states
 from engine.passes.narrow_arguments import narrow_arguments
 from engine.passes.order import schedule_updates_last
+from engine.passes.outlined_bodies import inline_prepared_bodies, with_prepared_bodies
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
 from engine.passes.recognized_functions import recognized_functions
 from engine.passes.recompute_differences import recompute_differences
@@ -123,8 +124,11 @@ MODULE_PASSES: tuple[PassPipeline, ...] = (
     PassPipeline("loops", LOOP_PASSES, applies=lambda module, settings: _has_loops(module)),
     PassPipeline("rounding", (explicit_rounding,), setting="floating_point"),
     PassPipeline("fusion", FUSION),
+    PassPipeline("outlined bodies", (inline_prepared_bodies,)),
     PassPipeline("scheduling", (schedule_updates_last,), setting="options"),
 )
+BODY_PASSES = tuple(each for each in MODULE_PASSES if each.name not in ("outlined bodies", "scheduling"))
+"""Those over the bodies of outlined functions."""
 
 
 def _has_loops(module: Module) -> bool:
@@ -139,7 +143,13 @@ def run_pipelines(
     verify: bool = False,
     listener: Listener | None = None,
 ) -> Module:
-    """The module after the passes of those pipelines that apply to it; see `run_passes`."""
+    """The module after the passes of those pipelines that apply to it; see `run_passes`.
+
+    Bodies of outlined functions go through BODY_PASSES first.
+    """
+    module = with_prepared_bodies(
+        module, lambda body: run_pipelines(body, BODY_PASSES, settings, verify=verify, listener=listener)
+    )
     for each in pipelines:
         if each.applies(module, settings):
             values = (getattr(settings, each.setting),) if each.setting else ()

@@ -1,0 +1,175 @@
+"""Prepares the body of each outlined function once, and puts it in the place of its calls after all other passes.
+
+The body of a function and that of its gradient go through the passes together, as if a call of each were inlined; then
+they are cut apart: the values that the gradient reads become further results of the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+from engine.ir import Computation, Instruction, Module, TupleShape
+from engine.ir.builder import Builder
+from engine.ir.device_operations import OUTLINED, target_of
+from engine.ir.outlining import is_gradient, outlined_call
+from engine.passes.body_split import split, upstream
+from engine.passes.common_subexpressions import EqualComputations, common_subexpressions
+from engine.passes.inline_calls import inline_calls
+from engine.passes.rewriting import Callees, Names, rewrite, with_computations, with_parts
+from engine.passes.scheduling import by_priority
+
+Prepare = Callable[[Module], Module]
+BODY = "body"
+"""The attribute of a custom call OUTLINED: a prepared body. Other passes do not look into it."""
+
+
+def with_prepared_bodies(module: Module, prepare: Prepare) -> Module:
+    """The module with custom calls of prepared bodies in place of outlined calls; itself if there are none.
+
+    `prepare` runs passes on a module with one body.
+    """
+    if not any(outlined_call(i) for computation in module.computations() for i in computation.instructions):
+        return module
+    bodies = _Bodies(prepare)
+    return with_computations(module, lambda each, new: _Calls(each, new, bodies).run())
+
+
+def inline_prepared_bodies(module: Module) -> Module:
+    """The module with a copy of its body in place of each custom call of a prepared body."""
+
+    def visit(_: Instruction, each: Instruction) -> Instruction | None:
+        if target_of(each) != OUTLINED:
+            return None
+        return Instruction(each.name, "call", each.shape, each.operands, {}, (each[BODY],), each.op_name)
+
+    while any(target_of(i) == OUTLINED for computation in module.computations() for i in computation.instructions):
+        module = inline_calls(rewrite(module, visit))
+    return module
+
+
+class _Bodies:
+    """Prepared bodies, one for all of equal structure."""
+
+    def __init__(self, prepare: Prepare) -> None:
+        self._prepare = prepare
+        self._equal = EqualComputations()
+        self._alone: dict[Computation, Computation] = {}
+        self._pairs: dict[Hashable, tuple[Computation, Computation, list[Instruction]]] = {}
+
+    def alone(self, body: Computation) -> Computation:
+        """The prepared body of a function."""
+        body = self._equal.representative(body)
+        if body not in self._alone:
+            self._alone[body] = self._prepare(Module(body.name, body)).entry
+        return self._alone[body]
+
+    def pair(
+        self, function: Computation, gradient: Computation, arguments: Sequence[int]
+    ) -> tuple[Computation, Computation, list[Instruction]]:
+        """The prepared bodies of a function and of its gradient, and what the former returns for the latter.
+
+        The gradient takes, as parameter k, parameter arguments[k] of both together: those of the function come first.
+        """
+        function, gradient = self._equal.representative(function), self._equal.representative(gradient)
+        key = function, gradient, tuple(arguments)
+        if key not in self._pairs:
+            b = Builder(function.name)
+            shapes = {number: p.shape for number, p in zip(arguments, gradient.parameters, strict=True)}
+            shapes |= {number: p.shape for number, p in enumerate(function.parameters)}
+            parameters = [b.parameter_of(shapes[number]) for number in range(len(shapes))]
+            count = len(function.parameters)
+            results = _elements(b, b.call(function, *parameters[:count]))
+            given = [*parameters[:count], *(upstream(b, parameter, results) for parameter in parameters[count:])]
+            gradients = _elements(b, b.call(gradient, *(given[number] for number in arguments)))
+            joint = inline_calls(b.module(b.tuple(*results, *gradients)))
+            prepared = self._prepare(common_subexpressions(joint)).entry
+            self._pairs[key] = split(prepared, count, len(results), isinstance(gradient.root.shape, TupleShape))
+        return self._pairs[key]
+
+
+def _elements(builder: Builder, value: Instruction) -> list[Instruction]:
+    if not isinstance(value.shape, TupleShape):
+        return [value]
+    return [builder.get_tuple_element(value, number) for number in range(len(value.shape.elements))]
+
+
+class _Calls:
+    """Replaces the outlined calls of one computation: those of a function and its gradient together."""
+
+    def __init__(self, computation: Computation, callees: Callees, bodies: _Bodies) -> None:
+        self.computation, self.callees, self.bodies = computation, callees, bodies
+        calls = [i for i in computation.instructions if outlined_call(i)]
+        functions = {outlined_call(i): i for i in calls if not is_gradient(i)}
+        self.gradients = {
+            function: call for call in calls if is_gradient(call) and (function := functions.get(outlined_call(call)))
+        }
+        self.functions = {call: function for function, call in self.gradients.items()}
+        self.names = Names(computation.instructions)
+        self.instructions: list[Instruction] = []
+        self.new: dict[Instruction, Instruction] = {}
+        self.kept: dict[Instruction, list[Instruction]] = {}
+
+    def run(self) -> Computation:
+        # A gradient that does not depend on the function's results may come before it.
+        needs = {i: tuple({*i.operands, *self._function_of(i)}) for i in self.computation.instructions}
+        for instruction in by_priority(needs, lambda _: 0) if self.gradients else self.computation.instructions:
+            if outlined_call(instruction):
+                self.new[instruction] = self._call(instruction)
+            else:
+                operands = [self.new[operand] for operand in instruction.operands]
+                called = [self.callees.get(callee, callee) for callee in instruction.called]
+                self.new[instruction] = self._add(with_parts(instruction, operands, called), instruction)
+        return Computation(self.computation.name, self.instructions, self.new[self.computation.root])
+
+    def _function_of(self, call: Instruction) -> tuple[Instruction, ...]:
+        return (self.functions[call],) if call in self.functions else ()
+
+    def _call(self, call: Instruction) -> Instruction:
+        if call in self.gradients or call in self.functions:
+            function = self.functions.get(call, call)
+            gradient = self.gradients[function]
+            if call is function:
+                return self._function(function, gradient)
+            places = self._places(function, gradient)
+            _, body, _ = self.bodies.pair(function.called[0], gradient.called[0], places)
+            upstream = [o for o, place in zip(call.operands, places, strict=True) if place >= len(function.operands)]
+            operands = [self.new[operand] for operand in (*function.operands, *upstream)]
+            return self._custom_call(call, body, [*operands, *self.kept[function]])
+        return self._custom_call(call, self.bodies.alone(call.called[0]), [self.new[o] for o in call.operands])
+
+    def _function(self, function: Instruction, gradient: Instruction) -> Instruction:
+        """The call of a function, with its results alone: the others are for its gradient."""
+        body, _, kept = self.bodies.pair(function.called[0], gradient.called[0], self._places(function, gradient))
+        call = self._custom_call(function, body, [self.new[operand] for operand in function.operands])
+        assert isinstance(call.shape, TupleShape)
+        elements = [
+            self._add(Instruction("get-tuple-element", "get-tuple-element", shape, (call,), {"tuple_index": number}))
+            for number, shape in enumerate(call.shape.elements)
+        ]
+        results = elements[: len(elements) - len(kept)]
+        self.kept[function] = elements[len(results) :]
+        if not isinstance(function.shape, TupleShape):
+            return results[0]
+        return self._add(Instruction("tuple", "tuple", function.shape, tuple(results)))
+
+    @staticmethod
+    def _places(function: Instruction, gradient: Instruction) -> list[int]:
+        """For each operand of the gradient's call its number among those of the function's call, then of its own."""
+        places = {operand: number for number, operand in reversed([*enumerate(function.operands)])}
+        found, count = [], len(function.operands)
+        for operand in gradient.operands:
+            found.append(places.get(operand, count))
+            count += operand not in places
+        return found
+
+    def _custom_call(self, like: Instruction, body: Computation, operands: Sequence[Instruction]) -> Instruction:
+        attributes = {"custom_call_target": OUTLINED, BODY: body}
+        shape = body.root.shape
+        return self._add(
+            Instruction(like.name, "custom-call", shape, tuple(operands), attributes, (), like.op_name), like
+        )
+
+    def _add(self, instruction: Instruction, like: Instruction | None = None) -> Instruction:
+        instruction = self.names.settle(instruction, instruction if like is None else like)
+        self.instructions.append(instruction)
+        return instruction
