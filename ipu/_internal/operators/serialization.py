@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from ipu._internal.compiler.variables import in_symbolic_graph
 from ipu._internal.operators.checks import require
 
 DIMENSIONS = ("a_columns", "a_rows_b_columns", "b_rows")
@@ -26,6 +27,8 @@ def serialized_product(a: tf.Tensor, b: tf.Tensor, factor: int, dimension: str) 
     agree = agree and a.shape[:-2].is_compatible_with(b.shape[:-2]) and a.shape[-1] == b.shape[-2]
     require(agree, "a [..., m, k] and b [..., k, n] of the same outer dimensions, after transpositions", shapes)
     size = {"a_columns": a.shape[-2], "a_rows_b_columns": a.shape[-1], "b_rows": b.shape[-1]}[dimension]
+    if size is None and in_symbolic_graph():
+        return tf.matmul(a, b)  # Keras infers shapes; the batch is known when the program is traced
     check_factor(factor, size, dimension)
 
     @tf.custom_gradient
