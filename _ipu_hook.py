@@ -18,6 +18,9 @@ ALIASES = {
     "tf_keras.ipu": TF_KERAS,
     "tf_keras.api._v2.keras.ipu": TF_KERAS,
     "tensorflow.keras.ipu": OF_TENSORFLOW,  # TensorFlow loads its Keras a second time under this name
+    "ipu_tensorflow_addons": "keras_ext.names.addons",
+    "keras_ext.names.addons.keras.layers": "ipu.keras.layers",
+    "keras_ext.names.addons.keras.optimizers": "ipu.keras.optimizers",
     f"{KERAS_3}.extensions": "keras_ext.extensions",
     f"{TF_KERAS}.extensions": "keras_ext.extensions",
     "tensorflow.compiler.plugin": "ipu._internal.plugin",
@@ -33,7 +36,7 @@ MODULES = (
 )
 """Modules of `ipu` that are documented with and without their package (Python API, table 18.1)."""
 ALIASES |= {f"ipu.{module.partition('.')[2]}": f"ipu.{module}" for module in MODULES}
-PARENTS = {alias.rpartition(".")[0]: alias for alias in ALIASES if not alias.startswith(("ipu.", "keras_ext."))}
+PARENTS = {alias.rpartition(".")[0]: alias for alias in ALIASES if alias.endswith((".ipu", ".datasets"))}
 PACKAGES = frozenset({"ipu", "keras_ext"})
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
 

@@ -26,9 +26,10 @@ def install() -> None:
 
 
 def extend(name: str) -> None:
-    """Installs the extensions into the framework of that name, once, and registers its layers for deserialization."""
+    """Installs the extensions into the framework of that name, once, and registers its layers and optimizers."""
     import_module(FRAMEWORKS[name]).install()
-    import_module(f"{name}.ipu.layers")
+    for module in ("layers", "optimizers"):
+        import_module(f"{name}.ipu.{module}")
 
 
 class InstallingFinder:

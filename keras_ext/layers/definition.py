@@ -21,8 +21,10 @@ class Definition(Layer):
 
     framework: ClassVar[Any]
     """The Keras of the class: the module `keras` or `tf_keras`."""
+    family: ClassVar[str] = "layers"
+    """The module of `framework` that has the base."""
     base: ClassVar[str] = "Layer"
-    """The class of `framework.layers` to derive from, whose constructor the definition's calls."""
+    """The class of `family` to derive from, whose constructor the definition's calls."""
     settings: ClassVar[tuple[str, ...]] = ()
     """Attributes that `get_config` returns, besides the base's; initializers and functions are serialized."""
 
@@ -44,7 +46,7 @@ def framework_classes(
     made: dict[type[Definition], type] = {}
     for definition in definitions.values():
         if definition not in made:
-            bases = (definition, getattr(framework.layers, definition.base))
+            bases = (definition, getattr(getattr(framework, definition.family), definition.base))
             body = {"__module__": module, "__doc__": definition.__doc__, "framework": framework}
             made[definition] = register(type(definition.__name__, bases, body))
     return {name: made[definition] for name, definition in definitions.items()}

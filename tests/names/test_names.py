@@ -21,7 +21,7 @@ from ipu._internal.names.other_releases import OTHER_RELEASES
 
 STAGES = ("FunctionalLayerPipelineStageAssignment", "ModelLayerPipelineStageAssignment", "PipelineStage")
 LISTED = {
-    ipu.keras: {"extensions", "layers", *STAGES, "SequentialLayerPipelineStageAssignment"},
+    ipu.keras: {"extensions", "layers", "optimizers", *STAGES, "SequentialLayerPipelineStageAssignment"},
     ipu.data: {"ops"},
     ipu.data.ops: {"dataset_ops"},
     ipu.data.ops.dataset_ops: {"BufferDataset"},
@@ -65,16 +65,16 @@ STATEMENTS = {
     "keras.ipu.layers.PopnnGRU(5)": ("keras.ipu.layers.PopnnGRU", "Use keras.layers.GRU"),
     "[keras.ipu.layers.GRU for _ in 'a']": ("keras.ipu.layers.GRU", "Use keras.layers.GRU"),
     "tf_keras.ipu.layers.LSTM(3).units": ("tf_keras.ipu.layers.LSTM.*", "Use keras.layers.LSTM"),
-    "tf.keras.ipu.optimizers.Optimizer": (
-        "tf.keras.ipu.optimizers.Optimizer",
-        "only other releases.*keras.optimizers",
+    "tf.keras.ipu.optimizers.AdamIPUOptimizer": (
+        "tf.keras.ipu.optimizers.AdamIPUOptimizer",
+        "Nearest: keras.ipu.optimizers.AdamIpuOptimizer",
     ),
     "ipu.horovod.broadcast([])": ("ipu.horovod.broadcast", "all replicas"),
     "ipu.util.reset_ipu_seed": ("ipu.util.reset_ipu_seed", "Nearest: ipu.utils"),
     "keras.ipu.PipelineStages": ("keras.ipu.PipelineStages", "Nearest: keras.ipu.PipelineStage"),
-    "getattr(keras.ipu, 'optimizers')": ("keras.ipu.optimizers", "the optimizers of keras.optimizers"),
+    "getattr(keras.ipu, 'losses')": ("keras.ipu.losses", "the losses of keras.losses"),
     "from tensorflow.python.ipu import horovod": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
-    "from keras.ipu import optimizers": ("keras.ipu.optimizers", "keras.optimizers"),
+    "from keras.ipu import losses": ("keras.ipu.losses", "keras.losses"),
     "from keras.ipu.layers import Dropout, GRU": ("keras.ipu.layers.GRU", "Use keras.layers.GRU"),
     "from ipu.embedding_ops import embedding_lookup, HostEmbedding": ("ipu.embedding_ops.HostEmbedding", "Embedding"),
     "import tensorflow.python.ipu.horovod as hvd": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
@@ -119,17 +119,17 @@ def test_probes_find_nothing() -> None:
     for name in (
         "tensorflow.python.ipu.horovod",
         "ipu.horovod",
-        "keras.ipu.optimizers",
+        "keras.ipu.losses",
         "tensorflow.python.ipu.ops.f8_ops",
     ):
         assert importlib.util.find_spec(name) is None
     assert importlib.util.find_spec("keras.ipu.extensions.model_extensions") is not None
-    assert not hasattr(keras.ipu, "optimizers") and getattr(ipu, "horovod", 3) == 3
+    assert not hasattr(keras.ipu, "losses") and getattr(ipu, "horovod", 3) == 3
     with pytest.raises(AttributeError):
         _ = ipu.__version__
     try:
-        from keras.ipu import optimizers
+        from keras.ipu import losses
     except ImportError as error:
         assert error.name == "keras.ipu"
-        optimizers = keras.optimizers
-    assert optimizers is keras.optimizers
+        losses = keras.losses
+    assert losses is keras.losses

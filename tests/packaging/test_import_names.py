@@ -21,7 +21,7 @@ INSTALLED = any(
 )
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="the project is on the path, but not installed")
 
-OURS = {"ipu", "engine", "keras_ext", "_ipu_hook"}
+OURS = {"ipu", "engine", "keras_ext", "ipu_tensorflow_addons", "_ipu_hook"}
 HEAVY = {"tensorflow", "keras", "tf_keras", "numpy", "numba"}
 LISTING = "import sys; print(sorted(name for name in sys.modules if name.split('.')[0] in {}))"
 DOCUMENTED = """
@@ -43,6 +43,9 @@ KERAS_NAMES = """
     from tensorflow.python import ipu
     assert keras.ipu is keras_name is tf.keras.ipu is tensorflow_name is ipu.keras
     assert tf_keras.ipu is not keras.ipu and tf_keras.ipu.extensions is keras.ipu.extensions
+    import ipu_tensorflow_addons
+    from ipu_tensorflow_addons.keras.layers import Dropout
+    assert Dropout is keras.ipu.layers.Dropout and ipu_tensorflow_addons.keras.optimizers is ipu.keras.optimizers
     print(keras.ipu.__name__, tf_keras.ipu.__name__)
 """
 MISSING = """

@@ -14,6 +14,7 @@ from ipu._internal.names.typed import typed_name
 SHOWN = {
     "keras_ext.names.keras3": "keras.ipu",
     "keras_ext.names.tf_keras": "tf_keras.ipu",
+    "keras_ext.names.addons.keras": "ipu_tensorflow_addons.keras",
     "keras_ext": "keras.ipu",
 }
 """Documented names of packages whose own names are not documented."""

@@ -18,7 +18,6 @@ OTHER_RELEASES = {
     "ipu.keras.layers.CTCPredictionsLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
     "ipu.keras.losses": "the losses of keras.losses",
     "ipu.keras.losses.CTCLoss": _CTC,
-    "ipu.keras.optimizers": _OPTIMIZERS,
     "ipu.keras.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",
     "ipu.keras_extensions": "IPUStrategy(enable_keras_extensions=...)",
     "ipu.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",
