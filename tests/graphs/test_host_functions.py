@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
+from engine.errors import HostFunctionError
 from tests.strategy.helpers import written
 
 v1 = tf.compat.v1
@@ -65,3 +67,33 @@ def test_error_is_that_of_the_callable() -> None:
         for _ in range(2):
             with pytest.raises(LookupError, match="no such value"):
                 run()
+
+
+def test_callable_sees_the_context_of_the_caller_and_assigns_no_variable_of_the_program() -> None:
+    seen = []
+    name = contextvars.ContextVar("name", default="")
+
+    def assigning(value: np.ndarray) -> np.ndarray:
+        seen.append(name.get())
+        if value[0] == 1:
+            session.run(other.initializer)
+            session.run(weights.initializer)
+        return value
+
+    with tf.Graph().as_default():
+        weights = v1.get_variable("w", [2], initializer=v1.ones_initializer(), use_resource=True)
+        other = v1.get_variable("other", [2], initializer=v1.ones_initializer(), use_resource=True)
+
+        def net() -> Any:
+            y = tf.ensure_shape(tf.numpy_function(assigning, [weights.read_value()], tf.float32), [2])
+            return weights.assign_add(y).read_value()
+
+        (after,) = ipu.ipu_compiler.compile(net)
+        session = v1.Session()
+        session.run([weights.initializer, other.initializer])
+        name.set("mine")
+        with pytest.raises(HostFunctionError, match="leave the variables of the program .* assignment to 'w'"):
+            session.run(after)
+        np.testing.assert_array_equal(session.run([weights, weights.assign([3.0, 4.0])])[1], [3, 4])
+        np.testing.assert_array_equal(session.run(after), [6, 8])
+    assert seen == ["mine"] * 2

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
 from tensorflow.python import ipu
+
+from engine.errors import UnsupportedOperation
 
 v1 = tf.compat.v1
 
@@ -47,6 +50,23 @@ def test_many_runs_and_sessions_leave_nothing_behind() -> None:
     gc.collect()
     assert len(gc.get_objects()) < before + 200
     assert [session() for session in sessions] == [None] * len(sessions)
+
+
+def test_callables_run_programs_and_partial_runs_are_refused() -> None:
+    x = v1.placeholder(tf.float32, [])
+    variable = v1.get_variable("v", [], use_resource=True, initializer=v1.zeros_initializer())
+    with v1.Session() as session:
+        session.run(variable.initializer)
+        read = session._make_callable_from_options(config_pb2.CallableOptions(fetch=[variable.value().name]))
+        (total,) = ipu.ipu_compiler.compile(lambda y: variable.assign_add(y).read_value(), [x])
+        add = session._make_callable_from_options(config_pb2.CallableOptions(feed=[x.name], fetch=[total.name]))
+        for expected in (2, 4):
+            assert add(np.float32(2)) == [expected]
+            assert read() == [expected]
+        assert session.make_callable(total, [x])(3.0) == 7
+        with pytest.raises(UnsupportedOperation, match="partial run"):
+            session.partial_run_setup([total], [x])
+        assert read() == [7]
 
 
 def test_threads_share_a_session() -> None:

@@ -294,6 +294,25 @@ def test_program_with_queues_waits_for_the_host_and_not_for_itself(strategy: Any
     assert run(lambda element: element) == 33
 
 
+def test_variables_of_the_program_are_not_assigned_in_a_call(strategy: Any) -> None:
+    with strategy.scope():
+        total, other = tf.Variable(1.0), tf.Variable(1.0)
+    writes = [lambda: total.assign(5.0), lambda: total.assign_add(1.0), lambda: total.assign(np.float32(3))]
+
+    @tf.function(jit_compile=True)
+    def body() -> tf.Tensor:
+        y = tf.py_function(lambda x: (other.assign_add(1.0), uses[0](), x)[2], [total], tf.TensorSpec([], tf.float32))
+        return total.assign_add(y).read_value()
+
+    for each in writes:
+        uses = [each]
+        with pytest.raises(HostFunctionError, match="leave the variables of the program that calls them alone"):
+            strategy.run(body)
+    uses = [total.read_value]
+    assert strategy.run(body) == 2
+    assert other.assign_add(1.0) == 6
+
+
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "bfloat16", "complex64"])
 @pytest.mark.parametrize("shape", [(3, 5), (0, 2)])
 def test_arrays_of_any_type_and_size(dtype: str, shape: tuple[int, ...], strategy: Any) -> None:

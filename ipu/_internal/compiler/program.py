@@ -13,13 +13,16 @@ import numpy as np
 from engine.compile_progress import compile_progress
 from engine.errors import ConfigurationError
 from engine.ir import Module
+from engine.ir.device_operations import HOST_FUNCTION, target_of
 from engine.ir.floating_point import IEEE
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import Execution
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.executable_files import store_executable
+from ipu._internal.compiler.executing import check_assignable, executing
 from ipu._internal.compiler.fit import certainly_fits, check_program, with_storage
 from ipu._internal.compiler.optimizer_state import OptimizerState
+from ipu._internal.compiler.tokens import is_token
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.compiler.trace_events import events_of
 from ipu._internal.config.enumerations import DeviceConnectionType
@@ -164,6 +167,8 @@ class TracedProgram:
         self._traced = traced
         _notice_wide_types(traced)
         self._queues = signatures(traced.module)
+        calls = any(target_of(i) == HOST_FUNCTION for c in traced.module.computations() for i in c.instructions)
+        self._seen_by_calls = [v for v in traced.variables if not is_token(v)] if calls else []
         self._floating_point = current_system().floating_point
         self.latest_run: object = None
         """Token of the latest run, which the variables written by it keep; None before it and for several replicas."""
@@ -276,10 +281,13 @@ class TracedProgram:
         observer: Observer | None,
         rings: Mapping[str, AnyRing] | None = None,
     ) -> list[np.ndarray]:
+        for variable in self._traced.updated:
+            check_assignable(variable)
         buffers = [variable.device_buffer() for variable in self._traced.variables]
         call = self._executable.run if self._events is None else self._events.recorded(self._executable.run)
         try:
-            return call(steps, feeds, buffers, outputs, observer, rings)
+            with executing(self._seen_by_calls) if self._seen_by_calls else contextlib.nullcontext():
+                return call(steps, feeds, buffers, outputs, observer, rings)
         finally:
             # An interrupted call has completed whole steps, so the device still holds the newest values.
             self.latest_run = run = object() if self._traced.replicas == 1 else None

@@ -16,6 +16,7 @@ from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_o
 from engine.ir import shape_of
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import execution_lock, found_lock, holding
+from ipu._internal.compiler.executing import check_assignable
 from ipu._internal.types import TensorLike, Variable
 
 T = TypeVar("T")
@@ -156,6 +157,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         if self._known_use:
             return self._raw_handle
         if not ops.inside_function():
+            check_assignable(self)
             self._fetch()
             self._device_is_valid, self.written_by = False, None
         elif _tracing.used is not None:
@@ -201,6 +203,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         if ops.inside_function():
             return write()
         with self._alone():
+            check_assignable(self)
             self._known_use = True
             try:
                 write()
@@ -220,6 +223,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     def _write_to_device(self, value: TensorLike) -> bool:
         """Replaces the device copy by an array of its shape and dtype, for later fetches; returns whether it did."""
         with self._alone():
+            check_assignable(self)
             if self._buffer is None or self._foreign_graphs or not isinstance(value, np.ndarray | np.generic):
                 return False
             if value.shape != self._buffer.shape.dimensions or value.dtype != self._dtype.as_numpy_dtype:

@@ -18,7 +18,7 @@ from ipu._internal.config.system import current_system
 from ipu._internal.graphs.host_operations import host_operation
 from ipu._internal.graphs.sessions import programs_of, reached, run_of
 from ipu._internal.graphs.tracing import GraphFunction
-from ipu._internal.graphs.variables import GraphVariable, running
+from ipu._internal.graphs.variables import GraphVariable, SessionRun, running
 from ipu._internal.types import Nest, TensorLike
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -46,8 +46,11 @@ class GraphProgram:
 
     def __call__(self, number: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
         """Runs it once, in the run of that number; returns its flat results, and the number."""
-        arrays = tuple(np.asarray(array) for array in arrays)
-        with running(run_of(number)):
+        run = run_of(number)
+        return run.context.copy().run(self._called, run, number, [np.asarray(array) for array in arrays])
+
+    def _called(self, run: SessionRun, number: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        with running(run):
             program = self._latest = self._program(tuple(array.shape for array in arrays), arrays)
             fed = [array for k, array in enumerate(arrays) if k not in self._constant]
             return [*run_on_device(program, fed, self._ordinal), np.asarray(number)]

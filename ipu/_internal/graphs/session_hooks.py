@@ -7,13 +7,14 @@ import functools
 import os
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as sessions
 
+from engine.errors import UnsupportedOperation
 from ipu._internal.graphs.errors import original_error
 from ipu._internal.graphs.global_step import extend_global_step
-from ipu._internal.graphs.sessions import ATTRIBUTE, moved, use_of
+from ipu._internal.graphs.sessions import ATTRIBUTE, Use, moved, programs_of, reached, use_of
 from ipu._internal.graphs.variables import Session
 
 LEAST_THREADS = 4
@@ -87,10 +88,10 @@ def _extend_runs(base: Any) -> None:
     ) -> Any:
         programs = getattr(self._graph, ATTRIBUTE, None)
         use = None if programs is None else use_of(self, programs, targets, fetches)
-        if programs is not None and use is not None and use.executes:
-            feeds = {**feeds, programs.run_number.ref(): np.array(use.number)}
         try:
-            with contextlib.nullcontext() if use is None else moved(self, use):
+            with contextlib.nullcontext() if use is None else moved(self, use) as number:
+                if programs is not None and use is not None and use.executes:
+                    feeds = {**feeds, programs.run_number.ref(): number}
                 return do_run(self, handle, targets, fetches, feeds, options, metadata)
         except tf.errors.OpError as error:
             raise original_error(error) from None
@@ -100,7 +101,7 @@ def _extend_runs(base: Any) -> None:
 
 def _extend_callables(base: Any) -> None:
     """Callables of sessions have their fetches from the start."""
-    make, from_options = base.make_callable, base._make_callable_from_options
+    make, from_options, set_up = base.make_callable, base._make_callable_from_options, base.partial_run_setup
 
     @functools.wraps(make)
     def make_callable(self: Session, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
@@ -108,18 +109,43 @@ def _extend_callables(base: Any) -> None:
 
     @functools.wraps(from_options)
     def _make_callable_from_options(self: Session, options: Any) -> Any:
-        made = from_options(self, options)
         graph = self._graph
+        fetches = [graph.as_graph_element(name, allow_operation=False) for name in options.fetch]
+        targets = [graph.as_graph_element(name) for name in options.target]
+
+        def used() -> Use | None:  # programs may be added to the graph after this
+            programs = getattr(graph, ATTRIBUTE, None)
+            return None if programs is None else use_of(self, programs, targets, fetches)
+
+        first = used()
+        executes = first is not None and first.executes
+        if executes:
+            given, options = options, config_pb2.CallableOptions()
+            options.CopyFrom(given)
+            options.feed.append(programs_of(graph).run_number.name)
+        made = from_options(self, options)
 
         def call(*arguments: Any, **named: Any) -> Any:
-            programs = getattr(graph, ATTRIBUTE, None)
-            if programs is None:
-                return made(*arguments, **named)
-            fetches = [graph.as_graph_element(name, allow_operation=False) for name in options.fetch]
-            targets = [graph.as_graph_element(name) for name in options.target]
-            with moved(self, use_of(self, programs, targets, fetches)):
-                return made(*arguments, **named)
+            use = used()
+            try:
+                with contextlib.nullcontext() if use is None else moved(self, use) as number:
+                    return made(*arguments, *([number] if executes else []), **named)
+            except tf.errors.OpError as error:
+                raise original_error(error) from None
 
         return call
 
-    base.make_callable, base._make_callable_from_options = make_callable, _make_callable_from_options
+    @functools.wraps(set_up)
+    def partial_run_setup(self: Session, fetches: Any, feeds: Any = None) -> Any:
+        programs = getattr(self._graph, ATTRIBUTE, None)
+        roots = [self._graph.as_graph_element(each) for each in tf.nest.flatten(fetches)]
+        found = reached(getattr(each, "op", each) for each in roots)
+        if programs is not None and not programs.operations.isdisjoint(found):
+            raise UnsupportedOperation(
+                "Expected results of IPU programs to be fetched by Session.run, or by a callable of the session. "
+                "Received: a partial run of them. Fetch them in a run of their own."
+            )
+        return set_up(self, fetches, feeds)
+
+    base.make_callable, base.partial_run_setup = make_callable, partial_run_setup
+    base._make_callable_from_options = _make_callable_from_options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu._internal.compiler.executing import check_assignable
 from ipu._internal.graphs.variables import GraphVariable, Session, SessionRun
 
 READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"})
@@ -58,6 +60,8 @@ class Use:
 
 _numbers = itertools.count(1)
 _uses: weakref.WeakValueDictionary[int, Use] = weakref.WeakValueDictionary()
+_runs: dict[int, tuple[int, contextvars.Context]] = {}
+"""The number of the use, and the context of the thread, of each run that executes programs."""
 ATTRIBUTE = "_ipu_programs"
 
 
@@ -74,14 +78,15 @@ def programs_of(graph: tf.Graph) -> GraphPrograms:
 
 def run_of(number: np.ndarray) -> SessionRun:
     """The run of that number. Raises RuntimeError for a session that does not number its runs."""
-    use = _uses.get(int(number))
+    number_of_use, context = _runs.get(int(number), (0, contextvars.copy_context()))
+    use = _uses.get(number_of_use)
     session = None if use is None else use.session()
     if use is None or session is None:
         raise RuntimeError(
             "Expected a program to be executed by Session.run, or by a callable of a tf.compat.v1.Session. Received: "
             "an execution by something else. Call run of the session."
         )
-    return SessionRun(session, use.read | use.written)
+    return SessionRun(session, use.read | use.written, context)
 
 
 def _key(operation: tf.Operation) -> tuple[bytes, bytes]:
@@ -147,15 +152,24 @@ def _check_order(
 
 
 @contextlib.contextmanager
-def moved(session: Session, use: Use) -> Iterator[None]:
-    """Within, the run finds in the session the variables that it uses there, and the next one those it has written."""
+def moved(session: Session, use: Use) -> Iterator[np.ndarray]:
+    """Within, the run finds in the session the variables that it uses there, and the next one those it has written.
+
+    Gives the number of the run, by which its programs find it.
+    """
+    for variable in use.written:
+        check_assignable(variable)
     for variable in use.read | use.written:
         variable.store(session)
     if use.executes:
         for variable in use.written:
             variable.invalidate(session)
+    number = next(_numbers)
+    if use.executes:
+        _runs[number] = use.number, contextvars.copy_context()
     try:
-        yield
+        yield np.array(number)
     finally:
+        _runs.pop(number, None)
         for variable in use.written:
             variable.invalidate(session)

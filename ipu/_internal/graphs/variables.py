@@ -7,6 +7,7 @@ value is stored in the session before a run that reads it, and loaded from there
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
 import weakref
 from collections.abc import Iterator
@@ -31,10 +32,14 @@ Session = Any
 
 @dataclass
 class SessionRun:
-    """One call of Session.run that executes programs; `touched` are the variables that others use in it, too."""
+    """One call of Session.run that executes programs; `touched` are the variables that others use in it, too.
+
+    `context` has the context variables of the thread that has called it.
+    """
 
     session: Session
     touched: frozenset[GraphVariable]
+    context: contextvars.Context
 
 
 class _Running(threading.local):

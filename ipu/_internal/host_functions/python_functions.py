@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -58,17 +59,18 @@ class CopyingFunction(PythonFunction):
         super().__init__(name, self._copied)
         self._on_copies = callable
         self._caller = 0
+        self._context = contextvars.copy_context()
 
     def begin(self) -> None:
-        """Notes the thread that calls the program, and holds the locks of its variables."""
-        self._caller = threading.get_ident()
+        """Notes the thread that calls the program, and holds the locks of its variables, and its context variables."""
+        self._caller, self._context = threading.get_ident(), contextvars.copy_context()
 
     def _copied(self, *arrays: np.ndarray) -> Sequence[Any]:
         copies = [array.copy() for array in arrays]
         if threading.get_ident() == self._caller:
             return self._on_copies(*copies)
         with while_waiting(self._refuse_to_wait):
-            return self._on_copies(*copies)
+            return self._context.copy().run(self._on_copies, *copies)
 
     def _refuse_to_wait(self) -> None:
         raise HostFunctionError(

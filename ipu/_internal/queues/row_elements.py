@@ -26,7 +26,7 @@ class RowElements:
 
     def __init__(self, sequence: RowSequence, tensors: Sequence[tf.Tensor], shapes: Sequence[Shape]) -> None:
         self._sequence, self._shapes, self._taken = sequence, shapes, 0
-        self._arrays = [tensor._numpy() for tensor in tensors]
+        self._arrays = [np.asarray(tensor._numpy()) for tensor in tensors]  # scalars are not arrays
         self._addresses = [array.ctypes.data for array in self._arrays]
 
     def new_ring(self, slots: int) -> InfeedRing:
