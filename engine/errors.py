@@ -59,6 +59,10 @@ class HostFunctionError(IPUError, RuntimeError):
     """A function of the host, called by a program, that failed or returned something other than declared."""
 
 
+class VertexError(IPUError, ValueError):
+    """A vertex of the user's own that cannot be compiled, or that was called with arrays other than it declares."""
+
+
 class CallTimeout(IPUError, TimeoutError):
     """A call that was still running at its time limit."""
 

@@ -25,6 +25,7 @@ NAMES = (
     "config",
     "cross_replica_ops",
     "cross_replica_optimizer",
+    "custom_ops",
     "data",
     "dataset_benchmark",
     "embedded_runtime",

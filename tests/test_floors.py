@@ -19,7 +19,13 @@ FLOORS = (
     ("keras_ext",),  # installed by ipu._internal.keras_hooks, which names its frameworks as text
     ("ipu", "ipu._internal.rnn"),
     ("ipu._internal.serving", "ipu._internal.plugin"),
-    ("ipu._internal.pipelining", "ipu._internal.profiling", "ipu._internal.accumulators", "ipu._internal.operators"),
+    (
+        "ipu._internal.accumulators",
+        "ipu._internal.custom_ops",
+        "ipu._internal.operators",
+        "ipu._internal.pipelining",
+        "ipu._internal.profiling",
+    ),
     ("ipu._internal.compiler", "ipu._internal.graphs", "ipu._internal.host_functions", "ipu._internal.queues"),
     ("ipu._internal.config",),
     ("ipu._internal", "ipu._internal.names"),

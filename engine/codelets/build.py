@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.codelets.identity import path_of, path_of_library
@@ -61,6 +62,20 @@ class Codelet:
             make([self])
         assert self._address is not None
         return self._address
+
+    @property
+    def path(self) -> Path:
+        """The file of the object code on disk."""
+        return path_of(self.function, self.name)
+
+    def prepared(self, symbol: str) -> Callable[[], bytes]:
+        """Writes the LLVM IR; the function returned compiles it to object code with the one symbol `symbol`."""
+        for listener in list(_listeners):
+            listener(self.name)
+        from engine.codelets.frontend import ir_of
+        from engine.codelets.linking import object_of
+
+        return partial(object_of, *ir_of(self.function), symbol, self.in_vectors)
 
     @cached_property
     def _callable(self) -> Callable[..., None]:
@@ -137,13 +152,13 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
         if not missing:
             yield
             return
-        paths = [path_of(each.function, each.name) for each in missing]
+        paths = [each.path for each in missing]
         called = {library.name: library for each in missing for library in each.libraries}
         libraries = [library for name, library in called.items() if name not in _provided]
         with llvm_thread() as pool:
             shared = [begin_object(path_of_library(each.name), partial(_compiled, each), pool) for each in libraries]
             pending = [
-                begin_object(path, partial(_prepared, each, path.stem), pool)
+                begin_object(path, partial(each.prepared, path.stem), pool)
                 for each, path in zip(missing, paths, strict=True)
             ]
             yield
@@ -174,13 +189,3 @@ def _load(codelets: list[Codelet], symbols: list[str], codes: list[bytes]) -> No
     addresses = load_objects(list(zip(symbols, codes, strict=True)))
     for each, symbol in zip(codelets, symbols, strict=True):
         each._address = addresses[symbol]
-
-
-def _prepared(codelet: Codelet, symbol: str) -> Callable[[], bytes]:
-    """Writes a codelet's LLVM IR; the function returned compiles it to object code with the one symbol `symbol`."""
-    for listener in list(_listeners):
-        listener(codelet.name)
-    from engine.codelets.frontend import ir_of
-    from engine.codelets.linking import object_of
-
-    return partial(object_of, *ir_of(codelet.function), symbol, codelet.in_vectors)

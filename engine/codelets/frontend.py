@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from inspect import isfunction
 from typing import Any
 
 from llvmlite import binding, ir
 from numba.core import codegen, cpu, dispatcher, externals, fastmathpass, sigutils, target_extension, types, typing
+from numba.core import ir as numba_ir
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
 from numba.core.registry import CPUTarget
 
-from engine.codelets.frontend_passes import Passes
+from engine.codelets.frontend_passes import MembersAsNumbers, Passes
 from engine.errors import InternalError
 from engine.garbage import collector_paused
 from engine.machine_code.abi import ARGUMENTS
@@ -152,7 +155,7 @@ class FunctionCompiler(dispatcher._FunctionCompiler):
     """Infers types and writes IR of one function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function, TARGET, dict(OPTIONS), {}, Passes)
+        super().__init__(function, TARGET, dict(OPTIONS), {}, PassesWithHelpers)
 
     def _customize_flags(self, flags: Any) -> Any:
         flags.no_compile = True
@@ -186,6 +189,41 @@ class InnerDispatcher(dispatcher.Dispatcher):
 def _without_number(argument: Any) -> Any:
     """The type without a literal integer's value: no function is specialised by it, LLVM sees it when inlining."""
     return types.unliteral(argument) if isinstance(argument, types.IntegerLiteral) else argument
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class HelpersAsInner(FunctionPass):
+    """Lets a user's vertex call Python functions, and those compiled by `numba.njit`, as codelets call inner ones."""
+
+    _name = "helpers_as_inner"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        changed = False
+        for block in state.func_ir.blocks.values():
+            for assignment in block.find_insts(numba_ir.Assign):
+                value = assignment.value
+                if isinstance(value, numba_ir.Global | numba_ir.FreeVar):
+                    function = getattr(value.value, "py_func", value.value)
+                    if isfunction(function) and not function.__module__.startswith(("numba", "numpy")):
+                        value.value, changed = _helper(function), True
+        return changed
+
+
+_helper = cache(InnerDispatcher)
+"""One object for each function, which is compiled once for its types."""
+
+
+class PassesWithHelpers(Passes):
+    """The passes, and before types are inferred that over helpers."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        (passes,) = super().define_pipelines()
+        passes.add_pass_after(HelpersAsInner, MembersAsNumbers)
+        passes.finalize()
+        return [passes]
 
 
 class Codelets(target_extension.CPU):

@@ -40,9 +40,14 @@ def object_of(texts: list[str], function: str, name: str, in_vectors: bool = Fal
             each.linkage = "internal"
     pipeline = optimising.WRITTEN_IN_VECTORS if in_vectors else PIPELINE
     optimising.optimise(module, pipeline)
-    outside = [each.name for each in (*module.functions, *module.global_variables) if each.is_declaration]
-    dynamic = [each.name for each in module.global_variables if each.name.startswith("numba.dynamic.globals")]
-    foreign = [each for each in outside if each.startswith(RUNTIMES)] + dynamic
+    foreign = foreign_symbols(module)
     if foreign:
         raise InternalError(f"Expected a codelet that needs no runtime. Received: {name} with {', '.join(foreign)}.")
     return optimising.object_of(module, pipeline)
+
+
+def foreign_symbols(module: binding.ModuleRef) -> list[str]:
+    """What a module needs that only a process with Python or Numba has."""
+    outside = [each.name for each in (*module.functions, *module.global_variables) if each.is_declaration]
+    dynamic = [each.name for each in module.global_variables if each.name.startswith("numba.dynamic.globals")]
+    return [each for each in outside if each.startswith(RUNTIMES)] + dynamic

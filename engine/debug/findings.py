@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from engine.codelets.vertex import VertexBlock
 from engine.debug.cells import position_of, value_of
 from engine.debug.culprits import Culprit
 from engine.debug.span_elements import NO_TILE, SpanElements
@@ -13,7 +14,9 @@ from engine.debug.uses import Use
 from engine.errors import DebugError
 from engine.program.program import Buffer, ComputeSet
 from engine.program.syncs import Ranges
+from engine.program.work.codelet_work import parameters_of
 
+OUTSIDE = "a relocation's offset, a stride, or the number of units"
 Holder = Callable[[Use, int], str | None]
 """The name of the buffer that has overwritten a cell since the cell was written; None for no buffer."""
 
@@ -31,7 +34,7 @@ class Findings:
             f"Expected {self._who(tile)} to write only what its spans say. "
             f"Received: {value_of(shape, values, cell)} in {position_of(shape, cell)} of {_named(use.buffer)}, "
             f"{self._whose(use.writes, use.reads, 'read', cell)}. "
-            f"Correct the spans in `writes`, the number of units, or a relocation."
+            f"{self._correct('the spans in `writes`, the number of units, or a relocation')}"
         )
 
     def outside(self, buffer: Buffer, tile: int, byte: int) -> DebugError:
@@ -40,7 +43,7 @@ class Findings:
         where = f"{-byte} bytes before its beginning" if byte < 0 else f"{after} bytes after its end"
         return DebugError(
             f"Expected {self._who(tile)} to write inside {_named(buffer)}. Received: a write {where}. "
-            f"Correct a relocation's offset, a stride, or the number of units."
+            f"{self._correct(OUTSIDE)}"
         )
 
     def scratch(self, tile: int, held: int) -> DebugError:
@@ -96,10 +99,18 @@ class Findings:
 
     def _advice(self, culprit: Culprit, tile: int) -> str:
         if culprit.buffer is None or culprit.cell is None:
-            return "Correct a relocation's offset, a stride, or the number of units."
+            return self._correct(OUTSIDE)
         if not self._is_declared(self._uses[culprit.buffer], tile, culprit.cell):
-            return "Correct the spans in `reads`, or a relocation."
+            return self._correct("the spans in `reads`, or a relocation")
         return "Have it written before, look at the memory plan, or let one worker do both."
+
+    def _correct(self, what: str) -> str:
+        """What to correct: `what` in the engine, the declaration or an index of a user's vertex."""
+        if parameters_of(self._set.work, VertexBlock) is not None:
+            what = (
+                "an index in the vertex, or its split: a slice has rows of its own, and all of an array that is 'whole'"
+            )
+        return f"Correct {what}."
 
     @staticmethod
     def _is_declared(use: Use, tile: int, cell: int) -> bool:

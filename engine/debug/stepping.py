@@ -62,7 +62,8 @@ class Stepper:
     def __post_init__(self) -> None:
         self._hazards = Hazards()
         self._tiles = (self.table.shape[1] - Column.RANGES) // 2
-        numbers = np.cumsum((self.table[:, Column.KIND] == RowKind.SYNC) | [awaits_claims(row) for row in self.table])
+        claims = np.array([awaits_claims(row) for row in self.table], bool)
+        numbers = np.cumsum((self.table[:, Column.KIND] == RowKind.SYNC) | claims)
         for row, number in zip(self.table, numbers.tolist(), strict=True):
             if row[Column.KIND] in COMPUTING:
                 compute_set, _, _ = self.sets[int(row[Column.PARAMETERS])]

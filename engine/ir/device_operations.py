@@ -19,6 +19,8 @@ HOST_FUNCTION = "ipu.host_function"
 
 One without side effect only follows its operands, with any token, and is not called where nothing needs its results.
 """
+VERTEX = "ipu.vertex"
+"""(arrays...) -> (arrays...): a vertex of the user's own on each slice; config that of `engine.ir.vertices`."""
 CROSS_REPLICA_SUM = "ipu.cross_replica_sum"
 BATCH_NORM = "batch_norm"
 """Marks, in the config of a cross-replica sum, a statistic of a batch normalisation."""
@@ -88,6 +90,11 @@ def is_queue(instruction: Instruction) -> bool:
 def is_host_function(instruction: Instruction) -> bool:
     """Whether it calls a function of the host."""
     return target_of(instruction) == HOST_FUNCTION
+
+
+def is_vertex(instruction: Instruction) -> bool:
+    """Whether it runs a vertex of the user's own."""
+    return target_of(instruction) == VERTEX
 
 
 def calls_of_host_functions(module: Module) -> Iterator[Instruction]:

@@ -24,9 +24,18 @@ from engine.codelets.queues import (
 )
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Shape
-from engine.ir.device_operations import INFEED, QueueSignature, is_host_function, is_queue, queue_of, queue_signature
+from engine.ir.device_operations import (
+    INFEED,
+    QueueSignature,
+    is_host_function,
+    is_queue,
+    is_vertex,
+    queue_of,
+    queue_signature,
+)
 from engine.lower.context import Context, Value, lowering
 from engine.lower.host_calls import lower_host_function
+from engine.lower.vertices import lower_vertex
 from engine.program.program import Address, Buffer, Partition, ProgramQueue, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 
@@ -41,12 +50,15 @@ Placed = list[tuple[Buffer, Buffer]]
 
 @lowering("custom-call")
 def lower_custom_call(context: Context, instruction: Instruction) -> Value:
-    """An infeed's leaves and the token, an outfeed's token: the operand's, as its value has no readers; a host call.
+    """An infeed's leaves and the token, an outfeed's token: the operand's, as its value has no readers.
 
+    A host function's results and the token; a vertex's results.
     Raises UnsupportedOperation for other custom calls, ConfigurationError for a queue used with different leaves.
     """
     if is_host_function(instruction):
         return lower_host_function(context, instruction)
+    if is_vertex(instruction):
+        return lower_vertex(context, instruction)
     if not is_queue(instruction):
         raise context.unsupported(instruction)
     queue = _queue(context, instruction)

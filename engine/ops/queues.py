@@ -1,4 +1,4 @@
-"""Definitions of infeeds and outfeeds, rows of the queues that are bound meanwhile, and of host functions."""
+"""Definitions of infeeds and outfeeds, rows of the queues that are bound meanwhile, of host functions and vertices."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy as np
 from engine.errors import ConfigurationError, UnsupportedOperation
 from engine.host_functions import bound_function
 from engine.ir import Instruction, Shape
-from engine.ir.device_operations import INFEED, is_host_function, is_queue, queue_of
+from engine.ir.device_operations import INFEED, is_host_function, is_queue, is_vertex, queue_of
 from engine.ir.printer import print_instruction
 from engine.ops.registry import Value, definition
+from engine.ops.vertices import run_vertices
 
 
 @runtime_checkable
@@ -50,17 +51,20 @@ def bound(queues: Mapping[str, AnyQueue]) -> Iterator[None]:
 
 @definition("custom-call")
 def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """An infeed takes a row, an outfeed appends one, a host function is called; the token is returned.
+    """An infeed takes a row, an outfeed appends one, a host function is called; the token is returned. Vertices run.
 
     Raises the ring's error if it ended, and that of the function.
     """
     if is_host_function(instruction):
         results = bound_function(instruction)(operands[:-1])
         return (*results, operands[-1]) if not isinstance(instruction.shape, Shape) else operands[-1]
+    if is_vertex(instruction):
+        results = run_vertices(instruction, operands)
+        return results[0] if isinstance(instruction.shape, Shape) else results
     if not is_queue(instruction):
         raise UnsupportedOperation(
             f"Expected an operation the engine defines. Received: {print_instruction(instruction)}. "
-            f"Of custom calls, only infeeds, outfeeds and host functions have a definition."
+            f"Of custom calls, only infeeds, outfeeds, host functions and vertices have a definition."
         )
     *leaves, token = operands
     ring = (_bound.get() or {}).get(queue_of(instruction))

@@ -39,6 +39,12 @@ def spread(count: int, item_bytes: int, target: Target) -> Spread:
     return Spread(per_tile, -(-count // per_tile))
 
 
+def spread_evenly(count: int, target: Target) -> Spread:
+    """`count` rows, as many on each tile."""
+    per_tile = -(-count // target.tiles)
+    return Spread(per_tile, -(-count // max(1, per_tile)))
+
+
 def spread_over(count: int, tiles: int, item_bytes: int, target: Target) -> Spread:
     """`count` elements over at most `tiles` tiles in whole vectors, as the plan of a matrix product has its operand."""
     if count <= 0:

@@ -101,5 +101,7 @@ def _cost(compute_set: ComputeSet, step: SuperstepCost, label: str, live: int, r
 
 
 def _assumed(program: Program) -> tuple[str, ...]:
-    opcodes = {opcode for s in program.compute_sets for opcode, _ in work_of(s).operations}
+    opcodes = {
+        opcode for s in program.compute_sets if s.work_estimate.vertex is None for opcode, _ in work_of(s).operations
+    }
     return tuple(sorted(opcode for opcode in opcodes if not is_listed(opcode)))

@@ -10,13 +10,13 @@ from engine.errors import InternalError
 from engine.profile.convolution import Convolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
 from engine.profile.families import dynamic_lookup_of, family_step
-from engine.profile.mapping import Spread, spread
+from engine.profile.mapping import Spread, spread, spread_evenly
 from engine.profile.matmul import Product
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions, ProductOptions
 from engine.profile.plan import Plan, best_plan
 from engine.profile.slices import plan_lookup
 from engine.profile.superstep_cost import SuperstepCost
-from engine.profile.vertices import kind_of, pooling_cycles, vertex_cycles, work_of
+from engine.profile.vertices import declared_cycles, kind_of, pooling_cycles, vertex_cycles, work_of
 from engine.program.program import ComputeSet
 from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
@@ -44,9 +44,12 @@ def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> 
     if compute_set.work_estimate.multiply_adds:
         points = compute_set.work_estimate.multiply_adds
         operations = (("multiply", "integer"), ("add", "integer"))
-    run = spread(points, item, target)
+    declared = compute_set.work_estimate.vertex
+    run = spread(points, item, target) if declared is None else spread_evenly(declared.rows, target)
     received = received_bytes(compute_set, run, layouts)
-    if compute_set.work_estimate.windows:
+    if declared is not None:
+        compute = declared_cycles(declared, run.per_tile, target)
+    elif compute_set.work_estimate.windows:
         compute = pooling_cycles(operations[-1][1], run.per_tile, _pooling_row(compute_set), target)
     else:
         compute = vertex_cycles(operations, run.per_tile, target, work.form)

@@ -10,7 +10,7 @@ from typing import Any
 from engine.codelets.transpose import transpose
 from engine.emit.nest import Apply, Body, Constant, Input, Nest, Node
 from engine.ir.opcodes import LINEAR_ALGEBRA, OPCODES
-from engine.program.program import Buffer, ComputeSet, Span
+from engine.program.program import Buffer, ComputeSet, Span, VertexCycles
 from engine.program.work.codelet_work import has_codelet
 from engine.program.work.fused_loop import FusedLoop, Strided
 from engine.target import DATA, Target
@@ -79,6 +79,13 @@ def vertex_cycles(operations: tuple[tuple[str, str], ...], elements: int, target
         cycles, per_iteration = loop_of(opcode, kind)
         slots += -(-share // per_iteration) * cycles
     return int(supervisor + target.workers_per_tile * slots)
+
+
+def declared_cycles(vertex: VertexCycles, rows: int, target: Target) -> int:
+    """Cycles of one tile with `rows` rows of a user's vertex, distributed among its workers: linear in the rows."""
+    share = -(-rows // target.workers_per_tile)
+    more = (vertex.many - vertex.one) * (share - 1) / max(1, vertex.grain - 1)
+    return int(tables()["overhead"]["supervisor"] + target.workers_per_tile * (vertex.one + more))
 
 
 def prologue(operations: tuple[tuple[str, str], ...], form: str = "") -> tuple[int, int]:

@@ -49,6 +49,16 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class VertexCycles:
+    """Cycles that a user's vertex declares: of a worker thread on the chip, for `one` row and for `grain` of `rows`."""
+
+    rows: int
+    grain: int
+    one: int
+    many: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkEstimate:
     """Cost of a compute set, for the device model: elements by opcode, and multiply-adds on the matrix unit.
 
@@ -66,6 +76,7 @@ class WorkEstimate:
     windows: int = 0
     lookups: int = 0
     partials_type: str = ""
+    vertex: VertexCycles | None = None
 
 
 @dataclass(eq=False, slots=True)

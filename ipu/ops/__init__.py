@@ -8,6 +8,7 @@ __getattr__, __dir__ = public_names(
         "all_to_all_op",
         "application_compile_op",
         "cross_replica_ops",
+        "custom_ops",
         "embedded_runtime",
         "embedding_ops",
         "functional_ops",

@@ -6,9 +6,6 @@ _SETTINGS = "IPUConfig for the device, and compile(steps_per_execution=...) of a
 _TABLE = "keras.layers.Embedding: under SGD and Adagrad a step touches only the rows that a batch names"
 
 NOT_HERE = {
-    "ipu.custom_ops": "operations of TensorFlow, which the engine compiles itself",
-    "ipu.custom_ops.codelet_expression_op": "the expression itself in the function: the engine fuses it",
-    "ipu.custom_ops.cpu_user_operation": "tf.numpy_function, which calls the host in the middle of a step",
     "ipu.embedding_ops.HostEmbedding": _TABLE,
     "ipu.embedding_ops.create_host_embedding": _TABLE,
     "ipu.horovod": _REPLICAS,
