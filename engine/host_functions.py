@@ -38,9 +38,11 @@ class HostFunction:
     """A function of the host under a `key` that is valid in this process alone; its subclasses can be bound.
 
     `needs_gil` tells whether it runs Python code, and so should run on the calling thread, where signals arrive.
+    `replicas` is the number of replicas of the programs that call it.
     """
 
     needs_gil = False
+    replicas = 1
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -49,6 +51,9 @@ class HostFunction:
 
     def begin(self) -> None:
         """Prepares for a call of a program with this function; called on the calling thread."""
+
+    def end(self) -> None:
+        """Follows a call of a program with this function, however it ended, and a `begin` that raised an error."""
 
     def bind(self, operands: Shapes, results: Shapes) -> BoundFunction:
         """The function for one call in a program, on arrays of these shapes."""
@@ -75,8 +80,11 @@ def bound_function(call: Instruction) -> BoundFunction:
 class BoundFunction:
     """A function for one call in a program: `address` of the C function, its argument `data`, the shapes.
 
-    Machine code stores what the function has returned in `status`, int64 [1].
+    Machine code stores what the function has returned in `status`, int64 [1]. A function of the engine's own is a
+    `codelet`, with the parameters of `host_call`, in place of an address.
     """
+
+    codelet: Any = None
 
     def __init__(self, function: HostFunction, address: int, data: int, operands: Shapes, results: Shapes) -> None:
         self.function, self.address, self.data = function, address, data
@@ -90,10 +98,17 @@ class BoundFunction:
         words = [array.ctypes.data for array in (*given, *results)]
         addresses = (ctypes.c_size_t * (len(words) + 1))(*words)
         first = ctypes.addressof(addresses)
-        self.begin()
-        self.status[0] = ABI(self.address)(first, first + ctypes.sizeof(ctypes.c_size_t) * len(given), self.data)
+        try:
+            self.begin()
+            self._call(first, first + ctypes.sizeof(ctypes.c_size_t) * len(given))
+        finally:
+            self.function.end()
         self.raise_failure()
         return results
+
+    def _call(self, operands: int, results: int) -> None:
+        """Calls it with the addresses of the arrays' addresses, which follow each other."""
+        self.status[0] = ABI(self.address)(operands, results, self.data)
 
     def begin(self) -> None:
         """Forgets the failure of an earlier call of the program."""

@@ -22,6 +22,7 @@ FLOORS = (
     (
         "ipu._internal.accumulators",
         "ipu._internal.custom_ops",
+        "ipu._internal.embeddings",
         "ipu._internal.operators",
         "ipu._internal.pipelining",
         "ipu._internal.profiling",

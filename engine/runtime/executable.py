@@ -217,8 +217,8 @@ class Executable:
         small = small and not self._host_calls.run_c
         begin_call(steps, state, observer.held if observer is not None else 0)
         self._queues.begin(state)
-        self._host_calls.begin()
         try:
+            self._host_calls.begin()
             if observer is None:
                 self._run_workers(most, steps, outputs == "all", state, small, limit)
             else:

@@ -13,7 +13,7 @@ class HostCalls:
     def __init__(self, program: Program) -> None:
         self._functions = [each.work.function for each in program.compute_sets if isinstance(each.work, HostCall)]
         self._running = False
-        self.run_c = any(not each.function.needs_gil for each in self._functions)
+        self.run_c = any(not each.function.needs_gil and each.codelet is None for each in self._functions)
         """Whether C code runs, during which no signal is handled."""
         self.take_the_caller = (
             any(each.function.needs_gil for each in self._functions)
@@ -38,13 +38,15 @@ class HostCalls:
             )
 
     def begin(self) -> None:
-        """Prepares for a call of the program."""
+        """Prepares for a call of the program, which `end` follows, also after an error."""
         self._running = bool(self._functions)
         for each in self._functions:
             each.begin()
 
     def end(self) -> None:
         """Ends a call, however it ended."""
+        for each in self._functions:
+            each.function.end()
         self._running = False
 
     def interrupt(self) -> None:

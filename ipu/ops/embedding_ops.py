@@ -6,12 +6,20 @@ import math
 
 import tensorflow as tf
 
+from ipu._internal.embeddings.host_embedding import HostEmbedding, create_host_embedding
+from ipu._internal.embeddings.optimizer_specs import HostEmbeddingOptimizerSpec, HostEmbeddingSGDGAOptimizerSpec
 from ipu._internal.names.namespace import public_names
 from ipu._internal.operators.checks import require
 from ipu._internal.operators.serialization import serialized_lookup
 from ipu._internal.types import TensorLike
 
-__all__ = ["embedding_lookup"]
+__all__ = [
+    "HostEmbedding",
+    "HostEmbeddingOptimizerSpec",
+    "HostEmbeddingSGDGAOptimizerSpec",
+    "create_host_embedding",
+    "embedding_lookup",
+]
 __getattr__, __dir__ = public_names(__name__, __all__)
 
 

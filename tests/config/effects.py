@@ -63,7 +63,9 @@ EFFECTS: Mapping[str, Effect] = {
     "experimental.always_rearrange_copies_on_the_host": none(
         "the host is the device: streamed data have one layout, and the cost report counts no rearrangement"
     ),
-    "experimental.enable_remote_buffer_embedding": none("there is no HostEmbedding"),
+    "experimental.enable_remote_buffer_embedding": none(
+        "all replicas share the one table of a HostEmbedding in the host's memory"
+    ),
     "experimental.enable_prng_stability": none(
         "random numbers follow from the seed and the program, whatever the order of its instructions"
     ),

@@ -76,7 +76,7 @@ STATEMENTS = {
     "from tensorflow.python.ipu import horovod": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
     "from keras.ipu import losses": ("keras.ipu.losses", "keras.losses"),
     "from keras.ipu.layers import Dropout, GRU": ("keras.ipu.layers.GRU", "Use keras.layers.GRU"),
-    "from ipu.embedding_ops import embedding_lookup, HostEmbedding": ("ipu.embedding_ops.HostEmbedding", "Embedding"),
+    "from ipu.internal_ops import print_tensor, recompute": ("ipu.internal_ops.recompute", "recomputation_mode"),
     "import tensorflow.python.ipu.horovod as hvd": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
     "from tensorflow.python.ipu.ops.f8_ops import *": ("tensorflow.python.ipu.ops.f8_ops", "float16"),
     "importlib.import_module('ipu.ipu_estimator')": ("ipu.ipu_estimator", "a Keras model"),

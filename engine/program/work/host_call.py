@@ -41,4 +41,4 @@ class HostCall(Work):
             status=function.status,
             operands=len(self.operands),
         )
-        return Encoded.of(host_call, block(head, [*self.operands, *self.results]))
+        return Encoded.of(function.codelet or host_call, block(head, [*self.operands, *self.results]))

@@ -12,8 +12,9 @@ import numpy as np
 
 from engine.compile_progress import compile_progress
 from engine.errors import ConfigurationError
+from engine.host_functions import host_function
 from engine.ir import Module
-from engine.ir.device_operations import HOST_FUNCTION, target_of
+from engine.ir.device_operations import calls_of_host_functions, config_of
 from engine.ir.floating_point import IEEE
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import Execution
@@ -167,12 +168,14 @@ class TracedProgram:
         self._traced = traced
         _notice_wide_types(traced)
         self._queues = signatures(traced.module)
-        calls = any(target_of(i) == HOST_FUNCTION for c in traced.module.computations() for i in c.instructions)
+        calls = list(calls_of_host_functions(traced.module))
         self._seen_by_calls = [v for v in traced.variables if not is_token(v)] if calls else []
         self._floating_point = current_system().floating_point
         self.latest_run: object = None
         """Token of the latest run, which the variables written by it keep; None before it and for several replicas."""
         self._execution = Execution(traced.variables)
+        for call in calls:
+            host_function(config_of(call)["function"]).replicas = traced.replicas * traced.sequential
         self._events = events_of(self)
         with contextlib.nullcontext() if self._events is None else self._events.compilation():
             self._executable = build_executable(traced.module, traced.roles, traced.constants, self._check_fit)

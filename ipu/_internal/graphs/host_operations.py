@@ -11,6 +11,8 @@ from tensorflow.python.eager import context
 
 from ipu._internal.graphs.errors import kept_error
 from ipu._internal.graphs.session_hooks import install
+from ipu._internal.graphs.sessions import programs_of, run_of
+from ipu._internal.graphs.variables import Session
 
 install()
 
@@ -68,3 +70,16 @@ def in_eager_or_graph(function: Callable[[], object]) -> tf.Operation:
         return [np.zeros((), np.int32)]
 
     return host_operation(call, [], [tf.TensorSpec([], tf.int32)])[0].op
+
+
+def session_operation(function: Callable[[Session], object]) -> tf.Operation:
+    """An operation of the default graph that calls `function` with the session that executes it."""
+    programs = programs_of(tf.compat.v1.get_default_graph())
+
+    def call(number: np.ndarray) -> list[np.ndarray]:
+        function(run_of(number).session)
+        return [np.zeros((), np.int32)]
+
+    operation = host_operation(call, [programs.run_number], [tf.TensorSpec([], tf.int32)])[0].op
+    programs.operations.add(operation)
+    return operation

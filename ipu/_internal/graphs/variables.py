@@ -59,6 +59,11 @@ def running(run: SessionRun) -> Iterator[None]:
         _running.run = outer
 
 
+def running_session() -> Session | None:
+    """The session in whose run this thread executes a program; None elsewhere."""
+    return None if _running.run is None else _running.run.session
+
+
 @dataclass
 class _Copy:
     """The device's copy of a session's variable, and which of the two has the newest value."""
@@ -109,7 +114,7 @@ class GraphVariable:
         assert run is not None
         copy = self._copy(run.session)
         if not copy.device_is_valid or copy.buffer is None:
-            (value,) = _session_run(run.session, {}, [self._load], [])
+            (value,) = session_run(run.session, {}, [self._load], [])
             if copy.buffer is None:
                 copy.buffer = DeviceBuffer(shape_of(value))
             copy.buffer.write(value)
@@ -133,7 +138,7 @@ class GraphVariable:
         with self._alone():
             if not copy.session_is_valid:
                 assert copy.buffer is not None
-                _session_run(session, {self._fed: copy.buffer.read()}, [], [self._store])
+                session_run(session, {self._fed: copy.buffer.read()}, [], [self._store])
                 copy.session_is_valid = True
 
     def invalidate(self, session: Session) -> None:
@@ -150,7 +155,7 @@ class GraphVariable:
         return contextlib.nullcontext() if lock is None else holding(lock)
 
 
-def _session_run(
+def session_run(
     session: Session, feeds: dict[tf.Tensor, np.ndarray], fetches: list[tf.Tensor], targets: list[tf.Operation]
 ) -> list[Any]:
     """The values of `fetches` after `targets`, without the parts of Session.run that call back here."""

@@ -3,11 +3,8 @@
 _KERAS_MODEL = "a Keras model made in an IPUStrategy's scope, and its fit, evaluate and predict"
 _REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStrategy"
 _SETTINGS = "IPUConfig for the device, and compile(steps_per_execution=...) of a Keras model for iterations"
-_TABLE = "keras.layers.Embedding: under SGD and Adagrad a step touches only the rows that a batch names"
 
 NOT_HERE = {
-    "ipu.embedding_ops.HostEmbedding": _TABLE,
-    "ipu.embedding_ops.create_host_embedding": _TABLE,
     "ipu.horovod": _REPLICAS,
     "ipu.horovod.allgather": "ipu.all_to_all_op.all_gather",
     "ipu.horovod.allreduce": "ipu.cross_replica_ops.cross_replica_sum",

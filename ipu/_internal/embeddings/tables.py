@@ -1,0 +1,108 @@
+"""Tables of host embeddings: what programs of all traces share, and look-ups in a function being traced."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import resource_variable_ops
+
+from engine.errors import ConfigurationError
+from engine.ir.shape import ELEMENT_TYPES, Shape
+from engine.runtime.host_tables import HostTable, LookUp, Update
+from ipu._internal.compiler.device_calls import require_trace
+from ipu._internal.compiler.variables import IPUVariable, in_symbolic_graph
+from ipu._internal.embeddings.memory import RegisteredMemory, storage_of
+from ipu._internal.graphs.variables import Session
+from ipu._internal.host_functions.calls import host_call
+
+TRAINED = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+
+
+class EmbeddingTable:
+    """A table [rows, width] in the host's memory. `dummy` is the variable through which its gradients flow."""
+
+    dummy: Any = None
+
+    def __init__(self, name: str, tensor: Any, trainable: bool) -> None:
+        self.name, self.tensor = name, tensor
+        self.dtype = tf.as_dtype(tensor.dtype)
+        dimensions = tuple(tensor.shape)
+        known = len(dimensions) == 2 and all(dimensions)
+        if not known or np.dtype(self.dtype.as_numpy_dtype) not in ELEMENT_TYPES:
+            raise ConfigurationError(
+                f"Expected host embedding {name!r} to have a table of numbers, [tokens, encoding]. Received: "
+                f"{self.dtype.name}{list(dimensions)}."
+            )
+        if trainable and self.dtype not in TRAINED:
+            raise ConfigurationError(
+                f"Expected host embedding {name!r}, which has an optimizer, to have a table of floating-point numbers. "
+                f"Received: {self.dtype.name}. Nearest: float32, or no optimizer_spec."
+            )
+        self._memory = RegisteredMemory(name, storage_of(tensor, trainable))
+        self._shape = Shape(ELEMENT_TYPES[np.dtype(self.dtype.as_numpy_dtype)], tuple(map(int, dimensions)))
+        self._shared = HostTable(name, self._memory)
+        self._updates: weakref.WeakSet[Update] = weakref.WeakSet()
+        if trainable:
+            self.dummy = _dummy(f"{name}/__dummy")
+
+    def register(self, session: Session | None) -> None:
+        """Lets programs of a session use the table. Gradients of an update that was not completed are dropped."""
+        self._memory.register(session)
+        for update in self._updates:
+            update.forget()
+
+    def deregister(self, session: Session | None) -> None:
+        """Ends that. What was updated in a file's memory is written to the file."""
+        self._memory.deregister(session)
+        if isinstance(self.tensor, np.memmap) and self.tensor.flags.writeable:
+            self.tensor.flush()
+
+    def look_up(self, indices: tf.Tensor, rate: float, calls: int) -> tf.Tensor:
+        """The rows at `indices` [...], from the host, as [..., width].
+
+        The gradient of the result is multiplied by `rate` and subtracted from these rows, at once or for `calls` calls
+        together; with a rate of 0 there is none.
+        """
+        width = self._shape.dimensions[1]
+        if in_symbolic_graph():
+            return tf.zeros(tf.concat([tf.shape(indices), [width]], 0), self.dtype)
+        require_trace(f"a look-up in host embedding {self.name!r}")
+        function = LookUp(self.name, self._shared, self._shape)
+        spec = tf.TensorSpec([*indices.shape, width], self.dtype)
+        rows = host_call(function, [indices], [spec], lambda *_: [None])[0][0]
+        if not rate:
+            return tf.stop_gradient(rows)
+
+        @tf.custom_gradient
+        def trained(rows: tf.Tensor, dummy: tf.Tensor) -> Any:
+            def gradient(upstream: tf.Tensor) -> list[Any]:
+                update = Update(self.name, self._shared, self._shape, rate, calls)
+                self._updates.add(update)
+                host_call(update, [indices, tf.convert_to_tensor(upstream)], [], lambda *_: [])
+                return [None, tf.zeros_like(dummy)]
+
+            return tf.identity(rows), gradient
+
+        return trained(tf.stop_gradient(rows), self.dummy.read_value())
+
+
+_tables: weakref.WeakValueDictionary[tuple[str, int], EmbeddingTable] = weakref.WeakValueDictionary()
+
+
+def table_of(name: str, tensor: Any, trainable: bool) -> EmbeddingTable:
+    """The table of that name, made at its first use. Raises ConfigurationError for a tensor that is none."""
+    found = _tables.get((name, id(tensor)))
+    if found is None or (trainable and found.dummy is None):
+        found = _tables[name, id(tensor)] = EmbeddingTable(name, tensor, trainable)
+    return found
+
+
+def _dummy(name: str) -> Any:
+    with ops.init_scope(), tf.name_scope(""), tf.device("/device:CPU:0"):
+        if tf.executing_eagerly():
+            return IPUVariable(initial_value=0.0, dtype=tf.float32, trainable=True, name=name)
+        return resource_variable_ops.ResourceVariable(0.0, dtype=tf.float32, trainable=True, name=name)
