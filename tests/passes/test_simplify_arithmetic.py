@@ -75,6 +75,7 @@ def test_predicates(opcode, value):
         ("maximum", np.inf, ["broadcast", "maximum"]),
         ("power", 1.0, []),
         ("power", 2.0, ["multiply"]),
+        ("power", 3.0, ["multiply", "multiply"]),
         ("power", 0.5, ["broadcast", "power"]),
     ],
 )
@@ -83,8 +84,9 @@ def test_what_is_left(opcode, value, left):
     assert alive(after) == left
 
 
-def test_square_to_rounding():
-    module = with_splat("power", "f32", 2.0, splat_first=False)
+@pytest.mark.parametrize("exponent", [2.0, 3.0])
+def test_powers_to_rounding(exponent):
+    module = with_splat("power", "f32", exponent, splat_first=False)
     assert_same_results(module, simplify_arithmetic(module), tolerance=1e-6)
 
 

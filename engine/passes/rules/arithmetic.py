@@ -112,12 +112,16 @@ def _exact_reciprocal(value: np.ndarray) -> np.ndarray | None:
 
 @RULES.on("power")
 def power(instruction: Instruction) -> Instruction | None:
-    """Exponents 1 and 2, for which the replacement is correctly rounded by definition."""
+    """Exponents 1 and 2, for which the replacement is correctly rounded by definition, and 3, as in XLA: a product that
+    is rounded twice takes a hundredth of the C library's time."""
     base, exponent = instruction.operands
     if is_splat_of(exponent, 1):
         return base
     if is_splat_of(exponent, 2):
         return construct.elementwise(instruction, "multiply", base, base)
+    if is_splat_of(exponent, 3) and is_float(base):
+        square = construct.elementwise(instruction, "multiply", base, base)
+        return construct.elementwise(instruction, "multiply", square, base)
     return None
 
 
