@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from engine.ir.shape import ELEMENT_TYPES
 from engine.runtime.feeds import RowFeed
+from ipu._internal.queues.autotuning import without_idle_tuner
 from keras_ext.epochs.feeds import BatchSignature, BatchSource, FeedIterator
 from keras_ext.epochs.structure import BatchStructure, flatten
 from keras_ext.types import Nest
@@ -31,7 +32,7 @@ def super_batches(dataset: tf.data.Dataset, steps: int, executions_ahead: int | 
     """
     if not isinstance(dataset, tf.data.Dataset):
         return dataset
-    together = _together(dataset, steps)
+    together, dataset = _together(dataset, steps), without_idle_tuner(dataset)
     ahead = 1 if executions_ahead is None else executions_ahead * (steps // together)
     return SuperBatches(dataset, together, ahead) if together > 1 else dataset.prefetch(ahead)
 

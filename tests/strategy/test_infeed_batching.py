@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ipu._internal.queues.autotuning import without_idle_tuner
 from ipu._internal.queues.batching import is_harmless
 from ipu.ipu_strategy import IPUStrategyV1
 from tests.strategy.helpers import compiled
@@ -47,6 +48,20 @@ NOTICED = {
     "cache": lambda: Dataset.range(5).cache(),
     "one of two": lambda: Dataset.zip((Dataset.range(5), Dataset.range(5).map(called))),
 }
+
+
+def is_tuned(dataset: tf.data.Dataset) -> bool:
+    return without_idle_tuner(dataset).options().autotune.enabled is not False
+
+
+def test_only_steps_that_run_in_parallel_are_tuned() -> None:
+    cases = HARMLESS | NOTICED
+    assert {name for name in cases if is_tuned(cases[name]())} == {
+        *("mapped", "mapped in parallel", "check", "python", "random", "unknown shapes", "one of two")
+    }
+    options = tf.data.Options()
+    options.autotune.enabled = True
+    assert is_tuned(Dataset.range(5).with_options(options))
 
 
 @pytest.mark.parametrize("name", HARMLESS)

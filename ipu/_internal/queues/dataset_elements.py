@@ -14,6 +14,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops import gen_dataset_ops
 
 from engine.ir.shape import Shape
+from ipu._internal.queues.autotuning import without_idle_tuner
 from ipu._internal.queues.batching import is_harmless
 from ipu._internal.queues.feeding import Feeding, end_of_dataset
 
@@ -37,8 +38,9 @@ class DatasetElements:
         together = most if ahead and is_harmless(dataset) else 1
         self.batched, self._shapes = together > 1, shapes
         with tf.device("/device:CPU:0"), context.eager_mode():
+            quiet = without_idle_tuner(dataset)
             # Not iter(dataset), which gives an IPUOwnedIterator in the strategy's scope.
-            self._iterator = iterator_ops.OwnedIterator(dataset.batch(together) if self.batched else dataset)
+            self._iterator = iterator_ops.OwnedIterator(quiet.batch(together) if self.batched else quiet)
 
     def new_ring(self, slots: int) -> InfeedRing:
         """A ring for the elements."""
