@@ -26,9 +26,9 @@ def install() -> None:
 
 
 def extend(name: str) -> None:
-    """Installs the extensions into the framework of that name, once, and registers its layers and optimizers."""
+    """Installs the extensions into the framework of that name, once, and registers its layers, losses, optimizers."""
     import_module(FRAMEWORKS[name]).install()
-    for module in ("layers", "optimizers"):
+    for module in ("layers", "losses", "optimizers"):
         import_module(f"{name}.ipu.{module}")
 
 

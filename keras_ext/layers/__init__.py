@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keras_ext.layers.ctc import CTCInferenceLayer, CTCPredictionsLayer
 from keras_ext.layers.definition import Definition
 from keras_ext.layers.dropout import Dropout
 from keras_ext.layers.normalization import GroupNormalization, InstanceNormalization, LayerNormalization
@@ -10,6 +11,8 @@ from keras_ext.layers.serialization import Embedding, SerialDense
 
 DEFINITIONS: dict[str, type[Definition]] = {
     "AssumeEqualAcrossReplicas": AssumeEqualAcrossReplicas,
+    "CTCInferenceLayer": CTCInferenceLayer,
+    "CTCPredictionsLayer": CTCPredictionsLayer,
     "Dropout": Dropout,
     "Embedding": Embedding,
     "GroupNormalization": GroupNormalization,

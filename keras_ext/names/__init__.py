@@ -13,5 +13,5 @@ STAGE_NAMES = (
 REMOVED_MODELS = ("IPUModel", "IPUSequential", "Model", "PipelineModel", "PipelineSequential", "Sequential")
 """Classes that raise an error when they are used, in place of models of old releases."""
 
-LISTED = ("extensions", "layers", "optimizers", *STAGE_NAMES)
+LISTED = ("extensions", "layers", "losses", "optimizers", *STAGE_NAMES)
 HOMES = {**dict.fromkeys(STAGE_NAMES, "keras_ext.extensions"), **dict.fromkeys(REMOVED_MODELS, "keras_ext.ported")}

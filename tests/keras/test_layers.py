@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from ipu.ipu_strategy import IPUStrategy
 from keras_ext.layers import DEFINITIONS
 from tests.interrupting import HANGS_SECONDS
 from tests.keras.helpers import CLASSES, FEATURES, Kit, both_frameworks, data
+
+PAGE = Path(__file__).parents[2] / "docs" / "layers.md"
 
 
 def model_of_all(kit: Kit) -> Any:
@@ -42,6 +45,13 @@ def test_classes(kit: Kit) -> None:
         assert issubclass(kind, kit.keras.layers.Layer) and kind.__doc__
         assert kind.__module__ == f"{kit.keras.__name__}.ipu.layers"
         assert kit.keras.saving.get_registered_name(kind) == f"ipu>{kind.__name__}"
+
+
+def test_page(kit: Kit) -> None:
+    """docs/layers.md has a row for every layer, loss and optimizer, and for nothing else."""
+    rows = re.findall(r"^\| `(\w+\.\w+)` \|", PAGE.read_text(), re.MULTILINE)
+    modules = ("layers", "losses", "optimizers")
+    assert rows == [f"{module}.{name}" for module in modules for name in dir(getattr(kit.keras.ipu, module))]
 
 
 @both_frameworks

@@ -21,7 +21,7 @@ from ipu._internal.names.other_releases import OTHER_RELEASES
 
 STAGES = ("FunctionalLayerPipelineStageAssignment", "ModelLayerPipelineStageAssignment", "PipelineStage")
 LISTED = {
-    ipu.keras: {"extensions", "layers", "optimizers", *STAGES, "SequentialLayerPipelineStageAssignment"},
+    ipu.keras: {"extensions", "layers", "losses", "optimizers", *STAGES, "SequentialLayerPipelineStageAssignment"},
     ipu.data: {"ops"},
     ipu.data.ops: {"dataset_ops"},
     ipu.data.ops.dataset_ops: {"BufferDataset"},
@@ -72,9 +72,9 @@ STATEMENTS = {
     "ipu.horovod.broadcast([])": ("ipu.horovod.broadcast", "all replicas"),
     "ipu.util.reset_ipu_seed": ("ipu.util.reset_ipu_seed", "Nearest: ipu.utils"),
     "keras.ipu.PipelineStages": ("keras.ipu.PipelineStages", "Nearest: keras.ipu.PipelineStage"),
-    "getattr(keras.ipu, 'losses')": ("keras.ipu.losses", "the losses of keras.losses"),
+    "getattr(ipu, 'horovod')": ("ipu.horovod", "auto_select_ipus"),
     "from tensorflow.python.ipu import horovod": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
-    "from keras.ipu import losses": ("keras.ipu.losses", "keras.losses"),
+    "from keras.ipu import metrics": ("keras.ipu.metrics", "does not exist"),
     "from keras.ipu.layers import Dropout, GRU": ("keras.ipu.layers.GRU", "Use keras.layers.GRU"),
     "from ipu.internal_ops import print_tensor, recompute": ("ipu.internal_ops.recompute", "recomputation_mode"),
     "import tensorflow.python.ipu.horovod as hvd": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
@@ -119,17 +119,17 @@ def test_probes_find_nothing() -> None:
     for name in (
         "tensorflow.python.ipu.horovod",
         "ipu.horovod",
-        "keras.ipu.losses",
+        "keras.ipu.metrics",
         "tensorflow.python.ipu.ops.f8_ops",
     ):
         assert importlib.util.find_spec(name) is None
     assert importlib.util.find_spec("keras.ipu.extensions.model_extensions") is not None
-    assert not hasattr(keras.ipu, "losses") and getattr(ipu, "horovod", 3) == 3
+    assert not hasattr(keras.ipu, "metrics") and getattr(ipu, "horovod", 3) == 3
     with pytest.raises(AttributeError):
         _ = ipu.__version__
     try:
-        from keras.ipu import losses
+        from keras.ipu import metrics
     except ImportError as error:
         assert error.name == "keras.ipu"
-        losses = keras.losses
-    assert losses is keras.losses
+        metrics = keras.metrics
+    assert metrics is keras.metrics

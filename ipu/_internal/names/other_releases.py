@@ -1,8 +1,6 @@
 """Names that only earlier or later releases have, and their replacements."""
 
 _REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStrategy"
-_CTC = "keras.losses.CTC"
-_OPTIMIZERS = "the optimizers of keras.optimizers, and set_gradient_accumulation_options of the model"
 
 OTHER_RELEASES = {
     "ipu.autoshard_cnn": "ipu.autoshard.automatic_sharding, or ipu.pipelining_ops.pipeline",
@@ -14,10 +12,6 @@ OTHER_RELEASES = {
     "ipu.gradient_accumulation_optimizer.GradientAccumulationOptimizerV1": "GradientAccumulationOptimizerV2",
     "ipu.internal_ops.block_recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
     "ipu.internal_ops.recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
-    "ipu.keras.layers.CTCInferenceLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
-    "ipu.keras.layers.CTCPredictionsLayer": "tf.nn.ctc_beam_search_decoder on the host, on what the model predicts",
-    "ipu.keras.losses": "the losses of keras.losses",
-    "ipu.keras.losses.CTCLoss": _CTC,
     "ipu.keras.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",
     "ipu.keras_extensions": "IPUStrategy(enable_keras_extensions=...)",
     "ipu.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",

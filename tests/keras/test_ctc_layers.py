@@ -1,0 +1,59 @@
+"""CTC layers: a model whose output is its loss, and the labels it predicts, against TensorFlow's operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import Kit
+
+BATCH, TIME, LABELS, CLASSES = 4, 7, 3, 5
+
+
+@pytest.mark.parametrize("from_logits", [True, False])
+def test_training_and_prediction(kit: Kit, from_logits: bool) -> None:
+    keras, generator = kit.keras, np.random.default_rng(5)
+    features = generator.normal(size=(BATCH, TIME, 6)).astype(np.float32)
+    labels = generator.integers(1, CLASSES, (BATCH, LABELS)).astype(np.int32)
+    label_lengths = np.array([3, 1, 2, 3], np.int32)
+    lengths = np.array([7, 5, 6, 7], np.int32)
+
+    def time_major(x: Any) -> Any:
+        x = tf.transpose(x, (1, 0, 2))
+        return x if from_logits else tf.nn.log_softmax(x)
+
+    with IPUStrategy().scope():
+        inputs = [keras.Input(shape, dtype="int32") for shape in ((LABELS,), (), ())]
+        data = keras.Input((TIME, 6))
+        dense = keras.layers.Dense(CLASSES)
+        logits = keras.layers.Lambda(time_major)(dense(data))
+        loss = keras.ipu.losses.CTCLoss(from_logits=from_logits)(inputs[0], logits, inputs[1], inputs[2])
+        model = keras.Model([inputs[0], data, *inputs[1:]], loss)
+        model.compile(keras.optimizers.SGD(0.1), lambda y_true, y_pred: y_pred)
+        predictions = keras.ipu.layers.CTCPredictionsLayer(beam_width=8, from_logits=from_logits)(logits, inputs[2])
+        predicting = keras.Model([data, inputs[2]], predictions)
+        predicting.compile()
+    kernel = tf.Variable(dense.get_weights()[0])
+    x = [labels, features, label_lengths, lengths]
+
+    with tf.GradientTape() as tape:
+        expected = tf.nn.ctc_loss(labels, features @ kernel, label_lengths, lengths, logits_time_major=False)
+        mean = tf.reduce_mean(expected)
+    np.testing.assert_allclose(model.predict(x, batch_size=2, verbose=0), expected, rtol=1e-4)
+    history = model.fit(x, np.zeros(BATCH, np.float32), batch_size=BATCH, verbose=0).history["loss"]
+    np.testing.assert_allclose(history, [mean], rtol=1e-4)
+    kernel.assign_sub(0.1 * tape.gradient(mean, kernel))
+    np.testing.assert_allclose(dense.get_weights()[0], kernel, rtol=1e-4, atol=1e-5)
+
+    # TensorFlow's blank is the last class.
+    shifted = tf.roll(tf.transpose(features @ kernel + dense.get_weights()[1], (1, 0, 2)), -1, 2)
+    (decoded,), _ = tf.nn.ctc_beam_search_decoder(shifted, lengths, beam_width=8)
+    found = tf.sparse.to_dense(decoded, default_value=-1).numpy() + 1
+    received = predicting.predict([features, lengths], batch_size=2, verbose=0)
+    assert received.shape == (BATCH, TIME)
+    np.testing.assert_array_equal(received[:, : found.shape[1]], found)
+    assert not received[:, found.shape[1] :].any()
