@@ -27,11 +27,17 @@ ALIASES = {
     "tensorflow.python.keras.datasets": "keras.datasets",  # not among what TensorFlow has kept of its old Keras
 }
 MODULES = (
-    *("ops.all_to_all_op", "ops.application_compile_op", "ops.cross_replica_ops", "ops.custom_ops"),
+    *(
+        "ops.all_to_all_op",
+        "ops.application_compile_op",
+        "ops.control_flow_ops",
+        "ops.cross_replica_ops",
+        "ops.custom_ops",
+    ),
     "ops.embedded_runtime",
     *("ops.embedding_ops", "ops.functional_ops", "ops.image_ops", "ops.internal_ops", "ops.math_ops", "ops.nn_ops"),
     *("ops.normalization_ops", "ops.pipelining_ops", "ops.rand_ops", "ops.reduce_scatter_op", "ops.replication_ops"),
-    *("ops.rnn_ops", "ops.slicing_ops", "ops.statistics_ops", "ops.summary_ops"),
+    *("ops.rnn_ops", "ops.slicing_ops", "ops.statistics_ops", "ops.summary_ops", "ops.within_replica_ops"),
     *("optimizers.cross_replica_optimizer", "optimizers.gradient_accumulation_optimizer"),
     *("optimizers.map_gradient_optimizer", "optimizers.sharded_optimizer"),
 )

@@ -23,6 +23,7 @@ NAMES = (
     "application_compile_op",
     "autoshard",
     "config",
+    "control_flow_ops",
     "cross_replica_ops",
     "cross_replica_optimizer",
     "custom_ops",
@@ -60,6 +61,7 @@ NAMES = (
     "statistics_ops",
     "summary_ops",
     "utils",
+    "within_replica_ops",
 )
 """The documented names: modules, and names of internal modules that are reachable from here, too."""
 

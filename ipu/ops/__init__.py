@@ -7,6 +7,7 @@ __getattr__, __dir__ = public_names(
     (
         "all_to_all_op",
         "application_compile_op",
+        "control_flow_ops",
         "cross_replica_ops",
         "custom_ops",
         "embedded_runtime",
@@ -25,5 +26,6 @@ __getattr__, __dir__ = public_names(
         "slicing_ops",
         "statistics_ops",
         "summary_ops",
+        "within_replica_ops",
     ),
 )

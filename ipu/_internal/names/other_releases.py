@@ -4,7 +4,6 @@ _REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStr
 
 OTHER_RELEASES = {
     "ipu.autoshard_cnn": "ipu.autoshard.automatic_sharding, or ipu.pipelining_ops.pipeline",
-    "ipu.control_flow_ops": "operations in their order: the engine keeps it",
     "ipu.dataset_extractor": "ipu.utils.export_dataset_to_file",
     "ipu.distributed": _REPLICAS,
     "ipu.f8_ops": "float16",
@@ -17,5 +16,4 @@ OTHER_RELEASES = {
     "ipu.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",
     "ipu.popops_cross_replica_sum": "ipu.cross_replica_ops.cross_replica_sum",
     "ipu.sharding_utils": "ipu.scopes.ipu_shard, or pipeline stages",
-    "ipu.within_replica_ops": "pipeline stages, which exchange what crosses them",
 }
