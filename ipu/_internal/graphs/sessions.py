@@ -83,8 +83,9 @@ def run_of(number: np.ndarray) -> SessionRun:
     session = None if use is None else use.session()
     if use is None or session is None:
         raise RuntimeError(
-            "Expected a program to be executed by Session.run, or by a callable of a tf.compat.v1.Session. Received: "
-            "an execution by something else. Call run of the session."
+            "Expected a program to be executed by a session of the graph that it was compiled in. Received: an "
+            "execution by something else, as in a graph from a meta graph. Build the graph by its Python code, and "
+            "restore its variables with a Saver."
         )
     return SessionRun(session, use.read | use.written, context)
 

@@ -1,4 +1,4 @@
-"""Replaces TensorFlow's operations that run Python or print, where a function is traced for the engine."""
+"""Replaces TensorFlow's operations that run Python or print, or that XLA lacks, in functions traced for the engine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from tensorflow.python.ops import array_ops, gen_logging_ops, gen_string_ops, script_ops
+from tensorflow.python.ops import array_ops, gen_logging_ops, gen_string_ops, gen_training_ops, script_ops
 
+from ipu._internal.compiler.sparse_updates import SPARSE_UPDATES
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.host_functions.calls import declare_shape
 from ipu._internal.host_functions.outside import is_outside
@@ -22,6 +23,8 @@ def replace_host_operations() -> None:
     _replace(gen_logging_ops, "print_v2", lambda _, *args, **kwargs: printed(*args, **kwargs))
     _replace(gen_string_ops, "string_format", formatted)
     _replace(array_ops, "ensure_shape", _ensure_shape)
+    for name, update in SPARSE_UPDATES.items():
+        _replace(gen_training_ops, name, update)
 
 
 def _replace(module: ModuleType, name: str, replacement: Callable[..., Any]) -> None:

@@ -1,0 +1,76 @@
+"""Updates of the rows of a variable by optimizers of TensorFlow 1, of operations that XLA has.
+
+Each has the arguments of TensorFlow's operation. `indices` are different from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import gen_resource_variable_ops as resources
+
+from ipu._internal.types import TensorLike
+
+
+def _rows(handle: tf.Tensor, indices: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    return resources.resource_gather(handle, indices, like.dtype)
+
+
+def _updated(handle: tf.Tensor, indices: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """The new rows, once they are stored."""
+    with tf.control_dependencies([resources.resource_scatter_update(handle, indices, rows)]):
+        return tf.identity(rows)
+
+
+def _adagrad(
+    original: Any,
+    var: tf.Tensor,
+    accum: tf.Tensor,
+    lr: TensorLike,
+    grad: tf.Tensor,
+    indices: tf.Tensor,
+    **options: Any,
+) -> tf.Operation:
+    if not options.get("update_slots", True):
+        return original(var, accum, lr, grad, indices, **options)
+    sums = _updated(accum, indices, _rows(accum, indices, grad) + grad * grad)
+    return resources.resource_scatter_sub(var, indices, lr * grad * tf.math.rsqrt(sums))
+
+
+def _momentum(
+    _: Any,
+    var: tf.Tensor,
+    accum: tf.Tensor,
+    lr: TensorLike,
+    grad: tf.Tensor,
+    indices: tf.Tensor,
+    momentum: tf.Tensor,
+    **options: Any,
+) -> tf.Operation:
+    sums = _updated(accum, indices, _rows(accum, indices, grad) * momentum + grad)
+    step = grad + sums * momentum if options.get("use_nesterov") else sums
+    return resources.resource_scatter_sub(var, indices, lr * step)
+
+
+def _rms_prop(original: Any, *arguments: Any, mg: tf.Tensor | None = None, **options: Any) -> tf.Operation:
+    var, ms, mom, lr, rho, momentum, epsilon, grad, indices = arguments
+    squares = _updated(ms, indices, _rows(ms, indices, grad) * rho + grad * grad * (1 - rho))
+    if mg is not None:
+        squares -= _updated(mg, indices, _rows(mg, indices, grad) * rho + grad * (1 - rho)) ** 2
+    step = _rows(mom, indices, grad) * momentum + lr * grad * tf.math.rsqrt(squares + epsilon)
+    return resources.resource_scatter_sub(var, indices, _updated(mom, indices, step))
+
+
+def _centered_rms_prop(original: Any, var: tf.Tensor, mg: tf.Tensor, *rest: Any, **options: Any) -> tf.Operation:
+    return _rms_prop(original, var, *rest, mg=mg, **options)
+
+
+SPARSE_UPDATES: dict[str, Callable[..., tf.Operation]] = {
+    "resource_sparse_apply_adagrad": _adagrad,
+    "resource_sparse_apply_momentum": _momentum,
+    "resource_sparse_apply_rms_prop": _rms_prop,
+    "resource_sparse_apply_centered_rms_prop": _centered_rms_prop,
+}
+"""By the name of TensorFlow's operation; the first argument is that operation."""
