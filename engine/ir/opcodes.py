@@ -228,7 +228,7 @@ _ROWS = (
     _lowered("conditional", "control flow", shapes.conditional, called=("branch_computations",)),
     _lowered("while", "control flow", shapes.while_loop, called=("body", "condition")),
     _lowered("fusion", "application", shapes.call, internal=True),
-    _other("call", "control flow", "pass", shapes.call),
+    _lowered("call", "control flow", shapes.call),
     _other("map", "application", "pass", structured.map_of, attributes=("dimensions",)),
     # Rewritten before lowering
     *(

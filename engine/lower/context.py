@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from engine.program.program import (
     WorkEstimate,
 )
 from engine.program.work.base import Work
+
+if TYPE_CHECKING:
+    from engine.lower.calls import LoweredBody
 
 NO_WORK = WorkEstimate()
 Value = Buffer | tuple["Value", ...]
@@ -112,6 +116,7 @@ class Context:
         self.variables: dict[int, Buffer] = {}
         self.queues: dict[str, ProgramQueue] = {}
         self.call: Buffer | None = None
+        self.bodies: dict[Hashable, LoweredBody] = {}
 
     def users(self, instruction: Instruction) -> list[Instruction]:
         """The instructions with this one's result as an operand; none for one that a lowering has created."""

@@ -41,7 +41,7 @@ def lower_while(context: Context, instruction: Instruction) -> Value:
     again, done = context.new_label(), context.new_label()
     begin = len(context.compute_sets)
     context.mark("label", again)
-    predicate = _buffer(lower_computation(context, condition, state))
+    predicate = _buffer(lower_computation(context, condition, [state]))
     context.mark("branch", done, predicate, when=False)
     test = len(context.compute_sets)
     _lower_body(context, instruction, state, None)
@@ -83,7 +83,7 @@ def _lower_body(context: Context, instruction: Instruction, state: Value, iterat
         context.transposed_in.get(instruction, {}),
     )
     # If the readers of an element precede its new value, the two need not be kept apart.
-    _assign(context, instruction.name, state, lower_computation(context, body, state, iteration, readers_first(body)))
+    _assign(context, instruction.name, state, lower_computation(context, body, [state], iteration, readers_first(body)))
     context.rows, context.loop_body, context.transposed = around
 
 
@@ -148,26 +148,26 @@ def _lower_branch(
         iteration = iteration.where([bool(taken) == (number == 0) for taken in known.values])
     (parameter,) = branch.parameters
     context.arguments[parameter] = instruction.operands[1 + number]
-    _assign(context, instruction.name, result, lower_computation(context, branch, argument, iteration))
+    _assign(context, instruction.name, result, lower_computation(context, branch, [argument], iteration))
     context.transposed = around
 
 
 def lower_computation(
     context: Context,
     computation: Computation,
-    argument: Value,
+    arguments: Sequence[Value],
     iteration: Iteration | None = None,
     order: Sequence[Instruction] | None = None,
 ) -> Value:
-    """The root's value for one argument. A computation may be lowered more than once.
+    """The root's value for these arguments. A computation may be lowered more than once.
 
     `iteration` is the loop of which it is the body, or a branch in it, where the trip count is known.
     """
     around, context.iteration = context.iteration, iteration
     for instruction in computation.instructions:
         context.values.pop(instruction, None)
-    (parameter,) = computation.parameters
-    context.values[parameter] = argument
+    for parameter, argument in zip(computation.parameters, arguments, strict=True):
+        context.values[parameter] = argument
     for instruction in order or computation.instructions:
         if instruction.opcode not in DEFERRED:
             context.value(instruction)

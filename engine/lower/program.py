@@ -9,6 +9,7 @@ from engine.ir.floating_point import EXCEPTIONS
 from engine.ir.opcodes import opcodes_that, require_registered
 from engine.lower import (  # noqa: F401  (they register their lowerings)
     basics,
+    calls,
     control,
     conversions,
     convolution,

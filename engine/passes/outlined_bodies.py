@@ -6,11 +6,13 @@ they are cut apart: the values that the gradient reads become further results of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Sequence
 
 from engine.ir import Computation, Instruction, Module, TupleShape
 from engine.ir.builder import Builder
-from engine.ir.device_operations import OUTLINED, target_of
+from engine.ir.device_operations import OUTLINED
+from engine.ir.opcodes import CONTROL_FLOW, EFFECTS
 from engine.ir.outlining import is_gradient, outlined_call
 from engine.passes.body_split import split, upstream
 from engine.passes.common_subexpressions import EqualComputations, common_subexpressions
@@ -19,39 +21,60 @@ from engine.passes.rewriting import Callees, Names, rewrite, with_computations, 
 from engine.passes.scheduling import by_priority
 
 Prepare = Callable[[Module], Module]
+INLINED = CONTROL_FLOW | {"custom-call"} | EFFECTS
+"""Bodies with these are inlined."""
 BODY = "body"
 """The attribute of a custom call OUTLINED: a prepared body. Other passes do not look into it."""
 
 
-def with_prepared_bodies(module: Module, prepare: Prepare) -> Module:
+def with_prepared_bodies(module: Module, prepare: Prepare, order: Prepare) -> Module:
     """The module with custom calls of prepared bodies in place of outlined calls; itself if there are none.
 
-    `prepare` runs passes on a module with one body.
+    `prepare` runs passes on a module with one body, `order` puts its instructions in the order in which they run.
     """
     if not any(outlined_call(i) for computation in module.computations() for i in computation.instructions):
         return module
-    bodies = _Bodies(prepare)
+    bodies = _Bodies(prepare, order)
     return with_computations(module, lambda each, new: _Calls(each, new, bodies).run())
 
 
-def inline_prepared_bodies(module: Module) -> Module:
-    """The module with a copy of its body in place of each custom call of a prepared body."""
+def call_prepared_bodies(module: Module) -> Module:
+    """The module with calls in place of the custom calls of prepared bodies.
 
+    Bodies that are called once, and those with control flow, are inlined.
+    """
+    while inlined := {body for body, count in _bodies(module).items() if count == 1 or not _is_plain(body)}:
+        module = inline_calls(_with_calls(module, inlined))
+    while called := _bodies(module):
+        module = _with_calls(module, called)
+    return module
+
+
+def _bodies(module: Module) -> Counter[Computation]:
+    """The prepared bodies, with the numbers of their custom calls."""
+    return Counter(
+        i[BODY] for computation in module.computations() for i in computation.instructions if BODY in i.attributes
+    )
+
+
+def _is_plain(body: Computation) -> bool:
+    return all(i.opcode not in INLINED or (BODY in i.attributes and _is_plain(i[BODY])) for i in body.instructions)
+
+
+def _with_calls(module: Module, bodies: Collection[Computation]) -> Module:
     def visit(_: Instruction, each: Instruction) -> Instruction | None:
-        if target_of(each) != OUTLINED:
+        if each.get(BODY) not in bodies:
             return None
         return Instruction(each.name, "call", each.shape, each.operands, {}, (each[BODY],), each.op_name)
 
-    while any(target_of(i) == OUTLINED for computation in module.computations() for i in computation.instructions):
-        module = inline_calls(rewrite(module, visit))
-    return module
+    return rewrite(module, visit)
 
 
 class _Bodies:
     """Prepared bodies, one for all of equal structure."""
 
-    def __init__(self, prepare: Prepare) -> None:
-        self._prepare = prepare
+    def __init__(self, prepare: Prepare, order: Prepare) -> None:
+        self._prepare, self._order = prepare, order
         self._equal = EqualComputations()
         self._alone: dict[Computation, Computation] = {}
         self._pairs: dict[Hashable, tuple[Computation, Computation, list[Instruction]]] = {}
@@ -60,7 +83,7 @@ class _Bodies:
         """The prepared body of a function."""
         body = self._equal.representative(body)
         if body not in self._alone:
-            self._alone[body] = self._prepare(Module(body.name, body)).entry
+            self._alone[body] = self._ordered(self._prepare(Module(body.name, body)).entry)
         return self._alone[body]
 
     def pair(
@@ -83,8 +106,12 @@ class _Bodies:
             gradients = _elements(b, b.call(gradient, *(given[number] for number in arguments)))
             joint = inline_calls(b.module(b.tuple(*results, *gradients)))
             prepared = self._prepare(common_subexpressions(joint)).entry
-            self._pairs[key] = split(prepared, count, len(results), isinstance(gradient.root.shape, TupleShape))
+            one, other, stored = split(prepared, count, len(results), isinstance(gradient.root.shape, TupleShape))
+            self._pairs[key] = self._ordered(one), self._ordered(other), stored
         return self._pairs[key]
+
+    def _ordered(self, body: Computation) -> Computation:
+        return self._order(Module(body.name, body)).entry
 
 
 def _elements(builder: Builder, value: Instruction) -> list[Instruction]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
@@ -24,7 +25,7 @@ from engine.passes.loops.flat_state import flatten_loop_states
 from engine.passes.loops.prune_state import prune_loop_states
 from engine.passes.narrow_arguments import narrow_arguments
 from engine.passes.order import schedule_updates_last
-from engine.passes.outlined_bodies import inline_prepared_bodies, with_prepared_bodies
+from engine.passes.outlined_bodies import call_prepared_bodies, with_prepared_bodies
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
 from engine.passes.recognized_functions import recognized_functions
 from engine.passes.recompute_differences import recompute_differences
@@ -124,11 +125,11 @@ MODULE_PASSES: tuple[PassPipeline, ...] = (
     PassPipeline("loops", LOOP_PASSES, applies=lambda module, settings: _has_loops(module)),
     PassPipeline("rounding", (explicit_rounding,), setting="floating_point"),
     PassPipeline("fusion", FUSION),
-    PassPipeline("outlined bodies", (inline_prepared_bodies,)),
+    PassPipeline("outlined bodies", (call_prepared_bodies,)),
     PassPipeline("scheduling", (schedule_updates_last,), setting="options"),
 )
-BODY_PASSES = tuple(each for each in MODULE_PASSES if each.name not in ("outlined bodies", "scheduling"))
-"""Those over the bodies of outlined functions."""
+BODY_PASSES, ORDERING = MODULE_PASSES[:-2], MODULE_PASSES[-1:]
+"""Those over the bodies of outlined functions, and those that order their instructions."""
 
 
 def _has_loops(module: Module) -> bool:
@@ -147,9 +148,11 @@ def run_pipelines(
 
     Bodies of outlined functions go through BODY_PASSES first.
     """
-    module = with_prepared_bodies(
-        module, lambda body: run_pipelines(body, BODY_PASSES, settings, verify=verify, listener=listener)
+    prepare, order = (
+        partial(run_pipelines, pipelines=each, settings=settings, verify=verify, listener=listener)
+        for each in (BODY_PASSES, ORDERING)
     )
+    module = with_prepared_bodies(module, prepare, order)
     for each in pipelines:
         if each.applies(module, settings):
             values = (getattr(settings, each.setting),) if each.setting else ()

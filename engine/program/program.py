@@ -85,7 +85,8 @@ class ComputeSet:
 
     With `one_worker` all units run on one worker. With `claimed` workers claim parts as they become free: one may still
     be in a function of the host. `overwrites` is a buffer it reads that it may also write in place.
-    `origins` are those of a fused loop's nodes by number, and of its reductions by -1 - number.
+    `origins` are those of a fused loop's nodes by number, and of its reductions by -1 - number. `of_body` is the
+    compute set of an outlined body that this one is a copy of: on a chip all its copies are one.
     """
 
     name: str
@@ -99,6 +100,7 @@ class ComputeSet:
     claimed: bool = False
     overwrites: Buffer | None = None
     origins: dict[int, Origin] = field(default_factory=dict)
+    of_body: ComputeSet | None = None
 
 
 @dataclass(frozen=True, slots=True)

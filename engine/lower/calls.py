@@ -1,0 +1,101 @@
+"""Lowers `call`: a body is lowered once, and each call has copies of its compute sets with buffers of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+
+from engine.ir import Instruction
+from engine.lower.context import Context, Value, lowering
+from engine.lower.control import lower_computation
+from engine.lower.state import leaves
+from engine.program.program import Address, Buffer, ComputeSet, Partition, Span
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredBody:
+    """The compute sets of a body; `parameters` stand for the buffers of a call's operands."""
+
+    parameters: list[Buffer]
+    compute_sets: list[ComputeSet]
+    value: Value
+    partitions: dict[Buffer, Partition]
+
+
+@lowering("call")
+def lower_call(context: Context, instruction: Instruction) -> Value:
+    """Compute sets of the body, which has no control flow: passes over modules leave calls of such bodies alone."""
+    operands = [context.buffer(operand) for operand in instruction.operands]
+    partitions = tuple(context.partitions.get(operand) for operand in operands)
+    are_variables = tuple(operand.kind == "variable" for operand in operands)
+    key: Hashable = instruction.called[0], partitions, are_variables, context.rows
+    if key not in context.bodies:
+        context.bodies[key] = _lowered(context, instruction, operands)
+    return _Call(context, instruction, operands).run(context.bodies[key])
+
+
+def _lowered(context: Context, instruction: Instruction, operands: list[Buffer]) -> LoweredBody:
+    """The body, lowered for operands that are partitioned like these."""
+    (body,) = instruction.called
+    around, context.compute_sets = context.compute_sets, []
+    parameters = []
+    for operand, parameter in zip(operands, body.parameters, strict=True):
+        kind = operand.kind if operand.kind == "variable" else "arena"
+        parameters.append(Buffer(parameter.name, parameter.array_shape, kind))
+        if operand in context.partitions:
+            context.partitions[parameters[-1]] = context.partitions[operand]
+    value = lower_computation(context, body, parameters, context.iteration)
+    made, context.compute_sets = context.compute_sets, around
+    found = {b: context.partitions[b] for b in leaves(value) if b in context.partitions}
+    return LoweredBody(parameters, made, value, found)
+
+
+class _Call:
+    """One call: the body's compute sets with the buffers of the operands, and new ones for all that it computes."""
+
+    def __init__(self, context: Context, instruction: Instruction, operands: list[Buffer]) -> None:
+        self.context, self.instruction, self.operands = context, instruction, operands
+        self.buffers: dict[Buffer, Buffer] = {}
+
+    def run(self, body: LoweredBody) -> Value:
+        self.buffers = dict(zip(body.parameters, self.operands, strict=True))
+        for compute_set in body.compute_sets:
+            self.context.emit(self._copy(compute_set))
+        self.context.partitions |= {self._buffer(b): partition for b, partition in body.partitions.items()}
+        return _with_buffers(body.value, self._buffer)
+
+    def _copy(self, compute_set: ComputeSet) -> ComputeSet:
+        overwritten = compute_set.overwrites
+        return replace(
+            compute_set,
+            name=f"{self.instruction.name}.{compute_set.name}",
+            work=compute_set.work.with_addresses(self._address),
+            reads=[self._span(span) for span in compute_set.reads],
+            writes=[self._span(span) for span in compute_set.writes],
+            overwrites=None if overwritten is None else self._buffer(overwritten),
+            op_name=self._op_name(compute_set.op_name),
+            origins={n: replace(o, op_name=self._op_name(o.op_name)) for n, o in compute_set.origins.items()},
+            of_body=compute_set.of_body or compute_set,
+        )
+
+    def _op_name(self, op_name: str) -> str:
+        """The operation's name inside the scope of the call."""
+        scope = self.instruction.op_name.rpartition("/")[0]
+        return f"{scope}/{op_name.rpartition('PartitionedCall/')[2]}" if scope else op_name
+
+    def _span(self, span: Span) -> Span:
+        return Span(self._buffer(span.buffer), span.partition, span.slot)
+
+    def _address(self, address: Address) -> Address:
+        return Address(self._buffer(address.buffer), address.offset, address.moved)
+
+    def _buffer(self, buffer: Buffer) -> Buffer:
+        if buffer.kind == "constant":
+            return buffer
+        if buffer not in self.buffers:
+            self.buffers[buffer] = replace(buffer)
+        return self.buffers[buffer]
+
+
+def _with_buffers(value: Value, change: Callable[[Buffer], Buffer]) -> Value:
+    return change(value) if isinstance(value, Buffer) else tuple(_with_buffers(each, change) for each in value)
