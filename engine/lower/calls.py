@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.ir import Instruction
-from engine.lower.context import Context, Value, lowering
+from engine.lower.context import Context, LoweredBody, Value, lowering
 from engine.lower.control import lower_computation
 from engine.lower.state import leaves
-from engine.program.program import Address, Buffer, ComputeSet, Partition, Span
-
-
-@dataclass(frozen=True, slots=True)
-class LoweredBody:
-    """The compute sets of a body; `parameters` stand for the buffers of a call's operands."""
-
-    parameters: list[Buffer]
-    compute_sets: list[ComputeSet]
-    value: Value
-    partitions: dict[Buffer, Partition]
+from engine.program.program import Address, Buffer, ComputeSet, Span
 
 
 @lowering("call")

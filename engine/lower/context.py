@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,9 +28,6 @@ from engine.program.program import (
     WorkEstimate,
 )
 from engine.program.work.base import Work
-
-if TYPE_CHECKING:
-    from engine.lower.calls import LoweredBody
 
 NO_WORK = WorkEstimate()
 Value = Buffer | tuple["Value", ...]
@@ -65,6 +61,16 @@ class Joined:
 
     buffer: Buffer
     there: set[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredBody:
+    """The compute sets of a body that is called; `parameters` stand for the buffers of a call's operands."""
+
+    parameters: list[Buffer]
+    compute_sets: list[ComputeSet]
+    value: Value
+    partitions: dict[Buffer, Partition]
 
 
 def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:

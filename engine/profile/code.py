@@ -55,12 +55,13 @@ def fixed_bytes(
     """Bytes, int64 [tiles], of "code" and "vertex state"; `positions` are the tiles of each compute set.
 
     `stacks` are the bytes of the supervisor's stack and of each worker's; None for the estimate.
-    Without code ("compile_ipu_code" of Poplar's IPU model) the data of programs and vertices still counts.
+    Without code ("compile_ipu_code" of Poplar's IPU model) the data of programs and vertices still counts. All copies
+    of a compute set of an outlined body are one, with the exchange code and the vertices of its first call.
     """
     table = sizes()
     always, control, exchange, state = (table[name] for name in ("always", "control", "exchange_code", "vertex_state"))
     code = np.full(target.tiles, stack_bytes(target, stacks) + always["runtime"] if with_code else 0, np.int64)
-    code += control["bytes_per_compute_set"] * len(compute_sets)
+    bodies: set[ComputeSet] = set()
     vertices = np.zeros(target.tiles, np.int64)
     tiles_of: dict[Any, tuple[int, np.ndarray]] = {}
     for compute_set, step, position in zip(compute_sets, supersteps, positions, strict=True):
@@ -69,6 +70,11 @@ def fixed_bytes(
         if key not in tiles_of:
             tiles_of[key] = code_bytes(compute_set), np.zeros(target.tiles, np.int64)
         position.sized(1).add_to(tiles_of[key][1])
+        if compute_set.of_body in bodies:
+            continue
+        if compute_set.of_body is not None:
+            bodies.add(compute_set.of_body)
+        code += control["bytes_per_compute_set"]
         position.sized(state.get(family_of(compute_set), state["other"])).add_to(vertices)
         if step.received_bytes:
             sources = _sources(compute_set, step, target)
