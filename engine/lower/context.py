@@ -134,6 +134,10 @@ class Context:
     def new_buffer(self, name: str, shape: Shape, permanent: bool = False) -> Buffer:
         return Buffer(name, shape, permanent=permanent)
 
+    def carried_buffer(self, name: str, shape: Shape) -> Buffer:
+        """A new buffer for an element of a loop's state that iterations update."""
+        return Buffer(name, shape, carried=True)
+
     def result_buffer(self, instruction: Instruction, number: int | None = None) -> Buffer:
         """The buffer of an instruction's result (or of element `number` of its tuple): a given target or a new one."""
         if number is None and instruction in self.targets:

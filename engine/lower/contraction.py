@@ -113,7 +113,7 @@ def _even_grid(contraction: ContractionDraft) -> Grid:
         return whole
     # Partial sums are added over all of C.
     fills = rows * columns * batches == contraction.c.shape.elements
-    if fills and batches == 1 and rows <= FEW_ROWS and contraction.b.kind == "variable":
+    if fills and batches == 1 and rows <= FEW_ROWS and contraction.b.is_state:
         return _grid_of_weight(contraction, whole)
     if batches == 1 and k <= FEW_ROWS and rows * columns >= SHARE_ELEMENTS:
         return Grid(weight_share(rows, columns), columns, k)

@@ -138,6 +138,8 @@ def _bytes(placed: Placed) -> int:
 
 def _units(shape: Shape) -> tuple[int, int, Partition]:
     """Number of units that copy an array, the bytes of each, and their partition: rows where there are any."""
+    if shape.bytes <= SMALL_ROW:
+        return 1, shape.bytes, Partition(1, shape.elements, shape.elements)
     if shape.rank and shape.dimensions[0] > 1:
         rows = shape.dimensions[0]
         return rows, shape.bytes // rows, Partition(shape.elements // rows, rows, 1)

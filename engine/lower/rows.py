@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.attributes import ROWS_OF_AN_ITERATION
+from engine.ir.opcodes import AFFINE
 from engine.ir.work import NO_ARRAYS, work_of
+from engine.passes.loops.view import element_read
 from engine.program.program import Partition
 
 MOST_UNITS = 16
@@ -38,7 +40,9 @@ class RowBlocks:
 
 
 def rows_of(loop: Instruction) -> RowBlocks | None:
-    """The rows of an iteration: those that the loop names, or else those that most arrays have; None for little work.
+    """The rows of an iteration: those that the loop names, or else those that most arrays have.
+
+    None for little work, and where iterations update weights: they are whole steps, each of which reads all of these.
 
     Branches of an iteration are partitioned along its rows, too.
     """
@@ -54,11 +58,24 @@ def rows_of(loop: Instruction) -> RowBlocks | None:
         for shape in instruction.tuple_shapes
         if isinstance(shape, Shape) and shape.elements > 1
     ]
-    if sum(work_of(instruction) for instruction in instructions) < LEAST_WORK or not arrays:
+    if _updates_weights(body) or sum(work_of(instruction) for instruction in instructions) < LEAST_WORK or not arrays:
         return None
     firsts = Counter(next(size for size in shape.dimensions if size != 1) for shape in arrays)
     extent, _ = max(firsts.items(), key=lambda pair: (pair[1], pair[0]))
     return _cut(extent)
+
+
+def _updates_weights(body: Computation) -> bool:
+    """Whether the second operand of a dot is an element of the state that the body changes."""
+    for dot in body.instructions:
+        if dot.opcode == "dot" and body.root.opcode == "tuple":
+            weight = dot.operands[1]
+            while weight.opcode in AFFINE:
+                weight = weight.operands[0]
+            number = element_read(weight)
+            if number is not None and element_read(body.root.operands[number]) != number:
+                return True
+    return False
 
 
 def _cut(extent: int) -> RowBlocks:

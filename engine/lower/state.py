@@ -65,7 +65,7 @@ def _is_move(context: Context, instruction: Instruction) -> bool:
 
 def _moved(context: Context, name: str, initial: Instruction) -> Buffer:
     view = context.view(initial)
-    target = context.new_buffer(name, initial.array_shape)
+    target = context.carried_buffer(name, initial.array_shape)
     is_whole = view == whole(view.buffer, initial.array_shape)
     suffix, purpose = ("initial", Purpose.INITIAL) if is_whole else ("moved", Purpose.LAYOUT)
     copy(context, f"{name}.{suffix}", view, whole(target, initial.array_shape), purpose=purpose)
@@ -75,7 +75,7 @@ def _moved(context: Context, name: str, initial: Instruction) -> Buffer:
 def _copy_of(context: Context, name: str, value: Value) -> Value:
     if isinstance(value, tuple):
         return tuple(_copy_of(context, f"{name}.{k}", v) for k, v in enumerate(value))
-    target = context.new_buffer(name, value.shape)
+    target = context.carried_buffer(name, value.shape)
     copy_buffer(context, f"{name}.initial", value, target, purpose=Purpose.INITIAL)
     return target
 

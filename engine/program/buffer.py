@@ -14,7 +14,8 @@ class Buffer:
     """Memory for one array. `kind` is "arena", "variable", "constant", "feed" or "queue" (the ring bound for a call).
 
     `index` is the entry parameter's number for a variable or a feed; `value` the contents of a constant.
-    `permanent` arena buffers keep their contents from step to step.
+    `permanent` arena buffers keep their contents from step to step, `carried` ones from iteration to iteration of a
+    loop that updates them.
     """
 
     name: str
@@ -23,6 +24,12 @@ class Buffer:
     index: int = -1
     value: np.ndarray | None = None
     permanent: bool = False
+    carried: bool = False
+
+    @property
+    def is_state(self) -> bool:
+        """Whether a step, or an iteration of a loop, finds in it what the one before has stored."""
+        return self.kind == "variable" or self.carried
 
 
 @dataclass(frozen=True, slots=True)

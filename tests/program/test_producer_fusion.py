@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from engine.compile import build_program
-from engine.ir import DotDimensionNumbers, Module
+from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
 from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.program import Program
+from engine.program.work.copy import Copy
 from engine.program.work.unit_chain import UnitChain
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
-from tests.engine.running import arguments_for, buffers
+from tests.engine.running import arguments_for, buffers, check
+from tests.program.loop_parts import below, loop, next_count, scaled
 from tests.program.programs import training_step
 
 STEPS = 3
@@ -72,6 +76,31 @@ def test_only_what_nobody_else_reads_and_nothing_shares(module: Module, expected
     count = len(program.compute_sets)
     assert handed(fuse_producers(program)) == expected
     assert (len(program.compute_sets), handed(program)) == (count, 0)
+
+
+def training_steps(in_loop: bool, updates: bool = True) -> Module:
+    """weight -= x^T (x weight) / 512, once or in a loop of three iterations; or the new weight as an output."""
+
+    def step(b: Builder, elements: Sequence[Instruction]) -> list[Instruction]:
+        count, weight, x = elements
+        gradient = b.dot(x, b.dot(x, weight), DotDimensionNumbers((0,), (0,)))
+        return [next_count(b, count), b.subtract(weight, scaled(b, gradient, 1 / 512)), x]
+
+    b = Builder()
+    weight, x = b.parameter("f32", (512, 256)), b.parameter("f32", (32, 512))
+    state = [b.constant(0, "s32"), weight, x]
+    return b.module(loop(b, state, below(3), step)[1] if in_loop else step(b, state)[1], {0: 0} if updates else {})
+
+
+def test_iterations_that_update_weights_are_divided_as_steps_are() -> None:
+    alone, looped = (build_program(training_steps(k), ["variable"] * 2, {}) for k in (False, True))
+    divided = [
+        [(type(each.work).__name__, each.units) for each in p.compute_sets if not isinstance(each.work, Copy)]
+        for p in (alone, looped)
+    ]
+    assert divided[0] == divided[1] and divided[0][0][1] > 1
+    assert handed(fuse_producers(alone)) == handed(fuse_producers(looped)) == 1
+    check(training_steps(in_loop=True, updates=False))
 
 
 def test_a_writer_whose_input_changes_before_the_reader_stays() -> None:

@@ -24,10 +24,10 @@ LONGEST_K = 256
 
 
 def fuse_producers(program: Program) -> Program:
-    """Fuses products into the updates of variables that read them."""
+    """Fuses products into the updates of variables, or of a loop's state, that read them."""
     rewriter = ProgramRewriter(program)
     for at, consumer in enumerate(program.compute_sets):
-        if not isinstance(consumer.work, FusedLoop) or not any(s.buffer.kind == "variable" for s in consumer.writes):
+        if not isinstance(consumer.work, FusedLoop) or not any(s.buffer.is_state for s in consumer.writes):
             continue
         for span in consumer.reads:
             producer_at = _producer(rewriter, span, at)
