@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from engine.loaded import LoadedExecutable
 
-__all__ = ["load"]
+__all__ = ["load", "trusting_vertices"]
 
 
 def load(path: str | Path, weights: Mapping[str, Any] | None = None) -> LoadedExecutable:
@@ -25,11 +26,18 @@ def load(path: str | Path, weights: Mapping[str, Any] | None = None) -> LoadedEx
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is truncated, altered, of another version or not an executable
-            (engine.errors.InvalidFile); or weights are missing or of another shape.
+        ValueError: the file is truncated, altered, of another version or not an executable, or has code of vertices
+            outside of `trusting_vertices` (engine.errors.InvalidFile); or weights are missing or of another shape.
     """
     # Numba takes longer to import than the rest, so it is imported on demand.
     from engine.files import read_executable
     from engine.loaded import LoadedExecutable
 
     return LoadedExecutable(read_executable(path), weights, str(path))
+
+
+def trusting_vertices() -> AbstractContextManager[None]:
+    """Within, files with vertices of users' own (ipu.custom_ops.vertex) can be loaded: their code runs unchecked."""
+    from engine.files import trusting_vertices as trusting
+
+    return trusting()

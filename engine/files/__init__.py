@@ -10,6 +10,7 @@ from engine.files.executable_file import (
     tensor_info,
     write_executable,
 )
+from engine.files.trust import trusting_vertices
 
 __all__ = [
     "SUFFIX",
@@ -19,5 +20,6 @@ __all__ = [
     "check_exportable",
     "read_executable",
     "tensor_info",
+    "trusting_vertices",
     "write_executable",
 ]

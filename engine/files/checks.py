@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable, Sequence
 from math import prod
 
+from engine.files.trust import check_vertex
 from engine.ir import Instruction, Module, Shape
-from engine.ir.device_operations import INFEED, is_queue, queue_of
+from engine.ir.device_operations import INFEED, is_queue, is_vertex, queue_of
 from engine.ir.opcodes import OPCODES, opcodes_that
 from engine.ir.shape import INTEGERS
 from engine.ir.shape_rules import array_operands, array_result, require
@@ -215,7 +216,12 @@ def _random_bits(instruction: Instruction) -> None:
 
 @check_for("custom-call")
 def _custom_call(instruction: Instruction) -> None:
-    require(is_queue(instruction), f"Expected a queue. Received: {instruction.get('custom_call_target')!r:.80}.")
+    if is_vertex(instruction):
+        check_vertex(instruction)
+        return
+    require(
+        is_queue(instruction), f"Expected a queue or a vertex. Received: {instruction.get('custom_call_target')!r:.80}."
+    )
     require(bool(queue_of(instruction)), "Expected a queue with a name.")
     operands, shape = array_operands(instruction), instruction.shape
     flat = isinstance(shape, Shape) or all(isinstance(each, Shape) for each in shape.elements)

@@ -10,16 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+import engine
 from engine.codelets.vertex import Argument
 from engine.codelets.vertex_code import code_of
 from engine.compile import build_program
 from engine.debug import DebugExecutable
-from engine.errors import DebugError, UnsupportedOperation, VertexError
+from engine.errors import DebugError, InvalidFile, UnsupportedOperation, VertexError
 from engine.evaluate import evaluate
+from engine.files import ExecutableFile, Signature, tensor_info
+from engine.files.executable_file import from_bytes, to_bytes
 from engine.ir import Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import VERTEX
 from engine.ir.vertices import Split, VertexCall
+from engine.loaded import LoadedExecutable
 from engine.ops.vertices import FUNCTIONS
 from engine.profile import estimate
 from engine.target import target
@@ -156,3 +160,22 @@ def unknown(x: Any, out: Any) -> None:
 def test_functions_that_cannot_be_vertices_are_refused_by_name(function: Callable[..., None]) -> None:
     with pytest.raises(VertexError, match=f"vertex '{function.__name__}'"):
         call(function, ["split"] * 2, [Shape("f32", (4,))] * 2, 1, 1, 4)
+
+
+def test_files_have_the_code_which_runs_where_it_is_trusted() -> None:
+    made, shapes = weighted_rows(3, 7, 5, 4)
+    program = module(made, shapes, 2)
+    arguments = arguments_for(program)
+    expected = evaluate(program, arguments)
+    inputs, outputs = (
+        tuple(tensor_info(f"{kind}{k}", each) for k, each in enumerate(found))
+        for kind, found in (("in", shapes[:2]), ("out", shapes[2:]))
+    )
+    content = to_bytes(ExecutableFile(program, ["feed"] * 2, {}, Signature(inputs, outputs)))
+    with pytest.raises(InvalidFile, match=r"of vertex 'weighted'.*engine\.trusting_vertices\(\)"):
+        from_bytes(content, "a file")
+    FUNCTIONS.clear()
+    with engine.trusting_vertices():
+        loaded = LoadedExecutable(from_bytes(content, "a file"))
+    for one, other in zip(loaded.run(arguments), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

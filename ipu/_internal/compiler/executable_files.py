@@ -13,7 +13,15 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import InvalidFile
-from engine.files import SUFFIX, ExecutableFile, Signature, read_executable, tensor_info, write_executable
+from engine.files import (
+    SUFFIX,
+    ExecutableFile,
+    Signature,
+    read_executable,
+    tensor_info,
+    trusting_vertices,
+    write_executable,
+)
 from engine.files.executable_file import to_bytes
 from engine.files.kept import fingerprint
 from engine.files.modules import unnamed
@@ -61,7 +69,8 @@ def store_executable(module: Module, roles: list[str], constants: dict[int, np.n
 
 def _store(path: Path, file: ExecutableFile) -> None:
     try:
-        read_executable(path)
+        with trusting_vertices():
+            read_executable(path)
         return
     except InvalidFile as error:
         logger.warning("%s It is written anew.", error)
