@@ -1,9 +1,5 @@
 """A vertex of your own, compiled by Numba: RMS normalization with its gradient, trained inside a Keras layer."""
 
-import os
-
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-
 import keras
 import numpy as np
 import tensorflow as tf

@@ -7,7 +7,9 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 
+from engine import trusting_vertices
 from engine.errors import ConfigurationError, IPUError
 
 logger = logging.getLogger("ipu.serving")
@@ -30,6 +32,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--predict-timeout", type=_time, default=30.0, help="seconds for a prediction, and for the batch it is in"
     )
+    made.add_argument(
+        "--trust-vertices", action="store_true", help="run the code of vertices that the model brings with it"
+    )
     made.add_argument("--verbose", action="store_true", help="log each request")
     return made
 
@@ -41,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logger.setLevel(level)
     try:
-        _serve(options)
+        with trusting_vertices() if options.trust_vertices else nullcontext():
+            _serve(options)
     except IPUError as error:
         print(f"python -m ipu.serving: {error}", file=sys.stderr)
         return 1

@@ -174,9 +174,8 @@ def _on_host(compiled: Compiled, tensors: Sequence[tf.Tensor], specs: Sequence[t
             return _executable(compiled.call, compiled.arrays, len(arrays)).run(1, [], variables)
 
     results = tf.nest.flatten(tf.numpy_function(run, tensors, [spec.dtype for spec in specs]))
-    for result, spec in zip(results, specs, strict=True):
-        result.set_shape(spec.shape)
-    return results
+    # As operations: shapes that are set alone are lost where a graph is imported again, as for an export.
+    return [tf.ensure_shape(each, spec.shape) for each, spec in zip(results, specs, strict=True)]
 
 
 @lru_cache(64)

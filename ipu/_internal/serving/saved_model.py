@@ -62,4 +62,6 @@ def save(
             setattr(module, name, tf.function(step.flat, autograph=False, input_signature=step.specs))
             setattr(module, f"{name}_uses", host_objects(step.source))
     signature = function.get_concrete_function(**{spec.name: spec for spec in first.specs})
-    tf.saved_model.save(module, directory, signatures={SIGNATURE: signature})
+    # Nothing is trained through a frozen step, and gradients that use results cannot be saved.
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    tf.saved_model.save(module, directory, signatures={SIGNATURE: signature}, options=options)
