@@ -6,6 +6,7 @@ from keras_ext.layers.ctc import CTCInferenceLayer, CTCPredictionsLayer
 from keras_ext.layers.definition import Definition
 from keras_ext.layers.dropout import Dropout
 from keras_ext.layers.normalization import GroupNormalization, InstanceNormalization, LayerNormalization
+from keras_ext.layers.recomputation import RecomputationCheckpoint
 from keras_ext.layers.replicas import AssumeEqualAcrossReplicas
 from keras_ext.layers.serialization import Embedding, SerialDense
 
@@ -18,6 +19,7 @@ DEFINITIONS: dict[str, type[Definition]] = {
     "GroupNormalization": GroupNormalization,
     "InstanceNormalization": InstanceNormalization,
     "LayerNormalization": LayerNormalization,
+    "RecomputationCheckpoint": RecomputationCheckpoint,
     "SerialDense": SerialDense,
 }
 """Definitions by documented name; an alias is a second name of the same definition."""

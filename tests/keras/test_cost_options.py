@@ -9,7 +9,7 @@ import pytest
 
 from engine.profile import Estimate
 from ipu.config import IPUConfig
-from ipu.ops.pipelining_ops import PipelineStageOptions, RecomputationMode, recomputation_checkpoint
+from ipu.ops.pipelining_ops import PipelineStageOptions, RecomputationMode
 from keras_ext.chip import chip_estimate
 from tests.keras.helpers import Kit
 from tests.keras.pipelines import set_stages
@@ -26,7 +26,7 @@ def pipelined(kit: Kit, *, checkpoint: bool = False, recompute: bool = False, **
     layers = kit.keras.layers
     hidden = [layers.Dense(WIDTH, "tanh") for _ in range(4)]
     if checkpoint:
-        hidden.insert(1, layers.Lambda(recomputation_checkpoint))
+        hidden.insert(1, kit.keras.ipu.layers.RecomputationCheckpoint())
     model = kit.ipu_model(lambda: kit.keras.Sequential([layers.Input((WIDTH,)), *hidden]), steps_per_execution=4)
     model.compile(kit.keras.optimizers.SGD(0.01, momentum=0.9), "mse", steps_per_execution=4)
     set_stages(model, [0, 0, 0, 1, 1] if checkpoint else [0, 0, 1, 1])

@@ -18,5 +18,4 @@ NOT_HERE = {
     "ipu.keras.layers.LSTM": "keras.layers.LSTM",
     "ipu.keras.layers.PopnnGRU": "keras.layers.GRU",
     "ipu.keras.layers.PopnnLSTM": "keras.layers.LSTM",
-    "ipu.keras.layers.RecomputationCheckpoint": "set_pipelining_options(recomputation_mode=...) of the model",
 }

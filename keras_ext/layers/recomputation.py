@@ -1,0 +1,23 @@
+"""Layers about recomputation."""
+
+from __future__ import annotations
+
+from ipu.ops.pipelining_ops import recomputation_checkpoint
+from keras_ext.layers.definition import Definition
+from keras_ext.types import Nest
+
+
+class RecomputationCheckpoint(Definition):
+    """Keeps its inputs from being recomputed in the backward pass of a pipeline stage; returns them.
+
+    See `ipu.pipelining_ops.recomputation_checkpoint`: it has an effect with IPUConfig.allow_recompute and
+    RecomputationMode.RecomputeAndBackpropagateInterleaved.
+    """
+
+    def __init__(self, **kwargs: object) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs: Nest) -> Nest:
+        """The tensor or structure of tensors, unchanged."""
+        return recomputation_checkpoint(inputs)
