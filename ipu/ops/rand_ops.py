@@ -47,7 +47,7 @@ def dropout(
         if noise_shape is not None:
             noise = tf.TensorShape(tf.get_static_value(tf.convert_to_tensor(noise_shape, tf.int32)))
             fits = noise.rank == x.shape.rank and all(
-                n in (1, d) or d is None for n, d in zip(noise, x.shape, strict=True)
+                n in (1, d) or d is None for n, d in zip(noise.as_list(), x.shape.as_list(), strict=True)
             )
             require(fits, f"noise_shape of dimensions 1 or those of x, {x.shape}", noise)
             shape = noise.as_list()

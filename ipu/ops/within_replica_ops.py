@@ -34,7 +34,7 @@ REDUCTIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "LOGICAL_AND": _as_logical(tf.reduce_all),
     "LOGICAL_OR": _as_logical(tf.reduce_any),
     "SQUARE_ADD": lambda x: tf.reduce_sum(x * x, 0),
-    "MEAN": lambda x: tf.reduce_sum(x, 0) // x.shape[0] if x.dtype.is_integer else tf.reduce_mean(x, 0),
+    "MEAN": lambda x: tf.reduce_sum(x, 0) // x.shape.as_list()[0] if x.dtype.is_integer else tf.reduce_mean(x, 0),
 }
 """By the name of the operation without its prefix, of the shards stacked."""
 
@@ -71,7 +71,7 @@ def all_reduce(input_shards: Sequence[TensorLike], op: str = "COLLECTIVE_OP_ADD"
         ValueError: as `all_gather`; also for another rank or operation.
     """
     stacked = _stacked(input_shards)
-    return (REDUCTIONS[_operation(op, REDUCTIONS)](stacked),) * stacked.shape[0]
+    return (REDUCTIONS[_operation(op, REDUCTIONS)](stacked),) * len(input_shards)
 
 
 def reduce_scatter(input_shards: Sequence[TensorLike], op: str = "COLLECTIVE_OP_ADD") -> tuple[tf.Tensor, ...]:
@@ -89,7 +89,7 @@ def reduce_scatter(input_shards: Sequence[TensorLike], op: str = "COLLECTIVE_OP_
     """
     operation = _operation(op, (*REDUCTIONS, "LOCAL"))
     stacked = _stacked(input_shards)
-    count, length = stacked.shape
+    count, length = stacked.shape.as_list()
     size = -(-length // count)
     results = tf.unstack(stacked) if operation == "LOCAL" else [REDUCTIONS[operation](stacked)] * count
     padded = [tf.pad(result, [[0, size * count - length]]) for result in results]
@@ -114,8 +114,9 @@ def _stacked(input_shards: Sequence[TensorLike]) -> tf.Tensor:
     shards = _checked(input_shards)
     shapes = [shard.shape for shard in shards]
     require(shapes[0].rank == 1 and all(each.is_fully_defined() for each in shapes), "tensors of rank 1", shapes)
-    length = max(each[0] for each in shapes)
-    return tf.stack([tf.pad(shard, [[0, length - shard.shape[0]]]) for shard in shards])
+    lengths = [shape.num_elements() for shape in shapes]
+    padded = [tf.pad(each, [[0, max(lengths) - length]]) for each, length in zip(shards, lengths, strict=True)]
+    return tf.stack(padded)
 
 
 def _operation(op: str, names: Any) -> str:

@@ -58,7 +58,7 @@ def loss_of_log_probs(
         batch = data.shape[1:2]
         agree = all(each.is_compatible_with(batch) for each in (labels.shape[:1], labelled.shape, timed.shape))
         require(agree, "a row of labels and two lengths for each of the batch", shapes)
-        blank = checked_blank(blank_index, data.shape[2])
+        blank = checked_blank(blank_index, data.shape.as_list()[2])
         losses = tf.custom_gradient(lambda data: _losses(data, labels, labelled, timed, blank))
         return tf.cast(losses(tf.cast(data, tf.float32)), dtype)
 

@@ -39,7 +39,7 @@ def decoded(
         agree = data.shape.rank == 3 and lengths.shape.is_compatible_with(data.shape[1:2])
         require(agree, "data [T, B, C] and a length for each of the batch", shapes)
         require(1 <= top_paths <= beam_width, f"top_paths from 1 to beam_width, {beam_width}", top_paths)
-        blank = checked_blank(blank_index, data.shape[2])
+        blank = checked_blank(blank_index, data.shape.as_list()[2])
         emitted = tf.maximum(tf.cast(data, tf.float32), IMPOSSIBLE)
         time, batch = tf.unstack(tf.shape(emitted))[:2]
 
@@ -72,7 +72,7 @@ def _lives(total: tf.Tensor) -> tf.Tensor:
 
 def _extended(beams: Beams, emitted: tf.Tensor, blank: int) -> Beams:
     """The most likely beams one time step later, where the log probabilities of classes are `emitted`, [B, C]."""
-    width, classes = beams.length.shape[1], emitted.shape[1]
+    (_, width), (_, classes) = beams.length.shape.as_list(), emitted.shape.as_list()
     total = log_sum(beams.blank, beams.label)
     has_labels = beams.length > 0
     last = tf.gather(beams.labels, tf.maximum(beams.length - 1, 0), batch_dims=2)

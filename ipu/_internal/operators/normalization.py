@@ -29,7 +29,7 @@ def normalized(
     """
     x = tf.convert_to_tensor(inputs)
     shape = tf.shape(x)
-    channels, rank = x.shape[axis], x.shape.rank
+    channels, rank = x.shape.as_list()[axis], x.shape.rank
     # The channels become two dimensions, [C / groups, groups] or [groups, C / groups].
     parts = [channels // groups, groups] if strided else [groups, channels // groups]
     wide = tf.cast(tf.reshape(x, tf.concat([shape[:axis], parts, shape[axis + 1 :]], 0)), tf.float32)
@@ -67,7 +67,7 @@ def with_variables(
     require(rank is not None and rank >= 2, "inputs of two or more dimensions", f"the shape {x.shape}")
     axis = channels_axis + rank if channels_axis < 0 else channels_axis
     require(axis in (1, rank - 1), f"channels_axis to be 1 or the last, {rank - 1} or -1", channels_axis)
-    channels = x.shape[axis]
+    channels = x.shape.as_list()[axis]
     require(channels is not None, "a known number of channels", f"the shape {x.shape}")
     groups = channels if groups is None else groups
     expected = f"groups to divide the {channels} channels"

@@ -46,7 +46,11 @@ def _sampled_logits(
     table = tf.concat(weights, 0) if isinstance(weights, list | tuple) else tf.convert_to_tensor(weights)
     biases = tf.convert_to_tensor(biases)
     labels = tf.reshape(tf.cast(labels, tf.int32), [-1, num_true])
-    agree = inputs.shape.rank == 2 and table.shape == [num_classes, inputs.shape[1]] and biases.shape == [num_classes]
+    agree = (
+        inputs.shape.rank == 2
+        and table.shape == [num_classes, *inputs.shape.as_list()[1:]]
+        and biases.shape == [num_classes]
+    )
     shapes = f"shapes {table.shape}, {biases.shape} and {inputs.shape}"
     require(agree, f"weights [{num_classes}, dim], biases [{num_classes}] and inputs [batch_size, dim]", shapes)
     if sampled is None:
@@ -57,7 +61,7 @@ def _sampled_logits(
     ids = tf.concat([tf.reshape(labels, [-1]), candidates], 0)
     found, offsets = serialized_lookup(table, ids, 1), serialized_lookup(biases[:, None], ids, 1)[:, 0]
     of_labels, of_candidates = found[:-num_sampled], found[-num_sampled:]
-    of_labels = tf.reshape(of_labels, [-1, num_true, table.shape[1]])
+    of_labels = tf.reshape(of_labels, [-1, num_true, *table.shape.as_list()[1:]])
     true = tf.reduce_sum(tf.cast(inputs[:, None] * of_labels, tf.float32), -1)
     true += tf.reshape(tf.cast(offsets[:-num_sampled], tf.float32), [-1, num_true])
     other = tf.cast(tf.matmul(inputs, of_candidates, transpose_b=True), tf.float32)

@@ -24,9 +24,10 @@ def serialized_product(a: tf.Tensor, b: tf.Tensor, factor: int, dimension: str) 
     require(dimension in DIMENSIONS, f"serialization_dimension to be one of {', '.join(DIMENSIONS)}", repr(dimension))
     shapes = f"shapes {a.shape} and {b.shape}"
     agree = None not in (a.shape.rank, b.shape.rank) and a.shape.rank == b.shape.rank >= 2
-    agree = agree and a.shape[:-2].is_compatible_with(b.shape[:-2]) and a.shape[-1] == b.shape[-2]
+    agree = agree and a.shape[:-2].is_compatible_with(b.shape[:-2]) and a.shape.as_list()[-1] == b.shape.as_list()[-2]
     require(agree, "a [..., m, k] and b [..., k, n] of the same outer dimensions, after transpositions", shapes)
-    size = {"a_columns": a.shape[-2], "a_rows_b_columns": a.shape[-1], "b_rows": b.shape[-1]}[dimension]
+    (m, k), n = a.shape.as_list()[-2:], b.shape.as_list()[-1]
+    size = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}[dimension]
     if size is None and in_symbolic_graph():
         return tf.matmul(a, b)  # Keras infers shapes; the batch is known when the program is traced
     check_factor(factor, size, dimension)
@@ -63,8 +64,9 @@ def check_factor(factor: int, size: int | None, dimension: str) -> None:
 
 def serialized_lookup(table: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
     """Rows of a table [N, D]: those of each of `factor` slices, zeros for ids in none; the gradient is dense."""
-    check_factor(factor, table.shape[0], "params")
-    rows = table.shape[0] // factor
+    rows = table.shape.as_list()[0]
+    check_factor(factor, rows, "params")
+    rows //= factor
 
     @tf.custom_gradient
     def lookup(table: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
