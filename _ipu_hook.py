@@ -21,6 +21,7 @@ ALIASES = {
     "ipu_tensorflow_addons": "keras_ext.names.addons",
     "keras_ext.names.addons.keras.layers": "ipu.keras.layers",
     "keras_ext.names.addons.keras.optimizers": "ipu.keras.optimizers",
+    "keras_ext.names.addons.v1.layers": "ipu.ops.rnn_ops",
     f"{KERAS_3}.extensions": "keras_ext.extensions",
     f"{TF_KERAS}.extensions": "keras_ext.extensions",
     "tensorflow.compiler.plugin": "ipu._internal.plugin",

@@ -7,6 +7,7 @@ from keras_ext.layers.definition import Definition
 from keras_ext.layers.dropout import Dropout
 from keras_ext.layers.normalization import GroupNormalization, InstanceNormalization, LayerNormalization
 from keras_ext.layers.recomputation import RecomputationCheckpoint
+from keras_ext.layers.recurrent import PopnnGRU, PopnnLSTM
 from keras_ext.layers.replicas import AssumeEqualAcrossReplicas
 from keras_ext.layers.serialization import Embedding, SerialDense
 
@@ -16,9 +17,13 @@ DEFINITIONS: dict[str, type[Definition]] = {
     "CTCPredictionsLayer": CTCPredictionsLayer,
     "Dropout": Dropout,
     "Embedding": Embedding,
+    "GRU": PopnnGRU,
     "GroupNormalization": GroupNormalization,
     "InstanceNormalization": InstanceNormalization,
+    "LSTM": PopnnLSTM,
     "LayerNormalization": LayerNormalization,
+    "PopnnGRU": PopnnGRU,
+    "PopnnLSTM": PopnnLSTM,
     "RecomputationCheckpoint": RecomputationCheckpoint,
     "SerialDense": SerialDense,
 }

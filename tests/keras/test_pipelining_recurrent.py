@@ -42,6 +42,12 @@ def bidirectional(kit: Kit) -> Any:
     return in_two(kit, *both)
 
 
+def popnn(kit: Kit) -> Any:
+    """With masks of dropout that are drawn at each step."""
+    layers = kit.keras.ipu.layers
+    return in_two(kit, layers.PopnnLSTM(4, return_sequences=True, dropout=0.3), layers.PopnnGRU(3, dropout=0.3))
+
+
 def masked(kit: Kit) -> Any:
     layers = kit.keras.layers
     return in_two(kit, layers.Masking(), layers.GRU(4, return_sequences=True), layers.LSTM(3))
@@ -92,6 +98,7 @@ MODELS: dict[str, tuple[Any, list[int]]] = {
     "lstm": (lstm, [0, 1, 1]),
     "gru": (gru, [0, 1, 1]),
     "bidirectional": (bidirectional, [0, 1, 1]),
+    "popnn": (popnn, [0, 1, 1]),
     "masked": (masked, [0, 0, 1, 1]),
     "own": (own, [0, 1, 1, 2, 2]),
 }
@@ -101,12 +108,14 @@ CASES = [
     ("keras", "lstm", SEQUENTIAL, True),
     ("keras", "gru", GROUPED, True),
     ("keras", "bidirectional", INTERLEAVED, False),
+    ("keras", "popnn", GROUPED, True),
     ("keras", "masked", GROUPED, True),
     ("keras", "own", GROUPED, True),
     ("keras", "own", SEQUENTIAL, False),
     ("tf_keras", "lstm", GROUPED, True),
     ("tf_keras", "lstm", SEQUENTIAL, False),
     ("tf_keras", "bidirectional", INTERLEAVED, True),
+    ("tf_keras", "popnn", INTERLEAVED, True),
     ("tf_keras", "masked", GROUPED, False),
     ("tf_keras", "own", INTERLEAVED, True),
 ]

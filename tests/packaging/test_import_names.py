@@ -46,6 +46,8 @@ KERAS_NAMES = """
     import ipu_tensorflow_addons
     from ipu_tensorflow_addons.keras.layers import Dropout
     assert Dropout is keras.ipu.layers.Dropout and ipu_tensorflow_addons.keras.optimizers is ipu.keras.optimizers
+    from ipu_tensorflow_addons.v1.layers import PopnnDynamicLSTM
+    assert PopnnDynamicLSTM is ipu.rnn_ops.PopnnDynamicLSTM
     print(keras.ipu.__name__, tf_keras.ipu.__name__)
 """
 MISSING = """

@@ -14,8 +14,4 @@ NOT_HERE = {
     "ipu.ipu_pipeline_estimator": f"{_KERAS_MODEL}, with keras.ipu.PipelineStage for its stages",
     "ipu.ipu_run_config": _SETTINGS,
     "ipu.ipu_session_run_hooks": "ipu.internal_ops.print_tensor, an IPUOutfeedQueue, or a callback of Keras",
-    "ipu.keras.layers.GRU": "keras.layers.GRU",
-    "ipu.keras.layers.LSTM": "keras.layers.LSTM",
-    "ipu.keras.layers.PopnnGRU": "keras.layers.GRU",
-    "ipu.keras.layers.PopnnLSTM": "keras.layers.LSTM",
 }
