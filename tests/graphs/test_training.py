@@ -12,6 +12,8 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python import ipu
 
+from engine.errors import UnsupportedOperation
+
 v1 = tf.compat.v1
 FEATURES = np.random.default_rng(1).normal(size=(64, 5)).astype(np.float32)
 LABELS = (FEATURES.sum(1, keepdims=True) > 0).astype(np.float32)
@@ -192,6 +194,36 @@ def test_layers_of_tf_keras() -> None:
         moving = next(v for v in v1.global_variables() if "moving_variance" in v.name)
         assert losses[-1] < losses[0]
         assert (session.run(moving) != 1).all()
+
+
+def test_the_global_step_is_one_variable_wherever_it_is_first_used() -> None:
+    def body(x: tf.Tensor) -> Any:
+        rate = v1.train.exponential_decay(0.5, v1.train.get_or_create_global_step(), 1, 0.5)
+        loss = tf.reduce_sum(x * variable("w", [1]))
+        train = v1.train.GradientDescentOptimizer(rate).minimize(loss, v1.train.get_or_create_global_step())
+        with tf.control_dependencies([train]):
+            return x + 1.0
+
+    with v1.variable_scope("", reuse=v1.AUTO_REUSE):
+        (looped,) = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(3, body, [1.0]))
+        (once,) = ipu.ipu_compiler.compile(body, [1.0])
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        assert session.run([looped, once]) == [4, 2]
+        assert session.run(v1.train.get_global_step()) == 4
+        assert len(v1.global_variables()) == 2
+
+
+def test_a_gradient_of_a_loop_without_bound_is_refused() -> None:
+    def gradient() -> Any:
+        return tf.gradients(tf.while_loop(lambda y: y < 9.0, lambda y: y * variable("w", []), [1.0]), variable("w", []))
+
+    with v1.variable_scope("", reuse=v1.AUTO_REUSE):
+        result = ipu.ipu_compiler.compile(gradient)
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        with pytest.raises(UnsupportedOperation, match="Give tf.while_loop maximum_iterations"):
+            session.run(result)
 
 
 def test_updates_that_are_not_returned_are_refused() -> None:

@@ -51,6 +51,8 @@ def _is_about_constants(message: str) -> bool:
 def _advice(message: str) -> str:
     if _is_about_constants(message):
         return "Its shape depends on values known only at run time: compute it from static shapes or constants."
+    if "fixed tensor list size" in message:
+        return "Give tf.while_loop maximum_iterations: gradients of a loop keep a value for each iteration."
     return (
         "Run it on the host, in the input pipeline (for example with tf.data's map) or, at the cost of a call in each "
         "step, in ipu.scopes.outside_compilation_scope; or replace the layer."

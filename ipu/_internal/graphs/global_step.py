@@ -10,8 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import variable_scope
 from tensorflow.python.training import training_util
+
+GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
 
 
 @functools.cache
@@ -24,8 +27,14 @@ def extend_global_step() -> None:
 
     @functools.wraps(create)
     def create_global_step(graph: tf.Graph | None = None) -> Any:
-        with (graph or tf.compat.v1.get_default_graph()).as_default(), variable_scope.variable_creator_scope(resource):
-            return create(graph)
+        graph = graph or tf.compat.v1.get_default_graph()
+        with graph.as_default(), variable_scope.variable_creator_scope(resource):
+            step = create(graph)
+        while isinstance(graph, FuncGraph):  # the variable is in the outermost graph, and its collection alone
+            if not graph.get_collection_ref(GLOBAL_STEP):
+                graph.add_to_collection(GLOBAL_STEP, step)
+            graph = graph.outer_graph
+        return step
 
     training_util.create_global_step = create_global_step
     tf.compat.v1.train.create_global_step = create_global_step

@@ -1,7 +1,8 @@
-"""tf.print in traced functions: the host formats and prints, in program order."""
+"""tf.print and tf.Print in traced functions: the host formats and prints, in program order."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,36 @@ def printed(input: tf.Tensor, output_stream: str = "stderr", end: str = "\n", na
         return []
 
     return host_call(CopyingFunction(name or "tf.print", call), operands, [], lambda *_: [])[1]
+
+
+def passed_on(
+    original: Callable[..., Any],
+    input: tf.Tensor,
+    data: Sequence[Any],
+    message: str | None = None,
+    first_n: int | None = None,
+    summarize: int | None = None,
+    name: str | None = None,
+) -> tf.Tensor:
+    """As TensorFlow's operation Print, in a function being traced: `input`, once `data` are printed."""
+    tensors = [tf.convert_to_tensor(each) for each in data]
+    constants = [tensor_util.constant_value(each) for each in tensors]
+    count = itertools.count()
+
+    def write(values: list[tf.Tensor]) -> None:
+        given = iter(values)
+        printed = [next(given) if constant is None else tf.constant(constant) for constant in constants]
+        original(printed[0], printed, message, -1, summarize)
+
+    def call(*arrays: np.ndarray) -> Sequence[Any]:
+        if first_n is None or first_n < 0 or next(count) < first_n:
+            eagerly(write, eager_tensors(arrays))
+        return []
+
+    operands = [tensor for tensor, constant in zip(tensors, constants, strict=True) if constant is None]
+    done = host_call(CopyingFunction(name or "tf.Print", call), operands, [], lambda *_: [])[1]
+    with tf.control_dependencies([done]):
+        return tf.identity(input)
 
 
 def _outside(format: tf.Operation) -> list[tf.Tensor]:

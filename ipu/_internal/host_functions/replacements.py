@@ -13,7 +13,7 @@ from ipu._internal.compiler.sparse_updates import SPARSE_UPDATES
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.host_functions.calls import declare_shape
 from ipu._internal.host_functions.outside import is_outside
-from ipu._internal.host_functions.printing import formatted, printed
+from ipu._internal.host_functions.printing import formatted, passed_on, printed
 from ipu._internal.host_functions.python_functions import python_function
 
 
@@ -21,6 +21,7 @@ def replace_host_operations() -> None:
     """Installs the replacements, once; outside of traces all operations are TensorFlow's own."""
     _replace(script_ops, "_internal_py_func", _py_func)
     _replace(gen_logging_ops, "print_v2", lambda _, *args, **kwargs: printed(*args, **kwargs))
+    _replace(gen_logging_ops, "_print", passed_on)
     _replace(gen_string_ops, "string_format", formatted)
     _replace(array_ops, "ensure_shape", _ensure_shape)
     for name, update in SPARSE_UPDATES.items():
