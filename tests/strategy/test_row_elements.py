@@ -1,7 +1,9 @@
-"""Infeeds of data sets that only select and batch rows: without tf.data, the elements are the same."""
+"""Infeeds of data sets that only select, batch and shuffle rows: the elements are those of tf.data."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -12,7 +14,7 @@ from tensorflow.python import ipu
 
 from ipu._internal.queues.elements import leaf_shapes
 from ipu._internal.queues.feeding import FIRST_NAP
-from ipu._internal.queues.row_elements import row_elements
+from ipu._internal.queues.row_elements import row_elements, rows_of
 from ipu._internal.queues.row_sequences import row_sequence
 from tests.exploring import more_seeds
 
@@ -67,15 +69,14 @@ def test_elements_of_random_chains(seed: int) -> None:
     assert min(sequence.length, MOST) == len(expected)
     if any(not shape.bytes for shape in shapes):
         return  # empty tensors are refused by the queue
-    ring = elements.new_ring(1)
-    ring.put(elements.take(min(7, ring.space())))
+    ring, blocks = elements.new_ring(7), elements.blocks(5)
     for number, leaves in enumerate(expected):
         if not ring.available():
-            ring.put(elements.take(5))
+            ring.put(next(blocks))
         for got, wanted in zip(ring.next_row(timeout=FIRST_NAP), leaves, strict=True):
             assert got.dtype == wanted.dtype
             np.testing.assert_array_equal(got, wanted, err_msg=f"element {number}")
-    assert len(expected) == MOST or not ring.available() and not len(elements.take(1)[0])
+    assert len(expected) == MOST or not ring.available() and next(blocks, None) is None
 
 
 ROWS = np.arange(40, dtype=np.float32).reshape(10, 4)
@@ -115,6 +116,85 @@ def test_elements_in_programs_of_a_strategy(strategy: Any, batch: int) -> None:
     np.testing.assert_array_equal(outfeed.dequeue(), expected)
     with pytest.raises(tf.errors.OutOfRangeError, match="Received: its end"):
         strategy.run(step, args=(1,))
+
+
+def drained(session: Any, element: tf.Tensor) -> Iterator[np.ndarray]:
+    """All values of an iterator's element."""
+    with suppress(tf.errors.OutOfRangeError):
+        while True:
+            yield session.run(element)
+
+
+@pytest.mark.parametrize("seed", more_seeds(range(4), 100))
+def test_numbers_are_shuffled_as_the_rows_would_be(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    number = lambda low, high: int(generator.integers(low, high))  # noqa: E731
+    steps: list[Any] = [
+        lambda d: d.shuffle(number(1, 9), seed=number(1, 99), reshuffle_each_iteration=bool(number(0, 2))),
+        lambda d: d.repeat(number(1, 4)),
+        lambda d: d.batch(number(1, 4), drop_remainder=True),
+        lambda d: d.skip(1).prefetch(2),
+        lambda d: d.take(19),
+        lambda d: d.shard(2, 1).with_options(tf.data.Options()),
+    ]
+    for _ in range(4):
+        with tf.Graph().as_default(), v1.Session() as session:
+            dataset = tf.data.Dataset.from_tensor_slices(np.arange(30, dtype=np.int32)).repeat(2)
+            for step in [steps[0], *generator.permuted(np.array(steps, object))[:4]]:
+                dataset = step(dataset)
+            rows = rows_of(dataset)
+            assert rows is not None and rows[1] is not None and rows[0].length == 60
+            elements = [v1.data.make_one_shot_iterator(each).get_next() for each in (dataset, rows[1])]
+            assert elements[0].shape == elements[1].shape
+            values, numbers = ([*drained(session, each)] for each in elements)
+            assert len(values) == len(numbers)
+            np.testing.assert_array_equal(values, np.array(numbers) % 30)
+
+
+def test_shuffled_rows_in_programs(strategy: Any) -> None:
+    """Without seeds, each pass has all rows; with them, the data set's own state decides."""
+    slices = tf.data.Dataset.from_tensor_slices(ROWS)
+    assert rows_of(slices.shuffle(10, seed=1)) is None
+    assert rows_of(slices.shuffle(10, reshuffle_each_iteration=False)) is None
+    assert rows_of(slices.map(tf.abs).shuffle(10)) is None
+    dataset = slices.shuffle(10).batch(5, drop_remainder=True).repeat()
+    assert row_elements(dataset, leaf_shapes(dataset.element_spec)) is not None
+    infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    _ = infeed.initializer
+
+    @tf.function(jit_compile=True)
+    def step(count: int) -> None:
+        ipu.loops.repeat(count, lambda x: outfeed.enqueue(x), [], infeed)
+
+    for count in (3, 7):
+        strategy.run(step, args=(count,))
+    passes = outfeed.dequeue().numpy().reshape(5, 10, 4)
+    for each in passes:
+        np.testing.assert_array_equal(each[np.argsort(each[:, 0])], ROWS)
+    assert any((each != passes[0]).any() for each in passes[1:])
+
+
+def test_shuffled_rows_in_a_session() -> None:
+    """A seed gives the order of plain iteration, from the first element on whenever the queue is initialised."""
+    with tf.Graph().as_default():
+        dataset = tf.data.Dataset.from_tensor_slices({"x": ROWS, "n": np.arange(10, dtype=np.int32)})
+        dataset = dataset.shuffle(4, seed=3).repeat(2).batch(4, drop_remainder=True)
+        infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        program = ipu.ipu_compiler.compile(
+            lambda: ipu.loops.repeat(5, lambda n, x: outfeed.enqueue((n, x)), [], infeed)
+        )
+        dequeued, initializer = outfeed.dequeue(), infeed.initializer
+        plain = v1.data.make_one_shot_iterator(dataset).get_next()
+        with v1.Session() as session:
+            expected = [session.run(plain) for _ in range(5)]
+            for _ in range(2):
+                session.run(initializer)
+                session.run(program)
+                numbers, rows = session.run(dequeued)
+                np.testing.assert_array_equal(numbers, [each["n"] for each in expected])
+                np.testing.assert_array_equal(rows, [each["x"] for each in expected])
+            with pytest.raises(tf.errors.OutOfRangeError, match="Received: its end"):
+                session.run(program)
 
 
 @pytest.mark.parametrize("kind", ["constant", "placeholder", "variable", "v1"])

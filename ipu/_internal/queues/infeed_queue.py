@@ -18,8 +18,7 @@ from ipu._internal.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu._internal.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
 from ipu._internal.queues.feeder import automatic_depth
 from ipu._internal.queues.infeed import InfeedEndpoint
-from ipu._internal.queues.row_elements import RowElements
-from ipu._internal.queues.row_sequences import row_sequence
+from ipu._internal.queues.row_elements import RowElements, rows_of
 from ipu._internal.types import Nest
 
 DEFAULT_PREFETCH_DEPTH, MAXIMAL_PREFETCH_DEPTH = 3, 255
@@ -97,14 +96,18 @@ class IPUInfeedQueue:
                 "operation, and run it again in another session."
             )
         self._has_initializer = True
-        spec, restart, sequence = self._element_spec, self._endpoint.restart, row_sequence(self._dataset)
+        shapes, restart = leaf_shapes(self._element_spec), self._endpoint.restart
+        sequence, numbers = rows_of(self._dataset) or (None, None)
+        read = self._dataset if numbers is None else numbers
+        spec = read.element_spec
 
         def initialise(variant: tf.Tensor, *tensors: tf.Tensor) -> tf.Tensor:
-            rows = None if sequence is None else RowElements(sequence, tensors, leaf_shapes(spec))
-            restart(tf.data.experimental.from_variant(variant, spec), rows)
+            dataset = tf.data.experimental.from_variant(variant, spec)
+            in_order = dataset if numbers is not None else None
+            restart(dataset, None if sequence is None else RowElements(sequence, tensors, shapes, in_order))
             return tf.constant(0)
 
-        inputs = [tf.data.experimental.to_variant(self._dataset), *(sequence.tensors if sequence else ())]
+        inputs = [tf.data.experimental.to_variant(read), *(sequence.tensors if sequence else ())]
         return variant_operation(initialise, inputs, tf.TensorSpec([], tf.int32)).op
 
     @property

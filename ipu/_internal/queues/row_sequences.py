@@ -106,14 +106,14 @@ def _skipped(dataset: Any, source: RowSequence) -> RowSequence | None:
 
 def _shard(dataset: Any, source: RowSequence) -> RowSequence | None:
     shards, index = _integers(dataset._num_shards, dataset._index)
-    if shards is None or index is None:
+    if shards is None or index is None or not 0 <= index < shards:
         return None
     return _numbered(source, -(-(source.length - index) // shards), lambda numbers: numbers * shards + index)
 
 
 def _batched(dataset: Any, source: RowSequence) -> RowSequence | None:
     size, drop_remainder = _integers(dataset._batch_size, dataset._drop_remainder)
-    if size is None or drop_remainder is None or not drop_remainder and source.length % size:
+    if not size or size < 0 or drop_remainder is None or not drop_remainder and source.length % size:
         return None
 
     def locate(addresses: Sequence[int], numbers: np.ndarray) -> list[np.ndarray]:
