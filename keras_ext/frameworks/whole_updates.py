@@ -75,10 +75,11 @@ def apply_lists(
 
 
 def wrap_overrides(base: type, name: str, function: Callable[..., Any]) -> None:
-    """Wraps a method at class level, once, in all classes derived from `base` that define it."""
+    """Wraps a method at class level, once, in all classes derived from `base` that define it, or whose mixin does."""
     for kind in _derived(base):
-        own = vars(kind).get(name)
-        if inspect.isfunction(own) and not hasattr(own, _WRAPPED):
+        owner = next(owner for owner in kind.__mro__ if name in vars(owner))
+        own = vars(owner)[name]
+        if (owner is kind or not issubclass(owner, base)) and inspect.isfunction(own) and not hasattr(own, _WRAPPED):
             wrap_once(kind, name, function)
 
 

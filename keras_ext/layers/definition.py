@@ -28,6 +28,11 @@ class Definition(Layer):
     settings: ClassVar[tuple[str, ...]] = ()
     """Attributes that `get_config` returns, besides the base's; initializers and functions are serialized."""
 
+    @classmethod
+    def base_class(cls, framework: Any) -> Any:
+        """The class of a Keras to derive from."""
+        return getattr(getattr(framework, cls.family), cls.base)
+
     def get_config(self) -> dict[str, Config]:
         """The arguments to construct the same layer with, JSON-serialisable."""
         initializers = self.framework.initializers
@@ -46,7 +51,7 @@ def framework_classes(
     made: dict[type[Definition], type] = {}
     for definition in definitions.values():
         if definition not in made:
-            bases = (definition, getattr(getattr(framework, definition.family), definition.base))
+            bases = (definition, definition.base_class(framework))
             body = {"__module__": module, "__doc__": definition.__doc__, "framework": framework}
             made[definition] = register(type(definition.__name__, bases, body))
     return {name: made[definition] for name, definition in definitions.items()}

@@ -97,7 +97,7 @@ def test_states_of_float16(kit: Kit) -> None:
 @both_frameworks
 def test_saved_and_continued(kit: Kit, tmp_path: Path) -> None:
     x, y = data()
-    for name in DEFINITIONS:
+    for name in DEFINITIONS.keys() - {"ALSOptimizer"}:
         kind = getattr(kit.keras.ipu.optimizers, name)
         model = kit.ipu_model(optimizer=kind(0.02, optimizer_compute_precisions=["float32"] * DEFINITIONS[name].stages))
         model.fit(x, y, batch_size=8, verbose=0)

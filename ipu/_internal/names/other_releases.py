@@ -11,7 +11,7 @@ OTHER_RELEASES = {
     "ipu.gradient_accumulation_optimizer.GradientAccumulationOptimizerV1": "GradientAccumulationOptimizerV2",
     "ipu.internal_ops.block_recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
     "ipu.internal_ops.recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
-    "ipu.keras.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",
+    "ipu.keras.optimizers.AutomaticLossScalingOptimizer": "keras.ipu.optimizers.ALSOptimizer",
     "ipu.keras_extensions": "IPUStrategy(enable_keras_extensions=...)",
     "ipu.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",
     "ipu.popops_cross_replica_sum": "ipu.cross_replica_ops.cross_replica_sum",
