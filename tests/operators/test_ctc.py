@@ -14,9 +14,9 @@ from tests.collectives.running import on_replicas
 from tests.operators.comparing import check
 
 RANDOM = np.random.default_rng(5)
-LOGITS = RANDOM.normal(size=(7, 4, 5)) * 2
+LOGITS = RANDOM.normal(size=(5, 4, 5)) * 2
 LABELS = np.int32([[1, 1, 2], [3, 3, 9], [2, -1, 99], [0, 0, 0]])
-LABEL_LENGTH, LENGTH = np.int32([3, 2, 1, 0]), np.int32([7, 5, 3, 6])
+LABEL_LENGTH, LENGTH = np.int32([3, 2, 1, 0]), np.int32([5, 4, 3, 5])
 nn_ops = ipu.nn_ops
 
 
@@ -37,8 +37,7 @@ def brute_force(logits: tf.Tensor, labels: list[list[int]], blank: int) -> tf.Te
     return tf.stack(losses)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("blank", [0, -1])
+@pytest.mark.parametrize(("blank", "dtype"), [(0, np.float32), (-1, np.float16)])
 def test_losses_and_gradients(blank: int, dtype: Any) -> None:
     """Those of log probabilities, too: log_softmax has a gradient of its own."""
 
@@ -75,8 +74,8 @@ def test_losses_of_labels_that_do_not_fit() -> None:
 
 
 def test_types_and_derivatives_of_losses() -> None:
-    half = nn_ops.ctc_loss_v2(LABELS[:1], LOGITS[:, :1].astype(np.float16), [3], [7], 0)
-    single = nn_ops.ctc_loss_v2(LABELS[:1], LOGITS[:, :1].astype(np.float16), [3], [7], 0, tf.float32)
+    half = nn_ops.ctc_loss_v2(LABELS[:1], LOGITS[:, :1].astype(np.float16), [3], [5], 0)
+    single = nn_ops.ctc_loss_v2(LABELS[:1], LOGITS[:, :1].astype(np.float16), [3], [5], 0, tf.float32)
     assert (half.dtype, single.dtype) == (tf.float16, tf.float32)
     np.testing.assert_allclose(half, single, rtol=1e-3)
     logits = tf.constant(LOGITS, tf.float32)

@@ -71,6 +71,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...], 
 }
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("case", CASES)
 def test_operator_is_its_definition(case: str, dtype: Any) -> None:
