@@ -11,6 +11,9 @@ import tensorflow as tf
 from tensorflow.python import ipu
 
 from engine.errors import HostFunctionError
+from engine.profile.streams import host_bytes
+from ipu._internal.compiler.program import TracedProgram
+from ipu._internal.compiler.trace import trace_step
 from ipu.ipu_strategy import IPUStrategy
 from tests.strategy.helpers import replicas
 
@@ -104,6 +107,17 @@ def test_a_file_is_a_table(tmp_path: Path) -> None:
     with made.register():
         (rows,) = run(tf.function(made.lookup, jit_compile=True), IDS[0].astype(np.int64))
     np.testing.assert_array_equal(rows, read_only[IDS[0]])
+
+
+def test_the_cost_report_counts_rows_and_gradients_as_transfers() -> None:
+    made = embedding(spec=ops.HostEmbeddingOptimizerSpec(RATE))
+    traced = trace_step(training(made), [tf.TensorSpec(IDS[0].shape, tf.int32)])
+    program = TracedProgram(traced).engine_program
+    indices, rows = IDS[0].nbytes, IDS[0].size * WIDTH * 4
+    assert host_bytes(program) == (
+        indices + rows,
+        2 * indices + rows + 4,
+    )  # fed, looked up; for both calls, and the loss
 
 
 def test_indices_are_clipped_or_checked() -> None:

@@ -69,7 +69,8 @@ class EmbeddingTable:
         """
         width = self._shape.dimensions[1]
         if in_symbolic_graph():
-            return tf.zeros(tf.concat([tf.shape(indices), [width]], 0), self.dtype)
+            shape = [*indices.shape, width]
+            return tf.ensure_shape(tf.zeros(tf.concat([tf.shape(indices), [width]], 0), self.dtype), shape)
         require_trace(f"a look-up in host embedding {self.name!r}")
         function = LookUp(self.name, self._shared, self._shape)
         spec = tf.TensorSpec([*indices.shape, width], self.dtype)

@@ -1,0 +1,14 @@
+"""docs/host_embeddings.md prints what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.examples.pages import pieces
+
+PAGE = Path(__file__).parents[2] / "docs" / "host_embeddings.md"
+
+
+def test_printouts() -> None:
+    page = PAGE.read_text()
+    assert "".join(pieces(page, PAGE.name)) == page
