@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
 from typing import Any
 
 import tensorflow as tf
@@ -65,7 +64,7 @@ def softmax(x: TensorLike, stable: bool = False, name: str | None = None) -> tf.
 def multi_conv(func: Callable[..., Any] | None = None, options: Mapping[str, str] | None = None) -> Any:
     """A function decorator for convolutions that do not depend on each other.
 
-    The engine runs such convolutions in any function next to each other, so the function is called as it is.
+    The engine runs such convolutions in any function next to each other, so the result is the function itself.
 
     Args:
         func: a function of positional tensors that returns one or more tensors.
@@ -79,14 +78,7 @@ def multi_conv(func: Callable[..., Any] | None = None, options: Mapping[str, str
     """
     if options is not None and not isinstance(options, Mapping):
         raise ConfigurationError(f"Expected options to be a dictionary. Received: {options!r}.")
-    if func is None:
-        return multi_conv
-
-    @wraps(func)
-    def call(*args: TensorLike) -> Any:
-        return func(*map(tf.convert_to_tensor, args))
-
-    return call
+    return multi_conv if func is None else func
 
 
 def ctc_loss_v2(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -199,3 +200,14 @@ def test_slices_of_products_need_less_memory() -> None:
         return memory["peak_fullest"]
 
     assert peak(4) < 0.8 * peak(1)
+
+
+def test_convolutions_of_keras_under_the_decorator() -> None:
+    """The documented example: layers called on the inputs of a model."""
+
+    @ipu.nn_ops.multi_conv
+    def convolved(x: Any, y: Any) -> tuple[Any, Any]:
+        return keras.layers.Conv2D(2, 2)(x), keras.layers.DepthwiseConv2D(2)(y)
+
+    inputs = [keras.Input((4, 4, 1)), keras.Input((4, 4, 3))]
+    assert [each.shape for each in convolved(*inputs)] == [(None, 3, 3, 2), (None, 3, 3, 3)]

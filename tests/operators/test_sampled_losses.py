@@ -75,6 +75,7 @@ def test_numbers_that_cannot_be() -> None:
     for arguments, message in (
         ((weights, biases, LABELS, inputs, 12, 11, 2), "num_sampled from 1 to the 11 classes"),
         ((weights, biases, LABELS, inputs, 4, 12, 2), r"weights \[12, dim\]"),
+        ((weights, biases, LABELS, inputs[:1], 4, 11, 2), r"labels \[1, 2\]"),
         ((weights, biases, LABELS, inputs, 3, 11, 2, SAMPLED), "3 sampled candidates"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -53,6 +53,8 @@ def _sampled_logits(
     )
     shapes = f"shapes {table.shape}, {biases.shape} and {inputs.shape}"
     require(agree, f"weights [{num_classes}, dim], biases [{num_classes}] and inputs [batch_size, dim]", shapes)
+    batch = inputs.shape.as_list()[0]
+    require(labels.shape.is_compatible_with([batch, num_true]), f"labels [{batch}, {num_true}]", labels.shape)
     if sampled is None:
         sampled = log_uniform_candidates(labels, num_sampled, num_classes, seed)
     candidates, true_counts, counts = (tf.stop_gradient(tf.convert_to_tensor(each)) for each in sampled)
