@@ -121,6 +121,7 @@ class _Flow:
         self.at: dict[int, list[int]] = {}
         for number, mark in enumerate(marks):
             self.at.setdefault(mark.position, []).append(number)
+        self.areas = _areas(self.touches)
         self.conflicts: dict[tuple[int, int], bool] = {}
         self.going_on: dict[int, frozenset[int]] = {}
         self.going_back: dict[int, frozenset[int]] = {}
@@ -136,7 +137,7 @@ class _Flow:
             if at == len(needed):
                 break
             recent = recent or frozenset()
-            conflicts = {old for old in recent if self._conflict(old, at)} if needed[at] != Sync.BARRIER else ()
+            conflicts = self._conflicts(recent, at) if needed[at] != Sync.BARRIER else set()
             sync = Sync.BARRIER if not self.claimed.issuperset({at, *conflicts}) else Sync.CLAIMED
             if conflicts and needed[at] < sync:
                 needed[at], settled = sync, False
@@ -164,6 +165,16 @@ class _Flow:
         ways[mark.label] = ways.get(mark.label, frozenset()) | recent
         return None if mark.kind == "jump" else recent
 
+    def _conflicts(self, recent: frozenset[int], new: int) -> set[int]:
+        """The recent accesses that conflict with a compute set's. Most touch other memory."""
+        touched, written = self.areas[new]
+        found = set()
+        for old in recent:
+            before = self.areas[old if old < self.count else old - self.count]
+            if (before[1] & touched or before[0] & written) and self._conflict(old, new):
+                found.add(old)
+        return found
+
     def _conflict(self, old: int, new: int) -> bool:
         if (old, new) not in self.conflicts:
             same_iteration = old < self.count
@@ -171,6 +182,23 @@ class _Flow:
             found = any(_conflict(one, other, same_iteration) for other in self.touches[new] for one in before)
             self.conflicts[old, new] = found
         return self.conflicts[old, new]
+
+
+def _areas(touches: dict[int, list[_Touch]]) -> dict[int, tuple[int, int]]:
+    """Memory touched and memory written at each number, as bits: one for each range between two ends of arrays."""
+    ends = {
+        end: k
+        for k, end in enumerate(sorted({e for each in touches.values() for t in each for e in (t.start, t.stop)}))
+    }
+    areas = {}
+    for number, each in touches.items():
+        touched = written = 0
+        for touch in each:
+            area = (1 << ends[touch.stop]) - (1 << ends[touch.start])
+            touched |= area
+            written |= area if touch.writes else 0
+        areas[number] = touched, written
+    return areas
 
 
 def _touches(compute_set: ComputeSet, workers: int, location: Position) -> list[_Touch]:
