@@ -32,7 +32,7 @@ def check_vertex(instruction: Instruction) -> None:
     require(
         _trusted.get(),
         f"Expected data alone. Received: code, of vertex {vertex.name!r:.80}. If you trust the origin of the file as "
-        f"you trust a program, load it within engine.trusting_vertices().",
+        f"you trust a program, load it within engine.trusting_vertices(), or serve it with --trust-vertices.",
     )
     fits = len(vertex.splits) == len(shapes) and "split" in vertex.splits and vertex.grain > 0
     require(fits, f"Expected a split of each of {len(shapes)} arrays. Received: {vertex.splits}, {vertex.grain} rows.")

@@ -19,6 +19,8 @@ from engine.ir.attributes import (
 from engine.ir.module import Computation, Instruction, Module
 from engine.ir.opcodes import OPCODES
 
+LONGEST_TEXT = 300
+"""Characters of an attribute; longer ones, such as the code of a vertex, are cut off."""
 LARGEST_CONSTANT = 16
 IN_PARENTHESES = frozenset({"parameter_number", "literal"})
 
@@ -89,7 +91,8 @@ def _print_attribute(value: Any) -> str:
         return _print_window(value)
     if isinstance(value, tuple):
         return "{" + ", ".join(_print_attribute(v) for v in value) + "}"
-    return str(value)
+    text = str(value)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
 
 
 def _print_window(window: Window) -> str:

@@ -60,8 +60,10 @@ class VertexCall:
         return cls(**config, splits=splits, cycles=None if cycles is None else tuple(cycles))
 
     def config(self) -> dict[str, Any]:
-        """The configuration, which the custom call has as JSON."""
-        return asdict(self)
+        """The configuration, which the custom call has as JSON; the code is last."""
+        named = asdict(self)
+        code = named.pop("code")
+        return {**named, "code": code}
 
     def rows(self, shapes: tuple[Shape, ...]) -> int:
         """The number of rows, given the shapes of operands and results."""

@@ -22,6 +22,7 @@ from engine.files.executable_file import from_bytes, to_bytes
 from engine.ir import Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import VERTEX
+from engine.ir.printer import print_module
 from engine.ir.vertices import Split, VertexCall
 from engine.loaded import LoadedExecutable
 from engine.ops.vertices import FUNCTIONS
@@ -179,3 +180,9 @@ def test_files_have_the_code_which_runs_where_it_is_trusted() -> None:
         loaded = LoadedExecutable(from_bytes(content, "a file"))
     for one, other in zip(loaded.run(arguments), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_printed_modules_show_the_declaration_without_the_code() -> None:
+    made, shapes = weighted_rows(3, 7, 5, 4)
+    (line,) = (each for each in print_module(module(made, shapes, 2)).splitlines() if VERTEX in each)
+    assert '"grain": 4' in line and '..."' not in line and len(line) < 600
