@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
 import engine
 from engine.codelets.vertex import Argument
-from engine.codelets.vertex_code import code_of
+from engine.codelets.vertex_code import _identity, code_of
 from engine.compile import build_program
 from engine.debug import DebugExecutable
 from engine.errors import DebugError, InvalidFile, UnsupportedOperation, VertexError
@@ -186,3 +188,50 @@ def test_printed_modules_show_the_declaration_without_the_code() -> None:
     made, shapes = weighted_rows(3, 7, 5, 4)
     (line,) = (each for each in print_module(module(made, shapes, 2)).splitlines() if VERTEX in each)
     assert '"grain": 4' in line and '..."' not in line and len(line) < 600
+
+
+@numba.njit
+def tripled(value: float) -> float:
+    return 3 * value
+
+
+def shifted(value: float) -> float:
+    return tripled(value) + SHIFT
+
+
+SHIFT = np.float32(0.25)
+TABLE = np.array([1, 10, 100], np.float32)
+
+
+def with_factor(factor: float) -> Callable[..., None]:
+    def scaled(x: Any, out: Any) -> None:
+        for i, value in enumerate(x):
+            out[i] = shifted(value) * factor + math.exp(TABLE[i % 3] / 1000)
+
+    return scaled
+
+
+def test_vertices_use_helpers_constants_and_tables() -> None:
+    shapes = [Shape("f32", (100,))] * 2
+    calls = [call(with_factor(factor), ["split"] * 2, shapes, 1, 1, 30) for factor in (2.0, 5.0)]
+    assert calls[0].code != calls[1].code
+    for made in calls:
+        check(module(made, shapes, 1))
+
+
+def test_code_is_kept_by_all_that_it_depends_on() -> None:
+    """A function of the same name with another constant, helper or table has code of its own on disk."""
+
+    def defined(text: str, **values: Any) -> Any:
+        scope: dict[str, Any] = {"np": np, **values}
+        exec(text, scope)
+        return _identity(scope["f"], set())
+
+    text = "def f(x, out):\n    out[0] = g(x[0]) * np.sqrt(k)\n"
+    base = {"g": shifted, "k": np.float32(2)}
+    first = defined(text, **base)
+    assert first is not None and first == defined(text, **base)
+    changes: list[Any] = [{"g": math.sin}, {"k": np.float32(3)}, {"k": 2.0}, {"k": TABLE}]
+    different = [first, defined(text.replace("x[0]", "x[1]"), **base), *(defined(text, **base | c) for c in changes)]
+    assert len({repr(each) for each in different}) == len(different)
+    assert defined(text, **base | {"g": lambda x: engine.load(x)}) is None
