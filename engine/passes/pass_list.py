@@ -20,6 +20,7 @@ from engine.passes.fold_into_dot import fold_into_dot
 from engine.passes.fuse import fuse
 from engine.passes.inline_calls import inline_calls
 from engine.passes.limit_sorts import limit_sorts
+from engine.passes.loops.added_rows import add_rows_in_place
 from engine.passes.loops.distribute import distribute_loops
 from engine.passes.loops.flat_state import flatten_loop_states
 from engine.passes.loops.prune_state import prune_loop_states
@@ -90,6 +91,7 @@ LOOP_PASSES: tuple[Pass, ...] = (
     prune_loop_states,
     inline_calls,
     dead_code,
+    add_rows_in_place,
     distribute_loops,
     inline_calls,
     dead_code,

@@ -295,3 +295,31 @@ def test_readers_of_a_state_come_before_its_new_value() -> None:
     program = build_program(module, ["variable"], {})
     assert not any(each.name.endswith(".update") for each in program.compute_sets)
     check(module)
+
+
+@pytest.mark.parametrize(("initial", "in_place"), [(0.0, True), (-0.0, False), (1.0, False)])
+def test_a_sum_into_one_row_of_a_list_leaves_the_other_rows(initial: float, in_place: bool) -> None:
+    """TensorFlow's gradient of a list's read, also where iterations read the same row; bits of zeros stay."""
+    b = Builder("rows")
+    x, order = b.parameter("f32", (ROWS, WIDTH)), b.parameter("s32", (4,))
+    begin = [b.constant(0, "s32"), x, order, b.splat(initial, (3, ROWS, WIDTH))]
+
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        index = s.reshape(s.inferred("dynamic-slice", (e[2], e[0]), dynamic_slice_sizes=(1,)), ())
+        value = s.elementwise("tanh", s.multiply(e[1], e[1]))
+        row_alone = pushed(s, s.splat(0.0, (3, ROWS, WIDTH)), s.elementwise("negate", value), index)
+        return [next_count(s, e[0]), value, e[2], s.add(e[3], row_alone)]
+
+    results = loop(b, begin, below(4), iteration)
+    module = b.module(b.tuple(results[1], results[3]))
+    small = run_passes(module, LOOP_PASSES, verify=True)
+    shapes = {
+        i.array_shape.dimensions for each in loops_of(small) for i in each.called[0].instructions if i.opcode == "add"
+    }
+    assert ((3, ROWS, WIDTH) not in shapes) == in_place
+    values = np.linspace(0, 2, ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)
+    for rows in ([0, 2, 2, 9], [1, 1, 1, 1]):
+        arguments = [values, np.array(rows, np.int32)]
+        for one, other in zip(evaluate(module, arguments), evaluate(small, arguments), strict=True):
+            assert one.tobytes() == other.tobytes()
+    check(module)
