@@ -1,4 +1,4 @@
-"""What the layers of rnn_ops share: arguments, variables in scopes of TensorFlow 1, and the input's part of gates."""
+"""What the layers of rnn_ops share: arguments, variables in scopes of TensorFlow 1, and their checks."""
 
 from __future__ import annotations
 
@@ -125,11 +125,10 @@ class RecurrentLayer(tf.Module):
             )
         return state
 
-    def _product(self, inputs: tf.Tensor, biases: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The inputs' part of the gates for all time steps, [T, B, gates * units], and the kernel of the state."""
+    def _kernels(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The rows of the kernel for the inputs and those for the state."""
         kernel = tf.convert_to_tensor(self.kernel)
-        product = self.cell.product(inputs, kernel[: self.input_size])
-        return product + tf.reshape(biases, [-1]), kernel[self.input_size :]
+        return kernel[: self.input_size], kernel[self.input_size :]
 
     def _result(self, sequence: tf.Tensor, state: Any) -> Any:
         return (sequence, state) if self.return_state else sequence

@@ -28,8 +28,8 @@ class LSTM(RecurrentLayer):
                 f"{type(initial_state).__name__}. With Keras 3 it is tensorflow.python.ops.rnn_cell.LSTMStateTuple."
             )
         c, h = (self._state(state, inputs) for state in initial_state or (None, None))
-        x, kernel = self._product(inputs, self.biases)
-        sequence, (h, c) = recurrence(self.cell.lstm(kernel), [x], (h, c), lengths)
+        step = self.cell.lstm(self._kernels(), tf.reshape(self.biases, [-1]))
+        sequence, (h, c) = recurrence(step, [inputs], (h, c), lengths)
         return self._result(sequence, (LSTMStateTuple if initial_state is None else type(initial_state))(c, h))
 
     def state_shape(self, batch_size: int) -> LSTMStateTuple:
@@ -75,10 +75,9 @@ class GRU(RecurrentLayer):
         """Outputs [T, B, U] and the state [B, U]."""
         inputs = tf.convert_to_tensor(inputs, self.dtype)
         biases = tf.convert_to_tensor(self.biases)
-        of_inputs, of_state = tf.unstack(biases, axis=1) if self.reset_after else (biases, None)
-        x, kernel = self._product(inputs, of_inputs)
-        step = self.cell.gru(kernel, None if of_state is None else tf.reshape(of_state, [-1]))
-        sequence, (h,) = recurrence(step, [x], [self._state(initial_state, inputs)])
+        each = tf.unstack(biases, axis=1) if self.reset_after else [biases]
+        step = self.cell.gru(self._kernels(), *(tf.reshape(bias, [-1]) for bias in each))
+        sequence, (h,) = recurrence(step, [inputs], [self._state(initial_state, inputs)])
         return self._result(sequence, h)
 
     def state_shape(self, batch_size: int) -> list[int]:
@@ -117,8 +116,8 @@ class DynamicGRU(GRU):
                 f"{inputs.shape[0]} and batch_size = {inputs.shape[1]}. "
                 f"Received: {tf.convert_to_tensor(attention_score).shape}."
             )
-        x, kernel = self._product(inputs, tf.concat([self.bias_r_u, self.bias_c], 0))
-        step = self.cell.gru(kernel, tf.zeros([3 * self.num_units], self.dtype) if self.reset_after else None)
+        bias = tf.reshape(tf.concat([self.bias_r_u, self.bias_c], 0), [-1])
+        step = self.cell.gru(self._kernels(), bias, tf.zeros_like(bias) if self.reset_after else None)
         lengths = checked_lengths(seq_len, inputs)
-        sequence, (h,) = recurrence(step, [x, *scores], [self._state(initial_state, inputs)], lengths)
+        sequence, (h,) = recurrence(step, [inputs, *scores], [self._state(initial_state, inputs)], lengths)
         return self._result(sequence, h)
