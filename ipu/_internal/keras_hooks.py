@@ -26,10 +26,8 @@ def install() -> None:
 
 
 def extend(name: str) -> None:
-    """Installs the extensions into the framework of that name, once, and registers its layers, losses, optimizers."""
+    """Installs the extensions into the framework of that name, once."""
     import_module(FRAMEWORKS[name]).install()
-    for module in ("layers", "losses", "optimizers"):
-        import_module(f"{name}.ipu.{module}")
 
 
 class InstallingFinder:

@@ -17,6 +17,7 @@ from keras.src.callbacks.tensorboard import TensorBoard
 from keras.src.models import cloning
 from keras.src.models.functional import Functional
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.saving import object_registration
 from keras.src.trainers import trainer as base_trainer
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
@@ -43,6 +44,7 @@ from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.keras3_building import building_batch
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
 from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
+from keras_ext.names import registration
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
 from keras_ext.training import Framework, Mode, PredictFunction
@@ -218,6 +220,7 @@ def install() -> None:
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
+    registration.register_on_demand(object_registration, "keras")
     keras3_backup.install()
     keras3_graphs.install()
     keras3_layers.install()

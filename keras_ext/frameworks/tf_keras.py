@@ -31,6 +31,7 @@ from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
 from keras_ext.frameworks.tf_keras_saving import keep_options
 from keras_ext.frameworks.whole_updates import apply_pairs, wrap_once, wrap_overrides
+from keras_ext.names import registration
 from keras_ext.saving import ConfigKeeper
 from keras_ext.training import Framework, Mode, PredictFunction
 from keras_ext.types import Batch, KerasOptimizer, Nest, Tensor
@@ -111,6 +112,7 @@ def install() -> None:
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)
     runs.install(Model, lambda model: serves(getattr(model, "_distribution_strategy", None)))
+    registration.register("tf_keras")
     tf_keras_backup.install()
     wrap(BatchNormalizationBase, "_no_sync_calculate_mean_and_var", _moments)
     wrap(sgd.SGD, "update_step", _update_without_idle_velocities)
