@@ -203,6 +203,14 @@ def test_gradients_outside_of_the_function_are_refused() -> None:
             tf.gradients(loss, target)
 
 
+@pytest.mark.skipif(not tf.executing_eagerly(), reason="branches without version 2's behavior are operations")
+def test_a_program_in_a_branch_of_the_graph_is_refused(graph: tf.Graph) -> None:
+    with pytest.raises(
+        RuntimeError, match="in a function, branch or loop of a tf.Graph. Call it outside, with tf.cond"
+    ):
+        tf.cond(v1.placeholder(tf.bool, []), lambda: ipu.ipu_compiler.compile(lambda: 1.0)[0], lambda: 2.0)
+
+
 def test_misuse_is_refused_and_the_graph_usable_afterwards() -> None:
     with tf.Graph().as_default():
         foreign = v1.get_variable("foreign", [2], use_resource=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.framework import ops
 
 from ipu._internal.compiler.tokens import device_token
 from ipu._internal.compiler.variables import tracing
@@ -50,10 +51,16 @@ def ordered_call(
 
 def require_trace(what: str) -> None:
     """Raises RuntimeError unless a function is being traced for the engine."""
-    if not tracing():
-        raise RuntimeError(
-            f"Expected {what} inside a tf.function that runs on the IPU. Received: a call "
-            f"{'outside of any tf.function' if tf.executing_eagerly() else 'in a function that runs elsewhere'}. "
-            f"Call it in a function given to IPUStrategy.run, or in a tf.function(jit_compile=True) called in the "
-            f"strategy's scope."
-        )
+    if tracing():
+        return
+    where = "outside of any tf.function" if tf.executing_eagerly() else "in a function that runs elsewhere"
+    advice = (
+        "in a function given to IPUStrategy.run, or in a tf.function(jit_compile=True) called in the strategy's scope."
+    )
+    with ops.init_scope():
+        if not tf.executing_eagerly():
+            where = "in a function, branch or loop of a tf.Graph"
+            advice = "outside, with tf.cond or tf.while_loop in the computation, or disable version 2's behavior."
+    raise RuntimeError(
+        f"Expected {what} inside a tf.function that runs on the IPU. Received: a call {where}. Call it {advice}"
+    )
