@@ -116,6 +116,47 @@ def test_gradients_are_summed_over_replicas() -> None:
         np.testing.assert_allclose(session.run(made.get_embedding_tensor()), expected, rtol=1e-5)
 
 
+def pipelined(lookup: Any, rate: float) -> Any:
+    """The losses of two updates of a pipeline of two stages on two replicas, with a mean over replicas."""
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(np.tile(IDS, [4, 1])))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    optimizer = ipu.optimizers.CrossReplicaOptimizer(v1.train.GradientDescentOptimizer(rate))
+    result = ipu.ipu_compiler.compile(
+        lambda: ipu.pipelining_ops.pipeline(
+            [lookup, lambda rows: tf.reduce_sum(rows**2)],
+            gradient_accumulation_count=4,
+            repeat_count=2,
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss),
+        )
+    )
+    losses = outfeed.dequeue()
+
+    def run(session: Any) -> Any:
+        session.run([v1.global_variables_initializer(), infeed.initializer])
+        return lambda: (session.run(result), session.run(losses))[1]
+
+    return run
+
+
+def test_a_pipeline_on_replicas_equals_that_of_a_table_on_the_device() -> None:
+    replicas(4)
+    made, lookup = on_the_host(ops.HostEmbeddingSGDGAOptimizerSpec(RATE, 4))
+    run = pipelined(lookup, RATE)
+    with v1.Session() as session:
+        train = run(session)
+        with made.register(session):
+            losses = train()
+        found = session.run(made.get_embedding_tensor())
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable, lookup = on_the_device()
+        expected = pipelined(lookup, 2 * RATE)(session)()
+        np.testing.assert_allclose(losses, expected, rtol=1e-5)
+        np.testing.assert_allclose(found, session.run(variable), rtol=1e-5, atol=1e-6)
+    assert abs(found - TABLE).max() > 0.01
+
+
 def test_a_program_of_inference_in_a_finalized_graph() -> None:
     made, lookup = on_the_host(None)
     rows = ipu.ipu_compiler.compile(lookup, [tf.constant(IDS)])

@@ -12,7 +12,7 @@ from tensorflow.python import ipu
 
 from engine.errors import HostFunctionError
 from engine.profile.streams import host_bytes
-from ipu._internal.compiler.program import TracedProgram
+from ipu._internal.compiler.program import TracedProgram, use_definitions
 from ipu._internal.compiler.trace import trace_step
 from ipu.ipu_strategy import IPUStrategy
 from tests.strategy.helpers import replicas
@@ -88,6 +88,14 @@ def test_gradients_are_accumulated_on_all_replicas() -> None:
     with made.register():  # forgets the incomplete update
         run(step, *IDS[:2])
     np.testing.assert_allclose(made.get_embedding_tensor(), updated(TABLE, np.repeat(IDS, 2, 0), 6), rtol=1e-6)
+
+
+def test_definitions_do_the_same() -> None:
+    made = embedding(spec=ops.HostEmbeddingSGDGAOptimizerSpec(RATE, 3))
+    step = training(made)
+    with use_definitions(), made.register():
+        run(step, *IDS)
+    np.testing.assert_allclose(made.get_embedding_tensor(), updated(TABLE, IDS, 3), rtol=1e-6)
 
 
 def test_a_file_is_a_table(tmp_path: Path) -> None:
