@@ -7,6 +7,7 @@ may be further from these than Keras in the model's own types is, but not by muc
 from __future__ import annotations
 
 import argparse
+import copy
 import faulthandler
 import gc
 import os
@@ -48,7 +49,9 @@ def check(random: RandomModel) -> str:
         return f"refused: {error}"
     if list(received) != list(keras_alone):
         return f"other variables: {sorted({*received} ^ {*keras_alone})}"
-    if not differences(random.policy, received, keras_alone, truth):
+    if not (found := differences(random.policy, received, keras_alone, truth)):
+        return "same"
+    if truth is keras_alone and _is_rounding(random, found, received, keras_alone):
         return "same"
     # XLA selects zeros where TensorFlow's kernels multiply by zero, so NaN spreads otherwise.
     by_xla = _trained(random, random.policy, None, jit_compile=True)
@@ -58,6 +61,22 @@ def check(random: RandomModel) -> str:
     if found and random.policy == "float32" and _is_cancellation(random, found, received, truth):
         return "same"
     return "\n".join(found) or "same"
+
+
+def _is_rounding(
+    random: RandomModel, found: list[str], received: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+) -> bool:
+    """Whether the variables differ no more than where Keras' inputs differ by half a unit of float16's last place.
+
+    For runs with overflows that no run in float64 has.
+    """
+    left, signs = {line.partition(":")[0] for line in found}, np.random.default_rng(random.seed + 3)
+    for _ in range(0 if random.tokens else 4):
+        nudged = copy.copy(random)
+        nudged.x = (random.x * (1 + signs.choice([-1, 1], size=random.x.shape) * 2.0**-11)).astype(np.float32)
+        beyond = differences(random.policy, received, _trained(nudged, random.policy, None), expected)
+        left &= {line.partition(":")[0] for line in beyond}
+    return not left
 
 
 def _is_cancellation(
