@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ class Dropout(Definition):
 
     Args:
         rate: a float of [0, 1).
-        noise_shape: the shape of the mask, which broadcasts to the inputs'; None in it is the inputs' dimension.
+        noise_shape: the shape of the mask, which broadcasts to the inputs': integers, in a sequence or a tensor. None
+            among them is the inputs' dimension.
         seed: None, or a pair of 32-bit integers. None draws a new mask at each step, and on each replica, as Keras
             does. A seed gives the same mask at each step and on each replica.
         seed_modifier: an integer that changes what a seed draws: layers with one seed and different modifiers differ.
@@ -32,7 +32,7 @@ class Dropout(Definition):
     def __init__(
         self,
         rate: float,
-        noise_shape: Sequence[int | None] | None = None,
+        noise_shape: Any = None,
         seed: Any = None,
         *,
         seed_modifier: int = 1,
@@ -40,6 +40,8 @@ class Dropout(Definition):
     ) -> None:
         if not 0 <= rate < 1:
             raise LayerArgumentError(f"Expected a rate of dropout of at least 0 and less than 1. Received: {rate}.")
+        if noise_shape is not None:
+            noise_shape = tuple(None if size is None else int(size) for size in noise_shape)
         super().__init__(rate, noise_shape=noise_shape, **kwargs)
         self.seed = None if seed is None else _pair(seed)
         self.seed_modifier = seed_modifier

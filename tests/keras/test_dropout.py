@@ -42,7 +42,7 @@ def test_masks_of_seeds(kit: Kit) -> None:
     assert all((masks != dropping(kit, 4, **other)).any() for other in others)
     unseeded = dropping(kit, 4)
     assert (unseeded[:2] != unseeded[2:]).any() and (unseeded != dropping(kit, 4)).any()
-    shared = dropping(kit, 4, seed=(1, 2), noise_shape=(None, 1))
+    shared = dropping(kit, 4, seed=(1, 2), noise_shape=np.array([2, 1]))
     np.testing.assert_array_equal(shared, shared[:, :1] + np.zeros_like(shared))
 
 
