@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu.scopes import partials_type
 from keras_ext.layers.definition import Definition, dtype_or_policy
 from keras_ext.layers.errors import LayerArgumentError, LayerInputError
 from keras_ext.types import Config, Tensor
@@ -162,11 +161,10 @@ class Recurrent(Definition):
             sequence, mask = (
                 None if t is None else tf.transpose(t, [1, 0, *range(2, t.ndim)]) for t in (sequence, mask)
             )
-        with partials_type(tf.as_dtype(self.partials_dtype).as_numpy_dtype):
-            # Inputs have been dropped: one mask for all time steps, which not every Keras has.
-            results = super().call(
-                [sequence, *states] if states else sequence, initial_state=initial_state, mask=mask, training=False
-            )
+        # Inputs have been dropped: one mask for all time steps, which not every Keras has.
+        results = super().call(
+            [sequence, *states] if states else sequence, initial_state=initial_state, mask=mask, training=False
+        )
         if not self._swaps or not self.return_sequences:
             return results
         outputs, *last = results if self.return_state else [results]
@@ -185,8 +183,8 @@ class PopnnLSTM(Recurrent):
         dropout: fraction of the inputs to drop, in [0, 1), by one mask for all time steps.
         dropout_seed: a pair of integers, from which the mask follows; None draws another one at each step.
         return_sequences, return_state, stateful: as of Keras' LSTM; the states are h and c, in this order.
-        partials_dtype: float16 or float32: what the cost report assumes for the partials of products outside of the
-            loop over time. Results do not change.
+        partials_dtype: float16 or float32, kept in the configuration; partials are float32, and the cost report
+            assumes the `matmuls` of IPUConfig. Layers of rnn_ops tell it theirs.
         seed: an integer for initializers of kernels that have none.
         time_major: whether inputs and outputs are [seq_len, batch_size, ...].
 
