@@ -67,8 +67,30 @@ def _centered_rms_prop(original: Any, var: tf.Tensor, mg: tf.Tensor, *rest: Any,
     return _rms_prop(original, var, *rest, mg=mg, **options)
 
 
+def _adadelta(original: Any, *arguments: Any, **options: Any) -> tf.Operation:
+    var, accum, accum_update, lr, rho, epsilon, grad, indices = arguments
+    sums = _updated(accum, indices, _rows(accum, indices, grad) * rho + grad * grad * (1 - rho))
+    before = _rows(accum_update, indices, grad)
+    step = tf.sqrt(before + epsilon) * tf.math.rsqrt(sums + epsilon) * grad
+    done = _updated(accum_update, indices, before * rho + step * step * (1 - rho))
+    with tf.control_dependencies([done]):
+        return resources.resource_scatter_sub(var, indices, lr * step)
+
+
+def _ftrl(original: Any, *arguments: Any, **options: Any) -> tf.Operation:
+    var, accum, linear, grad, indices, lr, l1, l2, lr_power = arguments
+    before, weights = _rows(accum, indices, grad), _rows(var, indices, grad)
+    sums = _updated(accum, indices, before + grad * grad)
+    change = (sums**-lr_power - before**-lr_power) / lr
+    line = _updated(linear, indices, _rows(linear, indices, grad) + grad - change * weights)
+    clipped = tf.clip_by_value(line, -l1, l1) - line
+    return resources.resource_scatter_update(var, indices, clipped / (sums**-lr_power / lr + 2 * l2))
+
+
 SPARSE_UPDATES: dict[str, Callable[..., tf.Operation]] = {
+    "resource_sparse_apply_adadelta": _adadelta,
     "resource_sparse_apply_adagrad": _adagrad,
+    "resource_sparse_apply_ftrl": _ftrl,
     "resource_sparse_apply_momentum": _momentum,
     "resource_sparse_apply_rms_prop": _rms_prop,
     "resource_sparse_apply_centered_rms_prop": _centered_rms_prop,

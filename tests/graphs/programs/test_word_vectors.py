@@ -17,11 +17,13 @@ WORDS, SIZE, SAMPLES, NEGATIVE = 12, 5, 6, 3
 RANDOM = np.random.default_rng(0)
 BATCHES = [
     [RANDOM.integers(0, WORDS, shape).astype(np.int32) for shape in (SAMPLES, SAMPLES, (SAMPLES, NEGATIVE))]
-    for _ in range(6)
+    for _ in range(4)
 ]
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "Adagrad": lambda: v1.train.AdagradOptimizer(0.5),
     "Nesterov": lambda: v1.train.MomentumOptimizer(0.1, 0.9, use_nesterov=True),
+    "Adadelta": lambda: v1.train.AdadeltaOptimizer(2.0),
+    "Ftrl": lambda: v1.train.FtrlOptimizer(0.2, l1_regularization_strength=0.01, l2_regularization_strength=0.02),
     "RMSProp": lambda: v1.train.RMSPropOptimizer(0.05, momentum=0.5, centered=True),
 }
 
