@@ -11,7 +11,7 @@ from engine.debug import DebugExecutable
 from engine.errors import DebugError, InternalError
 from engine.ir import Shape
 from engine.program.program import Address, Buffer, ComputeSet, Mark, Partition, Program, Span
-from engine.runtime import executable as fast
+from engine.runtime import build_table
 from engine.runtime.buffers import DeviceBuffer
 from tests.debug.codelets import (
     count_up,
@@ -191,8 +191,8 @@ def test_a_missing_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     x, makes_x = filled()
     y, makes_y = moved(x, 0, None)
     assert run([makes_x, makes_y], [y])[0][7] == 7.0
-    real = fast.syncs
-    monkeypatch.setattr(fast, "syncs", lambda sets, *rest: ([False] * len(sets), real(sets, *rest)[1]))
+    real = build_table.syncs
+    monkeypatch.setattr(build_table, "syncs", lambda sets, *rest: ([False] * len(sets), real(sets, *rest)[1]))
     message = (
         "Expected a sync between compute set 'fill x' and compute set 'move to y' from model/dense/move. "
         "Received: none, though tile any reads element [0] of 'x' where tile 0 wrote element [0] of 'x'."
