@@ -163,8 +163,8 @@ class Block(keras.layers.Layer):
         return x + keras.ops.tanh(keras.ops.matmul(x, self.w)) * (0.5 if training else 1.0)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
-def test_keras_layers(policy: str, strategy: Any) -> None:
+@pytest.mark.parametrize(("policy", "accumulated"), [("float32", 1), ("mixed_float16", 1), ("float32", 2)])
+def test_keras_layers(policy: str, accumulated: int, strategy: Any) -> None:
     def trained(plain: bool) -> list[np.ndarray]:
         keras.utils.set_random_seed(3)
         with strategy.scope():
@@ -174,6 +174,7 @@ def test_keras_layers(policy: str, strategy: Any) -> None:
                     layer.call = Block.call.__wrapped__.__get__(layer)
             model = keras.Sequential([keras.Input((5,)), *layers])
             model.compile(keras.optimizers.SGD(0.1), "mse", steps_per_execution=2)
+            model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=accumulated)
             model.fit(X[:2].repeat(4, 0), X[1:].repeat(4, 0), batch_size=2, shuffle=False, verbose=0)
             return [*model.get_weights(), model.predict(X, batch_size=3, verbose=0)]
 
