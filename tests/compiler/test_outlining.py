@@ -122,6 +122,16 @@ def test_a_gradient_of_a_gradient(strategy: Any) -> None:
     np.testing.assert_allclose(strategy.run(tf.function(second), (X,)), 6 * X, rtol=1e-6)
 
 
+def test_sparse_upstream_gradients_without_a_tape(strategy: Any) -> None:
+    def model(decorate: Any) -> Callable[[tf.Tensor], Any]:
+        square = decorate(lambda x: x * x)
+        return lambda x: tf.gradients(tf.gather(square(x), [2, 0]), x)[0]
+
+    expected = np.stack([2 * X[0], 0 * X[1], 2 * X[2]])
+    np.testing.assert_allclose(strategy.run(tf.function(model(outlined_function)), (X,)), expected, rtol=1e-6)
+    assert sum(map(is_gradient, calls_of(model(outlined_function), X))) == 1
+
+
 def test_stateful_functions_are_inlined(strategy: Any) -> None:
     with strategy.scope():
         count = tf.Variable(0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
-from tensorflow.python.eager import context
+from tensorflow.python.eager import context, record
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.framework import func_graph, op_def_registry, ops
 from tensorflow.python.ops import gen_array_ops, resource_variable_ops
@@ -29,6 +30,8 @@ READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarH
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "While", "If", "Case", "Placeholder"})
 PURE = frozenset({OUTLINED, RECOMPUTATION_CHECKPOINT})
 """Targets of custom calls without side effects whose results depend on their operands alone."""
+GRADIENT = "IpuOutlinedFunction"
+"""Under this name TensorFlow knows the gradient of calls in graphs without a tape."""
 _numbers = itertools.count()
 
 
@@ -74,26 +77,34 @@ class _Caller:
         self.variables = [by_handle[id(handle)] for handle in body.handles]
         self._gradient: _Gradient | None = None
 
-    def call(self, operands: Sequence[tf.Tensor], number: int | None = None) -> list[Any]:
+    def call(self, operands: Sequence[tf.Tensor], number: int | None = None) -> list[tf.Tensor]:
         """The flat results; a call that is the gradient of another one has its number."""
         config = {"body": self.body.key, "call": number, "gradient": number is not None}
         if number is None:
             config["call"] = number = next(_numbers)
         results = [tf.TensorSpec(t.shape, t.dtype) for t in self.body.concrete.outputs]
-
-        @tf.custom_gradient
-        def called(*values: tf.Tensor) -> Any:
-            keep(ops.get_default_graph(), self.body)
-
-            def gradient(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
-                if self._gradient is None:
-                    self._gradient = _Gradient(self)
-                return self._gradient.call(values, upstream, number)
-
+        graph = ops.get_default_graph()
+        keep(graph, self.body)
+        # tf.custom_gradient would add an Identity and zeros for each operand to every call.
+        with record.stop_recording(), graph.gradient_override_map({"XlaCustomCallV2": GRADIENT}):
             with tf.name_scope(self.body.name):
-                return tuple(device_call(OUTLINED, values, config, results)), gradient
+                tensors = device_call(OUTLINED, operands, config, results)
+        gradient = partial(self.gradient, operands, number)
+        tensors[0].op._ipu_outlined_gradient = gradient
+        record.record_operation(self.body.name, tensors, list(operands), gradient)
+        return tensors
 
-        return list(called(*operands))
+    def gradient(self, operands: Sequence[tf.Tensor], number: int, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
+        """The gradient by each operand of the call of that number, given the gradients by its results."""
+        if self._gradient is None:
+            self._gradient = _Gradient(self)
+        return self._gradient.call(operands, upstream, number)
+
+
+@ops.RegisterGradient(GRADIENT)
+def _registered_gradient(call: tf.Operation, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
+    gradients: list[tf.Tensor | None] = call._ipu_outlined_gradient(*upstream)
+    return gradients
 
 
 class _Gradient:
@@ -131,7 +142,8 @@ class _Gradient:
         gradients: list[tf.Tensor | None] = [None] * len(operands)
         if self._caller is not None:
             arguments, values = operands[: self._arguments], operands[self._arguments :]
-            given = [*arguments, *(upstream[k] for k in self._upstream), *(values[k] for k in self._order)]
+            dense = (tf.convert_to_tensor(upstream[k]) for k in self._upstream)  # from IndexedSlices
+            given = [*arguments, *dense, *(values[k] for k in self._order)]
             for k, gradient in zip(self._connected, self._caller.call(given, number), strict=True):
                 gradients[k] = gradient
         return gradients
