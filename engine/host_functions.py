@@ -38,11 +38,13 @@ class HostFunction:
     """A function of the host under a `key` that is valid in this process alone; its subclasses can be bound.
 
     `needs_gil` tells whether it runs Python code, and so should run on the calling thread, where signals arrive.
-    `replicas` is the number of replicas of the programs that call it.
+    `replicas` is the number of replicas of the programs that call it. `variable` is one of the host whose memory it
+    uses in place: programs that call it must not use the variable themselves.
     """
 
     needs_gil = False
     replicas = 1
+    variable: Any = None
 
     def __init__(self, name: str) -> None:
         self.name = name

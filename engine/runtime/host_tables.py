@@ -31,10 +31,13 @@ class TableMemory(Protocol):
 
 
 class HostTable:
-    """A table that programs use while they run: one array for all functions of all programs that run."""
+    """A table that programs use while they run: one array for all functions of all programs that run.
 
-    def __init__(self, name: str, memory: TableMemory) -> None:
-        self.name, self._memory = name, memory
+    `variable` is what the memory belongs to, if anything: programs that call the functions must not use it themselves.
+    """
+
+    def __init__(self, name: str, memory: TableMemory, variable: object = None) -> None:
+        self.name, self._memory, self.variable = name, memory, variable
         self._users: set[HostFunction] = set()
         self._array: np.ndarray | None = None
         self._lock = threading.RLock()
@@ -61,7 +64,7 @@ class TableFunction(HostFunction):
 
     def __init__(self, name: str, table: HostTable, shape: Shape) -> None:
         super().__init__(name)
-        self.table, self.shape = table, shape
+        self.table, self.shape, self.variable = table, shape, table.variable
         self.words = np.zeros(Table.WORDS, np.int64)
         self.words[Table.COUNT], self.words[Table.WIDTH] = shape.dimensions
         self.words[Table.ROW_BYTES] = shape.dimensions[1] * shape.dtype.itemsize

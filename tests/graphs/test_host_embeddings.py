@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
+from tensorflow.python.eager import context
 
 from tests.strategy.helpers import replicas
 
@@ -167,3 +168,40 @@ def test_a_program_of_inference_in_a_finalized_graph() -> None:
         session.run(initialize)
         with made.register(session):
             np.testing.assert_array_equal(session.run(rows), [TABLE[IDS]])
+
+
+def test_a_program_with_look_ups_must_not_use_the_variable() -> None:
+    made, lookup = on_the_host(ops.HostEmbeddingOptimizerSpec(RATE))
+    ids, table = tf.constant(IDS[0]), made.get_embedding_tensor()
+    both = ipu.ipu_compiler.compile(lambda ids: (lookup(ids), table.assign_add(tf.ones_like(table))), [ids])
+    alone = ipu.ipu_compiler.compile(lambda: table.assign_add(tf.ones_like(table), read_value=False))
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        with made.register(session):
+            with pytest.raises(ValueError, match="'table' to leave its variable alone"):
+                session.run(both)
+            session.run(alone)
+        np.testing.assert_array_equal(session.run(table), TABLE + 1)
+
+
+def test_an_array_of_no_graph_is_trained_in_each_graph() -> None:
+    array = TABLE.copy()
+    with tf.init_scope(), context.eager_mode():
+        made = ops.HostEmbedding("array", array, optimizer_spec=ops.HostEmbeddingOptimizerSpec(RATE))
+    expected = TABLE.copy()
+    for number in range(2):
+        with tf.Graph().as_default(), v1.Session() as session:
+            ids = v1.placeholder(tf.int32, [BATCH])
+
+            def step(ids: tf.Tensor) -> Any:
+                loss = tf.reduce_sum(made.lookup(ids) ** 2) / 4 + tf.reduce_sum(made.lookup(ids) ** 2) / 4
+                return v1.train.GradientDescentOptimizer(1.0).minimize(loss)
+
+            trained = ipu.ipu_compiler.compile(step, [ids])
+            assert [v.op.name for v in v1.trainable_variables()] == ["array/__dummy"]
+            session.run(v1.global_variables_initializer())
+            with made.register(session):
+                session.run(trained, {ids: (batch := np.arange(number, number + BATCH, dtype=np.int32))})
+        expected[batch] *= (1 - RATE / 2) ** 2
+        np.testing.assert_allclose(array, expected, rtol=1e-3)
+        assert abs(array - TABLE).max() > 0.01

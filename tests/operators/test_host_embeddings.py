@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,30 @@ def test_indices_are_clipped_or_checked() -> None:
             with pytest.raises(HostFunctionError, match=rf"Received: {wrong} at position 1"):
                 run(checked, np.int32([3, wrong]))
         np.testing.assert_array_equal(run(checked, np.int32([3, 0]))[0], TABLE[[3, 0]])
+
+
+@pytest.mark.parametrize("in_scope", [True, False])
+def test_a_program_with_look_ups_must_not_use_the_variable(in_scope: bool) -> None:
+    with IPUStrategy().scope() if in_scope else contextlib.nullcontext():
+        variable, other = tf.Variable(TABLE), tf.Variable(TABLE)
+    made = ops.HostEmbedding("table", variable, optimizer_spec=ops.HostEmbeddingOptimizerSpec(RATE))
+    step = training(made).python_function
+
+    def program(used: tf.Variable, assigns: bool) -> Any:
+        def both(ids: tf.Tensor) -> tf.Tensor:
+            if assigns:
+                used.assign_sub(tf.ones_like(used))
+            return step(ids) + tf.reduce_sum(used)
+
+        return tf.function(both, jit_compile=True)
+
+    with made.register():
+        for assigns in (False, True):
+            with pytest.raises(ValueError, match="'table' to leave its variable alone.*embedding_lookup"):
+                run(program(variable, assigns), IDS[0])
+            run(program(other, assigns), IDS[int(assigns)])
+        np.testing.assert_allclose(run(tf.function(lambda ids: variable + 0, jit_compile=True), IDS[0])[0], variable)
+    np.testing.assert_allclose(variable, updated(TABLE, IDS[:2]), rtol=1e-6)
 
 
 def test_wrong_uses_are_errors() -> None:

@@ -1,4 +1,4 @@
-"""Variables of the programs that a thread executes: a function of the host that they call may read them alone."""
+"""Variables of programs that call the host: what its functions, and the programs, must not do to them meanwhile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from engine.errors import HostFunctionError
+from engine.errors import ConfigurationError, HostFunctionError
+from engine.host_functions import HostFunction
 from ipu._internal.thread_values import ThreadValue
 
 _executing: ThreadValue[frozenset[int]] = ThreadValue(frozenset())
@@ -25,3 +26,21 @@ def check_assignable(variable: Any) -> None:
             f"Expected host functions to leave the variables of the program that calls them alone. Received: an "
             f"assignment to {variable.name!r}. Return the value and assign it in the program, or assign it afterwards."
         )
+
+
+def check_owner(function: HostFunction, variables: Iterable[Any]) -> None:
+    """Raises ConfigurationError for a program's variable that `function`, which it calls, uses in place."""
+    owner = function.variable
+    if owner is not None and any(_handle(each.lock_holder) is _handle(owner) for each in variables):
+        raise ConfigurationError(
+            f"Expected a program that looks up rows of host embedding {function.name!r} to leave its variable alone. "
+            f"Received: a program that reads or assigns the variable, too, in a copy on the device, which would not "
+            f"have the updates of rows, or undo them. Read rows by lookup, let a program without look-ups use the "
+            f"variable, or keep it on the device: embedding_ops.embedding_lookup."
+        )
+
+
+def _handle(variable: Any) -> Any:
+    """The handle, without a read of the variable."""
+    names = ("_raw_handle", "_handle", "handle")
+    return next((vars(variable)[name] for name in names if name in vars(variable)), variable)

@@ -20,7 +20,7 @@ from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import Execution
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.executable_files import store_executable
-from ipu._internal.compiler.executing import check_assignable, executing
+from ipu._internal.compiler.executing import check_assignable, check_owner, executing
 from ipu._internal.compiler.fit import certainly_fits, check_program, with_storage
 from ipu._internal.compiler.optimizer_state import OptimizerState
 from ipu._internal.compiler.tokens import is_token
@@ -175,7 +175,9 @@ class TracedProgram:
         """Token of the latest run, which the variables written by it keep; None before it and for several replicas."""
         self._execution = Execution(traced.variables)
         for call in calls:
-            host_function(config_of(call)["function"]).replicas = traced.replicas * traced.sequential
+            function = host_function(config_of(call)["function"])
+            function.replicas = traced.replicas * traced.sequential
+            check_owner(function, self._seen_by_calls)
         self._events = events_of(self)
         with contextlib.nullcontext() if self._events is None else self._events.compilation():
             self._executable = build_executable(traced.module, traced.roles, traced.constants, self._check_fit)

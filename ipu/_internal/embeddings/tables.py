@@ -23,12 +23,10 @@ TRAINED = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 class EmbeddingTable:
-    """A table [rows, width] in the host's memory. `dummy` is the variable through which its gradients flow."""
-
-    dummy: Any = None
+    """A table [rows, width] in the host's memory."""
 
     def __init__(self, name: str, tensor: Any, trainable: bool) -> None:
-        self.name, self.tensor = name, tensor
+        self.name, self.tensor, self.trainable = name, tensor, trainable
         self.dtype = tf.as_dtype(tensor.dtype)
         dimensions = tuple(tensor.shape)
         known = len(dimensions) == 2 and all(dimensions)
@@ -44,10 +42,26 @@ class EmbeddingTable:
             )
         self._memory = RegisteredMemory(name, storage_of(tensor, trainable))
         self._shape = Shape(ELEMENT_TYPES[np.dtype(self.dtype.as_numpy_dtype)], tuple(map(int, dimensions)))
-        self._shared = HostTable(name, self._memory)
+        self._shared = HostTable(name, self._memory, None if isinstance(tensor, np.ndarray) else tensor)
         self._updates: weakref.WeakSet[Update] = weakref.WeakSet()
+        self._dummy: Any = None
         if trainable:
-            self.dummy = _dummy(f"{name}/__dummy")
+            self.dummy()
+
+    def dummy(self) -> Any:
+        """The scalar variable through which gradients flow: one in each tf.Graph, one outside of them."""
+        name = f"{self.name}/__dummy"
+        with ops.init_scope(), tf.name_scope(""), tf.device("/device:CPU:0"):
+            if tf.executing_eagerly():
+                if self._dummy is None:
+                    self._dummy = IPUVariable(initial_value=0.0, dtype=tf.float32, trainable=True, name=name)
+                return self._dummy
+            for variable in tf.compat.v1.trainable_variables():
+                if getattr(variable, "of_table", None) is self:
+                    return variable
+            made: Any = resource_variable_ops.ResourceVariable(0.0, dtype=tf.float32, trainable=True, name=name)
+            made.of_table = self
+            return made
 
     def register(self, session: Session | None) -> None:
         """Lets programs of a session use the table. Gradients of an update that was not completed are dropped."""
@@ -88,7 +102,7 @@ class EmbeddingTable:
 
             return tf.identity(rows), gradient
 
-        return trained(tf.stop_gradient(rows), self.dummy.read_value())
+        return trained(tf.stop_gradient(rows), self.dummy().read_value())
 
 
 _tables: weakref.WeakValueDictionary[tuple[str, int], EmbeddingTable] = weakref.WeakValueDictionary()
@@ -97,13 +111,6 @@ _tables: weakref.WeakValueDictionary[tuple[str, int], EmbeddingTable] = weakref.
 def table_of(name: str, tensor: Any, trainable: bool) -> EmbeddingTable:
     """The table of that name, made at its first use. Raises ConfigurationError for a tensor that is none."""
     found = _tables.get((name, id(tensor)))
-    if found is None or (trainable and found.dummy is None):
+    if found is None or (trainable and not found.trainable):
         found = _tables[name, id(tensor)] = EmbeddingTable(name, tensor, trainable)
     return found
-
-
-def _dummy(name: str) -> Any:
-    with ops.init_scope(), tf.name_scope(""), tf.device("/device:CPU:0"):
-        if tf.executing_eagerly():
-            return IPUVariable(initial_value=0.0, dtype=tf.float32, trainable=True, name=name)
-        return resource_variable_ops.ResourceVariable(0.0, dtype=tf.float32, trainable=True, name=name)
