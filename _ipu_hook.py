@@ -25,6 +25,10 @@ ALIASES = {
     f"{KERAS_3}.extensions": "keras_ext.extensions",
     f"{TF_KERAS}.extensions": "keras_ext.extensions",
     "tensorflow.compiler.plugin": "ipu._internal.plugin",
+    "tensorflow.estimator": "ipu._internal.estimators.tf_estimator",  # which TensorFlow has no longer
+    "tensorflow._api.v2.compat.v1.estimator": "ipu._internal.estimators.tf_estimator",
+    "tensorflow.compat.v1.estimator": "ipu._internal.estimators.tf_estimator",
+    "tensorflow.python.estimator": "ipu._internal.estimators.tf_estimator",
     "tensorflow.python.keras.datasets": "keras.datasets",  # not among what TensorFlow has kept of its old Keras
 }
 MODULES = (
@@ -44,7 +48,11 @@ MODULES = (
 )
 """Modules of `ipu` that are documented with and without their package (Python API, table 18.1)."""
 ALIASES |= {f"ipu.{module.partition('.')[2]}": f"ipu.{module}" for module in MODULES}
-PARENTS = {alias.rpartition(".")[0]: alias for alias in ALIASES if alias.endswith((".ipu", ".datasets"))}
+ATTRIBUTES = [alias for alias in ALIASES if alias.endswith((".ipu", ".datasets", ".estimator"))]
+PARENTS = {
+    parent: {alias.rpartition(".")[2]: alias for alias in ATTRIBUTES if alias.rpartition(".")[0] == parent}
+    for parent in {alias.rpartition(".")[0] for alias in ATTRIBUTES}
+}
 PACKAGES = frozenset({"ipu", "keras_ext"})
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
 
@@ -68,16 +76,15 @@ def keras_of_tensorflow() -> str:
 
 
 def add_lazy_attribute(module: ModuleType) -> None:
-    """Lets `module.ipu` work without an import statement; a `__getattr__` the module has still runs."""
-    alias = PARENTS[module.__name__]
-    attribute = alias.rpartition(".")[2]
+    """Lets attributes as `module.ipu` work without an import statement; a `__getattr__` the module has still runs."""
+    aliases = PARENTS[module.__name__]
     inner = module.__dict__.get("__getattr__")
 
     def __getattr__(name: str) -> object:
-        if name == attribute:
+        if name in aliases:
             from importlib import import_module
 
-            return import_module(alias)
+            return import_module(aliases[name])
         if inner is not None:
             return inner(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)

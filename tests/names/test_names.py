@@ -79,7 +79,7 @@ STATEMENTS = {
     "from ipu.internal_ops import print_tensor, recompute": ("ipu.internal_ops.recompute", "recomputation_mode"),
     "import tensorflow.python.ipu.horovod as hvd": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
     "from tensorflow.python.ipu.ops.f8_ops import *": ("tensorflow.python.ipu.ops.f8_ops", "float16"),
-    "importlib.import_module('ipu.ipu_estimator')": ("ipu.ipu_estimator", "a Keras model"),
+    "importlib.import_module('ipu.ipu_multi_worker_strategy')": ("ipu.ipu_multi_worker_strategy", "auto_select_ipus"),
     "import tensorflow.python.ipu.nothing": ("tensorflow.python.ipu.nothing", "does not exist"),
 }
 NAMESPACE = {"ipu": ipu, "gc": ipu, "keras": keras, "tf_keras": tf_keras, "tf": tf, "importlib": importlib}

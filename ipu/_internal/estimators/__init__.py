@@ -1,0 +1,1 @@
+"""Estimators: training, evaluation, prediction and export of a model function, in monitored sessions."""

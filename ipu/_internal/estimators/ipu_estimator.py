@@ -1,0 +1,191 @@
+"""`IPUEstimator`: a model function whose steps are the iterations of a loop on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+from ipu import loops
+from ipu._internal.compiler.collectives import cross_replica_mean
+from ipu._internal.estimators.on_device import DeviceEstimator, is_averaged, with_examples
+from ipu._internal.estimators.specs import EstimatorSpec, IPUEstimatorSpec, ModeKeys
+from ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipu.ipu_outfeed_queue import IPUOutfeedMode
+
+v1 = tf.compat.v1
+
+
+class IPUEstimator(DeviceEstimator):
+    """Estimator with IPU support (Python API, 18.12.1).
+
+    One Session.run executes `iterations_per_loop` steps on the device, on each replica with a batch of its own.
+
+    Args:
+        model_fn: as that of tf.estimator.Estimator; it returns an IPUEstimatorSpec or an EstimatorSpec. With several
+            replicas it uses a CrossReplicaOptimizer.
+        model_dir: the folder of checkpoints and summaries.
+        config: a RunConfig of ipu_run_config.
+        params: a dictionary for `model_fn` and the input functions.
+        warm_start_from: a checkpoint, its folder, a SavedModel, or tf.estimator.WarmStartSettings.
+        train_batch_size: the global batch size of training: the input function finds that of a replica in
+            params["batch_size"]; likewise eval_batch_size and predict_batch_size.
+
+    Raises:
+        ValueError: a batch size does not divide by the number of replicas, or as tf.estimator.Estimator.
+        TypeError: `config` is no RunConfig.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any],
+        model_dir: Any = None,
+        config: Any = None,
+        params: Mapping[str, Any] | None = None,
+        warm_start_from: Any = None,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+    ) -> None:
+        sizes = {ModeKeys.TRAIN: train_batch_size, ModeKeys.EVAL: eval_batch_size, ModeKeys.PREDICT: predict_batch_size}
+        self._batch_sizes = {mode: size for mode, size in sizes.items() if size is not None}
+        if self._batch_sizes and "batch_size" in (params or {}):
+            raise ConfigurationError(
+                "Expected no batch_size in params with train_batch_size, eval_batch_size or predict_batch_size. "
+                "Received: both."
+            )
+        super().__init__(model_fn, model_dir, config, params, warm_start_from)
+        replicas = self._ipu.num_replicas
+        for mode, size in self._batch_sizes.items():
+            if size < 1 or size % replicas:
+                raise ConfigurationError(
+                    f"Expected the batch size of mode {mode!r} to be a multiple of the number of replicas, {replicas}. "
+                    f"Received: {size}. Nearest: {max(-(-size // replicas), 1) * replicas}."
+                )
+
+    def _local_params(self, mode: str) -> dict[str, Any]:
+        params = self.params
+        if mode in self._batch_sizes:
+            params["batch_size"] = self._batch_sizes[mode] // self._ipu.num_replicas
+        return params
+
+    def _host_spec(self, features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        spec = self._call_model_fn(features, labels, mode)
+        if isinstance(spec, IPUEstimatorSpec):
+            metrics = _computed(*spec.eval_metrics) if spec.eval_metrics else spec.eval_metric_ops
+            return EstimatorSpec(mode, spec.predictions, spec.loss, spec.train_op, metrics)
+        return spec
+
+    def _device_spec(self, element: Any, named: Any, mode: str) -> Any:
+        """The model for an element of the infeed, as the body of a loop receives it."""
+        features, labels = (named, None) if named else element if len(element) == 2 else (element[0], None)
+        if len(element) > 2:
+            raise ConfigurationError(
+                f"Expected the data set's elements to be features, or (features, labels). Received: {len(element)}."
+            )
+        if mode == ModeKeys.PREDICT:
+            labels = None
+        spec = self._call_model_fn(features, labels, mode)
+        if not isinstance(spec, EstimatorSpec | IPUEstimatorSpec):
+            raise ConfigurationError(f"Expected model_fn to return an IPUEstimatorSpec. Received: {spec!r}.")
+        for name in {ModeKeys.TRAIN: ("loss", "train_op"), ModeKeys.EVAL: ("loss",)}.get(mode, ("predictions",)):
+            if getattr(spec, name) is None:
+                raise ConfigurationError(f"Expected {name} in the spec of mode {mode!r}. Received: None.")
+        return spec
+
+    def _loop(self, mode: str, infeed: IPUInfeedQueue, step: Callable[[Any], Any]) -> tuple[Any, Any]:
+        """The mean loss of a loop over steps, and the spec of a step; `step` of it are more operations."""
+        specs: list[Any] = []
+
+        def body(total: tf.Tensor, *element: Any, **named: Any) -> tf.Tensor:
+            spec = self._device_spec(element, named, mode)
+            specs.append(spec)
+            with tf.control_dependencies([*step(spec)]):
+                return total if spec.loss is None else total + tf.cast(spec.loss, tf.float32)
+
+        def net() -> tf.Tensor:
+            total = loops.repeat(self._iterations_per_loop, body, [0.0], infeed)
+            if self._ipu.num_replicas > 1:
+                total = cross_replica_mean(total)
+            return total / float(self._iterations_per_loop)
+
+        loss, _ = self._compiled(net)
+        return loss, specs[-1]
+
+    def _train_spec(self, infeed: IPUInfeedQueue) -> EstimatorSpec:
+        outfeed = self._outfeed(IPUOutfeedMode.LAST)
+
+        def step(spec: Any) -> list[Any]:
+            self._check_updates("model_fn")
+            call = getattr(spec, "host_call", None)
+            if call is not None:
+                self._check_host_call()
+                return [spec.train_op, outfeed.enqueue(list(call[1]))]
+            if self._ipu.num_replicas > 1 and not is_averaged(v1.get_default_graph()):
+                raise ConfigurationError(
+                    f"Expected model_fn to use a CrossReplicaOptimizer with {self._ipu.num_replicas} replicas. "
+                    "Received: another optimizer, with which each replica trains a model of its own."
+                )
+            return [spec.train_op]
+
+        loss, spec = self._loop(ModeKeys.TRAIN, infeed, step)
+        called = []
+        if getattr(spec, "host_call", None) is not None:
+            called = [spec.host_call[0](*self._dequeued(outfeed, loss, is_last=True))]
+        return self._trained(loss, called, spec.training_hooks)
+
+    def _check_host_call(self) -> None:
+        if self._iterations_per_loop > 1 or self._ipu.num_replicas > 1:
+            raise ConfigurationError(
+                "Expected iterations_per_loop and num_replicas of 1 with a host_call. Received: "
+                f"{self._iterations_per_loop} and {self._ipu.num_replicas}."
+            )
+
+    def _eval_spec(self, infeed: IPUInfeedQueue) -> EstimatorSpec:
+        on_host, on_device = self._outfeed(), self._outfeed(IPUOutfeedMode.LAST)
+
+        def step(spec: Any) -> list[Any]:
+            metrics = getattr(spec, "eval_metrics", None)
+            if metrics is None and not spec.eval_metric_ops:
+                raise ConfigurationError(
+                    "Expected eval_metric_ops or eval_metrics in the spec of mode 'eval'. Received: neither."
+                )
+            if metrics is not None:
+                return [on_host.enqueue(metrics[1] if isinstance(metrics[1], dict) else list(metrics[1]))]
+            return [on_device.enqueue({name: update for name, (_, update) in spec.eval_metric_ops.items()})]
+
+        loss, spec = self._loop(ModeKeys.EVAL, infeed, step)
+        metrics = getattr(spec, "eval_metrics", None)
+        if metrics is not None:
+            made = _computed(metrics[0], with_examples(self._dequeued(on_host, loss)))
+        else:
+            latest = self._dequeued(on_device, loss, is_last=True)
+            made = {name: _kept(value, self._ipu.num_replicas) for name, value in latest.items()}
+        return EstimatorSpec(ModeKeys.EVAL, loss=loss, eval_metric_ops=made, evaluation_hooks=spec.evaluation_hooks)
+
+    def _predict_spec(self, infeed: IPUInfeedQueue) -> EstimatorSpec:
+        outfeed = self._outfeed()
+        loss, spec = self._loop(ModeKeys.PREDICT, infeed, lambda spec: [outfeed.enqueue(spec.predictions)])
+        predictions = self._dequeued(outfeed, loss)
+        if not isinstance(spec.predictions, dict):
+            (predictions,) = tf.nest.flatten(predictions)
+        return EstimatorSpec(ModeKeys.PREDICT, predictions=predictions, prediction_hooks=spec.prediction_hooks)
+
+
+def _computed(function: Callable[..., Any], tensors: Any) -> Any:
+    return function(**tensors) if isinstance(tensors, dict) else function(*tensors)
+
+
+def _kept(value: tf.Tensor, replicas: int) -> tuple[Any, Any]:
+    """A metric of the device's latest value, the mean over replicas, as a pair of value and update."""
+    value = tf.reduce_mean(tf.cast(value, tf.float32), 0) if replicas > 1 else value
+    latest = v1.Variable(
+        tf.zeros(value.shape, value.dtype),
+        trainable=False,
+        collections=[v1.GraphKeys.LOCAL_VARIABLES],
+        name="latest_metric",
+        use_resource=True,
+    )
+    return latest.read_value(), latest.assign(value, read_value=False)

@@ -1,0 +1,172 @@
+"""What estimators on the device share: the infeed, one program for each run, and its results on the host."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.framework.ops import EagerTensor
+
+from engine.errors import ConfigurationError
+from engine.ir.device_operations import CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM
+from ipu import ipu_compiler
+from ipu._internal.compiler.collectives import cross_replica_sum
+from ipu._internal.estimators.estimator import Estimator
+from ipu._internal.estimators.hooks import EndOfData
+from ipu._internal.estimators.ipu_run_config import RunConfig
+from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys
+from ipu._internal.types import Nest
+from ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipu.ops.summary_ops import ipu_compile_summary
+from ipu.scopes import ipu_scope
+
+v1 = tf.compat.v1
+ASSIGNMENTS = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
+
+
+class DeviceEstimator(Estimator):
+    """An estimator whose runs are loops on an IPU; subclasses build the program of each mode."""
+
+    _config_class = RunConfig
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ipu = self._config.ipu_run_config
+        self._iterations_per_loop = self._ipu.iterations_per_loop
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: Any = None,
+        hooks: Any = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+        num_predictions: int | None = None,
+    ) -> Any:
+        """Yields predictions for the features of a data set.
+
+        Args, and what is raised, are those of tf.estimator, and `num_predictions`: the number of predictions after
+        which to stop; None means the end of the data set, which must be the end of a loop.
+        """
+        predictions: Any = super().predict(input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
+        if num_predictions is not None and num_predictions < 1:
+            raise ConfigurationError(f"Expected num_predictions to be 1 or more, or None. Received: {num_predictions}.")
+        for number, prediction in enumerate(predictions, start=1):
+            yield prediction
+            if number == num_predictions:
+                predictions.close()
+
+    def _spec(self, input_fn: Callable[..., Any], mode: str) -> tuple[Any, list[Any], EndOfData]:
+        if self._ipu.ipu_options is not None:
+            self._ipu.ipu_options.configure_ipu_system()
+        with tf.device("/device:CPU:0"):
+            dataset = self._call_input_fn(input_fn, mode)
+        if not isinstance(dataset, tf.data.Dataset):
+            raise ConfigurationError(f"Expected input_fn to return a tf.data.Dataset. Received: {dataset!r}.")
+        infeed = IPUInfeedQueue(dataset, device_ordinal=self._ipu.ordinal, prefetch_depth=self._ipu.prefetch_depth)
+        end = EndOfData(
+            *(infeed.initializer, dataset.cardinality(), lambda: self._batches_of(input_fn, mode)),
+            self._iterations_per_loop * self._ipu.num_replicas,
+        )
+        build = {ModeKeys.TRAIN: self._train_spec, ModeKeys.EVAL: self._eval_spec, ModeKeys.PREDICT: self._predict_spec}
+        spec = build[mode](infeed)
+        return spec, [end], end
+
+    @abstractmethod
+    def _train_spec(self, infeed: IPUInfeedQueue) -> EstimatorSpec:
+        """The training program with its loss, and an operation that also increases the global step."""
+
+    @abstractmethod
+    def _eval_spec(self, infeed: IPUInfeedQueue) -> EstimatorSpec:
+        """The evaluation program with its loss and metrics."""
+
+    @abstractmethod
+    def _predict_spec(self, infeed: IPUInfeedQueue) -> EstimatorSpec:
+        """The prediction program, whose predictions are those of all its batches, [batches, ...]."""
+
+    def _batches_of(self, input_fn: Callable[..., Any], mode: str) -> int:
+        with tf.Graph().as_default(), v1.Session() as session:
+            count = self._call_input_fn(input_fn, mode).reduce(tf.constant(0, tf.int64), lambda n, _: n + 1)
+            return int(session.run(count))
+
+    def _compiled(self, net: Callable[[], Any]) -> list[tf.Tensor]:
+        """The results of `net`, one program on the device, in the default graph, and its number of replicas."""
+        expected = self._ipu.num_replicas
+
+        def counted() -> list[Any]:
+            results = net()
+            return [cross_replica_sum(tf.constant(1, tf.int32)), *(results if isinstance(results, list) else [results])]
+
+        with ipu_scope(f"/device:IPU:{self._ipu.ordinal}"):
+            replicas, *results = ipu_compiler.compile(counted)
+        if self._ipu.compile_summary:
+            ipu_compile_summary("compile_summary", replicas, collections=[v1.GraphKeys.SUMMARIES])
+        text = f"Expected a model with {self._ipu.num_shards} shards, for {expected} replicas. Received replicas:"
+        with tf.control_dependencies([v1.Assert(tf.equal(replicas, expected), [text, replicas])]):
+            return [tf.identity(result) for result in (*results, replicas)]
+
+    def _trained(self, loss: tf.Tensor, after: Any, hooks: Any) -> EstimatorSpec:
+        """The spec of a training program with that loss; `after` are operations to execute in the same run."""
+        with tf.control_dependencies([loss, *after]):
+            train_op = v1.train.get_global_step().assign_add(self._iterations_per_loop, read_value=False)
+        return EstimatorSpec(ModeKeys.TRAIN, loss=loss, train_op=train_op, training_hooks=hooks)
+
+    def _outfeed(self, mode: IPUOutfeedMode = IPUOutfeedMode.ALL) -> IPUOutfeedQueue:
+        return IPUOutfeedQueue(mode, device_ordinal=self._ipu.ordinal)
+
+    def _dequeued(self, outfeed: IPUOutfeedQueue, after: Any, is_last: bool = False) -> Any:
+        """What a program, whose results are `after`, has enqueued: tensors [iterations * replicas, ...].
+
+        Those of the last iteration have no axis, or [replicas, ...] if there are several.
+        """
+        replicas = [self._ipu.num_replicas] if self._ipu.num_replicas > 1 else []
+        with tf.control_dependencies(tf.nest.flatten(after)):
+            rows = outfeed.dequeue()
+        leaves = zip(tf.nest.flatten(rows), outfeed._specs, strict=True)
+        shaped = [tf.reshape(leaf, [*(replicas if is_last else [-1]), *spec.shape]) for leaf, spec in leaves]
+        return tf.nest.pack_sequence_as(rows, shaped)
+
+    def _batches(self, predictions: Nest) -> list[Any]:
+        if not isinstance(predictions, dict):
+            return list(predictions)
+        return [dict(zip(predictions, values, strict=True)) for values in zip(*predictions.values(), strict=True)]
+
+    def _check_updates(self, what: str) -> None:
+        """Checks the training step traced last: averaged over replicas, and without updates of the global step."""
+        operations = v1.get_default_graph().get_operations()
+        step = v1.train.get_global_step().handle
+        for operation in operations:
+            if operation.type in ASSIGNMENTS and _origin(operation.inputs[0]) is step:
+                raise ConfigurationError(
+                    f"Expected {what} to leave the global step to the estimator. Received: {operation.name!r}, which "
+                    "changes it. Leave out the argument global_step of minimize and apply_gradients."
+                )
+
+
+def is_averaged(graph: tf.Graph) -> bool:
+    """Whether operations of a traced function, or of one that it calls, reduce over replicas."""
+    text = str(graph.as_graph_def())
+    return CROSS_REPLICA_MEAN in text or CROSS_REPLICA_SUM in text
+
+
+def with_examples(rows: Nest) -> Any:
+    """Tensors [batches, batch, ...] as [batches * batch, ...]; scalars of each batch stay [batches]."""
+
+    def joined(row: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(row, [-1, *row.shape[2:]]) if row.shape.rank > 1 else row
+
+    return tf.nest.map_structure(joined, rows)
+
+
+def _origin(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor that a captured one is outside of all functions."""
+    while not isinstance(tensor, EagerTensor) and isinstance(tensor.graph, FuncGraph):
+        outside = next((outer for outer, inner in tensor.graph.captures if inner is tensor), None)
+        if outside is None:
+            break
+        tensor = outside
+    return tensor

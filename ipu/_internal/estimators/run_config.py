@@ -1,0 +1,117 @@
+"""The configuration of an estimator's runs: `RunConfig` of tf.estimator."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+
+DEFAULT_SECONDS = 600
+FIELDS = {
+    "model_dir": None,
+    "tf_random_seed": 1,
+    "save_summary_steps": 100,
+    "save_checkpoints_steps": None,
+    "save_checkpoints_secs": None,
+    "session_config": None,
+    "keep_checkpoint_max": 5,
+    "keep_checkpoint_every_n_hours": 10000,
+    "log_step_count_steps": 100,
+    "train_distribute": None,
+    "device_fn": None,
+    "protocol": None,
+    "eval_distribute": None,
+    "experimental_distribute": None,
+    "experimental_max_worker_delay_secs": None,
+    "session_creation_timeout_secs": 7200,
+}
+DISTRIBUTED = ("train_distribute", "eval_distribute", "experimental_distribute")
+POSITIVE = ("save_summary_steps", "save_checkpoints_steps", "save_checkpoints_secs", "log_step_count_steps")
+
+
+class RunConfig:
+    """Configuration of an estimator's runs.
+
+    Its arguments, which are attributes too, are those of tf.estimator.RunConfig; the cluster is that of the
+    environment variable TF_CONFIG. Training is in this process: a strategy of tf.distribute is refused.
+
+    Raises:
+        ValueError: an unknown argument, save_checkpoints_steps and save_checkpoints_secs, one that is not positive, a
+            TF_CONFIG that contradicts itself, or a strategy.
+    """
+
+    model_dir: Any
+    save_summary_steps: int | None
+    save_checkpoints_steps: int | None
+    save_checkpoints_secs: float | None
+    keep_checkpoint_max: int | None
+    keep_checkpoint_every_n_hours: float
+    log_step_count_steps: int | None
+    session_creation_timeout_secs: int
+
+    def __init__(self, **kwargs: Any) -> None:
+        unknown = sorted(kwargs.keys() - FIELDS.keys())
+        if unknown:
+            raise ConfigurationError(f"Expected arguments of RunConfig: {', '.join(FIELDS)}. Received: {unknown}.")
+        values = {**FIELDS, **kwargs}
+        if values["save_checkpoints_steps"] is not None and values["save_checkpoints_secs"] is not None:
+            raise ConfigurationError(
+                "Expected one of save_checkpoints_steps and save_checkpoints_secs. Received: both. Leave one out."
+            )
+        if not {"save_checkpoints_steps", "save_checkpoints_secs"} & kwargs.keys():
+            values["save_checkpoints_secs"] = DEFAULT_SECONDS
+        for name in POSITIVE:
+            if values[name] is not None and values[name] <= 0:
+                raise ConfigurationError(f"Expected {name} to be 1 or more, or None. Received: {values[name]}.")
+        for name in DISTRIBUTED:
+            if values[name] is not None:
+                raise ConfigurationError(
+                    f"Expected {name} to be None. Received: {values[name]!r}. Replicate with "
+                    "IPURunConfig(num_replicas=...)."
+                )
+        if values["model_dir"] is not None:
+            values["model_dir"] = os.fspath(values["model_dir"])
+        self.__dict__.update(values)
+        self._set_cluster(json.loads(os.environ.get("TF_CONFIG") or "{}"))
+
+    def _set_cluster(self, environment: dict[str, Any]) -> None:
+        cluster, task = environment.get("cluster", {}), environment.get("task", {})
+        self.cluster_spec = tf.train.ClusterSpec(cluster)
+        self.task_type, self.task_id = task.get("type", "worker"), int(task.get("index", 0))
+        self.service = environment.get("service")
+        self.evaluator_master = ""
+        if cluster and (len(cluster.get("chief", [])) != 1 or not {"type", "index"} <= task.keys()):
+            raise ConfigurationError(
+                f"Expected TF_CONFIG with one chief, and the type and index of the task. Received: {environment}."
+            )
+        if not cluster and self.task_type not in ("worker", "evaluator") or not cluster and self.task_id:
+            raise ConfigurationError(f"Expected the cluster of the task in TF_CONFIG. Received: {environment}.")
+        if self.task_type == "evaluator":
+            self.cluster_spec = tf.train.ClusterSpec({})
+            self.master, self.is_chief = "", False
+            self.num_ps_replicas = self.num_worker_replicas = 0
+            return
+        if cluster and not 0 <= self.task_id < len(cluster.get(self.task_type, [])):
+            raise ConfigurationError(f"Expected a task of the cluster in TF_CONFIG. Received: {environment}.")
+        self.master = self.cluster_spec.task_address(self.task_type, self.task_id) if cluster else ""
+        self.is_chief = not cluster or self.task_type == "chief"
+        self.num_ps_replicas = len(cluster.get("ps", []))
+        self.num_worker_replicas = len(cluster.get("worker", [])) + len(cluster.get("chief", [])) if cluster else 1
+
+    def replace(self, **kwargs: Any) -> RunConfig:
+        """A copy with other values of the given arguments. Raises as the constructor."""
+        config = copy.copy(self)
+        checked = RunConfig(**kwargs)
+        config.__dict__.update({name: getattr(checked, name) for name in kwargs})
+        for name, other in (
+            ("save_checkpoints_steps", "save_checkpoints_secs"),
+            ("save_checkpoints_secs", "save_checkpoints_steps"),
+        ):
+            if kwargs.get(name) is not None:
+                config.__dict__[other] = None
+        return config

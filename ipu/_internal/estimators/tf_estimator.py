@@ -1,0 +1,61 @@
+"""The names of `tf.estimator`, which TensorFlow has no longer, that programs with estimators use."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu._internal.estimators import export
+from ipu._internal.estimators.estimator import Estimator
+from ipu._internal.estimators.run_config import RunConfig
+from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys
+from ipu._internal.estimators.train_and_evaluate import EvalSpec, FinalExporter, TrainSpec, train_and_evaluate
+from ipu._internal.estimators.warm_start import WarmStartSettings
+from ipu._internal.names.namespace import public_names
+
+_train: Any = tf.compat.v1.train
+CheckpointSaverHook = _train.CheckpointSaverHook
+CheckpointSaverListener = _train.CheckpointSaverListener
+FeedFnHook = _train.FeedFnHook
+FinalOpsHook = _train.FinalOpsHook
+GlobalStepWaiterHook = _train.GlobalStepWaiterHook
+LoggingTensorHook = _train.LoggingTensorHook
+NanLossDuringTrainingError = _train.NanLossDuringTrainingError
+NanTensorHook = _train.NanTensorHook
+ProfilerHook = _train.ProfilerHook
+SessionRunArgs = _train.SessionRunArgs
+SessionRunContext = _train.SessionRunContext
+SessionRunHook = _train.SessionRunHook
+SessionRunValues = _train.SessionRunValues
+StepCounterHook = _train.StepCounterHook
+StopAtStepHook = _train.StopAtStepHook
+SummarySaverHook = _train.SummarySaverHook
+
+__all__ = [
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "Estimator",
+    "EstimatorSpec",
+    "EvalSpec",
+    "FeedFnHook",
+    "FinalExporter",
+    "FinalOpsHook",
+    "GlobalStepWaiterHook",
+    "LoggingTensorHook",
+    "ModeKeys",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "ProfilerHook",
+    "RunConfig",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "SummarySaverHook",
+    "TrainSpec",
+    "WarmStartSettings",
+    "export",
+    "train_and_evaluate",
+]
+__getattr__, __dir__ = public_names(__name__, __all__)

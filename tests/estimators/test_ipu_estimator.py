@@ -1,0 +1,198 @@
+"""IPUEstimator: training, evaluation, prediction, export and checkpoints, to the numbers of NumPy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python import ipu
+
+from tests.estimators.models import (
+    BATCH,
+    BATCHES,
+    RATE,
+    ModeKeys,
+    X,
+    Y,
+    dataset,
+    regressed,
+    regressor,
+    repeated,
+    run_config,
+    v1,
+)
+
+IPUEstimator = ipu.ipu_estimator.IPUEstimator
+IPUEstimatorSpec = ipu.ipu_estimator.IPUEstimatorSpec
+
+
+def features() -> tf.data.Dataset:
+    return dataset().map(lambda x, y: x)
+
+
+def check_evaluated(metrics: dict[str, Any], w: np.ndarray) -> None:
+    np.testing.assert_allclose(metrics["loss"], np.mean((X @ w - Y) ** 2), rtol=1e-4)
+    np.testing.assert_allclose(metrics["mae"], np.abs(X @ w - Y).mean(), rtol=1e-4)
+
+
+def test_a_regressor_from_training_to_export(tmp_path: Path) -> None:
+    config = run_config(4, save_summary_steps=4, log_step_count_steps=4)
+    estimator = IPUEstimator(regressor(), tmp_path / "model", config)
+    assert estimator.train(repeated, steps=8) is estimator
+    estimator = IPUEstimator(regressor(), tmp_path / "model", config)  # goes on from the checkpoint
+    estimator.train(repeated, max_steps=16)
+    estimator.train(repeated, max_steps=16)  # nothing is left to train
+    w = estimator.get_variable_value("w")
+    np.testing.assert_allclose(w, regressed(16), rtol=1e-5)
+    assert estimator.get_variable_names() == ["global_step", "w"]
+    assert estimator.get_variable_value("global_step") == 16
+
+    for steps in (None, 8):
+        metrics = estimator.evaluate(repeated if steps else dataset, steps)
+        assert metrics["global_step"] == 16
+        check_evaluated(metrics, w)
+    predicted = np.stack([each["y"] for each in estimator.predict(features)])
+    np.testing.assert_allclose(predicted, X @ w, rtol=1e-5, atol=1e-6)
+    batches = list(estimator.predict(features, predict_keys=["y"], yield_single_examples=False))
+    assert [batch["y"].shape for batch in batches] == [(BATCH, 1)] * BATCHES
+    assert len(list(estimator.predict(lambda: features().repeat(), num_predictions=11))) == 11
+
+    def receiver() -> Any:
+        fed = v1.placeholder(tf.float32, [None, 3])
+        return v1.estimator.export.TensorServingInputReceiver(fed, {"x": fed})
+
+    loaded = tf.saved_model.load(os.fsdecode(estimator.export_saved_model(str(tmp_path / "exported"), receiver)))
+    served = loaded.signatures["serving_default"](tf.constant(X))["y"]
+    np.testing.assert_allclose(served, X @ w, rtol=1e-5, atol=1e-6)
+
+    written = summaries(estimator.model_dir)
+    assert written["loss"][-1] < written["loss"][0] and min(written["global_step/sec"]) > 0
+    np.testing.assert_allclose(summaries(estimator.eval_dir())["loss"], [metrics["loss"]] * 2, rtol=1e-6)
+
+
+def summaries(folder: str) -> dict[str, list[float]]:
+    """The scalars of the event files of a folder by tag."""
+    found: dict[str, list[float]] = {}
+    for path in sorted(Path(folder).glob("events*")):
+        for record in tf.data.TFRecordDataset(str(path)):
+            for value in v1.Event.FromString(record.numpy()).summary.value:
+                found.setdefault(value.tag, []).append(value.simple_value)
+    return found
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_replicas_share_a_global_batch(tmp_path: Path, on_host: bool) -> None:
+    def adapted(params: dict[str, Any]) -> tf.data.Dataset:
+        assert params["batch_size"] == BATCH // 2
+        return dataset(params["batch_size"])
+
+    def metrics(predictions: Any, labels: Any) -> dict[str, Any]:
+        return {"mae": v1.metrics.mean_absolute_error(labels, predictions)}
+
+    fields: dict[str, Any] = {}
+    if on_host:
+        fields["eval_metrics"] = lambda loss, predictions, labels: (metrics, [predictions, labels])
+    else:
+        fields["eval_metric_ops"] = lambda loss, predictions, labels: metrics(predictions, labels)
+    optimizers = ipu.optimizers
+    model_fn = regressor(lambda: optimizers.CrossReplicaOptimizer(v1.train.GradientDescentOptimizer(RATE)), **fields)
+    sizes = {f"{mode}_batch_size": BATCH for mode in ("train", "eval", "predict")}
+    estimator = IPUEstimator(_with_params(model_fn), tmp_path, run_config(4, replicas=2), **sizes)
+    estimator.train(lambda params: adapted(params).repeat(), steps=8)
+    w = estimator.get_variable_value("w")
+    np.testing.assert_allclose(w, regressed(8), rtol=1e-5)
+    check_evaluated(estimator.evaluate(adapted), w)
+    predicted = np.stack([each["y"] for each in estimator.predict(adapted)])
+    np.testing.assert_allclose(predicted, X @ w, rtol=1e-5, atol=1e-6)
+
+
+def _with_params(model_fn: Any) -> Any:
+    def taking_params(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        return model_fn(features, labels, mode)
+
+    return taking_params
+
+
+def test_the_end_of_the_data(tmp_path: Path) -> None:
+    estimator = IPUEstimator(regressor(), tmp_path, run_config(3))
+    assert estimator.train(dataset).get_variable_value("global_step") == BATCHES // 3 * 3
+    for evaluate in (estimator.evaluate, lambda input_fn: list(estimator.predict(input_fn))):
+        with pytest.raises(ValueError, match="2 batches at the end"):
+            evaluate(dataset)
+        with pytest.raises(ValueError, match="2 batches at the end"):
+            evaluate(lambda: dataset().filter(lambda x, y: True))  # of unknown cardinality
+
+
+def test_host_call_updates_on_the_host(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(features @ w - labels))
+        optimizer = v1.train.GradientDescentOptimizer(RATE)
+        gradients = [gradient for gradient, _ in optimizer.compute_gradients(loss, [w])]
+        call = lambda *on_host: optimizer.apply_gradients(zip(on_host, [w], strict=True))  # noqa: E731
+        return IPUEstimatorSpec(mode, loss=loss, train_op=tf.identity(loss), host_call=(call, gradients))
+
+    trained = IPUEstimator(model_fn, tmp_path, run_config(1)).train(repeated, steps=3)
+    np.testing.assert_allclose(trained.get_variable_value("w"), regressed(3), rtol=1e-5)
+    with pytest.raises(ValueError, match="host_call"):
+        IPUEstimator(model_fn, None, run_config(2)).train(repeated, steps=2)
+
+
+def test_a_warm_start(tmp_path: Path) -> None:
+    first = IPUEstimator(regressor(), tmp_path / "first", run_config(4)).train(repeated, steps=8)
+    second = IPUEstimator(regressor(), tmp_path / "second", run_config(4), warm_start_from=first.model_dir)
+    second.train(repeated, steps=8)
+    assert second.get_variable_value("global_step") == 8
+    np.testing.assert_allclose(second.get_variable_value("w"), regressed(16), rtol=1e-5)
+
+
+def test_train_and_evaluate(tmp_path: Path) -> None:
+    estimator = IPUEstimator(regressor(), tmp_path, run_config(4))
+    train, evaluation = v1.estimator.TrainSpec(repeated, max_steps=8), v1.estimator.EvalSpec(dataset, steps=8)
+    metrics, exported = v1.estimator.train_and_evaluate(estimator, train, evaluation)
+    assert metrics["global_step"] == 8 and exported == []
+    check_evaluated(metrics, regressed(8))
+    with pytest.raises(TypeError, match="train_spec"):
+        v1.estimator.train_and_evaluate(estimator, evaluation, evaluation)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    def refused(match: str, model_fn: Any = None, config: Any = None, input_fn: Any = repeated, steps: int = 4) -> None:
+        estimator = IPUEstimator(model_fn or regressor(), None, config or run_config(4))
+        with pytest.raises(ValueError, match=match):
+            estimator.train(input_fn, steps=steps)
+
+    def counting() -> Any:
+        optimizer = v1.train.GradientDescentOptimizer(RATE)
+        minimize = optimizer.minimize
+        optimizer.minimize = lambda loss: minimize(loss, global_step=v1.train.get_global_step())
+        return optimizer
+
+    refused("multiple of iterations_per_loop, 4.*Received: 6.*Nearest: 8", steps=6)
+    refused("steps to be 1 or more", steps=0)
+    refused("tf.data.Dataset", input_fn=lambda: (X, Y))
+    refused("CrossReplicaOptimizer", config=run_config(4, replicas=2))
+    refused("global step", regressor(counting))
+    refused("train_op", regressor(train_op=lambda *_: None))
+    refused("IPUEstimatorSpec", lambda features, labels: None)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="2 shards, for 1 replicas"):
+        IPUEstimator(regressor(), None, run_config(4, shards=2)).train(repeated, steps=4)
+    estimator = IPUEstimator(regressor(), tmp_path, run_config(4))
+    with pytest.raises(ValueError, match="Train the model first"):
+        estimator.get_variable_names()
+    with pytest.raises(ValueError, match="one of steps and max_steps"):
+        estimator.train(repeated, steps=4, max_steps=4)
+    with pytest.raises(ValueError, match="predict_keys among"):
+        next(estimator.predict(features, predict_keys=["z"]))
+    with pytest.raises(ValueError, match="multiple of the number of replicas"):
+        IPUEstimator(regressor(), None, run_config(4, replicas=2), train_batch_size=5)
+    with pytest.raises(ValueError, match="eval_metric_ops or eval_metrics"):
+        IPUEstimator(regressor(eval_metric_ops=lambda *_: None), None, run_config(4)).evaluate(dataset)
+    with pytest.raises(ValueError, match="one of eval_metric_ops and eval_metrics"):
+        IPUEstimatorSpec(ModeKeys.EVAL, eval_metric_ops={}, eval_metrics=(len, []))
+    with pytest.raises(ValueError, match="host_call to be a tuple"):
+        IPUEstimatorSpec(ModeKeys.TRAIN, host_call=len)
