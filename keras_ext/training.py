@@ -15,6 +15,7 @@ from engine.errors import OutOfTileMemory
 from engine.partition.accumulation import Accumulation
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.config.system import current_system
+from ipu._internal.operators.gradient_capture import GradientCaptureContext
 from ipu._internal.profiling import failures
 from keras_ext.accumulation import accumulation_of, accumulation_with, accumulator_type_of, storage_of
 from keras_ext.callback_thread import CallbackThread
@@ -134,7 +135,8 @@ class StepFunction:
 
     def _step(self, data: Batch) -> Any:
         """Traces one step."""
-        return traced_step(self.model, self._mode, data, self.framework.step)
+        with GradientCaptureContext():
+            return traced_step(self.model, self._mode, data, self.framework.step)
 
     def _ask(self) -> Asked:
         model, training = self.model, self._mode == "train"

@@ -13,6 +13,7 @@ __getattr__, __dir__ = public_names(
         "embedded_runtime",
         "embedding_ops",
         "functional_ops",
+        "grad_util_ops",
         "image_ops",
         "internal_ops",
         "math_ops",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from keras_ext.layers.ctc import CTCInferenceLayer, CTCPredictionsLayer
 from keras_ext.layers.definition import Definition
 from keras_ext.layers.dropout import Dropout
+from keras_ext.layers.gradient_capture import CaptureActivationGradients, CaptureUpstreamGradients
 from keras_ext.layers.normalization import GroupNormalization, InstanceNormalization, LayerNormalization
 from keras_ext.layers.recomputation import RecomputationCheckpoint
 from keras_ext.layers.recurrent import PopnnGRU, PopnnLSTM
@@ -15,6 +16,8 @@ DEFINITIONS: dict[str, type[Definition]] = {
     "AssumeEqualAcrossReplicas": AssumeEqualAcrossReplicas,
     "CTCInferenceLayer": CTCInferenceLayer,
     "CTCPredictionsLayer": CTCPredictionsLayer,
+    "CaptureActivationGradients": CaptureActivationGradients,
+    "CaptureUpstreamGradients": CaptureUpstreamGradients,
     "Dropout": Dropout,
     "Embedding": Embedding,
     "GRU": PopnnGRU,

@@ -9,6 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu._internal.compiler.marks import in_marked_step, mark_total
+from ipu._internal.operators.gradient_capture import captured_gradients
+from ipu._internal.types import TensorLike
 from keras_ext.layers.definition import Definition
 from keras_ext.layers.errors import LayerArgumentError
 from keras_ext.optimizers.states import tensor
@@ -33,7 +36,8 @@ class ALSOptimizer(Definition):
         max_loss_scaling_factor: a power of two, more than the initial factor times `increase_factor`.
         accumulate_statistics_over_update_period: whether all updates of the period count, or the last alone.
         ratio_threshold: the share of large elements, between 0 and 1.
-        captured_grads_only: only False.
+        captured_grads_only: whether only gradients count that `CaptureUpstreamGradients` and
+            `CaptureActivationGradients` capture: those of each micro-batch, in place of the whole update's.
         lpf_alpha: the weight of the share so far against that of a period, for a smoothed one; at least 0, below 1.
         histogram_bin_edge: the size of a scaled gradient's element above which it is large.
         name: of the optimizer.
@@ -44,6 +48,7 @@ class ALSOptimizer(Definition):
     settings = (
         *("update_frequency", "increase_factor", "max_loss_scaling_factor", "ratio_threshold", "lpf_alpha"),
         *("accumulate_statistics_over_update_period", "histogram_bin_edge", "initial_loss_scaling_factor"),
+        "captured_grads_only",
     )
 
     def __init__(
@@ -70,7 +75,6 @@ class ALSOptimizer(Definition):
         _require(0 < ratio_threshold < 1, "ratio_threshold between 0 and 1", ratio_threshold)
         _require(0 <= lpf_alpha < 1, "lpf_alpha of at least 0 and less than 1", lpf_alpha)
         _require(histogram_bin_edge > 0, "a positive histogram_bin_edge", histogram_bin_edge)
-        _require(not captured_grads_only, "captured_grads_only=False: all gradients count here", captured_grads_only)
         if self._of_keras3():
             super().__init__(opt, initial_scale=float(initial), name=name)
         else:
@@ -91,6 +95,7 @@ class ALSOptimizer(Definition):
         self.max_loss_scaling_factor = largest
         self.accumulate_statistics_over_update_period = accumulate_statistics_over_update_period
         self.ratio_threshold = ratio_threshold
+        self.captured_grads_only = bool(captured_grads_only)
         self.lpf_alpha = lpf_alpha
         self.histogram_bin_edge = histogram_bin_edge
 
@@ -145,10 +150,13 @@ class ALSOptimizer(Definition):
     def _observe(self, gradients: Sequence[Any]) -> None:
         """Counts the elements of unscaled gradients, and updates the factor at the end of a period."""
         factor = self.loss_scaling_factor
-        edge = self.histogram_bin_edge / factor
-        sizes = [tf.abs(tensor(gradient, "float32")) for gradient in gradients if gradient is not None]
-        small = tf.add_n([tf.reduce_sum(tf.cast(size <= edge, tf.float32)) for size in sizes])
-        count = tf.stack([small, sum(tf.cast(tf.size(size), tf.float32) for size in sizes) - small])
+        if self.captured_grads_only:  # of the scaled loss
+            captured = list(captured_gradients().values())
+            _require(captured, "a step with layers or a context that capture gradients", "no captured gradient")
+            count = _by_size(captured, self.histogram_bin_edge)
+            count = mark_total(count) if in_marked_step() else count
+        else:
+            count = _by_size(gradients, self.histogram_bin_edge / factor)
         if self.accumulate_statistics_over_update_period:
             count += tf.convert_to_tensor(self._gradients_by_size)
         share = count[1] / tf.reduce_sum(count)
@@ -177,11 +185,18 @@ class ALSOptimizer(Definition):
         return cls(opt, **{name: value for name, value in config.items() if name != "opt"})
 
 
+def _by_size(gradients: Iterable[Any], edge: TensorLike) -> tf.Tensor:
+    """The numbers of elements of a size up to the edge, and of all others, as float32 [2]."""
+    sizes = [tf.abs(tensor(gradient, "float32")) for gradient in gradients if gradient is not None]
+    small = tf.add_n([tf.reduce_sum(tf.cast(size <= edge, tf.float32)) for size in sizes])
+    return tf.stack([small, sum(tf.cast(tf.size(size), tf.float32) for size in sizes) - small])
+
+
 def _power(value: float) -> bool:
     """Whether a number is a power of two."""
     return value > 0 and math.frexp(value)[0] == 0.5
 
 
-def _require(holds: bool, expected: str, received: object) -> None:
+def _require(holds: object, expected: str, received: object) -> None:
     if not holds:
         raise LayerArgumentError(f"Expected {expected}. Received: {received}.")

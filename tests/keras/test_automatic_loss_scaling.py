@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,42 @@ def test_the_factor(kit: Kit) -> None:
     assert factors(kit, [5.0, 1.0], update_frequency=2, initial_loss_scaling_factor=2, **last, **edge) == [2, 4]
 
 
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("arrangement", ["plain", "accumulated", "pipelined"])
+@both_frameworks
+def test_captured_gradients_alone_count(kit: Kit, arrangement: str) -> None:
+    """The loss is 8 * w, behind a layer that passes it on: its gradients are 8 y and y, that of a weight 800 y."""
+    keras = kit.keras
+    with IPUStrategy().scope():
+        inputs = keras.Input((2,), batch_size=1)
+        with keras.ipu.PipelineStage(0) if arrangement == "pipelined" else contextlib.nullcontext():
+            inner = keras.layers.Dense(1, use_bias=False)
+            x = keras.ipu.layers.CaptureActivationGradients(inner, "inner")(inputs)
+        with keras.ipu.PipelineStage(1) if arrangement == "pipelined" else contextlib.nullcontext():
+            outputs = keras.ipu.layers.CaptureUpstreamGradients()(keras.layers.Rescaling(8.0)(x))
+        model = keras.Model(inputs, outputs)
+        arguments = {"captured_grads_only": True, "histogram_bin_edge": 4.0}
+        optimizer = keras.ipu.optimizers.ALSOptimizer(keras.optimizers.SGD(0.0), 2, 1, ratio_threshold=0.4, **arguments)
+        model.compile(optimizer, lambda y, prediction: y * prediction, steps_per_execution=4)
+        together = 1 if arrangement == "plain" else 4
+        options = (
+            model.set_pipelining_options if arrangement == "pipelined" else model.set_gradient_accumulation_options
+        )
+        options(gradient_accumulation_steps_per_replica=together)
+
+    def factor(*y: float) -> float:
+        optimizer._loss_scaling_factor.assign(2.0)
+        model.fit(np.full((4, 2), 100, np.float32), np.float32(y)[:, None], 1, shuffle=False, verbose=0)
+        return float(optimizer.loss_scaling_factor)
+
+    if together == 1:  # one of two captured gradients is 2 * 8 y, above 4: the factor falls to 1, and stays
+        assert factor(1, 1, 1, 1) == 1
+        assert factor(0.1, 0.1, 0.1, 0.1) == 8  # after 4, 8, and 4 as 8 * 0.8 is large
+    else:  # 2 and 4 of 8 captured gradients
+        assert factor(1, 0, 0, 1) == 4
+        assert factor(1, 1, 9, 0) == 1
+
+
 def test_updates_are_counted_not_micro_batches(kit: Kit) -> None:
     """In a pipeline the first stage runs before the gradients are known that change the factor."""
     x, y = data(32)
@@ -93,7 +130,6 @@ def test_errors(kit: Kit) -> None:
         {"update_frequency": 0},
         {"ratio_threshold": 1.0},
         {"lpf_alpha": 1.0},
-        {"captured_grads_only": True},
     ):
         with pytest.raises(ValueError, match="Expected .*Received"):
             scaled(kit, **wrong)

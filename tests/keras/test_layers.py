@@ -29,11 +29,11 @@ def model_of_all(kit: Kit) -> Any:
     x = layers.Dropout(0.5, noise_shape=(None, 8), seed=(3, -4), seed_modifier=9)(x)
     x = layers.Dropout(0.25)(x)
     x = layers.AssumeEqualAcrossReplicas(inplace=True)(x)
-    x = layers.RecomputationCheckpoint()(x)
+    x = layers.CaptureUpstreamGradients("normalised")(layers.RecomputationCheckpoint()(x))
     x = layers.GroupNormalization(groups=4, gamma_initializer="uniform")(x)
     x = layers.InstanceNormalization(center=False, epsilon=0.1)(layers.SerialDense(6, 3, "kernel_rows", "tanh")(x))
     x = layers.PopnnLSTM(5, dropout=0.1, return_sequences=True, seed=1)(keras.layers.Reshape((2, 3))(x))
-    x = layers.GRU(6, activation="softmax", dropout=0.1, dropout_seed=(1, 2))(x)
+    x = layers.CaptureActivationGradients(layers.GRU(6, activation="softmax", dropout=0.1, dropout_seed=(1, 2)))(x)
     rows = layers.Embedding(4, 3, serialization_factor=2)(inputs)  # of indices out of range are zeros
     x = keras.layers.Concatenate()([x, keras.layers.Flatten()(rows)])
     return keras.Model(inputs, keras.layers.Dense(CLASSES, "softmax")(x))

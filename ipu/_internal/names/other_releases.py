@@ -7,7 +7,6 @@ OTHER_RELEASES = {
     "ipu.dataset_extractor": "ipu.utils.export_dataset_to_file",
     "ipu.distributed": _REPLICAS,
     "ipu.f8_ops": "float16",
-    "ipu.grad_util_ops": "tf.custom_gradient",
     "ipu.gradient_accumulation_optimizer.GradientAccumulationOptimizerV1": "GradientAccumulationOptimizerV2",
     "ipu.internal_ops.block_recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
     "ipu.internal_ops.recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",
