@@ -89,6 +89,6 @@ def compile_module(
         else:
             program = build_program(module, roles, constants, floating_point=floating_point, options=options)
             plain = program if inspect is None else build_program(module, roles, constants, options=options)
-    if inspect is not None:
-        inspect(plain)
-    return make_executable(program, progress)
+        if inspect is not None:
+            inspect(plain)
+        return make_executable(program, progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import accumulate
 
 from engine.program.program import Buffer, ComputeSet, Program, Region
@@ -130,26 +131,29 @@ def plan_memory(program: Program) -> MemoryPlan:
     offsets: dict[Buffer, int] = {}
     free: list[tuple[int, int]] = []
     top = 0
-    active: list[tuple[int, Buffer]] = []
+    active: list[tuple[int, int, Buffer]] = []
     end = len(program.compute_sets)
     grown = [0] * (end + 2)
     owning = [buffer for buffer in lives if buffer not in owners]
-    for buffer in sorted(owning, key=lambda b: (lives[b][0], -b.shape.bytes)):
+    for number, buffer in enumerate(sorted(owning, key=lambda b: (lives[b][0], -b.shape.bytes))):
         first, last = lives[buffer]
-        for expired in [pair for pair in active if pair[0] < first]:
-            active.remove(expired)
-            free = _released(free, offsets[expired[1]], _rounded(expired[1].shape.bytes))
+        expired = []
+        while active and active[0][0] < first:
+            _, begun, old = heappop(active)
+            expired.append((begun, old))
+        for _, old in sorted(expired):
+            free = _released(free, offsets[old], _rounded(old.shape.bytes))
         size = _rounded(buffer.shape.bytes)
-        fitting = [hole for hole in free if hole[1] >= size]
-        if fitting:
-            start, length = min(fitting, key=lambda hole: hole[1])
-            free.remove((start, length))
+        fitting = min((hole for hole in free if hole[1] >= size), key=lambda hole: hole[1], default=None)
+        if fitting is not None:
+            start, length = fitting
+            free.remove(fitting)
             if length > size:
                 free.append((start + size, length - size))
         else:
             start, top = top, top + size
         offsets[buffer] = start
-        active.append((last, buffer))
+        heappush(active, (last, number, buffer))
         until = min(wanted[buffer][1], end - 1) + 1
         if until > max(first, 0):
             grown[max(first, 0)] += buffer.shape.bytes
