@@ -95,6 +95,7 @@ def test_files_are_read_by_a_process_that_imports_the_strategy_only(kit: Kit, tm
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_training_in_float16(kit: Kit) -> None:
     """Layers without a dtype of their own compute in the policy's; normalisation in float32."""
     x, y = data()

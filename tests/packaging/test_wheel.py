@@ -46,6 +46,7 @@ def test_contents(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+@pytest.mark.slow
 def test_installed_wheel_works_without_the_source(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     site = next((tmp_path / "venv").glob("lib/python*/site-packages"))

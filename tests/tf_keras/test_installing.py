@@ -43,6 +43,7 @@ def python(source: str, legacy: str = "0") -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_legacy_keras_of_tensorflow_without_keras_3() -> None:
     source = """
 import sys
@@ -60,6 +61,7 @@ print(keras.ipu is keras_name is not tf.keras.ipu, ipu.keras is tf.keras.ipu is 
     assert python(source, legacy="1") == ["True", "tf_keras", "False", "True", "3", "True", "True"]
 
 
+@pytest.mark.slow
 def test_tf_keras_imported_after_the_strategy() -> None:
     """The strategy imports neither Keras' extensions nor tf_keras, and reports nothing that draws them."""
     source = """
