@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,18 @@ def test_a_tape_and_a_context_capture(on_ipu: bool, dtype: tf.DType) -> None:
     for captured in (*by_tape.values(), *outer.values(), *inner.values()):
         assert captured.dtype == dtype
         np.testing.assert_allclose(captured, cosine, **tolerance)
+
+
+def test_a_saved_model_has_the_gradient(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.call = tf.function(lambda x: 3 * capture(x, "first"), input_signature=[tf.TensorSpec([3, 4])])
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
+    tf.saved_model.save(module, str(tmp_path), options=options)
+    x = tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        result = tf.saved_model.load(str(tmp_path)).call(x)
+    np.testing.assert_array_equal(tape.gradient(result, x), np.full_like(X, 3))
 
 
 def test_wrong_uses_are_errors() -> None:

@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.saved_model import save_context
 
 from engine.errors import ConfigurationError
 from ipu._internal.thread_values import ThreadValue
@@ -64,6 +65,10 @@ def capture_upstream_gradients(inputs: TensorLike, tag: str) -> tf.Tensor:
     def same(tensor: tf.Tensor) -> Any:
         def gradient(upstream: TensorLike) -> tf.Tensor:
             upstream = tf.convert_to_tensor(upstream)
+            if (
+                save_context.in_save_context()
+            ):  # a SavedModel keeps the gradient function, traced outside of any context
+                return upstream
             if _captured.value is None:
                 raise RuntimeError(
                     f"Expected gradients to be captured in a GradientCaptureContext or by a GradientCaptureTape. "
