@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.framework.ops import EagerTensor
+from tensorflow.python.training.training_util import _get_or_create_global_step_read
 
 from engine.errors import ConfigurationError
 from engine.ir.device_operations import CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM
@@ -111,7 +112,8 @@ class DeviceEstimator(Estimator):
 
     def _trained(self, loss: tf.Tensor, after: Any, hooks: Any) -> EstimatorSpec:
         """The spec of a training program with that loss; `after` are operations to execute in the same run."""
-        with tf.control_dependencies([loss, *after]):
+        seen_by_hooks = _get_or_create_global_step_read()  # always that before the run
+        with tf.control_dependencies([loss, *after, seen_by_hooks]):
             train_op = v1.train.get_global_step().assign_add(self._iterations_per_loop, read_value=False)
         return EstimatorSpec(ModeKeys.TRAIN, loss=loss, train_op=train_op, training_hooks=hooks)
 
