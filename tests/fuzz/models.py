@@ -98,11 +98,17 @@ def _is_cancellation(
         for path, value in truth.items()
     )
     differing = {line.partition(":")[0] for line in found}
+
+    def bound(path: str, in_float64: bool) -> float:
+        most = largest[_slot(path)]
+        if in_float64:
+            return 1e-7 * (most + STEP)
+        return (3 * STEP * (1 + most)) if vanishes else 1e-3 * (most + STEP)
+
     return all(
-        _most(each[path] - value)
-        <= max(bound * (largest[_slot(path)] + STEP), 3 * STEP * vanishes * (each is received))
+        _most(each[path] - value) <= bound(path, each is exact)
         for path, value in truth.items()
-        for each, bound in ((exact, 1e-7), (received, 1e-3))
+        for each in (exact, received)
         if each is exact or path in differing
     )
 
