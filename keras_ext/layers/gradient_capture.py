@@ -62,12 +62,13 @@ class CaptureActivationGradients(Definition):
     def get_config(self) -> dict[str, Config]:
         """The tag, and the layer as Keras serializes it."""
         layer = self.framework.saving.serialize_keras_object(self.layer)
+        layer["class_name"] = layer.get("registered_name") or layer["class_name"]  # as SavedModels of tf_keras read it
         return {**super().get_config(), "layer": {name: layer[name] for name in layer if name != "build_config"}}
 
     @classmethod
     def from_config(cls, config: dict[str, Config], custom_objects: dict[str, Any] | None = None) -> Any:
         """The layer of a configuration."""
-        layer = cls.framework.saving.deserialize_keras_object(config["layer"], custom_objects=custom_objects)
+        layer = cls.framework.layers.deserialize(config["layer"], custom_objects=custom_objects)
         return cls(**{**config, "layer": layer})
 
     def compute_output_shape(self, input_shape: Any) -> Any:
