@@ -62,6 +62,6 @@ class ModelFolder:
             for name, value in results.items()
             if name != "global_step" and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub"
         ]
-        writer = v1.summary.FileWriter(folder)
+        writer = v1.summary.FileWriterCache.get(folder)  # another writer of the same second would truncate its file
         writer.add_summary(v1.Summary(value=values), int(results["global_step"]))
-        writer.close()
+        writer.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -91,6 +91,16 @@ class IPUPipelineEstimator(DeviceEstimator):
     Raises:
         ValueError, TypeError: as IPUEstimator.
     """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any],
+        model_dir: Any = None,
+        config: Any = None,
+        params: Mapping[str, Any] | None = None,
+        warm_start_from: Any = None,
+    ) -> None:
+        super().__init__(model_fn, model_dir, config, params, warm_start_from)
 
     def _pipeline_spec(self, mode: str) -> IPUPipelineEstimatorSpec:
         spec = self._call_model_fn(None, None, mode)
