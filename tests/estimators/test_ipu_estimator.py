@@ -160,6 +160,27 @@ def test_train_and_evaluate(tmp_path: Path) -> None:
         v1.estimator.train_and_evaluate(estimator, evaluation, evaluation)
 
 
+def test_the_spec_of_tensorflow_with_hooks_of_the_chief() -> None:
+    class Counting(v1.train.SessionRunHook):
+        runs = 0
+
+        def after_run(self, *_: Any) -> None:
+            self.runs += 1
+
+    def estimator(**fields: Any) -> Any:
+        def model_fn(features: Any, labels: Any, mode: str) -> Any:
+            spec = regressor()(features, labels, mode)
+            return v1.estimator.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, **fields)
+
+        return IPUEstimator(model_fn, None, run_config(4))
+
+    hook = Counting()
+    estimator(training_chief_hooks=[hook]).train(repeated, steps=8)
+    assert hook.runs == 2
+    with pytest.raises(ValueError, match="without scaffold"):
+        estimator(scaffold=v1.train.Scaffold()).train(repeated, steps=4)
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     def refused(match: str, model_fn: Any = None, config: Any = None, input_fn: Any = repeated, steps: int = 4) -> None:
         estimator = IPUEstimator(model_fn or regressor(), None, config or run_config(4))

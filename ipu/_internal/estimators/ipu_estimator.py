@@ -11,7 +11,7 @@ from engine.errors import ConfigurationError
 from ipu import loops
 from ipu._internal.compiler.collectives import cross_replica_mean
 from ipu._internal.estimators.on_device import DeviceEstimator, is_averaged, with_examples
-from ipu._internal.estimators.specs import EstimatorSpec, IPUEstimatorSpec, ModeKeys
+from ipu._internal.estimators.specs import REQUIRED, EstimatorSpec, IPUEstimatorSpec, ModeKeys
 from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedMode
 
@@ -90,9 +90,14 @@ class IPUEstimator(DeviceEstimator):
         spec = self._call_model_fn(features, labels, mode)
         if not isinstance(spec, EstimatorSpec | IPUEstimatorSpec):
             raise ConfigurationError(f"Expected model_fn to return an IPUEstimatorSpec. Received: {spec!r}.")
-        for name in {ModeKeys.TRAIN: ("loss", "train_op"), ModeKeys.EVAL: ("loss",)}.get(mode, ("predictions",)):
+        for name in REQUIRED[mode]:
             if getattr(spec, name) is None:
                 raise ConfigurationError(f"Expected {name} in the spec of mode {mode!r}. Received: None.")
+        if getattr(spec, "scaffold", None) is not None:
+            raise ConfigurationError(
+                "Expected a spec without scaffold, as model_fn is traced for the device. Received: "
+                f"{spec.scaffold!r}. Leave it out, and give what it does to the session as hooks."
+            )
         return spec
 
     def _loop(self, mode: str, infeed: IPUInfeedQueue, step: Callable[[Any], Any]) -> tuple[Any, Any]:
@@ -134,7 +139,7 @@ class IPUEstimator(DeviceEstimator):
         called = []
         if getattr(spec, "host_call", None) is not None:
             called = [spec.host_call[0](*self._dequeued(outfeed, loss, is_last=True))]
-        return self._trained(loss, called, spec.training_hooks)
+        return self._trained(loss, called, (*spec.training_hooks, *getattr(spec, "training_chief_hooks", ())))
 
     def _check_host_call(self) -> None:
         if self._iterations_per_loop > 1 or self._ipu.num_replicas > 1:
