@@ -93,10 +93,11 @@ class IPUEstimator(DeviceEstimator):
         for name in REQUIRED[mode]:
             if getattr(spec, name) is None:
                 raise ConfigurationError(f"Expected {name} in the spec of mode {mode!r}. Received: None.")
-        if getattr(spec, "scaffold", None) is not None:
+        scaffold = getattr(spec, "scaffold", None)
+        if scaffold is not None:
             raise ConfigurationError(
                 "Expected a spec without scaffold, as model_fn is traced for the device. Received: "
-                f"{spec.scaffold!r}. Leave it out, and give what it does to the session as hooks."
+                f"{scaffold!r}. Leave it out, and give what it does to the session as hooks."
             )
         return spec
 

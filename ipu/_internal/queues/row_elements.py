@@ -13,6 +13,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework.ops import EagerTensor
 
 from engine.ir.shape import Shape
+from ipu._internal.queues.autotuning import without_idle_tuner
 from ipu._internal.queues.feeding import Feeding, end_of_dataset
 from ipu._internal.queues.row_sequences import RowSequence, row_sequence
 from ipu._internal.queues.shuffled_rows import numbered
@@ -67,7 +68,7 @@ class RowElements:
             return (np.arange(first, min(first + size, length)) for first in range(0, length, size))
         with tf.device("/device:CPU:0"), context.eager_mode():
             # Not iter(dataset), which gives an IPUOwnedIterator in the strategy's scope.
-            iterator = iterator_ops.OwnedIterator(self._numbers.batch(size))
+            iterator = iterator_ops.OwnedIterator(without_idle_tuner(self._numbers).batch(size))
         return (block.numpy() for block in iterator)
 
 
