@@ -67,6 +67,10 @@ class CallTimeout(IPUError, TimeoutError):
     """A call that was still running at its time limit."""
 
 
+class ProcessError(IPUError, RuntimeError):
+    """Another process of a run that ended, is too slow, or runs a different program or version."""
+
+
 class FeedEnded(IPUError, EOFError):
     """A program dequeued from a queue that has no more elements."""
 

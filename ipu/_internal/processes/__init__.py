@@ -1,0 +1,1 @@
+"""Several processes that train one model: transports between them, and the launcher."""

@@ -1,0 +1,60 @@
+"""The transport of this process: set by the launcher's environment or by a strategy, one at a time."""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+from engine.errors import ConfigurationError
+from ipu._internal.processes.transport import SingleProcess, Transport
+
+LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE", "MPI_LOCALNRANKS")
+"""Environment variables of which MPI's launchers set at least one."""
+
+_active: Transport | None = None
+
+
+def active() -> Transport | None:
+    """The transport in use; None before `initialise` and `activate`."""
+    return _active
+
+
+def initialise() -> Transport:
+    """The transport in use; before there is one, MPI's under a launcher of MPI, or one of this process alone.
+
+    Raises ConfigurationError under a launcher where mpi4py is not installed, ProcessError for different versions.
+    """
+    if _active is not None:
+        return _active
+    if not any(name in os.environ for name in LAUNCHERS):
+        return activate(SingleProcess())
+    try:
+        from ipu._internal.processes.mpi import MPITransport
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Expected mpi4py in a process that a launcher of MPI has started. Received: {error}. Install it: "
+            f"pip install 'software-ipu[mpi]'."
+        ) from error
+    return activate(MPITransport())
+
+
+def activate(transport: Transport) -> Transport:
+    """Makes a transport the one in use; it is closed at exit. Raises ConfigurationError if another one is in use."""
+    global _active
+    if _active is not None and _active.size > 1 and transport is not _active:
+        raise ConfigurationError(
+            f"Expected one transport in a process. Received: {type(transport).__name__} beside "
+            f"{type(_active).__name__} of {_active.size} processes. Use one kind of strategy."
+        )
+    _active = transport
+    atexit.unregister(shut_down)
+    atexit.register(shut_down)
+    return transport
+
+
+def shut_down() -> None:
+    """Closes the transport in use, if there is one."""
+    global _active
+    closing, _active = _active, None
+    if closing is not None:
+        closing.close()

@@ -1,0 +1,120 @@
+"""Collectives between processes on NumPy arrays: the interface of a transport, which each implementation derives from.
+
+All processes call the same operations in the same order. Each call is compared first, so that programs that differ
+raise an error where they part, not a deadlock or a wrong number.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
+
+Operation = Literal["sum", "min", "max", "product"]
+
+
+class Transport(ABC):
+    """The processes of a run, as one of them sees them: number `rank` of `size`.
+
+    `local_rank` and `local_size` count those on the same machine. `seconds` is the time that collectives have taken so
+    far, that of waiting for other processes included, and `bytes` what they were called with. `name` in the methods
+    tells apart calls on equal shapes. All raise ProcessError where processes call different operations, where another
+    one has ended, and after a time limit.
+    """
+
+    rank, size, local_rank, local_size = 0, 1, 0, 1
+
+    def __init__(self) -> None:
+        self.seconds, self.bytes = 0.0, 0
+
+    def all_reduce(self, array: np.ndarray, operation: Operation = "sum", name: str = "") -> np.ndarray:
+        """The sum, minimum, maximum or product of the processes' arrays, of one shape and dtype; equal on all."""
+        with self._call(f"all_reduce {operation}", array, name):
+            return self._all_reduce(np.array(array, order="C"), operation)
+
+    def all_reduce_in_place(self, array: np.ndarray, name: str = "") -> None:
+        """Replaces a contiguous array by the sum of the processes' arrays."""
+        with self._call("all_reduce in place", array, name):
+            result = self._all_reduce(array, "sum")
+        if result is not array:
+            array[...] = result
+
+    def all_gather(self, array: np.ndarray, name: str = "") -> np.ndarray:
+        """[size, ...]: the processes' arrays, of one shape and dtype, in the order of ranks."""
+        with self._call("all_gather", array, name):
+            return self._all_gather(np.ascontiguousarray(array).reshape(array.shape))
+
+    def all_gather_rows(self, array: np.ndarray, name: str = "") -> np.ndarray:
+        """The processes' arrays concatenated along the first dimension, the only one in which they may differ."""
+        rows = self.all_gather(np.array(len(array)), f"rows of {array.dtype}{list(array.shape[1:])} {name}")
+        padded = np.zeros((int(rows.max(initial=0)), *array.shape[1:]), array.dtype)
+        padded[: len(array)] = array
+        return np.concatenate([part[:n] for part, n in zip(self.all_gather(padded, name), rows, strict=True)])
+
+    def broadcast(self, array: np.ndarray, root: int = 0, name: str = "") -> np.ndarray:
+        """The array of process `root`; the others give one of its shape and dtype."""
+        with self._call(f"broadcast from {root}", array, name):
+            return self._broadcast(np.array(array, order="C"), root)
+
+    def reduce_scatter(self, array: np.ndarray, operation: Operation = "sum", name: str = "") -> np.ndarray:
+        """Block `rank` along the first dimension, which `size` must divide, of the reduced array."""
+        rows = len(array) // self.size
+        return self.all_reduce(array, operation, f"reduce_scatter {name}")[self.rank * rows : (self.rank + 1) * rows]
+
+    def barrier(self, name: str = "") -> None:
+        """Returns once all processes have called it."""
+        with self._call("barrier", np.zeros(0, np.uint8), name):
+            pass
+
+    @contextmanager
+    def _call(self, operation: str, array: np.ndarray, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            self._agree(f"{operation} of {array.dtype}{list(array.shape)} {name}".rstrip())
+            yield
+        finally:
+            self.seconds += time.perf_counter() - begin
+            self.bytes += array.nbytes
+
+    @abstractmethod
+    def _agree(self, call: str) -> None:
+        """Waits until all processes are at a call; raises ProcessError unless it is the same one."""
+
+    @abstractmethod
+    def _all_reduce(self, array: np.ndarray, operation: Operation) -> np.ndarray:
+        """As `all_reduce`; may overwrite `array`, which is contiguous, and return it."""
+
+    @abstractmethod
+    def _all_gather(self, array: np.ndarray) -> np.ndarray:
+        """As `all_gather`, of a contiguous array."""
+
+    @abstractmethod
+    def _broadcast(self, array: np.ndarray, root: int) -> np.ndarray:
+        """As `broadcast`; may overwrite `array`, which is contiguous, and return it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the communication, once all processes call it."""
+
+
+class SingleProcess(Transport):
+    """One process alone."""
+
+    def _agree(self, call: str) -> None:
+        """Nothing to compare."""
+
+    def _all_reduce(self, array: np.ndarray, operation: Operation) -> np.ndarray:
+        return array
+
+    def _all_gather(self, array: np.ndarray) -> np.ndarray:
+        return array[None]
+
+    def _broadcast(self, array: np.ndarray, root: int) -> np.ndarray:
+        return array
+
+    def close(self) -> None:
+        """Nothing to end."""
