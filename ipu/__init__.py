@@ -16,7 +16,11 @@ if "tensorflow" in sys.modules:  # else in time for the first program
     extend_global_step()
 
 
-HOMES = {"ProfileReport": "ipu._internal.profiling.callback", "profile": "ipu._internal.profiling.make_report"}
+HOMES = {
+    "ProfileReport": "ipu._internal.profiling.callback",
+    "allow_out_of_memory": "ipu._internal.compiler.fit",
+    "profile": "ipu._internal.profiling.make_report",
+}
 NAMES = (
     *HOMES,
     "all_to_all_op",

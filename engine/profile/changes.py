@@ -42,12 +42,14 @@ class Lever:
 class Change:
     """Changes with which a program is estimated; the default is none.
 
-    `batch` is the smaller batch, or with `accumulates` the micro-batch of gradient accumulation; 0 keeps the batch.
+    `batch` is the smaller batch, or with `accumulates` the micro-batch of gradient accumulation, or of each of several
+    `replicas`; 0 keeps the batch.
     `assumptions` replace those of the cost report; None keeps them.
     """
 
     batch: int = 0
     accumulates: bool = False
+    replicas: int = 1
     half_precision: bool = False
     assumptions: Assumptions | None = None
     ipus: int = 1
@@ -68,7 +70,10 @@ class Estimator:
 
     def alone(self) -> list[Lever]:
         """The applicable changes, each by itself."""
-        changes: list[Change | None] = [self.smaller_batch(Change())]
+        smaller = self.smaller_batch(Change())
+        changes: list[Change | None] = [smaller]
+        if smaller is not None and backward_begin(self.program) and self.batch // smaller.batch <= IPUS[-1]:
+            changes.append(replace(smaller, replicas=self.batch // smaller.batch))
         if self.accumulates:
             changes.append(self.smaller_batch(Change(accumulates=True)))
         changes += [
@@ -128,7 +133,8 @@ class Estimator:
         if change.batch:
             accumulating = f"the same update by gradient accumulation over micro-batches of {change.batch}"
             smaller = f"a smaller batch, {change.batch} in place of {self.batch}"
-            found.append(accumulating if change.accumulates else smaller)
+            replicated = f"the same update by {change.replicas} replicas with batches of {change.batch}"
+            found.append(accumulating if change.accumulates else replicated if change.replicas > 1 else smaller)
         if change.half_precision:
             found.append(HALF_PRECISION)
         if change.assumptions is not None:

@@ -1,15 +1,15 @@
-"""Check that a program fits into tile memory, and the error with the reason and the changes that would help."""
+"""Check that a program fits into tile memory."""
 
 from __future__ import annotations
 
 from math import ceil
 
-from engine.errors import OutOfTileMemory
 from engine.profile.code import sizes, stack_bytes
-from engine.profile.levers import Lever, levers
+from engine.profile.levers import levers
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
-from engine.profile.program_estimate import Estimate, estimate
+from engine.profile.program_estimate import estimate
+from engine.profile.refusal import out_of_tile_memory
 from engine.profile.vertices import tables
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.work.fused_loop import FusedLoop
@@ -17,11 +17,6 @@ from engine.target import Target
 
 SMALL = 1 / 3
 """Programs with an upper bound of at most this fraction of a tile's memory are not estimated in detail."""
-ALL_THE_SAME = (
-    "The engine runs what no chip would hold, if this comes before config.configure_ipu_system():",
-    """  config.compilation_poplar_options = {"debug.allowOutOfMemory": "true"}""",
-)
-"""The end of the error: how to run the program nevertheless."""
 
 
 def certainly_fits(program: Program, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS) -> bool:
@@ -59,55 +54,6 @@ def check_fit(
         error = out_of_tile_memory(found, levers(program, found) if proposing else None)
         error.program = program
         raise error
-
-
-def out_of_tile_memory(found: Estimate, helps: list[Lever] | None = None) -> OutOfTileMemory:
-    """The error for a cost report that does not fit, with the report as `estimate` and `helps` as `levers`."""
-    error = OutOfTileMemory("\n".join([*_situation(found), *_remedies(found, helps), *ALL_THE_SAME]))
-    error.estimate, error.levers = found, tuple(helps or ())
-    return error
-
-
-def _situation(found: Estimate) -> list[str]:
-    memory, target = found.memory, found.target
-    over = memory.peak_fullest - target.bytes_per_tile
-    where = found.costs[memory.peak_at].label if found.costs else "the start"
-    lines = [
-        f"Expected at most {target.bytes_per_tile:,} bytes on each tile of {target.name}. Received: "
-        f"{memory.peak_fullest:,} bytes on tile {memory.peak_tile}{_ipu(found)} at {where}, {over:,} bytes over "
-        f"({int(found.tiles.always_live_bytes[memory.peak_tile]):,} of them are always live)."
-    ]
-    if memory.largest:
-        lines.append("The three largest tensors:")
-        lines += [f"  {t.bytes:>14,} bytes  {t.name} {t.shape}" for t in memory.largest[:3]]
-    return lines
-
-
-def _ipu(found: Estimate) -> str:
-    """Words for the fullest IPU of a pipeline; empty without one."""
-    if found.pipeline is None:
-        return ""
-    fullest = max(found.pipeline.ipus, key=lambda each: each.estimate.memory.peak_fullest)
-    return f" of IPU {fullest.ipu} (stages {', '.join(map(str, fullest.stages))})"
-
-
-def _remedies(found: Estimate, helps: list[Lever] | None) -> list[str]:
-    """Lines that propose the changes that suffice, alone or together; empty if none were estimated."""
-    if found.pipeline is not None:
-        return [
-            "Smaller micro-batches or other cuts take less: model.plan_pipeline() proposes stages that fit, or says "
-            "that none do."
-        ]
-    if helps is None:
-        return []
-    enough = [lever for lever in helps if lever.fits]
-    if not enough:
-        return ["What to change: nothing that was estimated makes it fit, alone or together."]
-    lines = ["What to change, and the bytes that saves on the fullest tile, estimated again:"]
-    for lever in enough:
-        way = "fits alone" if lever.alone else "fits together"
-        lines.append(f"  {lever.saves:>14,} bytes  {way:<13}  {lever.what}")
-    return lines
 
 
 def _fixed_bytes() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from engine.profile.collectives import all_reduce_cycles, gradient_sums
 from engine.profile.exchange import Layouts
@@ -60,11 +61,7 @@ def estimate(
         steps = merge_supersteps(program, steps, layouts, computing, assumptions, planning)
     held = estimate_memory(program, steps, target, layouts, assumptions)
     if assumptions.overlapped_io and not held.streams_fit:
-        logger.warning(
-            "Stream buffers need more than the I/O tiles may hold (%d tiles, io_tiles.available_memory_proportion %g): "
-            "they are on the other tiles, and transfers from and to the host do not run beside compute.",
-            *(assumptions.io_tiles, assumptions.io_tile_memory_proportion),
-        )
+        _warn_of_streams(assumptions.io_tiles, assumptions.io_tile_memory_proportion)
         assumptions = replace(assumptions, overlapped_io=False)
     names = buffer_names(program)
     runs = [n * (1 + (at in held.again)) for at, n in enumerate(runs_of(program))]
@@ -91,6 +88,16 @@ def estimate(
         unknown_loops=unknown_loops(program),
         assumptions=assumptions,
         remote=held.remote,
+    )
+
+
+@cache
+def _warn_of_streams(io_tiles: int, proportion: float) -> None:
+    """Warns once for each pair of arguments."""
+    logger.warning(
+        "Stream buffers need more than the I/O tiles may hold (%d tiles, io_tiles.available_memory_proportion %g): "
+        "they are on the other tiles, and transfers from and to the host do not run beside compute.",
+        *(io_tiles, proportion),
     )
 
 

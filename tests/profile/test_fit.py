@@ -43,11 +43,16 @@ def test_the_error_has_the_account_and_says_what_would_help() -> None:
     message, found = str(raised.value), raised.value.estimate
     assert found.memory.peak_fullest == estimate(program, small).memory.peak_fullest
     proposed = message.split("What to change")[1].splitlines()[1:-2]
-    assert len(proposed) == 2 and all("fits alone" in line for line in proposed)
-    assert "a smaller batch, 256 in place of 4096" in proposed[0]
-    assert "gradient accumulation over micro-batches of 256" in proposed[1]
-    assert max(map(len, message.splitlines()[1:])) <= 120
-    assert "dense_" in message.split("three largest tensors")[1].split("What to change")[0]
+    enough = [line for line in proposed if "suffices alone" in line]
+    assert enough == proposed[:3] and all("not enough alone" in line for line in proposed[3:])
+    assert "a smaller batch, 256 in place of 4096" in enough[0]
+    assert "the same update by 16 replicas with batches of 256" in enough[1]
+    assert "gradient accumulation over micro-batches of 256" in enough[2]
+    needed = [int(line.split()[0].replace(",", "")) for line in proposed]
+    assert needed == [found.memory.peak_fullest - lever.saves for lever in raised.value.levers]
+    assert max(needed[:3]) <= small.bytes_per_tile < min(needed[3:])
+    assert max(map(len, message.splitlines())) <= 120
+    assert "dense_" in message.split("The layers with most bytes")[1].split("What to change")[0]
     assert isinstance(raised.value, MemoryError)
 
 
@@ -58,7 +63,7 @@ def test_what_is_only_a_warning_proposes_nothing() -> None:
 
 
 def test_where_nothing_suffices_it_says_so() -> None:
-    with pytest.raises(OutOfTileMemory, match="nothing that was estimated makes it fit, alone or together"):
+    with pytest.raises(OutOfTileMemory, match="Nothing that was estimated makes it fit, alone or together"):
         check_fit(deep_step(64, 2000, 2), target("ipu2", tiles=8))
 
 

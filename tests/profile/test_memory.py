@@ -61,12 +61,12 @@ def test_what_does_not_fit_is_explained() -> None:
         check_fit(program, small)
     message, memory = str(raised.value), found.memory
     assert "Expected at most 638,976 bytes on each tile" in message
-    assert f"on tile {memory.peak_tile} at " in message
+    assert f"on tile {memory.peak_tile}, " in message
     assert f"{memory.peak_fullest - 638_976:,} bytes over" in message
-    assert "8,000,000 bytes  variable of dense f32[2000,1000]" in message
-    assert "sgd slot of variable of dense f32[2000,1000]" in message
-    assert "What to change" in message
-    assert message.endswith('config.compilation_poplar_options = {"debug.allowOutOfMemory": "true"}')
+    largest = message.split("The layers with most bytes")[1].splitlines()[1:4]
+    assert "dense" in largest[0] and "f32[2000,1000]" in largest[0]
+    assert "estimated" in message
+    assert message.endswith("ipu.allow_out_of_memory()")
     assert raised.value.estimate.memory == memory
 
 

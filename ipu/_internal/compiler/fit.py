@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ipu")
 ALLOW = "debug.allowOutOfMemory"
+_allowed = False
 _warned: set[str] = set()
 
 
@@ -46,8 +47,9 @@ def check_program(program: Program, stored: Callable[[Assumptions], Assumptions]
 
     `stored` adds the data in streaming memory to the assumptions.
 
-    It warns where Poplar's option debug.allowOutOfMemory is set, in IPUConfig.compilation_poplar_options or in the JSON
-    of the environment variable POPLAR_ENGINE_OPTIONS. Raises ConfigurationError for an option that is no boolean.
+    It warns after `allow_out_of_memory`, and where Poplar's option debug.allowOutOfMemory is set, in
+    IPUConfig.compilation_poplar_options or in the JSON of the environment variable POPLAR_ENGINE_OPTIONS. Raises
+    ConfigurationError for an option that is no boolean.
     """
     from engine.profile.fit import check_fit
 
@@ -57,7 +59,7 @@ def check_program(program: Program, stored: Callable[[Assumptions], Assumptions]
 
 def check_estimate(estimate: Estimate) -> None:
     """The same check for the cost report of a pipeline on all of its IPUs; raises OutOfTileMemory."""
-    from engine.profile.fit import out_of_tile_memory
+    from engine.profile.refusal import out_of_tile_memory
 
     def check(_: bool) -> None:
         if not estimate.fits:
@@ -87,13 +89,23 @@ def _allowing(check: Callable[[bool], None]) -> None:
             logger.warning("The program would not fit a chip, and runs here as %s is set. %s", ALLOW, text)
 
 
+def allow_out_of_memory(allowed: bool = True) -> None:
+    """Runs programs that no chip would hold, from now on and in this process, each with one warning.
+
+    This is Poplar's option debug.allowOutOfMemory for all later configurations, unless POPLAR_ENGINE_OPTIONS sets it.
+    With `allowed` False such programs raise OutOfTileMemory again, if the configuration does not set the option.
+    """
+    global _allowed
+    _allowed = allowed
+
+
 def out_of_memory_is_allowed() -> bool:
-    """Whether debug.allowOutOfMemory is set; the environment overrides the configuration.
+    """Whether debug.allowOutOfMemory is set; the environment overrides the program.
 
     Raises ConfigurationError for a value that is neither true nor false, or an environment that is not JSON or has
     a flag that the engine lacks.
     """
-    given = engine_flags().get(ALLOW, False)
+    given = engine_flags({ALLOW: "true"} if _allowed else {}).get(ALLOW, False)
     if str(given).lower() not in ("true", "false"):
         raise ConfigurationError(f"Expected the Poplar option {ALLOW} to be 'true' or 'false'. Received: {given!r}.")
     return str(given).lower() == "true"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from engine.errors import ConfigurationError
@@ -17,12 +18,12 @@ WORKER_STACK = ("target.workerStackSizeInBytes", "debug.workerStackSizeInBytes")
 """The names of later releases first."""
 
 
-def engine_flags() -> dict[str, Any]:
-    """The flags by name.
+def engine_flags(of_program: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """The flags by name; those `of_program` override the configuration, and the environment overrides both.
 
     Raises ConfigurationError for an environment that is not JSON or has a flag that the engine lacks.
     """
-    return {**current_system().config.compilation_poplar_options, **_environment()}
+    return {**current_system().config.compilation_poplar_options, **of_program, **_environment()}
 
 
 def stack_bytes() -> tuple[int | None, int | None]:

@@ -1,0 +1,86 @@
+"""The error for a program that does not fit: what it needs, its largest layers, and the changes that suffice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from engine.errors import OutOfTileMemory
+from engine.profile.levers import Lever
+from engine.profile.liveness import LiveTensor
+from engine.profile.program_estimate import Estimate
+
+LAYERS = 3
+"""Number of layers named."""
+ALL_THE_SAME = (
+    "To run it here all the same, in place of a chip:",
+    "  from tensorflow.python import ipu; ipu.allow_out_of_memory()",
+)
+"""The end of the error: how to run the program nevertheless."""
+
+
+def out_of_tile_memory(found: Estimate, helps: list[Lever] | None = None) -> OutOfTileMemory:
+    """The error for a cost report that does not fit, with the report as `estimate` and `helps` as `levers`."""
+    lines = [_situation(found), *_needs(found), *_layers(found), *_remedies(found, helps), *ALL_THE_SAME]
+    error = OutOfTileMemory("\n".join(lines))
+    error.estimate, error.levers = found, tuple(helps or ())
+    return error
+
+
+def _situation(found: Estimate) -> str:
+    capacity, memory = found.target.bytes_per_tile, found.memory
+    return (
+        f"Expected at most {capacity:,} bytes on each tile of {found.target.name}. Received: {memory.peak_fullest:,} "
+        f"bytes on tile {memory.peak_tile}{_ipu(found)}, {memory.peak_fullest - capacity:,} bytes over."
+    )
+
+
+def _needs(found: Estimate) -> list[str]:
+    """Rows of bytes per tile: needed, available, always live."""
+    memory, capacity = found.memory, found.target.bytes_per_tile
+    where = found.costs[memory.peak_at].label if found.costs else "the start"
+    return [
+        f"  {memory.peak_fullest:>14,}  needed, at {where}",
+        f"  {int(found.tiles.always_live_bytes[memory.peak_tile]):>14,}    of them always live",
+        f"  {capacity:>14,}  available",
+    ]
+
+
+def _ipu(found: Estimate) -> str:
+    """Words for the fullest IPU of a pipeline; empty without one."""
+    if found.pipeline is None:
+        return ""
+    fullest = max(found.pipeline.ipus, key=lambda each: each.estimate.memory.peak_fullest)
+    return f" of IPU {fullest.ipu} (stages {', '.join(map(str, fullest.stages))})"
+
+
+def _layers(found: Estimate) -> list[str]:
+    """The layers with most bytes at the peak, each with its largest array."""
+    by_layer: defaultdict[str, list[LiveTensor]] = defaultdict(list)
+    for tensor in found.memory.largest:
+        by_layer[tensor.layer or tensor.name].append(tensor)
+    if not by_layer:
+        return []
+    totals = sorted(by_layer.values(), key=lambda tensors: -sum(t.bytes for t in tensors))
+    lines = ["The layers with most bytes then, on all tiles, and the largest array of each:"]
+    return lines + [f"  {sum(t.bytes for t in ts):>14,}  {ts[0].name} {ts[0].shape}" for ts in totals[:LAYERS]]
+
+
+def _remedies(found: Estimate, helps: list[Lever] | None) -> list[str]:
+    """Rows of changes with the bytes then needed, first those that suffice; none if they were not estimated."""
+    if found.pipeline is not None:
+        return [
+            "Smaller micro-batches or other cuts take less: model.plan_pipeline() proposes stages that fit, or says "
+            "that none do."
+        ]
+    if helps is None:
+        return []
+    peak, ways = found.memory.peak_fullest, {True: "suffices alone", False: "suffice together"}
+    lines = ["What to change, and the bytes then needed on the fullest tile, estimated again:"]
+    if not any(lever.fits for lever in helps):
+        lines = [
+            "Nothing that was estimated makes it fit, alone or together; the bytes then needed on the fullest tile:"
+        ]
+    for lever in sorted(helps, key=lambda lever: not lever.fits):
+        way = ways[lever.alone] if lever.fits else "not enough alone"
+        lines.append(f"  {peak - lever.saves:>14,}  {way:<16}  {lever.what}")
+    return lines
