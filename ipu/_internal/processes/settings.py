@@ -1,0 +1,24 @@
+"""The replicas of this process among those of all, as the launcher has set them."""
+
+from __future__ import annotations
+
+import os
+
+from engine.errors import ConfigurationError
+from ipu._internal.processes.active import initialise
+
+LOCAL_REPLICAS = "POPDIST_NUM_LOCAL_REPLICAS"
+"""The environment variable with the number of replicas of each process, as PopRun has it."""
+
+
+def local_replicas() -> int:
+    """The number of replicas of this process, 1 without a launcher. Raises ConfigurationError for no number."""
+    text = os.environ.get(LOCAL_REPLICAS, "1")
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigurationError(f"Expected {LOCAL_REPLICAS} to be an integer of at least 1. Received: {text!r}.")
+    return int(text)
+
+
+def total_replicas() -> int:
+    """The number of replicas of all processes."""
+    return initialise().size * local_replicas()

@@ -1,0 +1,39 @@
+"""`python -m ipu.run --processes N -- program.py`: runs a program in several processes, by MPI's own launcher."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from engine.errors import IPUError
+
+__all__ = ["main"]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = argparse.ArgumentParser("python -m ipu.run", description=__doc__)
+    made.add_argument("--processes", "-n", type=int, required=True, help="the number of processes")
+    made.add_argument("--replicas", type=int, default=1, help="replicas in each process (default 1)")
+    made.add_argument("--workers", type=int, help="worker threads of each process (default: cores / processes)")
+    made.add_argument("--hosts", help="machines and their numbers of processes, as in host1:2,host2:2")
+    made.add_argument("program", nargs=argparse.REMAINDER, help="a Python program or -m module, and its arguments")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the program; returns its exit status, that of the process which failed first if one did."""
+    options = parser().parse_args(arguments)
+    program = options.program[1:] if options.program[:1] == ["--"] else options.program
+    from ipu._internal.processes.launcher import launch
+
+    try:
+        return launch(program, options.processes, options.replicas, options.workers, options.hosts)
+    except IPUError as error:
+        print(f"python -m ipu.run: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Run in two processes: collectives against their definitions, then calls that differ, or a process that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import ml_dtypes
+import numpy as np
+
+from engine.errors import ProcessError
+from ipu._internal.processes.active import initialise
+
+transport = initialise()
+rank = transport.rank
+assert transport.size == 2 and transport.local_size == 2 and transport.local_rank == rank
+if sys.argv[1] == "killed":
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    transport.barrier()
+
+random = np.random.default_rng(0)
+for dtype in (np.float32, np.float64, np.int32, np.float16, ml_dtypes.bfloat16):
+    both = random.integers(-4, 4, (2, 3, 5)).astype(dtype)
+    own, wide = both[rank], both.astype(np.float64)
+    for operation, fold in (("sum", np.sum), ("min", np.min), ("max", np.max), ("product", np.prod)):
+        result = transport.all_reduce(own, operation)
+        assert result.dtype == own.dtype and np.array_equal(result, fold(wide, axis=0)), (dtype, operation)
+    assert np.array_equal(own, both[rank])
+    assert np.array_equal(transport.all_gather(own), both)
+    assert np.array_equal(transport.broadcast(own, 1), both[1])
+    assert np.array_equal(transport.all_gather_rows(own[: rank + 1]), np.concatenate([both[0, :1], both[1, :2]]))
+    flat = both.reshape(2, -1)[:, :14]
+    halves = wide.reshape(2, -1)[:, :14].sum(0).reshape(2, 7)
+    assert np.array_equal(transport.reduce_scatter(flat[rank]), halves[rank])
+array = np.ones(3, np.float32)
+transport.all_reduce_in_place(array)
+assert array.tolist() == [2, 2, 2] and transport.bytes > 0 and transport.seconds > 0
+assert transport.all_reduce(np.float32(1.5)) == 3
+print("collectives agree", flush=True)
+for size in (3 + rank, 3):
+    try:
+        transport.all_reduce(np.ones(size, np.float32), name="gradients")
+    except ProcessError as error:
+        print(f"ProcessError: {error}", flush=True)

@@ -1,0 +1,46 @@
+"""`python -m ipu.run`: labelled output, collectives between two processes, and the end of one that is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mpi4py", exc_type=ImportError)
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m ipu.run` with these arguments."""
+    return subprocess.run([sys.executable, "-m", "ipu.run", *arguments], capture_output=True, text=True, timeout=300)
+
+
+def test_two_processes_call_collectives_and_differences_are_errors() -> None:
+    done = run("--processes", "2", "--", str(PROGRAMS / "collectives.py"), "all")
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        assert f"[{rank}] collectives agree" in done.stdout
+        assert (
+            f"[{rank}] ProcessError: Expected all processes to call the same collectives in the same order. Received: "
+            "all_reduce sum of float32[3] gradients in process 0; all_reduce sum of float32[4] gradients in process 1."
+        ) in done.stdout
+        assert f"[{rank}] ProcessError: Expected processes that call the same" in done.stdout
+
+
+def test_a_killed_process_ends_all() -> None:
+    begin = time.monotonic()
+    done = run("--processes", "2", "--", str(PROGRAMS / "collectives.py"), "killed")
+    assert done.returncode == 137 and time.monotonic() - begin < 60
+    assert "process 1 on" in done.stderr and "signal 9" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["-n", "0", "--", "x.py"], "--processes to be at least 1"), (["-n", "2"], "Expected a program after --")],
+)
+def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2 and message in done.stderr
