@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from types import TracebackType
 
 import numpy as np
 from mpi4py import MPI
 
-from engine.errors import ConfigurationError, ProcessError
-from ipu._internal.processes.transport import Operation, Transport
+from engine.errors import ProcessError
+from ipu._internal.processes.failures import different_calls, failed_before, no_answer
+from ipu._internal.processes.time_limits import COLLECTIVE, time_limit
+from ipu._internal.processes.transport import Operation, Transport, digest_of
 from ipu._internal.processes.versions import check_versions
 
-TIMEOUT = "SOFTWARE_IPU_COLLECTIVE_TIMEOUT"
-"""The environment variable with the seconds for which a collective waits for other processes."""
 SPINNING = 0.002
 """Seconds for which a process polls for the others before it sleeps between two polls."""
 OPERATIONS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX, "product": MPI.PROD}
-FOLDS: dict[str, Callable[..., np.ndarray]] = {"sum": np.sum, "min": np.min, "max": np.max, "product": np.prod}
 THE_END = "the end of the program"
 
 
@@ -36,32 +32,21 @@ class MPITransport(Transport):
         self.rank, self.size = self._comm.rank, self._comm.size
         local = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = local.rank, local.size
-        self._limit = _time_limit()
-        self._digests: dict[str, int] = {}
+        self._limit = time_limit(COLLECTIVE)
         self._failed = False
         sys.excepthook = self._end_all
         check_versions(self._comm.allgather, self.rank)
 
     def _agree(self, call: str) -> None:
         if self._failed:
-            raise ProcessError(
-                f"Expected processes that call the same collectives. Received: {call}, after one that failed. "
-                f"Restart the run."
-            )
-        if call not in self._digests:
-            digest = hashlib.blake2b(call.encode(), digest_size=7).digest()
-            self._digests[call] = int.from_bytes(digest, "big")
-        own = np.array([self._digests[call], -self._digests[call]], np.int64)
+            raise failed_before(call)
+        digest = digest_of(call)
+        own = np.array([digest, -digest], np.int64)
         least = np.empty_like(own)
         self._wait(self._comm.Iallreduce(own, least, op=MPI.MIN), call)
         if least[0] != -least[1]:
             self._failed = True
-            calls = self._comm.allgather(call)
-            raise ProcessError(
-                "Expected all processes to call the same collectives in the same order. Received: "
-                f"{'; '.join(f'{each} in process {rank}' for rank, each in enumerate(calls))}. Run the same program "
-                f"with as many steps of the same batch size in all processes."
-            )
+            raise different_calls(self._comm.allgather(call))
 
     def _wait(self, request: MPI.Request, call: str) -> None:
         begin = time.monotonic()
@@ -69,11 +54,7 @@ class MPITransport(Transport):
             waited = time.monotonic() - begin
             if waited > self._limit and call != THE_END:
                 self._failed = True
-                raise ProcessError(
-                    f"Expected all {self.size} processes within {self._limit:g} seconds at {call}. Received: no answer "
-                    f"in process {self.rank}. Look for the process that hangs or computes alone; {TIMEOUT} in the "
-                    f"environment sets another limit."
-                )
+                raise no_answer(self.rank, self.size, self._limit, call)
             if waited > SPINNING:
                 time.sleep(min(1e-4 + waited / 100, 0.02))
 
@@ -83,15 +64,10 @@ class MPITransport(Transport):
             return array
         return self._reduced_by_blocks(array, operation)
 
-    def _reduced_by_blocks(self, array: np.ndarray, operation: Operation) -> np.ndarray:
-        """The same for types that MPI lacks, in the order of ranks: each process reduces a block, in float32."""
-        blocks = np.zeros((self.size, -(-array.size // self.size)), array.dtype)
-        blocks.reshape(-1)[: array.size] = array.reshape(-1)
+    def _all_to_all(self, blocks: np.ndarray) -> np.ndarray:
         parts = np.empty_like(blocks)
         self._comm.Alltoall(_bytes(blocks), _bytes(parts))
-        wide = parts.astype(np.float32 if parts.dtype.kind not in "biu" else np.int64)
-        own = FOLDS[operation](wide, axis=0).astype(array.dtype)
-        return self._all_gather(own).reshape(-1)[: array.size].reshape(array.shape)
+        return parts
 
     def _all_gather(self, array: np.ndarray) -> np.ndarray:
         result = np.empty((self.size, *array.shape), array.dtype)
@@ -120,14 +96,3 @@ class MPITransport(Transport):
 
 def _bytes(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
-
-
-def _time_limit() -> float:
-    text = os.environ.get(TIMEOUT, "600")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if seconds <= 0:
-        raise ConfigurationError(f"Expected {TIMEOUT} to be a number of seconds above 0. Received: {text!r}.")
-    return seconds
