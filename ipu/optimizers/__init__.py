@@ -29,4 +29,6 @@ _MODULES = (
     "sharded_optimizer",
 )
 
-__getattr__, __dir__ = public_names(__name__, (*__all__, *_MODULES))
+# Programs of some releases find the reduction method here.
+_HOMES = {"GradientAccumulationReductionMethod": "ipu.gradient_accumulation"}
+__getattr__, __dir__ = public_names(__name__, (*__all__, *_MODULES), _HOMES)

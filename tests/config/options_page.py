@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 
+from ipu._internal.config.effects import EFFECTS, KINDS, OLDER, Effect
 from ipu._internal.config.library_flags import LIBRARIES, REPORT, LibraryFlags
-from tests.config.effects import EFFECTS, KINDS, OLDER, Effect
 
 WIDTH = 110
 

@@ -20,10 +20,10 @@ from engine.program.program import Program
 from ipu._internal.compiler.fit import with_storage
 from ipu._internal.compiler.program import build_program as configured_build
 from ipu._internal.config.chip import configured_assumptions, configured_target
+from ipu._internal.config.effects import EFFECTS
 from ipu._internal.config.engine_flags import SUPERVISOR_STACK, WORKER_STACK
 from ipu._internal.config.library_flags import LIBRARIES
 from ipu.config import DeviceConnectionType, IPUConfig, SchedulingAlgorithm
-from tests.config.effects import EFFECTS
 from tests.config.test_tree import write
 from tests.engine.queue_programs import sums as queue_sums
 from tests.profile.programs import elementwise, product

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ipu._internal.config.effects import EFFECTS, KINDS, OLDER
 from ipu._internal.config.legacy import IpuOptions
 from ipu._internal.config.library_flags import LIBRARIES, REPORTS
 from ipu.config import IPUConfig
-from tests.config.effects import EFFECTS, KINDS, OLDER
 from tests.config.test_cost_effects import CASES
 from tests.examples.pages import pieces
 

@@ -38,7 +38,7 @@ def attribute(module: str, names: Iterable[str], homes: Mapping[str, str], name:
     """
     if name in homes:
         return getattr(import_module(homes[name]), name)
-    if name.startswith("_"):
+    if name.startswith("_") and not name.isupper():  # a probe; old programs read _ALL_DEVICES
         raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
     if hasattr(sys.modules[module], "__path__") and find_spec(f"{module}.{name}") is not None:
         return import_module(f"{module}.{name}")

@@ -13,6 +13,7 @@ OTHER_RELEASES = {
     "ipu.keras.optimizers.AutomaticLossScalingOptimizer": "keras.ipu.optimizers.ALSOptimizer",
     "ipu.keras_extensions": "IPUStrategy(enable_keras_extensions=...)",
     "ipu.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",
+    "ipu.pipelining_ops._ALL_DEVICES": "the number of one IPU for each stage in device_mapping",
     "ipu.popops_cross_replica_sum": "ipu.cross_replica_ops.cross_replica_sum",
     "ipu.sharding_utils": "ipu.scopes.ipu_shard, or pipeline stages",
 }

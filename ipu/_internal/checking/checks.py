@@ -1,0 +1,134 @@
+"""All findings about one program."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from engine.errors import ConfigurationError
+from ipu._internal.checking import installed
+from ipu._internal.checking.finding import Finding
+from ipu._internal.checking.old_names import LAYER_ARGUMENTS, METHOD_ARGUMENTS, METHODS, OPTIMIZER_ARGUMENTS
+from ipu._internal.checking.program import Call, OptionSet, Program, Use
+from ipu._internal.config.effects import EFFECTS, OLDER
+from ipu._internal.config.legacy import IpuOptions
+from ipu._internal.config.library_flags import LIBRARIES, REPORTS, LibraryFlags, check_flags
+
+STEPS = "One call of the engine runs one step. Give a value well above 1, which divides the steps of an epoch."
+
+
+def findings(program: Program) -> list[Finding]:
+    """What to know and to change, by line."""
+    found = [
+        *(finding for use in program.uses for finding in _of_use(use)),
+        *(finding for call in program.calls for finding in _of_call(call)),
+        *(finding for option in program.options for finding in _of_option(option)),
+    ]
+    return sorted(set(found), key=lambda finding: (finding.line, finding.what))
+
+
+def working_names(program: Program) -> list[str]:
+    """The names of this API in the program that exist here, each once."""
+    names = {installed.short(name) for use in program.uses for name in use.names[:1] if _works(name)}
+    return sorted(name for name in names if not any(other.startswith(f"{name}.") for other in names))
+
+
+def _works(name: str) -> bool:
+    return installed.is_checked(name) and installed.is_ours(name) and installed.missing(name) is None
+
+
+def _chosen(names: tuple[str, ...]) -> str | None:
+    """The name that exists, of those that one may stand for; else the first."""
+    checked = [name for name in names if installed.is_checked(name)]
+    return next((name for name in checked if installed.missing(name) is None), checked[0] if checked else None)
+
+
+def _of_use(use: Use) -> Iterator[Finding]:
+    name = _chosen(use.names)
+    problem = None if name is None or use.optional else installed.missing(name)
+    if problem is not None:
+        level, what, advice = problem
+        yield Finding(use.line, level, what, advice)
+
+
+def _of_call(call: Call) -> Iterator[Finding]:
+    name = _chosen(call.names)
+    target = None if name is None or installed.missing(name) is not None else installed.look_up(name)[0]
+    if name is not None and target is not None and callable(target):
+        yield from _of_arguments(call, name, target)
+    elif call.method is not None and not call.names:
+        yield from _of_method(call, call.method)
+
+
+def _of_arguments(call: Call, name: str, target: Any) -> Iterator[Finding]:
+    is_keras = "keras" in name.split(".")[:3]
+    tables = {"optimizers": OPTIMIZER_ARGUMENTS, "layers": LAYER_ARGUMENTS if _is_keras3(target) else {}}
+    known = next((table for part, table in tables.items() if is_keras and part in name.split(".")), {})
+    for argument in call.keywords:
+        if argument in known:
+            yield Finding(call.line, "change", f"{installed.short(name)}({argument}=)", known[argument])
+    try:
+        parameters = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for argument in call.keywords:
+        if argument not in parameters and argument not in known:
+            advice = f"It has no such argument.{installed.nearest(argument, list(parameters))}"
+            yield Finding(call.line, "change", f"{installed.short(name)}({argument}=)", advice)
+
+
+def _is_keras3(target: Any) -> bool:
+    return str(getattr(target, "__module__", "")).startswith("keras.")
+
+
+def _of_method(call: Call, method: str) -> Iterator[Finding]:
+    if method in METHODS:
+        yield Finding(call.line, "change", f".{method}()", METHODS[method])
+    for argument, value in call.keywords.items():
+        if (method, argument) in METHOD_ARGUMENTS:
+            yield Finding(call.line, "change", f".{method}({argument}=)", METHOD_ARGUMENTS[method, argument])
+        if (method, argument) == ("compile", "run_eagerly") and not _is_constant(value, False):
+            yield Finding(
+                call.line, "refused", ".compile(run_eagerly=)", "Models of the engine are compiled. Leave it out."
+            )
+    if method == "compile" and {"optimizer", "loss"} & call.keywords.keys() and not call.has_double_star:
+        given = [name for name in call.keywords if name.endswith("steps_per_execution")]
+        if not given:
+            yield Finding(call.line, "note", ".compile() without steps_per_execution", STEPS)
+
+
+def _is_constant(value: ast.expr, constant: object) -> bool:
+    return isinstance(value, ast.Constant) and value.value is constant
+
+
+def _of_option(option: OptionSet) -> Iterator[Finding]:
+    name = option.option
+    effect = {**EFFECTS, **OLDER}.get(name)
+    if effect is None:
+        try:
+            IpuOptions().get_attribute_metadata(name)
+        except ValueError as error:
+            yield Finding(option.line, "change", name, str(error).rpartition(": ")[2])
+        return
+    if effect.kind == "none" and not effect.text.startswith("see "):
+        yield Finding(option.line, "note", name, f"It has no effect here: {effect.text}.")
+    library = {**LIBRARIES, **REPORTS}.get(name)
+    if library is not None and isinstance(option.value, ast.Dict):
+        for key in option.value.keys:
+            if isinstance(key, ast.Constant):
+                yield from _of_flag(key.lineno, name, key.value, library)
+
+
+def _of_flag(line: int, name: str, flag: object, library: LibraryFlags) -> Iterator[Finding]:
+    what = f"{name}[{flag!r}]"
+    try:
+        check_flags(name, {flag: None}, library)
+    except ConfigurationError:
+        yield Finding(line, "change", what, f"There is no such flag.{installed.nearest(str(flag), library.known)}")
+        return
+    if flag not in library.acting:
+        yield Finding(line, "note", what, "The flag has no effect here.")

@@ -1,0 +1,127 @@
+"""Whether the installed packages have a name; where not, what has it."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import warnings
+from collections.abc import Iterable
+from enum import EnumMeta
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from engine.errors import IPUError
+from ipu._internal.checking.finding import Level
+from ipu._internal.checking.old_names import MODULES
+from ipu._internal.names.documented import NOT_HERE
+from ipu._internal.names.missing import documented_name
+
+ROOTS = frozenset({"ipu", "ipu_tensorflow_addons", "keras", "tensorflow", "tf_keras"})
+LEGACY_KERAS = "Keras 3 has it no longer. Set the environment variable TF_USE_LEGACY_KERAS=1, and tf.keras is tf_keras."
+
+
+@functools.cache
+def look_up(name: str) -> tuple[Any, str, Exception | None]:
+    """The object of that name, or the last module on the way to it; the missing part, "" for none, and its error.
+
+    Attributes that a class lacks count as found, with None for the object: they may exist on instances alone.
+    """
+    parts = name.split(".")
+    found: Any = import_module(parts[0])
+    for number, part in enumerate(parts[1:], 1):
+        if not isinstance(found, ModuleType | EnumMeta):
+            return functools.reduce(lambda owner, name: getattr(owner, name, None), parts[number:], found), "", None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = getattr(found, part)
+        except Exception as error:
+            try:
+                found = import_module(".".join(parts[: number + 1]))
+            except Exception:
+                return found, ".".join(parts[: number + 1]), error
+    return found, "", None
+
+
+def exists(name: str) -> bool:
+    """Whether an installed package has the name."""
+    return not look_up(name)[1]
+
+
+def is_checked(name: str) -> bool:
+    """Whether the name is of a package that is looked into, or that the table of old modules has."""
+    return name.partition(".")[0] in ROOTS or old_module(name) is not None
+
+
+def is_ours(name: str) -> bool:
+    """Whether the name is of this API."""
+    return "ipu" in name.split(".")[:4] or name.startswith("ipu_tensorflow_addons")
+
+
+def old_module(name: str) -> str | None:
+    """The entry of MODULES for a name that is not installed."""
+    parts = name.split(".")
+    known = next((key for end in range(len(parts), 0, -1) if (key := ".".join(parts[:end])) in MODULES), None)
+    return known if known is None or parts[0] == "tensorflow" or find_spec(parts[0]) is None else None
+
+
+def missing(name: str) -> tuple[Level, str, str] | None:
+    """For a name that does not exist or that raises: level, the name as far as it matters, advice; else None."""
+    old = old_module(name)
+    if old is not None:
+        level, advice = MODULES[old]
+        return level, short(old), advice
+    parent, gone, error = look_up(name)
+    if not gone:
+        is_removed = getattr(parent, "__module__", None) == "keras_ext.ported"
+        return ("change", short(name), parent.__doc__) if is_removed else None
+    if isinstance(error, IPUError):
+        known = documented_name(gone)
+        is_refused = any(f"{known}.".startswith(f"{each}.") for each in NOT_HERE)
+        return "refused" if is_refused else "change", short(gone), _second_half(str(error))
+    return "change", short(gone), _elsewhere(name, gone, parent)
+
+
+def short(name: str) -> str:
+    """The name as programs abbreviate it."""
+    for long, usual in (
+        ("tensorflow.python.ipu", "ipu"),
+        ("tensorflow.compat.v1", "tf.compat.v1"),
+        ("tensorflow", "tf"),
+    ):
+        if name == long or name.startswith(f"{long}."):
+            return usual + name[len(long) :]
+    return name
+
+
+def _elsewhere(name: str, gone: str, parent: Any) -> str:
+    """Where else the name is: in TensorFlow 1's names, in the Keras before 3, or under a similar name."""
+    legacy = os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
+    below = name.partition("keras.")[2]
+    if "keras" in name.split(".")[:4] and not legacy and exists(f"tf_keras.{below}"):
+        return LEGACY_KERAS
+    root, _, rest = name.partition(".")
+    if root == "tensorflow" and not rest.startswith(("compat.", "python.", "keras.")):
+        _, gone_there, error = look_up(f"tensorflow.compat.v1.{rest}")
+        if not gone_there:
+            return "It is a name of TensorFlow 1. Write `import tensorflow.compat.v1 as tf`."
+        if "Keras 3" in str(error):
+            return f"It is a name of TensorFlow 1. Write `import tensorflow.compat.v1 as tf`. {LEGACY_KERAS}"
+    if "Keras 3" in str(look_up(name)[2]):
+        return LEGACY_KERAS
+    return f"It does not exist.{nearest(gone.rpartition('.')[2], dir(parent))}"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A sentence with the most similar one of `names`; "" without any."""
+    found = difflib.get_close_matches(name, list(names), 1)
+    return f" Nearest: {found[0]}." if found else ""
+
+
+def _second_half(message: str) -> str:
+    """What an error says after naming what it received."""
+    rest = message.partition("Received: ")[2].partition(", which ")[2]
+    return f"It {rest}" if rest else message
