@@ -59,8 +59,25 @@ def test_the_cluster_of_a_run_config(monkeypatch: pytest.MonkeyPatch, task: Any,
         config.is_chief,
     )
     assert config.save_checkpoints_secs is None and RunConfig().save_checkpoints_secs == 600
+    if task is not None:
+        with pytest.raises(ValueError, match="a cluster in TF_CONFIG"):
+            ipu.ipu_estimator.IPUEstimator(regressor(), config=config).train(repeated, steps=1)
+
+
+def test_what_a_run_config_refuses() -> None:
     with pytest.raises(ValueError, match="Received: both"):
         RunConfig(save_checkpoints_steps=5, save_checkpoints_secs=5)
+    for name in ("train_distribute", "protocol", "experimental_max_worker_delay_secs"):
+        with pytest.raises(ValueError, match=f"{name} to be None"):
+            RunConfig(**{name: 5})
+    for name in ("master", "steps"):
+        with pytest.raises(ValueError, match=name):
+            RunConfig(**{name: "grpc://host"})
+    with pytest.raises(ValueError, match="log_step_count_steps to be 1 or more"):
+        RunConfig(log_step_count_steps=0)
+    for name in ("session_config", "device_fn"):
+        with pytest.raises(TypeError, match=name):
+            RunConfig(**{name: "/device:CPU:0"})
 
 
 def test_a_hook_logs_tensors_of_the_program(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -70,7 +70,8 @@ def test_a_regressor_from_training_to_export(tmp_path: Path) -> None:
     np.testing.assert_allclose(served, X @ w, rtol=1e-5, atol=1e-6)
 
     written = summaries(estimator.model_dir)
-    assert written["loss"][-1] < written["loss"][0] and min(written["global_step/sec"]) > 0
+    assert len(written["loss"]) == 4 and written["loss"][-1] < written["loss"][0]
+    assert min(written["global_step/sec"]) > 0
     np.testing.assert_allclose(summaries(estimator.eval_dir())["loss"], [metrics["loss"]] * 2, rtol=1e-6)
 
 
@@ -120,6 +121,7 @@ def _with_params(model_fn: Any) -> Any:
 def test_the_end_of_the_data(tmp_path: Path) -> None:
     estimator = IPUEstimator(regressor(), tmp_path, run_config(3))
     assert estimator.train(dataset).get_variable_value("global_step") == BATCHES // 3 * 3
+    assert estimator.evaluate(dataset, steps=3)["global_step"] == 6  # steps end before the data set does
     for evaluate in (estimator.evaluate, lambda input_fn: list(estimator.predict(input_fn))):
         with pytest.raises(ValueError, match="2 batches at the end"):
             evaluate(dataset)
@@ -174,9 +176,11 @@ def test_the_spec_of_tensorflow_with_hooks_of_the_chief() -> None:
 
         return IPUEstimator(model_fn, None, run_config(4))
 
-    hook = Counting()
-    estimator(training_chief_hooks=[hook]).train(repeated, steps=8)
-    assert hook.runs == 2
+    hook, stop = Counting(), v1.train.StopAtStepHook(num_steps=8)
+    trained = estimator(training_chief_hooks=[hook]).train(repeated, [stop])
+    assert hook.runs == 2 and trained.get_variable_value("global_step") == 8
+    with pytest.raises(ValueError, match="Received: 6 steps"):
+        trained.train(repeated, [v1.train.StopAtStepHook(last_step=14)])
     with pytest.raises(ValueError, match="without scaffold"):
         estimator(scaffold=v1.train.Scaffold()).train(repeated, steps=4)
 
@@ -193,6 +197,13 @@ def test_what_is_refused(tmp_path: Path) -> None:
         optimizer.minimize = lambda loss: minimize(loss, global_step=v1.train.get_global_step())
         return optimizer
 
+    def initialised(features: Any, labels: Any, mode: str) -> Any:
+        spec = regressor()(features, labels, mode)
+        v1.train.init_from_checkpoint(trained.model_dir, {"w": "w"})
+        return spec
+
+    trained = IPUEstimator(regressor(), tmp_path / "trained", run_config(4)).train(repeated, steps=4)
+    refused("Received: 'w:0', initialised .*Use warm_start_from", initialised)
     refused("multiple of iterations_per_loop, 4.*Received: 6.*Nearest: 8", steps=6)
     refused("steps to be 1 or more", steps=0)
     refused("tf.data.Dataset", input_fn=lambda: (X, Y))

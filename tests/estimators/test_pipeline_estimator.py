@@ -112,5 +112,6 @@ def test_what_is_refused() -> None:
         Spec(ModeKeys.EVAL, [], 4)
     with pytest.raises(ValueError, match="gradient_accumulation_count"):
         Spec(ModeKeys.PREDICT, [])
-    with pytest.raises(ValueError, match="accumulate_outfeed"):
-        Spec(ModeKeys.PREDICT, [], 4, accumulate_outfeed=True)
+    for name in ("accumulate_outfeed", "repeat_count", "eval_hooks_fn"):
+        with pytest.raises(ValueError, match=name):
+            Spec(ModeKeys.PREDICT, [], 4, **{name: 1})

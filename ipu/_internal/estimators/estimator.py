@@ -17,10 +17,11 @@ from engine.errors import ConfigurationError
 from ipu._internal.estimators import run_config
 from ipu._internal.estimators.arguments import examples, takes
 from ipu._internal.estimators.export import export_all
-from ipu._internal.estimators.hooks import EndOfData, StopAfterRuns, StopAtLastStep
+from ipu._internal.estimators.hooks import EndOfData, StopAfterRuns, StopAtLastStep, check_steps
+from ipu._internal.estimators.keras_names import fresh_keras_names
 from ipu._internal.estimators.model_folder import ModelFolder
 from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys, checked_hooks
-from ipu._internal.estimators.training_session import train
+from ipu._internal.estimators.training_session import check_one_process, train
 from ipu._internal.estimators.warm_start import warm_start_settings
 from ipu._internal.graphs.global_step import extend_global_step
 
@@ -118,8 +119,10 @@ class Estimator(ModelFolder):
             This estimator.
 
         Raises:
-            ValueError: `steps` and `max_steps`, one of them is not positive, or no multiple of the steps of one loop.
+            ValueError: `steps` and `max_steps`, one of them is not positive, or no multiple of the steps of one loop;
+                or TF_CONFIG has a cluster.
         """
+        check_one_process(self._config)
         hooks = list(checked_hooks(hooks))
         saved = self._saved_step() if max_steps is not None else 0
         for name, value in (("steps", steps), ("max_steps", max_steps)):
@@ -130,15 +133,15 @@ class Estimator(ModelFolder):
         if max_steps is not None and saved >= max_steps:
             LOGGER.info("The global step %d is not below max_steps %d: nothing is trained.", saved, max_steps)
             return self
-        self._check_steps("steps", steps if max_steps is None else max_steps - saved)
+        check_steps(steps if max_steps is None else max_steps - saved, self._iterations_per_loop)
         with self._graph():
-            global_step = v1.train.create_global_step()
+            v1.train.create_global_step()
             spec, own, end = self._spec(input_fn, ModeKeys.TRAIN)
             if self._warm_start is not None and self.latest_checkpoint() is None:
                 v1.train.warm_start(*self._warm_start)
             if steps is not None or max_steps is not None:
-                own.append(StopAtLastStep(global_step, steps, max_steps))
-            hooks = [*own, *spec.training_hooks, *hooks]
+                hooks.append(StopAtLastStep(steps, max_steps, self._iterations_per_loop))
+            hooks = [*spec.training_hooks, *hooks, *own]
             train(spec, hooks, saving_listeners, self._config, self._session_config(), self._iterations_per_loop)
         if end is not None and end.reached:
             left = end.left_over()
@@ -173,7 +176,7 @@ class Estimator(ModelFolder):
         hooks = list(checked_hooks(hooks))
         if steps is not None and steps <= 0:
             raise ConfigurationError(f"Expected steps to be 1 or more. Received: {steps}.")
-        self._check_steps("steps", steps)
+        check_steps(steps, self._iterations_per_loop)
         with self._graph():
             global_step = v1.train.create_global_step()
             spec, own, end = self._spec(input_fn, ModeKeys.EVAL)
@@ -183,7 +186,7 @@ class Estimator(ModelFolder):
             update = tf.group(*(update for _, update in metrics.values()))
             runs = StopAfterRuns(None if steps is None else steps // self._iterations_per_loop)
             final = v1.train.FinalOpsHook({**values, "global_step": global_step.read_value()})
-            with self._session(spec, [*own, *spec.evaluation_hooks, *hooks, runs, final], checkpoint_path) as session:
+            with self._session(spec, [*spec.evaluation_hooks, *hooks, runs, *own, final], checkpoint_path) as session:
                 while not session.should_stop():
                     session.run(update)
             self._check_end(end)
@@ -227,7 +230,7 @@ class Estimator(ModelFolder):
                     raise ConfigurationError(
                         f"Expected predict_keys among {sorted(spec.predictions)}. Received: {predict_keys}."
                     )
-            hooks = [*own, *spec.prediction_hooks, *checked_hooks(hooks)]
+            hooks = [*spec.prediction_hooks, *checked_hooks(hooks), *own]
             session = self._session(spec, hooks, checkpoint_path)
         try:
             while not session.should_stop():
@@ -344,7 +347,7 @@ class Estimator(ModelFolder):
 
     @contextlib.contextmanager
     def _graph(self) -> Iterator[None]:
-        with tf.Graph().as_default() as graph, graph.device(self._config.device_fn):
+        with tf.Graph().as_default() as graph, graph.device(self._config.device_fn), fresh_keras_names():
             v1.set_random_seed(self._config.tf_random_seed)
             yield
 
@@ -358,15 +361,6 @@ class Estimator(ModelFolder):
 
     def _session_config(self) -> Any:
         return self._config.session_config or v1.ConfigProto(allow_soft_placement=True)
-
-    def _check_steps(self, name: str, steps: int | None) -> None:
-        loops = self._iterations_per_loop
-        if steps is not None and steps % loops:
-            nearest = -(-steps // loops) * loops
-            raise ConfigurationError(
-                f"Expected {name} to be a multiple of iterations_per_loop, {loops}. Received: {steps} steps to run. "
-                f"Nearest: {nearest}."
-            )
 
     def _check_end(self, end: EndOfData | None) -> None:
         left = end.left_over() if end is not None and end.reached else 0

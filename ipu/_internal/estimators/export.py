@@ -13,6 +13,7 @@ from tensorflow.python.saved_model.model_utils import export_output as outputs
 from tensorflow.python.saved_model.model_utils import export_utils
 
 from engine.errors import ConfigurationError
+from ipu._internal.estimators.keras_names import fresh_keras_names
 from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys
 
 v1 = tf.compat.v1
@@ -100,7 +101,7 @@ def export_all(
     for mode in modes:
         if receivers[mode] is None:
             raise ConfigurationError(f"Expected an input_receiver_fn for mode {mode!r}. Received: None.")
-        with tf.Graph().as_default():
+        with tf.Graph().as_default(), fresh_keras_names():
             v1.train.create_global_step()
             received = receivers[mode]()
             spec = call(received.features, received.labels, mode)

@@ -1,24 +1,31 @@
-"""Hooks that stop an estimator's sessions, and make the hooks of TensorFlow know its loops."""
+"""Hooks that stop an estimator's sessions, and hooks of TensorFlow that know its loops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tensorflow.python.training.session_run_hook import SessionRunHook
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
+
+SessionRunHook: Any = tf.compat.v1.train.SessionRunHook
 
 
 class StopAtLastStep(SessionRunHook):
-    """Stops when the global step has increased by `steps`, or has become `max_steps`."""
+    """Stops when the global step has increased by `steps`, or has become `max_steps`, in runs of `iterations` each."""
 
-    def __init__(self, global_step: Any, steps: int | None, max_steps: int | None) -> None:
-        self._global_step, self._steps, self._last = global_step, steps, max_steps
+    def __init__(self, steps: int | None, max_steps: int | None, iterations: int) -> None:
+        self._global_step: Any = tf.compat.v1.train.get_global_step()
+        self._steps, self._last, self._iterations = steps, max_steps, iterations
 
     def after_create_session(self, session: Any, coord: object) -> None:
-        """Notes the last step; a session that is created again goes on."""
+        """Notes the last step; a session that is created again goes on. Raises ConfigurationError if no run ends so."""
+        first = int(session.run(self._global_step))
         if self._last is None:
             assert self._steps is not None
-            self._last = int(session.run(self._global_step)) + self._steps
+            self._last = first + self._steps
+        check_steps(self._last - first, self._iterations)
 
     def after_run(self, run_context: Any, run_values: object) -> None:
         """Stops at the last step."""
@@ -40,7 +47,7 @@ class StopAfterRuns(SessionRunHook):
 
 
 class EndOfData(SessionRunHook):
-    """Starts an infeed with its session, and stops at the end of the data set.
+    """Starts an infeed with its session, and stops at the end of the data set; the last of the hooks.
 
     Args:
         initializer: the infeed's.
@@ -52,7 +59,7 @@ class EndOfData(SessionRunHook):
     def __init__(self, initializer: Any, cardinality: Any, batches: Callable[[], int], batches_per_run: int) -> None:
         self._initializer, self._cardinality, self._count = initializer, cardinality, batches
         self._batches_per_run, self._batches, self._runs = batches_per_run, -1, 0
-        self._running = False
+        self._running = self._stopped = False
 
     def after_create_session(self, session: Any, coord: object) -> None:
         """Starts with the first element."""
@@ -65,7 +72,7 @@ class EndOfData(SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: object) -> None:
         """Stops where no run is left."""
-        self._running = False
+        self._running, self._stopped = False, run_context.stop_requested
         self._runs += 1
         if self._is_last:
             run_context.request_stop()
@@ -76,15 +83,40 @@ class EndOfData(SessionRunHook):
 
     @property
     def reached(self) -> bool:
-        """Whether all whole runs have been executed, or one has failed, as it does at an end that was unknown."""
-        return self._running or self._is_last
+        """Whether the data set has stopped the runs, after the last whole one or, where its end was unknown, in one."""
+        return self._running or self._is_last and not self._stopped
 
     def left_over(self) -> int:
         """The number of batches at the end of the data set that fill no run."""
         return int(self._batches if self._batches >= 0 else self._count()) % self._batches_per_run
 
 
+class SummariesOfLoops(tf.compat.v1.train.SummarySaverHook):
+    """Saves summaries every `save_steps` steps, or after each run where one has more."""
+
+    def __init__(self, iterations: int, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._iterations = iterations
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Saves what was asked for, and notes the step at which the next run ends."""
+        super().after_run(run_context, run_values)
+        self._next_step = run_values.results["global_step"] + 2 * self._iterations  # the step is that before the run
+
+
 def for_loops(hook: Any, iterations: int) -> Any:
-    """The hook of TensorFlow, told by how much one run increases the global step."""
-    hook._set_steps_per_run(iterations)
+    """A hook that knows by how much one run increases the global step, for one of TensorFlow that may not."""
+    if type(hook) is tf.compat.v1.train.StopAtStepHook:
+        return StopAtLastStep(hook._num_steps, hook._last_step, iterations)
+    if hasattr(hook, "_set_steps_per_run"):
+        hook._set_steps_per_run(iterations)
     return hook
+
+
+def check_steps(steps: int | None, iterations: int) -> None:
+    """Raises ConfigurationError for a number of steps that fill no whole number of runs."""
+    if steps is not None and steps % iterations:
+        raise ConfigurationError(
+            f"Expected steps to be a multiple of iterations_per_loop, {iterations}. Received: {steps} steps to run. "
+            f"Nearest: {max(round(steps / iterations), 1) * iterations}."
+        )

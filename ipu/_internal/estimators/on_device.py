@@ -104,6 +104,12 @@ class DeviceEstimator(Estimator):
 
         with ipu_scope(f"/device:IPU:{self._ipu.ordinal}"):
             replicas, *results = ipu_compiler.compile(counted)
+        for variable in v1.global_variables():
+            if variable.initializer.graph is not v1.get_default_graph():
+                raise ConfigurationError(
+                    f"Expected model_fn to leave initial values as they are. Received: {variable.name!r}, initialised "
+                    "in the device's program, as by tf.train.init_from_checkpoint. Use warm_start_from."
+                )
         if self._ipu.compile_summary:
             ipu_compile_summary("compile_summary", replicas, collections=[v1.GraphKeys.SUMMARIES])
         text = f"Expected a model with {self._ipu.num_shards} shards, for {expected} replicas. Received replicas:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,10 @@ PipelineSpecBase = namedtuple(
     "PipelineSpecBase",
     "mode computational_stages gradient_accumulation_count eval_metrics_fn optimizer_function device_mapping "
     "loss_accumulator_dtype pipeline_op_kwargs",
+)
+
+OF_THE_ESTIMATOR = frozenset(
+    {"accumulate_outfeed", "accumulate_outfeed_dtype", "outfeed_loss", "infeed_queue", "outfeed_queue", "repeat_count"}
 )
 
 
@@ -39,7 +44,7 @@ class IPUPipelineEstimatorSpec(PipelineSpecBase):
         **pipeline_op_kwargs: further arguments of pipelining_ops.pipeline.
 
     Raises:
-        ValueError: what the mode requires is missing, or accumulate_outfeed is given.
+        ValueError: what the mode requires is missing, or accumulate_outfeed or an unknown argument is given.
         TypeError: a function is none.
     """
 
@@ -68,9 +73,13 @@ class IPUPipelineEstimatorSpec(PipelineSpecBase):
         for name, function in (("eval_metrics_fn", eval_metrics_fn), ("optimizer_function", optimizer_function)):
             if function is not None and not callable(function):
                 raise TypeError(f"Expected {name} to be a function. Received: {function!r}.")
-        for name in ("accumulate_outfeed", "accumulate_outfeed_dtype", "outfeed_loss", "infeed_queue", "outfeed_queue"):
-            if name in pipeline_op_kwargs:
+        for name in pipeline_op_kwargs:
+            if name in OF_THE_ESTIMATOR:
                 raise ConfigurationError(f"Expected no {name}: the estimator sets it. Received: one. Leave it out.")
+            if name not in inspect.signature(pipeline).parameters:
+                raise ConfigurationError(
+                    f"Expected arguments of pipelining_ops.pipeline. Received: {name!r}, which it does not have."
+                )
         return super().__new__(
             *(cls, mode, list(computational_stages), gradient_accumulation_count, eval_metrics_fn, optimizer_function),
             *(device_mapping, loss_accumulator_dtype, pipeline_op_kwargs),

@@ -31,7 +31,16 @@ FIELDS = {
     "session_creation_timeout_secs": 7200,
 }
 DISTRIBUTED = ("train_distribute", "eval_distribute", "experimental_distribute")
-POSITIVE = ("save_summary_steps", "save_checkpoints_steps", "save_checkpoints_secs", "log_step_count_steps")
+OF_CLUSTERS = ("protocol", "experimental_max_worker_delay_secs")
+LEAST = {
+    "save_summary_steps": 0,
+    "save_checkpoints_steps": 0,
+    "save_checkpoints_secs": 0,
+    "keep_checkpoint_max": 0,
+    "log_step_count_steps": 1,
+    "session_creation_timeout_secs": 1,
+}
+"""The least numbers; 0 is as None."""
 
 
 class RunConfig:
@@ -41,8 +50,9 @@ class RunConfig:
     environment variable TF_CONFIG. Training is in this process: a strategy of tf.distribute is refused.
 
     Raises:
-        ValueError: an unknown argument, save_checkpoints_steps and save_checkpoints_secs, one that is not positive, a
-            TF_CONFIG that contradicts itself, or a strategy.
+        ValueError: an unknown argument, save_checkpoints_steps and save_checkpoints_secs, one that is too small, a
+            TF_CONFIG that contradicts itself, a strategy, or an argument for the servers of a cluster.
+        TypeError: session_config is no ConfigProto, or device_fn no function.
     """
 
     model_dir: Any
@@ -59,21 +69,9 @@ class RunConfig:
         if unknown:
             raise ConfigurationError(f"Expected arguments of RunConfig: {', '.join(FIELDS)}. Received: {unknown}.")
         values = {**FIELDS, **kwargs}
-        if values["save_checkpoints_steps"] is not None and values["save_checkpoints_secs"] is not None:
-            raise ConfigurationError(
-                "Expected one of save_checkpoints_steps and save_checkpoints_secs. Received: both. Leave one out."
-            )
+        _check(values)
         if not {"save_checkpoints_steps", "save_checkpoints_secs"} & kwargs.keys():
             values["save_checkpoints_secs"] = DEFAULT_SECONDS
-        for name in POSITIVE:
-            if values[name] is not None and values[name] <= 0:
-                raise ConfigurationError(f"Expected {name} to be 1 or more, or None. Received: {values[name]}.")
-        for name in DISTRIBUTED:
-            if values[name] is not None:
-                raise ConfigurationError(
-                    f"Expected {name} to be None. Received: {values[name]!r}. Replicate with "
-                    "IPURunConfig(num_replicas=...)."
-                )
         if values["model_dir"] is not None:
             values["model_dir"] = os.fspath(values["model_dir"])
         self.__dict__.update(values)
@@ -115,3 +113,28 @@ class RunConfig:
             if kwargs.get(name) is not None:
                 config.__dict__[other] = None
         return config
+
+
+def _check(values: dict[str, Any]) -> None:
+    if values["save_checkpoints_steps"] is not None and values["save_checkpoints_secs"] is not None:
+        raise ConfigurationError(
+            "Expected one of save_checkpoints_steps and save_checkpoints_secs. Received: both. Leave one out."
+        )
+    for name, least in LEAST.items():
+        if values[name] is not None and values[name] < least:
+            raise ConfigurationError(f"Expected {name} to be {least} or more, or None. Received: {values[name]}.")
+    if values["device_fn"] is not None and not callable(values["device_fn"]):
+        raise TypeError(f"Expected device_fn to be a function of an operation. Received: {values['device_fn']!r}.")
+    if not isinstance(values["session_config"], tf.compat.v1.ConfigProto | None):
+        raise TypeError(f"Expected session_config to be a ConfigProto. Received: {values['session_config']!r}.")
+    for name in DISTRIBUTED:
+        if values[name] is not None:
+            raise ConfigurationError(
+                f"Expected {name} to be None. Received: {values[name]!r}. Replicate with "
+                "IPURunConfig(num_replicas=...)."
+            )
+    for name in OF_CLUSTERS:
+        if values[name] is not None:
+            raise ConfigurationError(
+                f"Expected {name} to be None: training is in this process. Received: {values[name]!r}. Leave it out."
+            )

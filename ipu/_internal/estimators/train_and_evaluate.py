@@ -134,8 +134,6 @@ def train_and_evaluate(estimator: Estimator, train_spec: TrainSpec, eval_spec: E
     ):
         if not isinstance(given, expected):
             raise TypeError(f"Expected {name} to be a tf.estimator.{expected.__name__}. Received: {given!r}.")
-    if estimator.config.cluster_spec.as_dict() or estimator.config.task_type == "evaluator":
-        raise ConfigurationError("Expected training in one process. Received: a cluster in TF_CONFIG. Unset it.")
     evaluations = _Evaluations(estimator, eval_spec, train_spec.max_steps)
     estimator.train(
         train_spec.input_fn,

@@ -1,0 +1,27 @@
+"""Names of Keras' layers in the graphs of an estimator."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NAMES = "object_name_uids"
+
+
+@contextmanager
+def fresh_keras_names() -> Iterator[None]:
+    """Numbers layers of Keras 3 from the start: variables of a checkpoint go by names, in each graph the same.
+
+    Those of tf_keras are numbered in each graph anyway.
+    """
+    state = sys.modules.get("keras.src.backend.common.global_state")
+    if state is None:
+        yield
+        return
+    before = state.get_global_attribute(NAMES)
+    state.set_global_attribute(NAMES, None)
+    try:
+        yield
+    finally:
+        state.set_global_attribute(NAMES, before)
