@@ -33,7 +33,7 @@ def look_up(name: str) -> tuple[Any, str, Exception | None]:
     found: Any = import_module(parts[0])
     for number, part in enumerate(parts[1:], 1):
         if not isinstance(found, ModuleType | EnumMeta):
-            return functools.reduce(lambda owner, name: getattr(owner, name, None), parts[number:], found), "", None
+            return _attribute(found, parts[number:]), "", None
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -44,6 +44,13 @@ def look_up(name: str) -> tuple[Any, str, Exception | None]:
             except Exception:
                 return found, ".".join(parts[: number + 1]), error
     return found, "", None
+
+
+def _attribute(found: Any, names: Iterable[str]) -> Any:
+    """An attribute of a class and what is below it; None of other objects, whose attributes may run code."""
+    for name in names:
+        found = getattr(found, name, None) if isinstance(found, type) else None
+    return found
 
 
 def exists(name: str) -> bool:
