@@ -37,7 +37,7 @@ REPRESENTATIVES = [
 OF_TF_KERAS = ["layers/LSTM", "layers/BatchNormalization", "optimizers/Adam (embedding)", "metrics/AUC"]
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "title"), [*(("keras", each) for each in REPRESENTATIVES), *(("tf_keras", each) for each in OF_TF_KERAS)]
 )

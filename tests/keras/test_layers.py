@@ -78,8 +78,7 @@ with IPUStrategy().scope():
 """
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.explore
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file", "ignore:__array__ implementation")
 def test_files_are_read_by_a_process_that_imports_the_strategy_only(kit: Kit, tmp_path: Path) -> None:
     x, _ = data()

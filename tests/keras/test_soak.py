@@ -25,6 +25,13 @@ EXECUTIONS, MODELS = (400, 1) if seed() is None else (10_000, 10)
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def earlier_objects_apart() -> None:
+    """Keeps the collector from what other tests left: its passes over all of that would be most of a soak."""
+    gc.collect()
+    gc.freeze()
+
+
 def alive(kind: type) -> int:
     gc.collect()
     return sum(issubclass(type(each), kind) for each in gc.get_objects())

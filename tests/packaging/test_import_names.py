@@ -140,6 +140,7 @@ def test_find_spec_and_reload(printouts: dict[str, str]) -> None:
     assert printouts["reload"] == "SourceFileLoader"
 
 
+@pytest.mark.explore
 def test_parents_imported_before_a_late_hook() -> None:
     source = f"""
         import sys

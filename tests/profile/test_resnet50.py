@@ -51,20 +51,20 @@ def estimated(program: Program) -> Estimate:
     return estimate(program, target(ARGUMENTS["chip"]), assumptions=Assumptions(ARGUMENTS["partials_type"]))
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_throughput(estimated: Estimate) -> None:
     assert estimated.samples_per_replica == ARGUMENTS["batch"]
     assert estimated.samples_per_second == pytest.approx(ROW["published"], rel=ROW["tolerance"])
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_share_of_the_matrix_engines_peak_is_realistic(program: Program, estimated: Estimate) -> None:
     flops = 2 * sum(compute_set.work_estimate.multiply_adds for compute_set in program.compute_sets)
     share = flops / estimated.seconds_per_step / estimated.target.peak_flops("f16", "f16")
     assert 0.12 < share < 0.25  # published models reach 19 to 23 %
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_micro_batch_20_does_not_fit_and_smaller_micro_batches_do(program: Program) -> None:
     with pytest.raises(
         OutOfTileMemory, match="suffices alone +the same update by gradient accumulation over micro-batches"
@@ -73,7 +73,7 @@ def test_micro_batch_20_does_not_fit_and_smaller_micro_batches_do(program: Progr
 
 
 @pytest.mark.explore
-@pytest.mark.slow
+@pytest.mark.explore
 @pytest.mark.parametrize("row", whole_models()[:1], ids=lambda row: row["name"])
 def test_the_table_of_whole_models_says_what_is_predicted(row: dict) -> None:
     from benchmarks.published import predict

@@ -68,7 +68,7 @@ def test_nothing_is_cut(browser: Browser, pages: dict[str, Path], name: str, wid
     assert not browser.complaints()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_tips_have_no_gaps(browser: Browser, pages: dict[str, Path], name: str) -> None:
     """The mouse goes over each chart: tips never say undefined, null or NaN, and most charts have some."""

@@ -13,9 +13,10 @@ from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
 from tests.exploring import seed
 from tests.interrupting import wait_for
-from tests.keras.test_soak import alive, assert_allocates_nothing, assert_nothing_grew
+from tests.keras.test_soak import alive, assert_allocates_nothing, assert_nothing_grew, earlier_objects_apart
 from tests.strategy.helpers import compiled, numbers
 
+__all__ = ["earlier_objects_apart"]  # a fixture that pytest uses
 RUNS = 100 if seed() is None else 200
 
 

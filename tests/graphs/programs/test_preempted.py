@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 PROGRAM = [sys.executable, "-m", "tests.graphs.programs.preempted"]
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_a_killed_monitored_session_goes_on(tmp_path: Path) -> None:
     behavior = [] if tf2.enabled() else ["--without-v2-behavior"]
     killed = subprocess.run(
