@@ -10,6 +10,7 @@ ModuleType = type(sys)
 
 KERAS_3, TF_KERAS = "keras_ext.names.keras3", "keras_ext.names.tf_keras"
 OF_TENSORFLOW = "the one of tf.keras"
+TF_ESTIMATOR = "ipu._internal.estimators.tf_estimator"
 ALIASES = {
     "tensorflow.python.ipu": "ipu",
     "ipu.keras": OF_TENSORFLOW,  # so it is tensorflow.python.ipu.keras, too, as TensorFlow 2.4 had it
@@ -25,10 +26,11 @@ ALIASES = {
     f"{KERAS_3}.extensions": "keras_ext.extensions",
     f"{TF_KERAS}.extensions": "keras_ext.extensions",
     "tensorflow.compiler.plugin": "ipu._internal.plugin",
-    "tensorflow.estimator": "ipu._internal.estimators.tf_estimator",  # which TensorFlow has no longer
-    "tensorflow._api.v2.compat.v1.estimator": "ipu._internal.estimators.tf_estimator",
-    "tensorflow.compat.v1.estimator": "ipu._internal.estimators.tf_estimator",
-    "tensorflow.python.estimator": "ipu._internal.estimators.tf_estimator",
+    "tensorflow.estimator": TF_ESTIMATOR,  # which TensorFlow has no longer
+    "tensorflow._api.v2.compat.v1.estimator": TF_ESTIMATOR,
+    "tensorflow.compat.v1.estimator": TF_ESTIMATOR,
+    "tensorflow.python.estimator": TF_ESTIMATOR,
+    "tensorflow.python.estimator.export": "ipu._internal.estimators.export",
     "tensorflow.python.keras.datasets": "keras.datasets",  # not among what TensorFlow has kept of its old Keras
 }
 MODULES = (
@@ -56,10 +58,14 @@ MODULES = (
 )
 """Modules of `ipu` that are documented with and without their package (Python API, table 18.1)."""
 ALIASES |= {f"ipu.{module.partition('.')[2]}": f"ipu.{module}" for module in MODULES}
+ALIASES |= {
+    f"tensorflow.python.estimator.{module}": TF_ESTIMATOR
+    for module in ("estimator", "estimator_lib", "exporter", "mode_keys", "model_fn", "run_config", "training")
+}
 ATTRIBUTES = [alias for alias in ALIASES if alias.endswith((".ipu", ".datasets", ".estimator"))]
 PARENTS = {
     parent: {alias.rpartition(".")[2]: alias for alias in ATTRIBUTES if alias.rpartition(".")[0] == parent}
-    for parent in {alias.rpartition(".")[0] for alias in ATTRIBUTES}
+    for parent in {alias.rpartition(".")[0] for alias in ATTRIBUTES} - ALIASES.keys()
 }
 PACKAGES = frozenset({"ipu", "keras_ext"})
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)

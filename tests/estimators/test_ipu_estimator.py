@@ -34,6 +34,11 @@ def features() -> tf.data.Dataset:
     return dataset().map(lambda x, y: x)
 
 
+def receiver() -> Any:
+    fed = v1.placeholder(tf.float32, [None, 3])
+    return v1.estimator.export.TensorServingInputReceiver(fed, {"x": fed})
+
+
 def check_evaluated(metrics: dict[str, Any], w: np.ndarray) -> None:
     np.testing.assert_allclose(metrics["loss"], np.mean((X @ w - Y) ** 2), rtol=1e-4)
     np.testing.assert_allclose(metrics["mae"], np.abs(X @ w - Y).mean(), rtol=1e-4)
@@ -60,10 +65,6 @@ def test_a_regressor_from_training_to_export(tmp_path: Path) -> None:
     batches = list(estimator.predict(features, predict_keys=["y"], yield_single_examples=False))
     assert [batch["y"].shape for batch in batches] == [(BATCH, 1)] * BATCHES
     assert len(list(estimator.predict(lambda: features().repeat(), num_predictions=11))) == 11
-
-    def receiver() -> Any:
-        fed = v1.placeholder(tf.float32, [None, 3])
-        return v1.estimator.export.TensorServingInputReceiver(fed, {"x": fed})
 
     loaded = tf.saved_model.load(os.fsdecode(estimator.export_saved_model(str(tmp_path / "exported"), receiver)))
     served = loaded.signatures["serving_default"](tf.constant(X))["y"]
@@ -152,12 +153,35 @@ def test_a_warm_start(tmp_path: Path) -> None:
     np.testing.assert_allclose(second.get_variable_value("w"), regressed(16), rtol=1e-5)
 
 
+class Named(v1.estimator.Exporter):
+    """Notes the checkpoints that it is given."""
+
+    name = "named"
+
+    def export(self, estimator: Any, export_path: str, checkpoint_path: str, result: Any, is_final: bool) -> Any:
+        assert export_path == os.path.join(estimator.model_dir, "export", "named")
+        return checkpoint_path.rpartition("-")[2], int(result["global_step"]), is_final
+
+
 def test_train_and_evaluate(tmp_path: Path) -> None:
-    estimator = IPUEstimator(regressor(), tmp_path, run_config(4))
-    train, evaluation = v1.estimator.TrainSpec(repeated, max_steps=8), v1.estimator.EvalSpec(dataset, steps=8)
+    estimator = IPUEstimator(regressor(), tmp_path, run_config(4, save_checkpoints_steps=4))
+    exports, train = v1.estimator, v1.estimator.TrainSpec(repeated, max_steps=8)
+    patterns = None, "eval/*.tfevents.*"
+    best = [exports.BestExporter("best", receiver, pattern, exports_to_keep=1) for pattern in patterns]
+    exporters = [Named(), exports.FinalExporter("final", receiver), best[0]]
+    evaluation = v1.estimator.EvalSpec(dataset, steps=8, exporters=exporters, throttle_secs=0)
     metrics, exported = v1.estimator.train_and_evaluate(estimator, train, evaluation)
-    assert metrics["global_step"] == 8 and exported == []
+    assert metrics["global_step"] == 8 and exported[0] == ("8", 8, True)
     check_evaluated(metrics, regressed(8))
+    made = [os.listdir(tmp_path / "export" / name) for name in ("final", "best")]
+    assert made == [[os.path.basename(os.fsdecode(path))] for path in exported[1:]]
+    for exporter in best:  # the second one reads from event files that the evaluation of step 4 was better than this
+        worse = {**metrics, "loss": 1e3, "global_step": 12}
+        assert exporter.export(estimator, str(tmp_path), estimator.latest_checkpoint(), worse, True) is None
+    with pytest.raises(ValueError, match="serving_input_receiver_fn"):
+        exports.BestExporter()
+    with pytest.raises(ValueError, match="exports_to_keep"):
+        exports.LatestExporter("latest", receiver, exports_to_keep=0)
     with pytest.raises(TypeError, match="train_spec"):
         v1.estimator.train_and_evaluate(estimator, evaluation, evaluation)
 

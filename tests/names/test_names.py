@@ -80,6 +80,17 @@ STATEMENTS = {
     "import tensorflow.python.ipu.horovod as hvd": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
     "from tensorflow.python.ipu.ops.f8_ops import *": ("tensorflow.python.ipu.ops.f8_ops", "float16"),
     "importlib.import_module('ipu.ipu_multi_worker_strategy')": ("ipu.ipu_multi_worker_strategy", "auto_select_ipus"),
+    "tf.estimator.DNNClassifier([8], [])": ("tf.estimator.DNNClassifier", "model function"),
+    "tf.compat.v1.estimator.inputs.numpy_input_fn": (
+        "tf.compat.v1.estimator.inputs.numpy_input_fn",
+        "from_tensor_slices",
+    ),
+    "tf.estimator.RunConfigs": ("tf.estimator.RunConfigs", "Nearest: tf.estimator.RunConfig"),
+    "from tensorflow.python.estimator.inputs import numpy_io": (
+        "tensorflow.python.estimator.inputs.numpy_io",
+        "from_tensor_slices",
+    ),
+    "from tensorflow.python.estimator import util": ("tensorflow.python.estimator.util", "does not exist"),
     "import tensorflow.python.ipu.nothing": ("tensorflow.python.ipu.nothing", "does not exist"),
 }
 NAMESPACE = {"ipu": ipu, "gc": ipu, "keras": keras, "tf_keras": tf_keras, "tf": tf, "importlib": importlib}

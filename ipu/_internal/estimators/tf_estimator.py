@@ -1,14 +1,16 @@
 """The names of `tf.estimator`, which TensorFlow has no longer, that programs with estimators use."""
 
+import sys
 from typing import Any
 
 import tensorflow as tf
 
 from ipu._internal.estimators import export
 from ipu._internal.estimators.estimator import Estimator
+from ipu._internal.estimators.exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from ipu._internal.estimators.run_config import RunConfig
 from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys
-from ipu._internal.estimators.train_and_evaluate import EvalSpec, FinalExporter, TrainSpec, train_and_evaluate
+from ipu._internal.estimators.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
 from ipu._internal.estimators.warm_start import WarmStartSettings
 from ipu._internal.names.namespace import public_names
 
@@ -22,6 +24,7 @@ LoggingTensorHook = _train.LoggingTensorHook
 NanLossDuringTrainingError = _train.NanLossDuringTrainingError
 NanTensorHook = _train.NanTensorHook
 ProfilerHook = _train.ProfilerHook
+SecondOrStepTimer = _train.SecondOrStepTimer
 SessionRunArgs = _train.SessionRunArgs
 SessionRunContext = _train.SessionRunContext
 SessionRunHook = _train.SessionRunHook
@@ -29,23 +32,28 @@ SessionRunValues = _train.SessionRunValues
 StepCounterHook = _train.StepCounterHook
 StopAtStepHook = _train.StopAtStepHook
 SummarySaverHook = _train.SummarySaverHook
+VocabInfo = _train.VocabInfo
 
 __all__ = [
+    "BestExporter",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",
+    "Exporter",
     "FeedFnHook",
     "FinalExporter",
     "FinalOpsHook",
     "GlobalStepWaiterHook",
+    "LatestExporter",
     "LoggingTensorHook",
     "ModeKeys",
     "NanLossDuringTrainingError",
     "NanTensorHook",
     "ProfilerHook",
     "RunConfig",
+    "SecondOrStepTimer",
     "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",
@@ -54,8 +62,12 @@ __all__ = [
     "StopAtStepHook",
     "SummarySaverHook",
     "TrainSpec",
+    "VocabInfo",
     "WarmStartSettings",
     "export",
     "train_and_evaluate",
 ]
+__path__: list[str] = []
+"""Modules are imported from `tensorflow.python.estimator`, which is this one; they are names for it, too."""
+estimator = estimator_lib = exporter = mode_keys = model_fn = run_config = training = sys.modules[__name__]
 __getattr__, __dir__ = public_names(__name__, __all__)

@@ -57,25 +57,6 @@ class EvalSpec(EvalSpecBase):
         )
 
 
-class FinalExporter:
-    """Exports a SavedModel at the end of a training: tf.estimator.FinalExporter."""
-
-    def __init__(
-        self, name: str, serving_input_receiver_fn: Callable[[], Any], assets_extra: Any = None, as_text: bool = False
-    ) -> None:
-        self.name = name
-        self._arguments = serving_input_receiver_fn, assets_extra, as_text
-
-    def export(
-        self, estimator: Estimator, export_path: str, checkpoint_path: str, eval_result: Any, is_the_final_export: bool
-    ) -> Any:
-        """The path of the SavedModel, None before the end."""
-        if not is_the_final_export:
-            return None
-        receiver, assets, as_text = self._arguments
-        return estimator.export_saved_model(export_path, receiver, assets, as_text, checkpoint_path)
-
-
 class _Evaluations(tf.compat.v1.train.CheckpointSaverListener):
     """Evaluates after checkpoints, but for the one before the first step."""
 

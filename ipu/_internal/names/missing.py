@@ -8,17 +8,31 @@ from types import FrameType
 
 from ipu._internal.names.documented import NOT_HERE
 from ipu._internal.names.errors import MissingImport, MissingName
+from ipu._internal.names.of_estimators import OF_ESTIMATORS
 from ipu._internal.names.other_releases import OTHER_RELEASES
 from ipu._internal.names.typed import typed_name
 
-SHOWN = {
+KERAS = {
     "keras_ext.names.keras3": "keras.ipu",
     "keras_ext.names.tf_keras": "tf_keras.ipu",
     "keras_ext.names.addons.keras": "ipu_tensorflow_addons.keras",
     "keras_ext": "keras.ipu",
 }
+SHOWN = {**KERAS, "ipu._internal.estimators.tf_estimator": "tf.estimator"}
 """Documented names of packages whose own names are not documented."""
-KERAS = ("tensorflow.keras.ipu", "tf.keras.ipu", *SHOWN.values(), *SHOWN)
+IN_TABLES = {
+    "ipu.keras": ("tensorflow.keras.ipu", "tf.keras.ipu", *KERAS.values(), *KERAS),
+    "tf.estimator": (
+        *("tensorflow.estimator", "tensorflow.python.estimator", "ipu._internal.estimators.tf_estimator"),
+        *("tensorflow.compat.v1.estimator", "tf.compat.v1.estimator"),
+    ),
+}
+"""Names in the tables of missing names, and other paths to them."""
+TABLES = (
+    (NOT_HERE, "is not here yet"),
+    (OTHER_RELEASES, "only other releases have"),
+    (OF_ESTIMATORS, "is for TensorFlow's own estimators"),
+)
 
 
 def missing_name(module: str, names: Iterable[str], name: str, frame: FrameType) -> MissingName | MissingImport:
@@ -37,9 +51,10 @@ def missing_name(module: str, names: Iterable[str], name: str, frame: FrameType)
 
 def documented_name(name: str) -> str:
     """The key of `name` in the tables of missing names, whatever the path to it."""
-    for keras in KERAS:
-        if name == keras or name.startswith(f"{keras}."):
-            name = "ipu.keras" + name[len(keras) :]
+    for documented, paths in IN_TABLES.items():
+        for path in paths:
+            if name == path or name.startswith(f"{path}."):
+                name = documented + name[len(path) :]
     return name.removeprefix("tensorflow.python.").replace("ipu.ops.", "ipu.", 1)
 
 
@@ -50,7 +65,7 @@ def message(typed: str, documented: str, module: str = "", names: Iterable[str] 
     parts = documented.split(".")
     for end in range(len(parts), 1, -1):
         known = ".".join(parts[:end])
-        for table, why in ((NOT_HERE, "is not here yet"), (OTHER_RELEASES, "only other releases have")):
+        for table, why in TABLES:
             if known in table:
                 return f"Expected a name that exists here. Received: {where}, which {why}. Use {table[known]}."
     nearest = difflib.get_close_matches(name, list(names), 1)
