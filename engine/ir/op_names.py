@@ -6,34 +6,69 @@ import re
 from functools import lru_cache
 
 BACKWARD = "gradient_tape"
-LOWER_CASE_OPERATIONS = frozenset({"convolution", "moments", "batchnorm", "einsum", "dropout"})
+LOWER_CASE_OPERATIONS = frozenset(
+    {"convolution", "depthwise", "moments", "batchnorm", "einsum", "dropout", "stateless_dropout"}
+)
 """Operations and groups of them that Keras writes in lower case, like its layers."""
+GENERATED = re.compile(r"ipu_stage_\d+(_\d+)?|(Stateful)?PartitionedCall(_\d+)?|while(_\d+)?|")
+"""Scopes that no program writes: stages of pipelines, calls and loops."""
+GRADIENTS, GRADIENT = "gradients", "_grad"
+"""Scope of the gradients of a loop's body or a graph, and end of the scope of each operation's gradient in it."""
 DROPOUT = "dropout"
 """An operation, and also the name of the first layer of its kind, which follows the model."""
 
 
 @lru_cache(maxsize=8192)
 def readable_name(op_name: str, default: str = "") -> str:
-    """`gradient_tape/sequential_1/dense_1/MatMul/MatMul_1` becomes `dense_1 MatMul (backward)`."""
-    parts = [part for part in op_name.split("/") if part]
-    backward = BACKWARD in parts
-    parts = [part for part in parts if part != BACKWARD]
-    if not parts:
+    """`gradient_tape/model/block_1/dense_1/MatMul/MatMul_1` becomes `block_1/dense_1 MatMul (backward)`."""
+    scope, operation, backward = _split(op_name)
+    if not operation:
         return default or "unnamed"
-    # The first part is the model or the optimizer; a layer follows a model.
-    first = 2 if parts[1:2] == [DROPOUT] and len(parts) > 2 else 1
-    at = next((k for k in range(first, len(parts)) if _is_operation(parts[k])), len(parts) - 1)
-    operation = re.sub(r"_\d+$", "", parts[at])
-    layer = parts[at - 1] if at else ""
+    layer, operation = _layer(scope), _base(operation)
     words = [layer, operation] if layer and layer != operation else [operation]
     return " ".join([*words, *(["(backward)"] if backward else [])])
 
 
+@lru_cache(maxsize=8192)
 def layer_of(op_name: str) -> str:
-    """The layer (or optimizer, or loss) of an op_name; empty if it has none."""
-    words = readable_name(op_name).split(" ")
-    return words[0] if len(words) > 1 else ""
+    """The path of the layer (or optimizer, or loss) of an op_name; empty if it has none."""
+    return _layer(_split(op_name)[0])
 
 
-def _is_operation(part: str) -> bool:
-    return part[:1].isupper() or part in LOWER_CASE_OPERATIONS
+def in_scope_of(op_name: str, other: str) -> str:
+    """The op_name with the scope of another operation."""
+    scope, parts = _split(other)[0], other.split("/")
+    at = len(parts) - parts[::-1].index(scope[-1]) if scope else 0
+    return "/".join([*parts[:at], op_name])
+
+
+def _layer(scope: list[str]) -> str:
+    """The path below the outermost scope, which is the model, or else the optimizer."""
+    return "/".join(scope[1:] or scope)
+
+
+def _split(op_name: str) -> tuple[list[str], str, bool]:
+    """Scopes, operation, and whether it is of the backward pass; scopes that no program writes are left out."""
+    parts = [part for part in op_name.split("/") if not GENERATED.fullmatch(part)]
+    backward = BACKWARD in parts or GRADIENTS in parts
+    if GRADIENTS in parts[:-1]:
+        parts = parts[len(parts) - parts[::-1].index(GRADIENTS) :]
+    parts = [part for part in parts if part != BACKWARD]
+    if not parts:
+        return [], "", backward
+    first = 2 if parts[1:2] == [DROPOUT] and len(parts) > 2 else 1
+    at = next((k for k in range(first, len(parts)) if _is_operation(parts, k)), len(parts) - 1)
+    return [] if parts[:at] == [parts[at]] else parts[:at], parts[at], backward
+
+
+def _is_operation(parts: list[str], at: int) -> bool:
+    """Layers may have capital letters, too: those whose operation follows in lower case."""
+    if parts[at].endswith(GRADIENT):
+        return True
+    if parts[at][:1].isupper():
+        return not any(_base(part) in LOWER_CASE_OPERATIONS for part in parts[at + 1 : at + 2])
+    return parts[at] in LOWER_CASE_OPERATIONS or _base(parts[at]) in LOWER_CASE_OPERATIONS - {DROPOUT}
+
+
+def _base(part: str) -> str:
+    return re.sub(r"_\d+$", "", part.removesuffix(GRADIENT))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 from engine.ir.op_names import layer_of
 from engine.profile.vertices import kind_of, work_of
@@ -11,7 +10,6 @@ from engine.program.program import ComputeSet
 
 MOVES = frozenset({"copy", "turn"})
 """Operations that compute nothing."""
-layer = cache(layer_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +40,4 @@ def operation_of(compute_set: ComputeSet) -> OperationCounts:
         flop = work.points * sum(opcode not in MOVES for opcode, _ in work.operations)
     touched = {span.buffer: span.buffer.shape.bytes for span in (*compute_set.reads, *compute_set.writes)}
     unit = "AMP" if on_amp else "vector"
-    return OperationCounts(layer(compute_set.op_name), unit, element_type, flop, sum(touched.values()))
+    return OperationCounts(layer_of(compute_set.op_name), unit, element_type, flop, sum(touched.values()))

@@ -95,7 +95,7 @@ class Assumptions:
     def product_options(self, op_name: str = "", convolution: bool = False) -> ProductOptions:
         """The options of a product or a convolution, by its op_name from the front end."""
         for name, options in self.layers:
-            if name == layer_of(op_name) or (name.endswith("/") and name in op_name):
+            if f"/{name}/" in f"/{layer_of(op_name)}/" or (name.endswith("/") and name in op_name):
                 return options
         partials, proportion = self.partials_type, self.available_memory_proportion
         if convolution:

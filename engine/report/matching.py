@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-NUMBERED = re.compile(r"(.+?)(?:_(\d+))?")
+NUMBER = re.compile(r"_(\d+)(?=/|$)")
 OWNER = " update of "
 """In names of operations, precedes the layer whose variables an optimizer updates."""
 
@@ -44,11 +44,10 @@ def renamed(operation: str, layers: dict[str, str]) -> str:
 
 def _by_base(report: dict[str, Any]) -> dict[str, list[str]]:
     """Names of a report's layers by base name, in the order of their numbers."""
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, list[int]]] = {}
     for name in _layers(report["operations"]):
-        match = NUMBERED.fullmatch(name)
-        if match:
-            found.setdefault(match[1], {})[name] = int(match[2] or 0)
+        numbers = [int((NUMBER.search(part) or "_0")[1]) for part in name.split("/")]
+        found.setdefault(NUMBER.sub("", name), {})[name] = numbers
     return {base: sorted(numbers, key=numbers.__getitem__) for base, numbers in found.items()}
 
 

@@ -7,6 +7,7 @@ from engine.program.passes.dead_stores import eliminate_dead_stores
 from engine.program.passes.exception_checks import check_exceptions
 from engine.program.passes.loop_invariants import hoist_loop_invariants
 from engine.program.passes.row_sums import fuse_row_sums
+from engine.program.passes.scopes import name_scopes_of_sums
 from engine.program.run_passes import Pass
 
 PROGRAM_PASSES: tuple[Pass, ...] = (
@@ -15,4 +16,5 @@ PROGRAM_PASSES: tuple[Pass, ...] = (
     hoist_loop_invariants,
     check_exceptions,
     fuse_row_sums,
+    name_scopes_of_sums,
 )

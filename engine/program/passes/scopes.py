@@ -1,0 +1,26 @@
+"""Scopes of the sums of gradients that TensorFlow adds outside of all layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.ir.op_names import BACKWARD, in_scope_of
+from engine.program.program import Buffer, Program
+
+SUMS = ("AddN", "UnsortedSegmentSum")
+"""Operations that sum several gradients, of an array or of the rows of a table."""
+
+
+def name_scopes_of_sums(program: Program) -> Program:
+    """Names each sum of gradients in the scope of the latest gradient that it reads."""
+    written: dict[Buffer, tuple[int, str]] = {}
+    compute_sets = []
+    for at, compute_set in enumerate(program.compute_sets):
+        if compute_set.op_name.startswith(SUMS):
+            _, latest = max((written[s.buffer] for s in compute_set.reads if s.buffer in written), default=(0, ""))
+            if latest:
+                compute_set = replace(compute_set, op_name=in_scope_of(compute_set.op_name, latest))
+        if compute_set.op_name.startswith(BACKWARD):
+            written |= {span.buffer: (at, compute_set.op_name) for span in compute_set.writes}
+        compute_sets.append(compute_set)
+    return replace(program, compute_sets=compute_sets)
