@@ -5,8 +5,9 @@ from __future__ import annotations
 from llvmlite import ir
 
 from engine.emit import estimates
-from engine.emit.lanes import I64, REGISTER_TYPES, Lanes, is_float, is_signed
+from engine.emit.lanes import F64, I64, REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.registry import Operation, emitter
+from engine.emit.remainder import remainder
 
 FLOAT_NAMES = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
 INTEGER_NAMES = {"add": "add", "subtract": "sub", "multiply": "mul"}
@@ -54,12 +55,11 @@ def emit_remainder(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
     """The sign is the dividend's; remainder by zero is the dividend for integers and NaN for floats."""
     x, y = operands
     if is_float(op.element_type):
-        name = "fmod" if op.element_type == "f64" else "fmodf"
-        return lanes.each_lane(name, REGISTER_TYPES[op.element_type], [x, y])
+        return lanes.each_lane("fmod", F64, [x, y]) if op.element_type == "f64" else remainder(lanes, x, y)
     safe, by_zero, overflow = _guarded_integers(lanes, op, x, y)
-    remainder = (lanes.builder.srem if is_signed(op.element_type) else lanes.builder.urem)(x, safe)
+    rest = (lanes.builder.srem if is_signed(op.element_type) else lanes.builder.urem)(x, safe)
     zero = lanes.splat_constant(REGISTER_TYPES[op.element_type], 0)
-    return lanes.builder.select(by_zero, x, lanes.builder.select(overflow, zero, remainder))
+    return lanes.builder.select(by_zero, x, lanes.builder.select(overflow, zero, rest))
 
 
 @emitter("maximum", "minimum")

@@ -1,4 +1,4 @@
-"""Counted loops in LLVM IR."""
+"""Counted loops and branches in LLVM IR."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from engine.emit.lanes import I64
+from engine.emit.lanes import I64, Lanes
 
 Carried = list[ir.Value]
 
@@ -55,10 +55,20 @@ def if_less(
     builder: ir.IRBuilder, a: ir.Value, b: ir.Value, carried: Carried, body: Callable[[Carried], Carried]
 ) -> Carried:
     """if a < b: carried = body(carried)."""
+    return _if(builder, builder.icmp_signed("<", a, b), carried, body)
+
+
+def if_any(lanes: Lanes, mask: ir.Value, carried: Carried, body: Callable[[Carried], Carried]) -> Carried:
+    """if mask is true in any lane: carried = body(carried)."""
+    builder, bits = lanes.builder, ir.IntType(lanes.width)
+    return _if(builder, builder.icmp_unsigned("!=", builder.bitcast(mask, bits), ir.Constant(bits, 0)), carried, body)
+
+
+def _if(builder: ir.IRBuilder, condition: ir.Value, carried: Carried, body: Callable[[Carried], Carried]) -> Carried:
     before = builder.block
     then = builder.append_basic_block("then")
     after = builder.append_basic_block("after")
-    builder.cbranch(builder.icmp_signed("<", a, b), then, after)
+    builder.cbranch(condition, then, after)
     builder.position_at_end(then)
     results = body(carried)
     last = builder.block

@@ -1,4 +1,4 @@
-"""exp, log, tanh, erf and erfc of f32 lanes as polynomials: 1 to 5 ULP, faster than any library call."""
+"""exp, expm1, log, log1p, tanh, erf and erfc of f32 lanes as polynomials: 1 to 5 ULP, faster than any library call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.emit.lanes import I32, Lanes
 
 LOG2_E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.693359375, -2.12194440e-4
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-EXP_HIGHEST, EXP_LOWEST = 89.0, -104.0
+EXP_HIGHEST, EXP_LOWEST, EXPM1_LOWEST = 89.0, -104.0, -25.0
 LOG = (
     *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
     *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
@@ -45,10 +45,10 @@ def horner(lanes: Lanes, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Val
     return value
 
 
-def limited(lanes: Lanes, x: ir.Value, low: float, high: float) -> ir.Value:
+def limited(lanes: Lanes, x: ir.Value, low: float, high: float, element_type: str = "f32") -> ir.Value:
     """x clamped to two bounds; NaN stays NaN."""
     builder = lanes.builder
-    lowest, highest = constant(lanes, low), constant(lanes, high)
+    lowest, highest = lanes.constant(element_type, low), lanes.constant(element_type, high)
     # With x as the last operand this is one instruction, which propagates NaN.
     x = builder.select(builder.fcmp_ordered("<", highest, x), highest, x)
     return builder.select(builder.fcmp_ordered(">", lowest, x), lowest, x)
@@ -57,6 +57,12 @@ def limited(lanes: Lanes, x: ir.Value, low: float, high: float) -> ir.Value:
 def keep_nan(lanes: Lanes, x: ir.Value, result: ir.Value) -> ir.Value:
     """The result, or x where that is NaN."""
     return lanes.builder.select(lanes.builder.fcmp_unordered("uno", x, x), x, result)
+
+
+def keep_tiny(lanes: Lanes, x: ir.Value, below: float, result: ir.Value) -> ir.Value:
+    """The result, or x where that is NaN or its magnitude below a bound."""
+    tiny = lanes.builder.fcmp_unordered("<", lanes.intrinsic("fabs", x), constant(lanes, below))
+    return lanes.builder.select(tiny, x, result)
 
 
 def power_of_two(lanes: Lanes, exponent: ir.Value) -> ir.Value:
@@ -79,18 +85,52 @@ def times_power_of_two(lanes: Lanes, y: ir.Value, n: ir.Value) -> ir.Value:
 
 def exponential(lanes: Lanes, x: ir.Value) -> ir.Value:
     """e**x: x = n ln 2 + r, a polynomial in r, times 2**n. Beyond the bounds that gives 0 or infinity."""
-    builder = lanes.builder
-    inside = limited(lanes, x, EXP_LOWEST, EXP_HIGHEST)
-    n = lanes.intrinsic("rint", builder.fmul(inside, constant(lanes, LOG2_E)))
-    r = fused(lanes, n, constant(lanes, -LN2_HIGH), inside)
+    n, p = _reduced_exponential(lanes, limited(lanes, x, EXP_LOWEST, EXP_HIGHEST))
+    return times_power_of_two(lanes, lanes.builder.fadd(p, constant(lanes, 1.0)), n)
+
+
+def exponential_minus_one(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """e**x - 1, as twice 2**(n - 1) p + (2**(n - 1) - 1 / 2), which is not infinite too early; x where that is tiny."""
+    builder, one = lanes.builder, constant(lanes, 1.0)
+    n, p = _reduced_exponential(lanes, limited(lanes, x, EXPM1_LOWEST, EXP_HIGHEST))
+    half = power_of_two(lanes, builder.fptosi(builder.fsub(n, one), lanes.of(I32)))
+    y = fused(lanes, p, half, builder.fsub(half, constant(lanes, 0.5)))
+    return keep_tiny(lanes, x, 2.0**-25, builder.fadd(y, y))
+
+
+def _reduced_exponential(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """n and p such that e**x = 2**n (1 + p)."""
+    n = lanes.intrinsic("rint", lanes.builder.fmul(x, constant(lanes, LOG2_E)))
+    r = fused(lanes, n, constant(lanes, -LN2_HIGH), x)
     r = fused(lanes, n, constant(lanes, -LN2_LOW), r)
-    p = horner(lanes, r, EXP)
-    y = builder.fadd(fused(lanes, p, builder.fmul(r, r), r), constant(lanes, 1.0))
-    return times_power_of_two(lanes, y, n)
+    return n, small_exponential(lanes, r)
+
+
+def small_exponential(lanes: Lanes, r: ir.Value) -> ir.Value:
+    """e**r - 1 for |r| up to ln 2 / 2."""
+    return fused(lanes, horner(lanes, r, EXP), lanes.builder.fmul(r, r), r)
 
 
 def logarithm(lanes: Lanes, x: ir.Value) -> ir.Value:
     """ln x: the exponent times ln 2 plus a polynomial in the mantissa around 1."""
+    return _logarithm_from(lanes, x, *exponent_and_mantissa(lanes, x))
+
+
+def logarithm_plus_one(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """ln(1 + x): what rounding 1 + x loses is added to its mantissa, which as a distance from 1 has room for it."""
+    builder, one = lanes.builder, constant(lanes, 1.0)
+    raised = builder.fadd(one, x)
+    part = builder.fsub(raised, one)
+    lost = builder.fadd(builder.fsub(one, builder.fsub(raised, part)), builder.fsub(x, part))
+    e, m = exponent_and_mantissa(lanes, raised)
+    # Above 2**64 nothing that is lost counts.
+    down = builder.fneg(limited(lanes, e, -64.0, 64.0))
+    m = builder.fadd(m, times_power_of_two(lanes, lost, down))
+    return keep_tiny(lanes, x, 2.0**-25, _logarithm_from(lanes, raised, e, m))
+
+
+def exponent_and_mantissa(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """e, a whole number, and m such that x = 2**e (1 + m), of which 1 + m is between the roots of 1 / 2 and 2."""
     builder, integer = lanes.builder, lanes.of(I32)
     tiny = builder.fcmp_ordered("<", x, constant(lanes, 1.17549435e-38))
     scaled = builder.select(tiny, builder.fmul(x, constant(lanes, 8388608.0)), x)
@@ -104,7 +144,12 @@ def logarithm(lanes: Lanes, x: ir.Value) -> ir.Value:
     low = builder.fcmp_ordered("<", m, constant(lanes, 0.70710678118654752440))
     zero, one = constant(lanes, 0.0), constant(lanes, 1.0)
     e = builder.fsub(builder.sitofp(exponent, lanes.type("f32")), builder.select(low, one, zero))
-    m = builder.fadd(builder.fsub(m, one), builder.select(low, m, zero))
+    return e, builder.fadd(builder.fsub(m, one), builder.select(low, m, zero))
+
+
+def _logarithm_from(lanes: Lanes, x: ir.Value, e: ir.Value, m: ir.Value) -> ir.Value:
+    """e ln 2 + ln(1 + m); what is right for an x that is zero, negative, infinite or NaN."""
+    builder, zero = lanes.builder, constant(lanes, 0.0)
     z = builder.fmul(m, m)
     y = builder.fmul(builder.fmul(horner(lanes, m, LOG), m), z)
     y = fused(lanes, e, constant(lanes, LN2_LOW), y)

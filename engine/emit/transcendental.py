@@ -1,4 +1,4 @@
-"""exponential, log, tanh, power and similar in LLVM IR: own polynomials for f32, the C library for the rest."""
+"""exponential, log, tanh, power and similar in LLVM IR: own polynomials up to f32, the C library for f64."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from engine.emit import estimates, polynomials
+from engine.emit import estimates, polynomials, powers, trigonometry
 from engine.emit.lanes import REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.registry import Operation, emitter
 
@@ -25,12 +25,20 @@ C_NAMES = {
     "power": "pow",
     "atan2": "atan2",
 }
-POLYNOMIALS: dict[str, Callable[[Lanes, ir.Value], ir.Value]] = {
+POLYNOMIALS: dict[str, Callable[..., ir.Value]] = {
     "exponential": polynomials.exponential,
     "log": polynomials.logarithm,
     "tanh": polynomials.hyperbolic_tangent,
     "erf": polynomials.error_function,
     "erfc": polynomials.complementary_error_function,
+    "log-plus-one": polynomials.logarithm_plus_one,
+    "exponential-minus-one": polynomials.exponential_minus_one,
+    "sine": trigonometry.sine,
+    "cosine": trigonometry.cosine,
+    "tan": trigonometry.tangent,
+    "cbrt": powers.cube_root,
+    "power": powers.power,
+    "atan2": trigonometry.arctangent,
 }
 ROUNDINGS = {
     "floor": "floor",
@@ -40,17 +48,11 @@ ROUNDINGS = {
 }
 
 
-@emitter(*POLYNOMIALS)
-def emit_common(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Own polynomials, except in f64."""
-    if op.element_type == "f64":
-        return emit_library(lanes, op, operands)
-    return POLYNOMIALS[op.opcode](lanes, operands[0])
-
-
-@emitter(*(opcode for opcode in C_NAMES if opcode not in (*POLYNOMIALS, "power")))
-def emit_library(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The C library, lane by lane."""
+@emitter(*(opcode for opcode in C_NAMES if opcode != "power"))
+def emit_function(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """Own polynomials, except in f64 and where there is none."""
+    if op.opcode in POLYNOMIALS and op.element_type != "f64":
+        return POLYNOMIALS[op.opcode](lanes, *operands)
     suffix = "" if op.element_type == "f64" else "f"
     return lanes.each_lane(C_NAMES[op.opcode] + suffix, REGISTER_TYPES[op.element_type], operands)
 
@@ -59,7 +61,7 @@ def emit_library(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Va
 def emit_power(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """pow of floats; of integers by squaring."""
     if is_float(op.element_type):
-        return emit_library(lanes, op, operands)
+        return emit_function(lanes, op, operands)
     return _integer_power(lanes, op, *operands)
 
 
