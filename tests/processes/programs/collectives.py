@@ -1,17 +1,25 @@
-"""Run in two processes: collectives against their definitions, then calls that differ, or a process that is killed."""
+"""Run in two processes, of MPI or of TF_CONFIG: collectives against their definitions, then calls that differ, or a
+process that is killed, or both."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import time
 
 import ml_dtypes
 import numpy as np
 
 from engine.errors import ProcessError
-from ipu._internal.processes.active import initialise
+from ipu._internal.processes.active import activate, initialise
 
+if "TF_CONFIG" in os.environ:
+    import tensorflow as tf
+
+    from ipu._internal.processes.collective_ops import transport_of
+
+    activate(transport_of(tf.distribute.cluster_resolver.TFConfigClusterResolver()))
 transport = initialise()
 rank = transport.rank
 assert transport.size == 2 and transport.local_size == 2 and transport.local_rank == rank
@@ -44,3 +52,13 @@ for size in (3 + rank, 3):
         transport.all_reduce(np.ones(size, np.float32), name="gradients")
     except ProcessError as error:
         print(f"ProcessError: {error}", flush=True)
+if sys.argv[1] == "both":
+    transport._failed = False  # type: ignore[attr-defined]
+    transport.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    try:
+        transport.all_reduce(np.ones(3))
+    except ProcessError as error:
+        print(f"killed within 10 seconds: {time.monotonic() - begin < 10}: {error}", flush=True)

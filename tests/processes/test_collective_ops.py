@@ -1,0 +1,116 @@
+"""TensorFlow's collectives between workers of TF_CONFIG: results, and errors within their time limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from engine.errors import ConfigurationError, ProcessError
+from ipu._internal.processes.cluster import cluster_of
+from ipu._internal.processes.collective_ops import CollectiveOps, transport_of
+from ipu._internal.processes.time_limits import COLLECTIVE, CONNECTION
+from ipu._internal.processes.transport import SingleProcess
+from ipu._internal.processes.versions import check_versions, versions
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def addresses(count: int) -> list[str]:
+    """Addresses of this machine with ports that are free."""
+    with_ports = [socket.create_server(("localhost", 0)) for _ in range(count)]
+    found = [f"localhost:{each.getsockname()[1]}" for each in with_ports]
+    for each in with_ports:
+        each.close()
+    return found
+
+
+def run_workers(program: str, *arguments: str, count: int = 2) -> list[tuple[int, str]]:
+    """The exit status and the output of each worker of a program."""
+    workers = addresses(count)
+    started = []
+    for index in range(count):
+        task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+        environment = {**os.environ, "TF_CONFIG": json.dumps(task), CONNECTION: "120", COLLECTIVE: "120"}
+        command = [sys.executable, str(PROGRAMS / program), *arguments]
+        started.append(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+    outputs = [each.communicate(timeout=300)[0] for each in started]
+    return [(each.returncode, output) for each, output in zip(started, outputs, strict=True)]
+
+
+def resolver(spec: dict[str, list[str]], task: str | None = "worker", index: int = 0) -> Any:
+    """A resolver of a cluster, as one of its tasks."""
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(spec), task_type=task, task_id=index
+    )
+
+
+def test_two_workers_call_collectives_and_differences_are_errors() -> None:
+    (status, first), (killed, second) = run_workers("collectives.py", "both")
+    assert (status, killed) == (0, -9), first + second
+    for output in (first, second):
+        assert "collectives agree" in output
+        assert (
+            "ProcessError: Expected all processes to call the same collectives in the same order. Received: "
+            "all_reduce sum of float32[3] gradients in process 0; all_reduce sum of float32[4] gradients in process 1."
+        ) in output
+        assert "ProcessError: Expected processes that call the same" in output
+    assert (
+        "killed within 10 seconds: True: Expected all 2 processes at all_reduce sum of float64[3]. Received: worker 1"
+        in first
+    )
+
+
+def test_a_missing_worker_and_a_wrong_address_are_errors_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONNECTION, "0.2")
+    own, missing = addresses(2)
+    for address in (missing, "no.such.host.invalid:2222"):
+        transport = CollectiveOps(cluster_of(resolver({"worker": [own, address]})))
+        with pytest.raises(ProcessError, match=f"no answer from worker 1 at {address}"):
+            transport.all_reduce(np.ones(3))
+    with pytest.raises(ConfigurationError, match="Expected port .* of worker 1 to be free"):
+        CollectiveOps(cluster_of(resolver({"worker": [missing, own]}, index=1))).barrier()
+    assert float(tf.reduce_sum(tf.ones(3))) == 3
+
+
+def test_a_server_that_the_program_has_started_is_used() -> None:
+    (own,) = addresses(1)
+    cluster = cluster_of(resolver({"chief": [own], "worker": ["localhost:1"]}, "chief"))
+    config = cluster.configured(tf.compat.v1.ConfigProto())
+    assert config.experimental.collective_group_leader == "/job:chief/replica:0/task:0"
+    server = tf.distribute.Server(cluster.spec, job_name="chief", task_index=0, config=config)
+    assert cluster.server is server
+    assert cluster.tasks == (("chief", 0), ("worker", 0)) and cluster.local_ranks == [0, 1]
+
+
+def test_clusters_without_other_workers_train_alone() -> None:
+    for spec, task in (({}, None), ({"worker": ["a:1"]}, "worker"), ({"worker": ["a:1", "b:1"]}, "evaluator")):
+        assert isinstance(transport_of(resolver(spec, task)), SingleProcess)
+
+
+@pytest.mark.parametrize(
+    ("spec", "task", "message"),
+    [
+        ({"worker": ["a:1", "b:1"], "ps": ["c:1"]}, ("worker", 0), "Remove 'ps'"),
+        ({"worker": ["a:1", "b:1"]}, ("worker", 2), r"one of .*Received: \('worker', 2\)"),
+        ({"worker": ["a", "b:1"]}, ("worker", 1), "Nearest: 'a:2222'"),
+    ],
+)
+def test_wrong_clusters_are_refused(spec: dict[str, list[str]], task: tuple[str, int], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        cluster_of(resolver(spec, *task))
+
+
+def test_different_versions_are_an_error() -> None:
+    with pytest.raises(ProcessError, match=r"keras .* in process 0 and 9.9 in process 1"):
+        check_versions(lambda own: [own, {**versions(), "keras": "9.9"}], 0)
