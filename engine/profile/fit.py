@@ -8,7 +8,7 @@ from engine.profile.code import sizes, stack_bytes
 from engine.profile.levers import levers
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
-from engine.profile.program_estimate import estimate
+from engine.profile.program_estimate import measured, report
 from engine.profile.refusal import out_of_tile_memory
 from engine.profile.vertices import tables
 from engine.program.program import Buffer, ComputeSet, Program
@@ -49,8 +49,9 @@ def check_fit(
     """
     if certainly_fits(program, target, assumptions):
         return
-    found = estimate(program, target, assumptions=assumptions)
-    if not found.fits:
+    costs = measured(program, target, assumptions)
+    if costs.memory.memory.peak_fullest > target.bytes_per_tile:
+        found = report(program, target, costs, assumptions=assumptions)
         error = out_of_tile_memory(found, levers(program, found) if proposing else None)
         error.program = program
         raise error

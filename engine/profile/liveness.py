@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -44,21 +45,24 @@ class LiveRange:
     buffer: Buffer | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TileMemory:
     """Bytes on each tile, int64 arrays [tiles].
 
-    `peak_bytes` has each tile's own maximum over the step, reached at compute set `peak_at` (the first such). The
-    arrays of `categories`, whose keys are CATEGORIES, add up to it: the bytes on each tile at its own peak.
+    `peak_bytes` has each tile's own maximum over the step, reached at compute set `peak_at` (the first such).
     `blocks`, one for each LiveTensor, and the `fixed` bytes of code and vertex state are what it is computed from.
     """
 
     always_live_bytes: np.ndarray
     peak_bytes: np.ndarray
     peak_at: np.ndarray
-    categories: dict[str, np.ndarray]
     blocks: tuple[LiveRange, ...] = field(default=(), repr=False)
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def categories(self) -> dict[str, np.ndarray]:
+        """The bytes on each tile at its own peak by category, whose arrays add up to `peak_bytes`."""
+        return _at_peak(self.blocks, self.fixed, self.peak_at)
 
     @property
     def fullest(self) -> int:
@@ -69,8 +73,7 @@ class TileMemory:
 def tile_memory(blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> TileMemory:
     """Memory of the tiles from live ranges; `fixed` are the always live bytes [tiles] of code and state by category."""
     always, peak, peak_at = follow(blocks, fixed, compute_sets)
-    categories = _at_peak(blocks, fixed, peak_at)
-    return TileMemory(always, peak, peak_at, categories, tuple(blocks), dict(fixed))
+    return TileMemory(always, peak, peak_at, tuple(blocks), dict(fixed))
 
 
 def follow(

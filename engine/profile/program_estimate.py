@@ -10,7 +10,7 @@ from functools import cache
 from engine.profile.collectives import all_reduce_cycles, gradient_sums
 from engine.profile.exchange import Layouts
 from engine.profile.loops import runs_of, unknown_loops
-from engine.profile.memory import estimate_memory
+from engine.profile.memory import MemoryEstimate, estimate_memory
 from engine.profile.merging import merge_supersteps
 from engine.profile.names import buffer_names, label_of
 from engine.profile.operations import operation_of
@@ -37,6 +37,14 @@ class Estimate(StepCosts, Shown):
         return summary(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The cost of each compute set of a step, and its memory: what a cost report is made from."""
+
+    steps: list[SuperstepCost]
+    memory: MemoryEstimate
+
+
 def estimate(
     program: Program,
     target: Target,
@@ -50,24 +58,25 @@ def estimate(
     keep to the options of `assumptions`, or of `planning`, which has those of each compute set. Each replica is one
     chip with the same program. Raises ConfigurationError if I/O tiles leave none to compute.
     """
-    layouts = Layouts(program.compute_sets)
-    steps = []
-    computing = assumptions.compute_target(target)
-    for number, compute_set in enumerate(program.compute_sets):
-        options = assumptions if planning is None else planning[number]
-        steps.append(superstep(compute_set, layouts, computing, options))
-        layouts.write(compute_set)
-    if assumptions.optimizations.merges:
-        steps = merge_supersteps(program, steps, layouts, computing, assumptions, planning)
-    held = estimate_memory(program, steps, target, layouts, assumptions)
+    return report(program, target, measured(program, target, assumptions, planning), replicas, assumptions)
+
+
+def report(
+    program: Program,
+    target: Target,
+    found: Measured,
+    replicas: int = 1,
+    assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
+) -> Estimate:
+    """The cost report of one step from what was measured with the same arguments."""
+    held = found.memory
     if assumptions.overlapped_io and not held.streams_fit:
-        _warn_of_streams(assumptions.io_tiles, assumptions.io_tile_memory_proportion)
         assumptions = replace(assumptions, overlapped_io=False)
     names = buffer_names(program)
     runs = [n * (1 + (at in held.again)) for at, n in enumerate(runs_of(program))]
     costs = tuple(
         _cost(s, c, label_of(s, names), live, n)
-        for s, c, live, n in zip(program.compute_sets, steps, held.memory.live_bytes, runs, strict=True)
+        for s, c, live, n in zip(program.compute_sets, found.steps, held.memory.live_bytes, runs, strict=True)
     )
     fed, returned = host_bytes(program)
     sums = gradient_sums(program, assumptions)
@@ -89,6 +98,28 @@ def estimate(
         assumptions=assumptions,
         remote=held.remote,
     )
+
+
+def measured(
+    program: Program,
+    target: Target,
+    assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
+    planning: Sequence[Assumptions] | None = None,
+) -> Measured:
+    """The cost of each compute set, and the memory of the step; arguments and errors are those of `estimate`."""
+    layouts = Layouts(program.compute_sets)
+    steps = []
+    computing = assumptions.compute_target(target)
+    for number, compute_set in enumerate(program.compute_sets):
+        options = assumptions if planning is None else planning[number]
+        steps.append(superstep(compute_set, layouts, computing, options))
+        layouts.write(compute_set)
+    if assumptions.optimizations.merges:
+        steps = merge_supersteps(program, steps, layouts, computing, assumptions, planning)
+    held = estimate_memory(program, steps, target, layouts, assumptions)
+    if assumptions.overlapped_io and not held.streams_fit:
+        _warn_of_streams(assumptions.io_tiles, assumptions.io_tile_memory_proportion)
+    return Measured(steps, held)
 
 
 @cache
