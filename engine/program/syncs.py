@@ -10,6 +10,8 @@ from itertools import pairwise
 from engine.program.program import Buffer, ComputeSet, Mark, Span
 
 Ranges = list[tuple[int, int]]
+Area = tuple[int, int]
+"""Memory touched and memory written, as bits."""
 Position = Callable[[Buffer], tuple[int, int]]
 """A buffer's first and last address (exclusive)."""
 
@@ -130,10 +132,13 @@ class _Flow:
         """Goes through the program once, adding to the syncs; True at the fixed point."""
         returned, settled = self.going_back, True
         self.going_on, self.going_back = dict(returned), {}
+        self.recent_areas = (0, 0)
         recent: frozenset[int] | None = frozenset()
         for at in range(len(needed) + 1):
-            for number in self.at.get(at, ()):
-                recent = self._pass(number, recent)
+            if at in self.at:
+                for number in self.at[at]:
+                    recent = self._pass(number, recent)
+                self._sum_areas(recent or frozenset())
             if at == len(needed):
                 break
             recent = recent or frozenset()
@@ -143,7 +148,9 @@ class _Flow:
                 needed[at], settled = sync, False
             if needed[at]:
                 recent = frozenset() if needed[at] == Sync.BARRIER else recent - self.claimed
+                self._sum_areas(recent)
             recent |= {at}
+            self.recent_areas = _union(self.recent_areas, self.areas[at])
         return settled and returned == self.going_back
 
     def _pass(self, number: int, recent: frozenset[int] | None) -> frozenset[int] | None:
@@ -167,13 +174,18 @@ class _Flow:
 
     def _conflicts(self, recent: frozenset[int], new: int) -> set[int]:
         """The recent accesses that conflict with a compute set's. Most touch other memory."""
-        touched, written = self.areas[new]
-        found = set()
-        for old in recent:
-            before = self.areas[old if old < self.count else old - self.count]
-            if (before[1] & touched or before[0] & written) and self._conflict(old, new):
-                found.add(old)
-        return found
+        area = self.areas[new]
+        if not _overlap(self.recent_areas, area):
+            return set()
+        return {old for old in recent if _overlap(self._area(old), area) and self._conflict(old, new)}
+
+    def _area(self, number: int) -> Area:
+        return self.areas[number if number < self.count else number - self.count]
+
+    def _sum_areas(self, recent: frozenset[int]) -> None:
+        self.recent_areas = (0, 0)
+        for number in recent:
+            self.recent_areas = _union(self.recent_areas, self._area(number))
 
     def _conflict(self, old: int, new: int) -> bool:
         if (old, new) not in self.conflicts:
@@ -184,7 +196,16 @@ class _Flow:
         return self.conflicts[old, new]
 
 
-def _areas(touches: dict[int, list[_Touch]]) -> dict[int, tuple[int, int]]:
+def _union(one: Area, other: Area) -> Area:
+    return one[0] | other[0], one[1] | other[1]
+
+
+def _overlap(old: Area, new: Area) -> bool:
+    """Whether one of them writes memory that the other touches."""
+    return bool(old[1] & new[0] or old[0] & new[1])
+
+
+def _areas(touches: dict[int, list[_Touch]]) -> dict[int, Area]:
     """Memory touched and memory written at each number, as bits: one for each range between two ends of arrays."""
     ends = {
         end: k

@@ -42,7 +42,7 @@ def fuse_units(program: Program) -> Program:
         if at in rewriter.removed or at not in links:
             continue
         found = _from(sets, at, links, steered, rewriter.removed)
-        while len(found) > 1 and not _forwards(sets, found[:-1], sets[found[-1]]):
+        while len(found) > 1 and not _forwards(_sliced(sets, found[:-1]), sets[found[-1]]):
             found.pop()
         linked = [sets[each] for each in found]
         if len(linked) > 1 and _gain(linked) >= LEAST_BYTES:
@@ -92,15 +92,17 @@ def _is_link(compute_set: ComputeSet) -> bool:
 def _from(sets: list[ComputeSet], start: int, links: set[int], steered: set[int], gone: set[int]) -> list[int]:
     """Compute set `start` and later ones that can be run unit by unit with it."""
     found, passed = [start], list[int]()
+    sliced = _sliced(sets, found)
     for at in range(start + 1, len(sets)):
         if at in steered or len(found) == MOST_LINKS or len(passed) > FARTHEST:
             break
         if at in gone:
             continue
         each = sets[at]
-        if at in links and _forwards(sets, found, each) and not any(_touch(each, sets[k]) for k in passed):
+        if at in links and _forwards(sliced, each) and not any(_touch(each, sets[k]) for k in passed):
             if _fit([*(sets[k] for k in found), each]):
                 found.append(at)
+                sliced |= _sliced(sets, [at])
                 continue
         passed.append(at)
     return found
@@ -112,10 +114,14 @@ def _touch(one: ComputeSet, other: ComputeSet) -> bool:
     return any(s.buffer in changed for s in _spans(one)) or any(s.buffer in written for s in other.reads)
 
 
-def _forwards(sets: list[ComputeSet], found: list[int], new: ComputeSet) -> bool:
-    """Whether a compute set reads slices of arrays that others write, or also read."""
-    known = {s.buffer for at in found for s in _spans(sets[at]) if s.partition is not None}
-    return any(s.partition is not None and s.buffer in known for s in new.reads)
+def _sliced(sets: list[ComputeSet], found: list[int]) -> set[Buffer]:
+    """The arrays of which the units of some compute sets write or read slices."""
+    return {s.buffer for at in found for s in _spans(sets[at]) if s.partition is not None}
+
+
+def _forwards(sliced: set[Buffer], new: ComputeSet) -> bool:
+    """Whether a compute set reads slices of such arrays."""
+    return any(s.partition is not None and s.buffer in sliced for s in new.reads)
 
 
 def _fit(links: list[ComputeSet]) -> bool:
@@ -125,24 +131,23 @@ def _fit(links: list[ComputeSet]) -> bool:
     if any(count % units for count in counts) or (max(counts) > units < FEWEST_UNITS):
         return False
     positions: dict[Buffer, set[Partition | None]] = {}
+    touching: Counter[Buffer] = Counter()
     for each in links:
-        for span in _spans(each):
+        spans = _spans(each)
+        for span in spans:
             positions.setdefault(span.buffer, set()).add(_of_chain(span.partition, each.units // units))
-    written = {s.buffer for each in links for s in each.writes}
-    for buffer, found in positions.items():
-        if buffer in written and _is_shared(buffer, links):
+        touching.update({span.buffer for span in spans})
+    for buffer in {span.buffer for each in links for span in each.writes}:
+        if touching[buffer] > 1:
+            found = positions[buffer]
             if None in found or len({_block(buffer, each) for each in found}) > 1:
                 return False
     return sum(_unit_bytes(buffer, found) for buffer, found in positions.items()) <= MOST_UNIT_BYTES
 
 
-def _is_shared(buffer: Buffer, links: list[ComputeSet]) -> bool:
-    return sum(any(s.buffer is buffer for s in _spans(each)) for each in links) > 1
-
-
 def _of_chain(partition: Partition | None, ratio: int) -> Partition | None:
     """The partition by units of the chain, each of which is `ratio` units of a compute set."""
-    return partition if partition is None else replace(partition, grain=partition.grain * ratio)
+    return partition if partition is None or ratio == 1 else replace(partition, grain=partition.grain * ratio)
 
 
 def _block(buffer: Buffer, partition: Partition | None) -> object:
