@@ -37,7 +37,9 @@ PIPELINE_ITERATION = "ipu.pipeline_turn"
 UPDATED_ONCE = "ipu.updated_once"
 """A mark that returns its operand: the new value of a variable that changes once in each execution of a pipeline."""
 RECOMPUTATION_CHECKPOINT = "ipu.recomputation_checkpoint"
-"""A mark that returns its operand, which is stored where the rest of its stage is recomputed."""
+"""A mark that returns its operand, which is stored where the rest of its stage or step is recomputed."""
+CHECKPOINT = "RECOMPUTATION_CHECKPOINT"
+"""The frontend attribute of a marked value, once marks are removed."""
 OUTLINED = "ipu.outlined"
 """(arguments...) -> results: a call of an outlined function's body; config {"body": key, "call": n, "gradient": bool}.
 
@@ -80,6 +82,11 @@ def config_of(instruction: Instruction) -> dict[str, Any]:
     """The configuration of one of these custom calls, empty if it has none."""
     text = instruction.get("backend_config", "")
     return dict(json.loads(text)) if text else {}
+
+
+def is_checkpoint(instruction: Instruction) -> bool:
+    """Whether a value is to be stored rather than recomputed."""
+    return CHECKPOINT in instruction.get("frontend_attributes", {})
 
 
 def is_queue(instruction: Instruction) -> bool:

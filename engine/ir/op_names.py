@@ -6,6 +6,12 @@ import re
 from functools import lru_cache
 
 BACKWARD = "gradient_tape"
+RECOMPUTED = "recomputed"
+"""Outermost scope of what the backward pass of a step computes a second time."""
+STAGE = "ipu_stage_"
+"""Prefix of the name of a pipeline stage's scope; its number follows."""
+STAGE_SCOPE = re.compile(rf"(?:^|/){STAGE}(\d+)(?:_\d+)?(?=/|$)")
+GRADIENT_SCOPE = re.compile(r"(?:^|/)gradient(?:_tape|s)(?:_\d+)?(?=/|$)")
 LOWER_CASE_OPERATIONS = frozenset(
     {"convolution", "depthwise", "moments", "batchnorm", "einsum", "dropout", "stateless_dropout"}
 )
@@ -26,7 +32,8 @@ def readable_name(op_name: str, default: str = "") -> str:
         return default or "unnamed"
     layer, operation = _layer(scope), _base(operation)
     words = [layer, operation] if layer and layer != operation else [operation]
-    return " ".join([*words, *(["(backward)"] if backward else [])])
+    suffix = "(recomputed)" if op_name.startswith(f"{RECOMPUTED}/") else "(backward)" if backward else ""
+    return " ".join(filter(None, [*words, suffix]))
 
 
 @lru_cache(maxsize=8192)
@@ -53,7 +60,7 @@ def _split(op_name: str) -> tuple[list[str], str, bool]:
     backward = BACKWARD in parts or GRADIENTS in parts
     if GRADIENTS in parts[:-1]:
         parts = parts[len(parts) - parts[::-1].index(GRADIENTS) :]
-    parts = [part for part in parts if part != BACKWARD]
+    parts = [part for part in parts if part not in (BACKWARD, RECOMPUTED)]
     if not parts:
         return [], "", backward
     first = 2 if parts[1:2] == [DROPOUT] and len(parts) > 2 else 1
@@ -72,3 +79,14 @@ def _is_operation(parts: list[str], at: int) -> bool:
 
 def _base(part: str) -> str:
     return re.sub(r"_\d+$", "", part.removesuffix(GRADIENT))
+
+
+def stage_in(op_name: str) -> int | None:
+    """The pipeline stage in whose scope a name is, None outside of all."""
+    found = STAGE_SCOPE.findall(op_name)
+    return int(found[-1]) if found else None
+
+
+def in_gradient_scope(op_name: str) -> bool:
+    """Whether a name is that of an operation of gradients."""
+    return GRADIENT_SCOPE.search(op_name) is not None

@@ -12,28 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from engine.ir import Instruction
 from engine.ir.module import topological
+from engine.ir.op_names import GRADIENT_SCOPE, STAGE_SCOPE, in_gradient_scope, stage_in
 
-STAGE = "ipu_stage_"
-"""Prefix of the name of a stage's scope; its number follows."""
-STAGE_SCOPE = re.compile(rf"(?:^|/){STAGE}(\d+)(?:_\d+)?(?=/|$)")
-_GRADIENT_SCOPE = re.compile(r"(?:^|/)gradient(?:_tape|s)(?:_\d+)?(?=/|$)")
 _CALL = re.compile(r"(?:^|.*?/)(?:Stateful)?PartitionedCall(?:_\d+)?(?=/)")
-
-
-def stage_in(op_name: str) -> int | None:
-    """The stage in whose scope a name is, None outside of all."""
-    found = STAGE_SCOPE.findall(op_name)
-    return int(found[-1]) if found else None
-
-
-def in_gradient_scope(op_name: str) -> bool:
-    """Whether a name is that of an operation of gradients."""
-    return _GRADIENT_SCOPE.search(op_name) is not None
 
 
 def is_forward_of_a_stage(op_name: str) -> bool:
     """Whether a name is that of an operation of a stage's layers; gradients taken inside a layer count too."""
-    stage, gradient = STAGE_SCOPE.search(op_name), _GRADIENT_SCOPE.search(op_name)
+    stage, gradient = STAGE_SCOPE.search(op_name), GRADIENT_SCOPE.search(op_name)
     return stage is not None and (gradient is None or stage.start() < gradient.start())
 
 

@@ -7,8 +7,8 @@ value has the frontend attribute CHECKPOINT instead, which passes keep.
 from __future__ import annotations
 
 from engine.ir import Instruction, Module
-from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
-from engine.partition.crossings import CHECKPOINT, RECOMPUTED, is_checkpoint
+from engine.ir.device_operations import CHECKPOINT, RECOMPUTATION_CHECKPOINT, is_checkpoint, target_of
+from engine.partition.crossings import RECOMPUTED
 from engine.passes.inline_calls import inline_calls
 from engine.passes.rewriting import changed, rewrite
 from engine.passes.run_passes import run_passes

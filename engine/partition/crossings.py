@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir import Instruction, Module, Shape
+from engine.ir.device_operations import is_checkpoint
 from engine.ir.opcodes import NOT_STORED, SOURCES
 from engine.ir.properties import is_repeatable
 from engine.partition.marks import Cut
@@ -15,8 +16,6 @@ from engine.partition.stages import FEED, Placement
 
 RECOMPUTED = NOT_STORED - SOURCES - {"get-tuple-element"}
 """Opcodes that cost less to recompute than to store."""
-CHECKPOINT = "RECOMPUTATION_CHECKPOINT"
-"""The frontend attribute of values that are stored where the rest of their stage is recomputed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -143,11 +142,6 @@ def demanded(roots: Iterable[Instruction], computed: Sequence[Instruction]) -> l
             elif (done := stack.pop()) in among:
                 found[done] = None
     return list(found)
-
-
-def is_checkpoint(instruction: Instruction) -> bool:
-    """Whether a value is to be stored rather than recomputed."""
-    return CHECKPOINT in instruction.get("frontend_attributes", {})
 
 
 def costs_nothing(instruction: Instruction) -> bool:

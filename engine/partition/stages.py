@@ -16,8 +16,9 @@ from re import Match
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module
 from engine.ir.module import topological
+from engine.ir.op_names import STAGE, STAGE_SCOPE, stage_in
 from engine.ir.properties import is_repeatable
-from engine.partition.backward import STAGE, STAGE_SCOPE, backward_pass, stage_in, stages_of_calls
+from engine.partition.backward import backward_pass, stages_of_calls
 from engine.partition.marks import Cut, is_mark, is_total
 from engine.partition.own_states import NOWHERE, owners_by_themselves
 

@@ -55,6 +55,12 @@ def schedule_updates_last(module: Module, options: CompilerOptions = DEFAULT_OPT
     return schedule(module, readers_before_updates(module), options)
 
 
+def ordered(body: Computation) -> Computation:
+    """A loop's body in the order that needs least memory of those tried."""
+    storage = storage_of(body)
+    return Computation(body.name, _with_the_rest(body, _best(storage, _needs(body, storage, {}))), body.root)
+
+
 def _best(storage: LiveStorage, needs: Needs) -> list[Instruction]:
     """The order with the lowest peak of live bytes among several."""
     orders = [_list_schedule(storage, needs, preference) for preference in PREFERENCES]

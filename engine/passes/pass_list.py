@@ -29,6 +29,7 @@ from engine.passes.order import schedule_updates_last
 from engine.passes.outlined_bodies import call_prepared_bodies, with_prepared_bodies
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
 from engine.passes.recognized_functions import recognized_functions
+from engine.passes.recompute_activations import recompute_activations
 from engine.passes.recompute_differences import recompute_differences
 from engine.passes.rounding import explicit_rounding
 from engine.passes.run_passes import Listener, Pass, run_passes
@@ -120,6 +121,8 @@ FUSION: tuple[Pass, ...] = (
     dead_code,
 )
 
+RECOMPUTATION: tuple[Pass, ...] = (recompute_activations, dead_code)
+
 MODULE_PASSES: tuple[PassPipeline, ...] = (
     PassPipeline("branches", (check_token_chains, conditionals_to_selects)),
     PassPipeline("simplification", SIMPLIFICATION),
@@ -127,6 +130,7 @@ MODULE_PASSES: tuple[PassPipeline, ...] = (
     PassPipeline("loops", LOOP_PASSES, applies=lambda module, settings: _has_loops(module)),
     PassPipeline("rounding", (explicit_rounding,), setting="floating_point"),
     PassPipeline("fusion", FUSION),
+    PassPipeline("recomputation", RECOMPUTATION, applies=lambda module, settings: settings.options.recompute),
     PassPipeline("outlined bodies", (call_prepared_bodies,)),
     PassPipeline("scheduling", (schedule_updates_last,), setting="options"),
 )

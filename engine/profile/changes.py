@@ -14,7 +14,7 @@ from engine.profile.liveness import LiveRange, follow
 from engine.profile.names import ACCUMULATOR
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES, Assumptions
 from engine.profile.program_estimate import Estimate, estimate
-from engine.profile.recomputation import backward_begin
+from engine.profile.recomputation import backward_begin, recomputes
 from engine.profile.splitting import most_stages, split
 from engine.program.program import Program
 
@@ -112,7 +112,7 @@ class Estimator:
             found.append(halved(assumptions))
         if OPTIMIZER_STATE_VARIABLES not in assumptions.offloaded:
             found.append(offloading(assumptions))
-        if not assumptions.recomputes and backward_begin(self.program):
+        if not assumptions.recomputes and backward_begin(self.program) and not recomputes(self.program):
             found.append(replace(assumptions, recomputes=True))
         return found
 

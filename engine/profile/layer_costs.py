@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.ir import Instruction, Module
-from engine.partition.backward import in_gradient_scope, stage_in
+from engine.ir.op_names import in_gradient_scope, stage_in
 from engine.partition.crossings import PartPlan
 from engine.partition.marks import accumulator_of, is_mark
 from engine.partition.part_steps import stage_of_mark, update_stages

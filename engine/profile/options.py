@@ -53,7 +53,7 @@ class Assumptions:
         state_shards: the replicas among which offloaded optimizer state is distributed.
         state_interval: iterations of the loop around an optimizer for each of its updates.
         optimizations: merging by the compiler, and the IPUs of shards.
-        recomputes: whether a training step on one chip drops activations and recomputes them (allow_recompute).
+        recomputes: whether to estimate a step that keeps its activations as if allow_recompute were set.
 
     Raises:
         ConfigurationError: a proportion that is not above 0, an unknown type, or an invalid number of I/O tiles.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.ir import Instruction, Module, Shape
-from engine.partition.backward import in_gradient_scope
+from engine.ir.op_names import in_gradient_scope
 from engine.partition.crossings import PartPlan
 from engine.partition.part_steps import PartStep, part_steps
 from engine.partition.schedule import Kind, Part, Schedule

@@ -1,4 +1,4 @@
-"""Memory of a training step that keeps few activations and recomputes the others in its backward pass."""
+"""An estimate of a training step's memory if it kept few activations and recomputed the others (allow_recompute)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import isqrt
 
 import numpy as np
 
-from engine.ir.op_names import BACKWARD
+from engine.ir.op_names import BACKWARD, RECOMPUTED
 from engine.profile.categories import ACTIVATIONS
 from engine.profile.liveness import LiveRange, TileMemory, follow
 from engine.program.program import Buffer, Program
@@ -33,6 +33,11 @@ def backward_begin(program: Program) -> int:
     """The first compute set of the backward pass; 0 for a program without one."""
     positions = (at for at, c in enumerate(program.compute_sets) if BACKWARD in c.op_name.split("/"))
     return next(positions, 0)
+
+
+def recomputes(program: Program) -> bool:
+    """Whether a program has compute sets that recompute activations."""
+    return any(RECOMPUTED in compute_set.op_name.split("/") for compute_set in program.compute_sets)
 
 
 def recomputed(program: Program, tiles: TileMemory) -> list[LiveRange]:

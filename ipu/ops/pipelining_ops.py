@@ -209,8 +209,9 @@ def recomputation_checkpoint(tensors: Nest, name: str | None = None) -> Any:
     In a stage of a pipeline, of `pipeline()` or of a Keras model, with IPUConfig.allow_recompute and
     RecomputationMode.RecomputeAndBackpropagateInterleaved (which is Auto's choice for PipelineSchedule.Sequential), the
     backward pass recomputes from these tensors on. They are stored like other activations, and earlier operations of
-    the stage are recomputed for their own gradients only: the memory of the cost report shows both. Elsewhere, and
-    with RecomputeThenBackpropagate, it has no effect. Results are the same in any case.
+    the stage are recomputed for their own gradients only: the memory of the cost report shows both. With
+    RecomputeThenBackpropagate it has no effect. In steps without a pipeline, with IPUConfig.allow_recompute, the
+    backward pass recomputes activations between these tensors, none after the last. Results are the same in any case.
 
     Args:
         tensors: a tensor, or a structure of tensors.

@@ -8,10 +8,10 @@ from keras_ext.types import Nest
 
 
 class RecomputationCheckpoint(Definition):
-    """Keeps its inputs from being recomputed in the backward pass of a pipeline stage; returns them.
+    """Keeps its inputs from being recomputed in the backward pass; returns them.
 
-    See `ipu.pipelining_ops.recomputation_checkpoint`: it has an effect with IPUConfig.allow_recompute and
-    RecomputationMode.RecomputeAndBackpropagateInterleaved.
+    See `ipu.pipelining_ops.recomputation_checkpoint`: it has an effect with IPUConfig.allow_recompute, in a pipeline
+    with RecomputationMode.RecomputeAndBackpropagateInterleaved.
     """
 
     def __init__(self, **kwargs: object) -> None:

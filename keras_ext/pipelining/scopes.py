@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from engine.partition.backward import STAGE
+from engine.ir.op_names import STAGE
 from keras_ext.pipelining.graphs import Where
 from keras_ext.pipelining.stage import refusing_scopes
 

@@ -68,8 +68,9 @@ def test_flags_that_no_library_has(arguments: dict[str, Any], said: str) -> None
     assert said in str(raised.value) and next(iter(arguments)) in str(raised.value)
 
 
-def test_recomputation_of_a_model_without_stages(kit: Kit) -> None:
-    """IPUConfig.allow_recompute: the same weights, fewer bytes, more cycles."""
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_recomputation_of_a_model_without_stages(kit: Kit, checkpoint: bool) -> None:
+    """IPUConfig.allow_recompute: the same weights, fewer bytes, more cycles; nothing after the last checkpoint."""
     found = []
     for allowed in (False, True):
         config = IPUConfig()
@@ -77,13 +78,18 @@ def test_recomputation_of_a_model_without_stages(kit: Kit) -> None:
         config.configure_ipu_system()
         layers = kit.keras.layers
         kit.keras.utils.set_random_seed(3)
-        hidden = [layers.Dense(64, "tanh") for _ in range(8)]
+        hidden = [layers.Dense(64, "tanh", name=f"hidden_{number}") for number in range(12)]
+        if checkpoint:
+            hidden.insert(6, kit.keras.ipu.layers.RecomputationCheckpoint())
         chain = [layers.Input((64,)), *hidden]
         model = kit.ipu_model(lambda chain=chain: kit.keras.Sequential(chain))
         model.compile(kit.keras.optimizers.SGD(0.01), "mse")
         x = np.ones((1024, 64), np.float32)
         model.fit(x, x, batch_size=1024, verbose=0)
         found.append((chip_estimate(model), model.get_weights()))
+    labels = {cost.label.split()[0] for cost in found[1][0].costs if "(recomputed)" in cost.label}
+    expected = {f"hidden_{number}" for number in range(5)}
+    assert labels == expected if checkpoint else 3 < len(labels) < 12, labels
     (kept, weights), (again, same) = found
     for one, other in zip(weights, same, strict=True):
         np.testing.assert_array_equal(one, other)

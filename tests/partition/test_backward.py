@@ -6,8 +6,9 @@ import pytest
 
 from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
+from engine.ir.op_names import in_gradient_scope
 from engine.ir.properties import is_repeatable
-from engine.partition.backward import in_gradient_scope, is_forward_of_a_stage
+from engine.partition.backward import is_forward_of_a_stage
 from engine.partition.crossings import plan_parts
 from engine.partition.marks import cut
 from engine.partition.repeat import BEFORE_STAGES

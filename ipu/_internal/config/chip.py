@@ -48,7 +48,6 @@ def configured_assumptions() -> Assumptions:
         stack_bytes=stack_bytes(),
         code_bytes=settings.ipu_model.compile_ipu_code or not on_ipu_model(),
         optimizations=configured_optimizations(),
-        recomputes=settings.allow_recompute,
     )
 
 

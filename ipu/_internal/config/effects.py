@@ -45,8 +45,9 @@ NO_VERIFICATION = "data reach the device within one process, where nothing is to
 
 EFFECTS: Mapping[str, Effect] = {
     "allow_recompute": cost(
-        "backward parts of pipelines compute their stage's activations again; elsewhere the forward pass is cut into "
-        "equal parts, whose activations are dropped and made again part by part; the numbers stay"
+        "backward parts of pipelines compute their stage's activations again; in other steps "
+        "activations between checkpoints, or else between cuts where few bytes cross, are dropped and recomputed; "
+        "results stay the same"
     ),
     "selection_order": cost("HOOF puts other shards on partner IPUs; the ladder's links make all other orders alike"),
     "serialization_output_folder": host("compiled programs are written there as .poplar_exec files"),

@@ -102,7 +102,7 @@ class System:
 
     @property
     def compiler_options(self) -> CompilerOptions:
-        """The scheduling of programs, and whether their arithmetic may be reassociated."""
+        """The scheduling of programs, whether their arithmetic may be reassociated, and whether they recompute."""
         from engine.compiler_options import (  # not at the top: configuring needs no NumPy
             CompilerOptions,
             SchedulingAlgorithm,
@@ -114,6 +114,7 @@ class System:
             scheduling.maximum_scheduler_lookahead_depth,
             scheduling.maximum_scheduler_search_space_size,
             math.math.fast or math.enable_fast_math,
+            self.config.allow_recompute,
         )
 
     @property

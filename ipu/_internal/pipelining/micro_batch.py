@@ -12,7 +12,7 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from engine.errors import ConfigurationError
-from engine.partition.backward import STAGE
+from engine.ir.op_names import STAGE
 from ipu._internal.compiler.tokens import own_chain
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.errors import PipelineTypeError

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
-from engine.partition.backward import STAGE
+from engine.ir.op_names import STAGE
 from engine.partition.schedule import devices_of
 from engine.partition.schedule_checks import check_count, check_pipeline
 from ipu._internal.pipelining.errors import PipelineTypeError
