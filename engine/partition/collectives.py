@@ -19,16 +19,24 @@ from engine.ir.device_operations import (
     config_of,
     target_of,
 )
+from engine.partition.processes import Processes
 
 Copies = Sequence[Instruction]
 """One instruction for each replica."""
 
 
-def synchronise(b: Builder, collective: Instruction, copies: Copies) -> list[Instruction]:
+def synchronise(
+    b: Builder, collective: Instruction, copies: Copies, processes: Processes | None = None
+) -> list[Instruction]:
     """Each replica's result of a collective of all replicas' operands, in the order of the replicas.
+
+    With `processes` the copies are those of one process, and groups may span them: sums of all replicas are reduced
+    inside each process first; other collectives gather the operands.
 
     Raises ConfigurationError if the replicas cannot be divided into the requested groups, or for an unknown operation.
     """
+    if processes is not None:
+        return _between_processes(b, collective, copies, processes)
     config, replicas = config_of(collective), len(copies)
     target = target_of(collective)
     if target == ALL_TO_ALL:
@@ -45,6 +53,21 @@ def synchronise(b: Builder, collective: Instruction, copies: Copies) -> list[Ins
         return [result for group in groups for result in _reduce_scatter(b, collective, config["operation"], group)]
     combined = {CROSS_REPLICA_SUM: _added, CROSS_REPLICA_MEAN: _mean, ALL_GATHER: stacked}[str(target)]
     return [result for group in groups for result in [combined(b, group)] * size]
+
+
+def _between_processes(b: Builder, collective: Instruction, copies: Copies, processes: Processes) -> list[Instruction]:
+    target, own = target_of(collective), len(copies)
+    every = own * processes.count
+    group = config_of(collective).get("replica_group_size") or every
+    if target != ALL_TO_ALL and 0 < group <= own and own % group == 0:
+        return synchronise(b, collective, copies)
+    if group == every and target in (CROSS_REPLICA_SUM, CROSS_REPLICA_MEAN):
+        (total,) = processes.summed(b, [_added(b, copies)])
+        return [_over(b, total, every) if target == CROSS_REPLICA_MEAN else total] * own
+    rows = processes.gathered(b, stacked(b, copies))
+    rows = b.reshape(rows, (every, *rows.array_shape.dimensions[2:]))
+    results = synchronise(b, collective, [unstacked(b, rows, number) for number in range(every)])
+    return results[processes.index * own : (processes.index + 1) * own]
 
 
 def stacked(b: Builder, copies: Copies) -> Instruction:
@@ -70,10 +93,12 @@ def _folded(b: Builder, opcode: str, copies: Copies) -> Instruction:
 
 def _mean(b: Builder, copies: Copies) -> Instruction:
     total = _added(b, copies)
+    return total if len(copies) == 1 else _over(b, total, len(copies))
+
+
+def _over(b: Builder, total: Instruction, count: int) -> Instruction:
     shape = total.array_shape
-    if len(copies) == 1:
-        return total
-    return b.divide(total, b.splat(len(copies), shape.dimensions, shape.element_type))
+    return b.divide(total, b.splat(count, shape.dimensions, shape.element_type))
 
 
 def _all_to_all(b: Builder, copies: Copies, split: int, joined: int) -> list[Instruction]:

@@ -77,6 +77,21 @@ class MicroBatchLoop(Loop):
         return self.roles[parameter["parameter_number"]] == "feed"
 
 
+class SingleMicroBatch(Loop):
+    """The only micro-batch of an update, without a loop."""
+
+    def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
+        """Adds the gradient part, given the entry's parameters; there are no replicas' rows."""
+        parts, stands = self.parts, {}
+        for old, new in zip(self.module.entry.parameters, parameters, strict=True):
+            # A scalar feed is a vector of one element.
+            stands[old] = new if new.shape == old.shape else self.entry.reshape(new, ())
+        copies = Copies(self.entry, stands)
+        self.reduced = {mark: copies.of(mark.operands[0]) for mark in parts.marks}
+        self.last = {value: copies.of(value) for value in parts.last}
+        self.moved = {number: copies.of(value) for number, value in parts.moving.items()}
+
+
 class _LoopBody:
     """The body of the loop, its state and its micro-batches."""
 

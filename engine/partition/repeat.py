@@ -12,9 +12,11 @@ from engine.partition.accumulation import Accumulation
 from engine.partition.batch_norm_groups import statistics
 from engine.partition.collectives import unstacked
 from engine.partition.instruction_copies import Copies, add_copy
-from engine.partition.loop import MicroBatchLoop
+from engine.partition.loop import MicroBatchLoop, SingleMicroBatch
 from engine.partition.loop_state import Loop
 from engine.partition.marks import Cut, cut
+from engine.partition.metric_totals import with_totals
+from engine.partition.processes import Processes
 from engine.partition.replicas import Kind, Replicated, kinds_of
 from engine.partition.taken_branches import up_to
 from engine.passes.dead_code import dead_code
@@ -49,19 +51,25 @@ def repeat(
     once: Collection[int] = (),
     metrics: Collection[int] = (),
     names: Mapping[int, str] | None = None,
+    processes: Processes | None = None,
+    training: bool = True,
 ) -> Replicated:
     """The step that makes one update from `accumulation.micro_batches` of the batches of `module`.
 
     `once` and `metrics` are the numbers of parameters that belong to the optimizer, and to metrics; `names` those of
-    variables, for messages. Raises ConfigurationError for steps that cannot be cut at their gradients, and for
+    variables, for messages. With `processes` gradients and metrics are summed over them, too. A step that is not
+    `training` may have no gradients. Raises ConfigurationError for steps that cannot be cut at their gradients, and for
     metrics that replicas cannot share.
     """
     module = run_passes(module, BEFORE)
     _check_statistics(module)
-    parts = cut(module, roles, once, names or {})
+    if processes is not None:
+        module = with_totals(module, metrics, names or {}, accumulation.replicas * processes.count)
+    parts = cut(module, roles, once, names or {}, training=training)
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names or {})
-    repetition = Repetition(module, roles, accumulation, parts, kinds)
-    return repetition.run(MicroBatchLoop(repetition.entry, module, roles, accumulation, parts))
+    repetition = Repetition(module, roles, accumulation, parts, kinds, processes)
+    loop = SingleMicroBatch if accumulation.micro_batches == 1 else MicroBatchLoop
+    return repetition.run(loop(repetition.entry, module, roles, accumulation, parts))
 
 
 def _check_statistics(module: Module) -> None:
@@ -79,9 +87,16 @@ class Repetition:
     """Builds the new entry computation: parameters, loop, update part."""
 
     def __init__(
-        self, module: Module, roles: Sequence[str], accumulation: Accumulation, parts: Cut, kinds: dict[int, Kind]
+        self,
+        module: Module,
+        roles: Sequence[str],
+        accumulation: Accumulation,
+        parts: Cut,
+        kinds: dict[int, Kind],
+        processes: Processes | None = None,
     ) -> None:
         self.module, self.roles, self.accumulation, self.parts = module, roles, accumulation, parts
+        self.processes = processes
         self.rows = tuple(number for number, kind in kinds.items() if kind == "rows")
         self.entry = Builder(module.entry.name)
 
@@ -94,7 +109,8 @@ class Repetition:
         rows = {number: self.entry.parameter_of(self._rows_shape(number)) for number in self.rows}
         loop.run(parameters, rows)
         known = dict(zip(old, parameters, strict=True))
-        copies = Copies(self.entry, {**known, **loop.reduced, **loop.last})
+        marks = loop.reduced if self.processes is None else self.processes.reduced(self.entry, loop.reduced)
+        copies = Copies(self.entry, {**known, **marks, **loop.last})
         if self.accumulation.replicas > 1:
             self._enqueue_for_replicas(copies)
         aliases, results = self.module.aliases, {}

@@ -20,7 +20,7 @@ from engine.ir.device_operations import (
     target_of,
 )
 from engine.ir.floating_point import REPLICAS, VARYING
-from engine.partition.collectives import stacked, synchronise
+from engine.partition.collectives import stacked, synchronise, unstacked
 from engine.partition.instruction_copies import add_copy
 from engine.partition.uniformity import Differing, LoopKinds, Uniformity, element_range, is_ordered, leaf_shapes
 from engine.passes.loops.rebuilding import with_own_names
@@ -123,14 +123,13 @@ class ReplicaCopies:
     def _random_bits(self, instruction: Instruction, operands: list[Value]) -> Value:
         """Replicas that share a variable's state draw with keys of their own; the new state is replica 0's."""
         (state,) = operands[0]
-        if state.kind is not Differing.STATE or self.uniformity.replicas == 1:
+        if state.kind is not Differing.STATE or self.uniformity.every == 1:
             return self._copied(instruction, operands)
-        calls = [add_copy(self.b, instruction, [self._folded(state.of(0), replica)]) for replica in self.replicas]
-        following = self.b.get_tuple_element(calls[0], 0)
-        if self.replicas[0] != 0:
-            following = self._folded(following, self.replicas[0])
+        numbers = [self.uniformity.first + replica for replica in self.replicas]
+        calls = [add_copy(self.b, instruction, [self._folded(state.of(0), number)]) for number in numbers]
+        following = self._folded(self.b.get_tuple_element(calls[0], 0), numbers[0])
         bits = tuple(self.b.get_tuple_element(call, 1) for call in calls)
-        return [Held(Differing.STATE, (following,)), Held(Differing.VARYING, bits)]
+        return [Held(Differing.STATE, (following,)), Held(self.uniformity.different, bits)]
 
     def _folded(self, state: Instruction, replica: int) -> Instruction:
         """The state with a replica's key xor-ed into its first word; folding twice restores the state."""
@@ -145,10 +144,10 @@ class ReplicaCopies:
     def _device_operation(self, instruction: Instruction, operands: list[Value]) -> Value:
         target = target_of(instruction)
         if target == REPLICA_INDEX:
-            indices = tuple(self.b.constant(replica, "s32") for replica in self.replicas)
+            indices = tuple(self.b.constant(self.uniformity.first + replica, "s32") for replica in self.replicas)
             return [Held(self.uniformity.different, indices)]
         if target == ASSUME_EQUAL:
-            return [Held(min(leaf.kind, Differing.STATE), leaf.copies[:1]) for leaf in operands[0]]
+            return [Held(min(leaf.kind, Differing.STATE), (self._of_first(leaf.copies[0]),)) for leaf in operands[0]]
         if not self._together:
             raise _parted(instruction)
         if target == OUTFEED:
@@ -156,11 +155,17 @@ class ReplicaCopies:
         if target == INFEED or target not in COLLECTIVES:
             return self._in_sequence(instruction, operands)
         (operand,) = operands[0]
-        copies = synchronise(self.b, instruction, [operand.of(replica) for replica in self.replicas])
+        taken = [operand.of(replica) for replica in self.replicas]
+        copies = synchronise(self.b, instruction, taken, self.uniformity.processes)
         (kind,) = self.uniformity.after(instruction, [(operand.kind,)])
         # Where groups of fewer replicas got one value, they have one result too.
         copies = copies if kind is Differing.VARYING else copies[:1]
         return [Held(kind, tuple(copies))]
+
+    def _of_first(self, copy: Instruction) -> Instruction:
+        """A value of the first replica of all processes."""
+        processes = self.uniformity.processes
+        return copy if processes is None else unstacked(self.b, processes.gathered(self.b, copy), 0)
 
     def _outfeed(self, instruction: Instruction, operands: list[Value]) -> Value:
         """One row of all replicas, stacked along a new first dimension if there are more than one."""

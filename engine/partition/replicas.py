@@ -46,13 +46,18 @@ def kinds_of(
         elif is_ordered(value.operands[0] if value.opcode == "get-tuple-element" else value):
             kinds[number] = "shared"  # a token
         elif number in metrics:
-            if not _is_sum(parameter, value):
-                raise _refused(names.get(number, f"parameter {number}"), replicas)
+            check_sum(parameter, value, names.get(number, f"parameter {number}"), replicas)
             kinds[number] = "shared"
         else:
             is_state = parameter.array_shape.dtype.kind in "iu" and _is_used(module, parts, parameter, value)
             kinds[number] = "shared" if is_state else "rows"
     return kinds
+
+
+def check_sum(parameter: Instruction, value: Instruction, name: str, replicas: int) -> None:
+    """Raises ConfigurationError for a metric whose new value is no sum with the old one."""
+    if not _is_sum(parameter, value):
+        raise _refused(name, replicas)
 
 
 def _is_sum(parameter: Instruction, value: Instruction) -> bool:

@@ -9,6 +9,7 @@ from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.partition.accumulation_iterations import without_accumulation_iterations
 from engine.partition.collectives import stacked, unstacked
+from engine.partition.processes import Processes
 from engine.partition.replica_copies import Held, ReplicaCopies, Value
 from engine.partition.replicas import Replicated
 from engine.partition.uniformity import Differing, Uniformity
@@ -24,7 +25,11 @@ AFTER: tuple[Pass, ...] = (inline_calls, common_subexpressions, simplify_shapes,
 
 
 def replicate(
-    module: Module, roles: Sequence[str], replicas: int, names: Mapping[int, str] | None = None
+    module: Module,
+    roles: Sequence[str],
+    replicas: int,
+    names: Mapping[int, str] | None = None,
+    processes: Processes | None = None,
 ) -> Replicated:
     """The program that does what `replicas` replicas of `module` do, which synchronise at collectives.
 
@@ -32,22 +37,23 @@ def replicate(
     R-th, beginning with the r-th. A variable whose new value may differ between replicas has a value for each replica.
     An outfeed enqueues rows [replicas, ...] of all replicas if there are more than one. Replicas draw different
     random numbers where the generator's state is a variable's, the same ones where it is computed from constants and
-    arguments. `names` are those of variables, for printouts.
+    arguments. `names` are those of variables, for printouts. With `processes` the replicas are those of one of them.
     Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
     that only some replicas enter; StepCountError for gradients accumulated in a loop with a wrong number of iterations.
     """
     if replicas < 1:
         raise ConfigurationError(f"Expected at least 1 replica. Received: {replicas}. Nearest: 1.")
-    replicated = _Replication(run_passes(module, BEFORE), roles, replicas, names or {}).run()
+    uniformity = Uniformity(replicas, processes)
+    replicated = _Replication(run_passes(module, BEFORE), roles, uniformity, names or {}).run()
     return Replicated(run_passes(replicated.module, AFTER), replicated.roles, replicated.rows)
 
 
 class _Replication:
     """Builds the new entry computation."""
 
-    def __init__(self, module: Module, roles: Sequence[str], replicas: int, names: Mapping[int, str]) -> None:
-        self.module, self.roles, self.replicas, self.names = module, roles, replicas, names
-        self.uniformity = Uniformity(replicas)
+    def __init__(self, module: Module, roles: Sequence[str], uniformity: Uniformity, names: Mapping[int, str]) -> None:
+        self.module, self.roles, self.replicas, self.names = module, roles, uniformity.replicas, names
+        self.uniformity = uniformity
         self.entry = Builder(module.entry.name)
 
     def run(self) -> Replicated:

@@ -20,6 +20,7 @@ from engine.ir.device_operations import (
     config_of,
     target_of,
 )
+from engine.partition.processes import Processes
 
 GATHERING = frozenset({ALL_GATHER, CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM})
 """Collectives after which all replicas of a group have the same value."""
@@ -68,8 +69,12 @@ class LoopKinds:
 class Uniformity:
     """The analysis of one module for a number of replicas; results are cached by computation and argument kinds."""
 
-    def __init__(self, replicas: int) -> None:
-        self.replicas = replicas
+    def __init__(self, replicas: int, processes: Processes | None = None) -> None:
+        self.replicas, self.processes = replicas, processes
+        self.every = replicas * (1 if processes is None else processes.count)
+        """Number of replicas in all processes."""
+        self.first = 0 if processes is None else replicas * processes.index
+        """Number of this process's first replica among them."""
         self.different = Differing.VARYING if replicas > 1 else Differing.STATE
         """The kind of replica indices, infeed elements and random numbers."""
         self._computations: dict[tuple[Computation, Kinds], Kinds] = {}
@@ -167,8 +172,8 @@ class Uniformity:
     def _custom_call(self, instruction: Instruction, most: Differing, leaves: int) -> Kinds:
         target = target_of(instruction)
         if target in GATHERING:
-            group = config_of(instruction).get("replica_group_size") or self.replicas
-            return (min(most, Differing.STATE) if group == self.replicas else most,)
+            group = config_of(instruction).get("replica_group_size") or self.every
+            return (most if group % self.replicas else min(most, Differing.STATE),)
         if target in (ALL_TO_ALL, REDUCE_SCATTER, REPLICA_INDEX):
             return (self.different,) * leaves
         if target == ASSUME_EQUAL:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidFile
@@ -13,10 +14,10 @@ from engine.report.charts import charts
 from engine.report.charts.style import CATEGORIES
 from engine.report.operations import supersteps, work_cycles
 from engine.report.render import library, picture, prepare, runtime
-from engine.report.style_sheet import TEMPLATES, style_sheet
 from engine.report.tables import labelled
 from engine.report.verdicts import basis_of
 
+TEMPLATES = Path(__file__).parent / "templates"
 ROWS = 60
 """Rows of a long table in a page without scripts."""
 MARK = '<script type="text/plain" id="packed">'
@@ -44,7 +45,7 @@ def page(data: dict[str, Any]) -> str:
         report=data,
         pictures={name: picture(each, name) for name, each in specifications.items()},
         packed=packed(data, specifications),
-        style=style_sheet(),
+        style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
         script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
         rows=ROWS,
         alive=_alive(data),

@@ -11,6 +11,7 @@ import numpy as np
 from engine.ir import Shape
 from engine.partition.accumulation import Accumulation
 from engine.partition.batch_norm_groups import for_one, group_of
+from engine.partition.processes import Processes
 from engine.partition.repeat import repeat
 from engine.runtime.buffers import DeviceBuffer
 from ipu._internal.compiler.trace import TracedStep
@@ -54,11 +55,18 @@ class ReplicaRows:
 
 
 def accumulated(
-    traced: TracedStep, accumulation: Accumulation, *, once: Collection[Any], metrics: Collection[Any]
+    traced: TracedStep,
+    accumulation: Accumulation,
+    *,
+    once: Collection[Any],
+    metrics: Collection[Any],
+    processes: Processes | None = None,
+    training: bool = True,
 ) -> TracedStep:
     """The step of `accumulation.micro_batches` batches of `traced`, which was traced with marks.
 
-    `once` are the TensorFlow variables of the optimizers, `metrics` those of metrics.
+    `once` are the TensorFlow variables of the optimizers, `metrics` those of metrics; both, and `processes` and
+    `training`, as for `repeat`.
     Raises ConfigurationError for steps that cannot be cut at their gradients, and for metrics that replicas cannot
     share.
     """
@@ -75,6 +83,8 @@ def accumulated(
         once=numbers.of(once),
         metrics=numbers.of(metrics),
         names=numbers.names,
+        processes=processes,
+        training=training,
     )
     rows = [ReplicaRows(numbers.variables[number], accumulation.replicas) for number in repeated.rows]
     return replace(traced, module=repeated.module, roles=repeated.roles, variables=[*traced.variables, *rows])

@@ -9,6 +9,7 @@ import tensorflow as tf
 from engine.errors import ConfigurationError, StepCountError
 from engine.ir.device_operations import OUTFEED, is_collective, queue_of, target_of
 from engine.partition.batch_norm_groups import group_of, is_statistic
+from engine.partition.processes import Processes
 from engine.partition.replicate import replicate
 from ipu._internal.compiler.accumulation import ReplicaRows
 from ipu._internal.compiler.batch_norm import OPTION, in_a_pipeline
@@ -23,7 +24,7 @@ class AccumulationLoopError(StepCountError, tf.errors.FailedPreconditionError):
         tf.errors.FailedPreconditionError.__init__(self, None, None, message)
 
 
-def alone(traced: TracedStep, replicas: int) -> TracedStep:
+def alone(traced: TracedStep, replicas: int, processes: Processes | None = None) -> TracedStep:
     """A step whose replicas run one after the other, so that they cannot synchronise.
 
     Raises ConfigurationError for collectives or shards with several replicas, and as _check_groups and _check_queues.
@@ -45,7 +46,7 @@ def alone(traced: TracedStep, replicas: int) -> TracedStep:
             f"IPUStrategy.run, or set auto_select_ipus = 1."
         )
     _check_queues(traced, replicas)
-    traced = replicated(traced, 1) if found else traced
+    traced = replicated(traced, 1, processes) if found or processes is not None else traced
     return replace(traced, sequential=replicas)
 
 
@@ -94,8 +95,10 @@ def _check_queues(traced: TracedStep, replicas: int) -> None:
                 pending.append(inside)
 
 
-def replicated(traced: TracedStep, replicas: int) -> TracedStep:
+def replicated(traced: TracedStep, replicas: int, processes: Processes | None = None) -> TracedStep:
     """The step that `replicas` replicas execute together; for one replica, collectives are simplified.
+
+    With `processes` each has so many replicas, and collectives span them.
 
     Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
     that only some replicas enter; AccumulationLoopError, a FailedPreconditionError, where gradients are accumulated
@@ -105,9 +108,10 @@ def replicated(traced: TracedStep, replicas: int) -> TracedStep:
     by_number = dict(zip(numbers, traced.variables, strict=True))
     names = {number: variable.name for number, variable in by_number.items()}
     try:
-        made = replicate(traced.module, traced.roles, replicas, names)
+        made = replicate(traced.module, traced.roles, replicas, names, processes)
     except StepCountError as error:
         raise AccumulationLoopError(str(error)) from error
     rows = [ReplicaRows(by_number[number], replicas) for number in made.rows]
     variables = [*traced.variables, *rows]
-    return replace(traced, module=made.module, roles=made.roles, variables=variables, replicas=replicas, alone=traced)
+    traced = replace(traced, replicas=replicas, alone=traced, processes=processes)
+    return replace(traced, module=made.module, roles=made.roles, variables=variables)

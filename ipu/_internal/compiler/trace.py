@@ -27,6 +27,7 @@ from ipu._internal.types import Variable
 
 if TYPE_CHECKING:
     from engine.partition.pipeline import Pipelined
+    from engine.partition.processes import Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class TracedStep:
     the structure the function returns from its flat results. `module` is executed by `replicas` replicas together,
     built from `alone`, or by `sequential` replicas one after the other. `storage` is what a chip keeps in streaming
     memory, `state_shards` the number of replicas among which it divides optimizer state, `state` the notes of the
-    optimizers in a function. `pipelines` are built from loops of the module, each on several IPUs.
+    optimizers in a function. `pipelines` are built from loops of the module, each on several IPUs. `processes` are
+    those that the module's collectives span.
     """
 
     module: Module
@@ -55,6 +57,7 @@ class TracedStep:
     state: OptimizerState | None = None
     pipelines: tuple[Pipelined, ...] = ()
     ipus: int = 1
+    processes: Processes | None = None
 
 
 replace_host_operations()
