@@ -20,6 +20,7 @@ from ipu._internal.compiler.calling import call_on_engine, refuse_doubles
 from ipu._internal.compiler.replica_reduction import reduced
 from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.names.namespace import public_names
+from ipu._internal.processes.transport import Transport
 from ipu._internal.queues import dataset_iterators
 from ipu._internal.serving.exported_functions import exported_function
 from ipu._internal.types import Function, Nest, Variable
@@ -84,7 +85,7 @@ def _is_symbolic(value: object) -> bool:
 
 
 # One container for each device keeps its extended alive; TensorFlow compares these to tell strategies apart.
-_extended: dict[tuple[str, str], tuple[tf.distribute.Strategy, IPUExtendedV1]] = {}
+_extended: dict[tuple[type, str, str], tuple[tf.distribute.Strategy, IPUExtendedV1]] = {}
 
 
 class IPUStrategyV1(tf.distribute.Strategy):
@@ -100,6 +101,9 @@ class IPUStrategyV1(tf.distribute.Strategy):
     """
 
     _collective_key_base = 0
+    _extended_type = IPUExtendedV1
+    transport: Transport | None = None
+    """The transport between the processes that the strategy's programs span; None for the configuration's."""
 
     def __init__(
         self,
@@ -108,9 +112,9 @@ class IPUStrategyV1(tf.distribute.Strategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ) -> None:
-        key = (ipu_device, cpu_device)
+        key = (type(self), ipu_device, cpu_device)
         if key not in _extended:
-            _extended[key] = (self, IPUExtendedV1(self, ipu_device, cpu_device))
+            _extended[key] = (self, self._extended_type(self, ipu_device, cpu_device))
         super().__init__(_extended[key][1])
         self._ipu_device = ipu_device
         self._cpu_device = cpu_device

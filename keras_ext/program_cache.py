@@ -16,6 +16,7 @@ from engine.partition.storage import Storage
 from ipu._internal.compiler.accumulation import accumulated
 from ipu._internal.compiler.marks import AccumulatorType, marking
 from ipu._internal.compiler.pipelining import InferencePipelineProgram, PipelineProgram
+from ipu._internal.compiler.processes import processes_of
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.replication import alone, without_groups
 from ipu._internal.compiler.trace import graph_of, trace_step
@@ -27,6 +28,7 @@ from ipu._internal.pipelining.streaming import (
     StreamingProgram,
     StreamingTrainingPipeline,
 )
+from ipu._internal.processes.transport import Transport
 from keras_ext.epochs.feeds import BatchSignature
 from keras_ext.pipelining.options import ModelPipelining
 from keras_ext.types import KerasOptimizer
@@ -36,7 +38,8 @@ from keras_ext.types import KerasOptimizer
 class Updates:
     """Properties that a step of several batches is compiled for; `metric_variables` gives TensorFlow's after tracing.
 
-    With `streaming` each micro-batch's results are reported while others are under way.
+    With a `transport` gradients and metrics are summed over its processes, too. With `streaming` each micro-batch's
+    results are reported while others are under way.
     """
 
     accumulation: Accumulation
@@ -46,6 +49,7 @@ class Updates:
     storage: Storage = Storage()
     streaming: bool = False
     training: bool = False
+    transport: Transport | None = None
 
 
 class ProgramCache:
@@ -121,7 +125,9 @@ def _compile_updates(
         last = None if updates.pipelining is None else len(updates.pipelining.devices) - 1
         traceable = Streamed(flat_step, last, updates.training)
     with marking(updates.accumulator_type) as marks:
-        traced = alone(trace_step(traceable, specs), replicas)
+        traced = trace_step(traceable, specs)
+        processes = processes_of(traced.module, updates.transport)
+        traced = alone(traced, replicas, processes)
     made = updates.accumulation
     streaming = {}
     if isinstance(traceable, Streamed) and traceable.enqueues:
@@ -130,8 +136,14 @@ def _compile_updates(
     if updates.pipelining is None:
         shards = made.replicas if updates.storage.replicated_optimizer_state_sharding else 1
         traced = replace(traced, storage=updates.storage, state_shards=shards)
-        repeated = accumulated(traced, made, once=once, metrics=metrics)
+        traced = traced if updates.training else without_groups(traced)
+        repeated = accumulated(traced, made, once=once, metrics=metrics, processes=processes, training=updates.training)
         return (StreamingProgram if streaming else TracedProgram)(repeated, **streaming)
+    if processes is not None:
+        raise ConfigurationError(
+            f"Expected models without pipeline stages in several processes. Received: {processes.count} processes and "
+            f"{len(updates.pipelining.devices)} stages. Train the pipeline in one process, or the model without stages."
+        )
     traced = without_groups(traced, pipelined=True)
     pipelining = engine_pipelining(updates.pipelining, made)
     if marks.updated_once:

@@ -14,6 +14,7 @@ from ipu._internal.thread_values import ThreadValue
 from keras_ext.accumulation import accumulation_of
 from keras_ext.epochs.passes import DataPasses
 from keras_ext.pipelining.micro_batches import pipelined_run
+from keras_ext.processes import share_statistics
 from keras_ext.queue_options import prefetch_depth
 from keras_ext.queue_report import begin_report, queue_report
 from keras_ext.replication import replicas_of
@@ -93,6 +94,11 @@ def _run_method(
         with _run.replaced_by(MethodRun(model, mode)), pipelined_run(model, mode, given):
             if mode == "train":
                 check_validation(given, replicas_of(model.distribute_strategy))
-            return method(model, *arguments, **named)
+            if mode == "test":
+                share_statistics(model)
+            result = method(model, *arguments, **named)
+            if mode == "train":
+                share_statistics(model)
+            return result
     finally:
         logger.debug("Queues of %s of model %r: %s", method.__name__, model.name, queue_report(model, mode))

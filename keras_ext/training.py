@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from engine.errors import OutOfTileMemory
 from engine.partition.accumulation import Accumulation
+from ipu._internal.compiler.processes import transport_of
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.config.system import current_system
 from ipu._internal.operators.gradient_capture import GradientCaptureContext
@@ -149,13 +150,14 @@ class StepFunction:
         pipelining, accumulation = asked
         if accumulation is None:
             accumulation = inference_micro_batches(model, pipelining, batches)
-        if accumulation.micro_batches == 1 and pipelining is None:
+        transport = None if self._mode == "predict" else transport_of(model.distribute_strategy)
+        if accumulation.micro_batches == 1 and pipelining is None and transport is None:
             return None
         accumulator_type = (accumulator_type_of if pipelining is None else accumulator_type_of_pipeline)(model)
         metrics, storage = (lambda: framework.metric_variables(model)), storage_of(model)
         # Without stages and accumulation an update is one step of all replicas, with the results of the engine's step.
         streaming = observed and (pipelining is not None or (training and accumulation.steps > 1))
-        return Updates(accumulation, accumulator_type, pipelining, metrics, storage, streaming, training)
+        return Updates(accumulation, accumulator_type, pipelining, metrics, storage, streaming, training, transport)
 
     def _logs(self, program: TracedProgram, results: list[np.ndarray]) -> Any:
         """The logs of a step for callbacks, given its results with an axis of the engine's steps."""

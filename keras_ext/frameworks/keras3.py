@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras.src import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.callbacks.callback_list import CallbackList
+from keras.src.callbacks.model_checkpoint import ModelCheckpoint
 from keras.src.callbacks.tensorboard import TensorBoard
 from keras.src.models import cloning
 from keras.src.models.functional import Functional
@@ -31,7 +32,7 @@ from keras.src.utils.progbar import Progbar
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
 from ipu.ipu_strategy import IPUStrategyV1
-from keras_ext import extension, progress_bars, runs, step_callbacks, tensorboard
+from keras_ext import extension, processes, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.epochs.feeds import RowBatches
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
@@ -219,6 +220,7 @@ def install() -> None:
     step_callbacks.install(CallbackList, direct="_")
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)
+    processes.install(ModelCheckpoint)
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
     registration.register_on_demand(object_registration, "keras")
     keras3_backup.install()

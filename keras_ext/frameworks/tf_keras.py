@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
-from tf_keras.src.callbacks import CallbackList, TensorBoard
+from tf_keras.src.callbacks import CallbackList, ModelCheckpoint, TensorBoard
 from tf_keras.src.engine import data_adapter
 from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential
@@ -23,7 +23,7 @@ from tf_keras.src.utils.generic_utils import Progbar
 
 from ipu._internal.compiler.batch_norm import group_moments, over_group
 from ipu._internal.compiler.variables import tracing
-from keras_ext import extension, progress_bars, runs, step_callbacks, tensorboard
+from keras_ext import extension, processes, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
@@ -111,6 +111,7 @@ def install() -> None:
     step_callbacks.install(CallbackList)
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)
+    processes.install(ModelCheckpoint)
     runs.install(Model, lambda model: serves(getattr(model, "_distribution_strategy", None)))
     registration.register("tf_keras")
     tf_keras_backup.install()

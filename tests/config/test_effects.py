@@ -29,6 +29,8 @@ SHOWN_BY = {
     "floating_point_behaviour.nanoo": FLOATING_POINT,
     "floating_point_behaviour.set_all": "tests/config/test_system.py",
     "norms.experimental.distributed_batch_norm_replica_group_size": "tests/keras/test_batch_norm_groups.py",
+    "experimental.multi_replica_distribution.process_count": "tests/processes/programs/training.py",
+    "experimental.multi_replica_distribution.process_index": "tests/processes/programs/training.py",
     "optimizations.enable_fast_math": "tests/config/test_fast_math.py",
     "optimizations.math.fast": "tests/config/test_fast_math.py",
     "device_connection.version": "tests/config/test_chips.py",

@@ -90,10 +90,10 @@ def test_every_listed_flag_is_taken(attribute: str) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 16])
-def test_several_processes_are_refused(count: int) -> None:
+def test_more_processes_than_the_run_has_are_refused(count: int) -> None:
     before, config = current_system(), IPUConfig()
     config.experimental.multi_replica_distribution.process_count = count
-    with pytest.raises(ValueError, match=f"process_count to be 0 or 1.*Received: {count}.*auto_select_ipus"):
+    with pytest.raises(ValueError, match=f"process_count 1 .*Received: {count} and 0.*ipu.run --processes {count}"):
         config.configure_ipu_system()
     assert current_system() is before
     config.experimental.multi_replica_distribution.process_count = 1

@@ -70,9 +70,9 @@ EFFECTS: Mapping[str, Effect] = {
     "experimental.enable_prng_stability": none(
         "random numbers follow from the seed and the program, whatever the order of its instructions"
     ),
-    "experimental.multi_replica_distribution.process_index": none("checked; one process runs all replicas"),
-    "experimental.multi_replica_distribution.process_count": none(
-        "more than 1 is refused: one process runs all replicas"
+    "experimental.multi_replica_distribution.process_index": results("the number of this process among those of a run"),
+    "experimental.multi_replica_distribution.process_count": results(
+        "collectives and training are over the replicas of all processes of the run; another number is refused"
     ),
     "floating_point_behaviour.inv": results("an invalid operation ends the call with FloatingPointException"),
     "floating_point_behaviour.div0": results("a division by zero ends the call with FloatingPointException"),

@@ -6,6 +6,7 @@ from engine.errors import ConfigurationError
 from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.config.library_flags import LIBRARIES, REPORTS, check_flags
 from ipu._internal.config.option_tree import OptionTree
+from ipu._internal.processes.active import active
 
 # Number of IPUs of each Id that `gc-info -l` lists for a system of sixteen.
 IPUS_OF_ID = (1,) * 16 + (2,) * 8 + (4,) * 4 + (8,) * 2 + (16,)
@@ -146,11 +147,13 @@ def validate_distribution(config: OptionTree, on_ipu_model: bool) -> None:
             "Expected experimental.multi_replica_distribution.process_count to be 0 with the IPU model. "
             f"Received: {count}."
         )
-    if count > 1:
+    transport = active()
+    size, rank = (1, 0) if transport is None else (transport.size, transport.rank)
+    if count > 1 and (count, index) != (size, rank):
         raise ConfigurationError(
-            "Expected experimental.multi_replica_distribution.process_count to be 0 or 1, because the replicas of a "
-            f"program run in one process here. Received: {count}. Set it to 0 and select the IPUs of all "
-            "processes with auto_select_ipus."
+            f"Expected experimental.multi_replica_distribution of this run, process_count {size} and process_index "
+            f"{rank}. Received: {count} and {index}. Start the program by python -m ipu.run --processes {count}, and "
+            f"let PopDistStrategy.update_ipu_config(config) set both."
         )
 
 

@@ -1,11 +1,8 @@
 """Names that only earlier or later releases have, and their replacements."""
 
-_REPLICAS = "IPUConfig.auto_select_ipus for replicas in one process, with IPUStrategy"
-
 OTHER_RELEASES = {
     "ipu.autoshard_cnn": "ipu.autoshard.automatic_sharding, or ipu.pipelining_ops.pipeline",
     "ipu.dataset_extractor": "ipu.utils.export_dataset_to_file",
-    "ipu.distributed": _REPLICAS,
     "ipu.f8_ops": "float16",
     "ipu.gradient_accumulation_optimizer.GradientAccumulationOptimizerV1": "GradientAccumulationOptimizerV2",
     "ipu.internal_ops.block_recompute": "set_pipelining_options(recomputation_mode=...) of a Keras model",

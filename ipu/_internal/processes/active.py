@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
+from typing import TYPE_CHECKING
 
 from engine.errors import ConfigurationError
-from ipu._internal.processes.transport import SingleProcess, Transport
+
+if TYPE_CHECKING:
+    from ipu._internal.processes.transport import Transport
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE", "MPI_LOCALNRANKS")
 """Environment variables of which MPI's launchers set at least one."""
@@ -26,6 +29,8 @@ def initialise() -> Transport:
     """
     if _active is not None:
         return _active
+    from ipu._internal.processes.transport import SingleProcess  # not at the top: configuring needs no NumPy
+
     if not any(name in os.environ for name in LAUNCHERS):
         return activate(SingleProcess())
     try:
@@ -58,3 +63,10 @@ def shut_down() -> None:
     closing, _active = _active, None
     if closing is not None:
         closing.close()
+
+
+def required() -> Transport:
+    """The transport in use. Raises ConfigurationError before there is one."""
+    if _active is None:
+        raise ConfigurationError("Expected a call of init() before. Received: none. Call it first in all processes.")
+    return _active

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from engine.errors import ConfigurationError
-from ipu._internal.processes.settings import LOCAL_REPLICAS
+from ipu._internal.processes.settings import GRADIENT_TYPE, LOCAL_REPLICAS
 
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>: ?")
 NOTICE = re.compile(rb"-{60,}\s*$")
@@ -24,9 +24,16 @@ ENDED = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) (.*?)\.", re.
 
 
 def launch(
-    program: Sequence[str], processes: int, replicas: int = 1, workers: int | None = None, hosts: str | None = None
+    program: Sequence[str],
+    processes: int,
+    replicas: int = 1,
+    workers: int | None = None,
+    hosts: str | None = None,
+    gradients: str | None = None,
 ) -> int:
     """Runs a Python program in `processes` processes of `replicas` replicas and `workers` threads; its exit status.
+
+    `hosts` are machines as MPI's launcher takes them, `gradients` the type that gradients have between processes.
 
     Raises ConfigurationError for numbers below 1, no program, and where MPI's launcher is not installed.
     """
@@ -52,6 +59,7 @@ def launch(
         "PYTHONUNBUFFERED": "1",
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }
+    environment |= {GRADIENT_TYPE: gradients} if gradients else {}
     for name in environment:
         command += ["-x", name] if hosts else []
     return _run([*command, sys.executable, *program], {**os.environ, **environment})

@@ -10,6 +10,9 @@ from ipu._internal.processes.active import initialise
 LOCAL_REPLICAS = "POPDIST_NUM_LOCAL_REPLICAS"
 """The environment variable with the number of replicas of each process, as PopRun has it."""
 
+GRADIENT_TYPE = "SOFTWARE_IPU_GRADIENT_TYPE"
+"""The environment variable with the type of gradients between processes: float32, or bfloat16."""
+
 
 def local_replicas() -> int:
     """The number of replicas of this process, 1 without a launcher. Raises ConfigurationError for no number."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from engine.shown import draw_with
 from ipu._internal.compiler.fit import with_storage
 from ipu._internal.compiler.pipelining import (
     PipelineProgram,
@@ -24,16 +23,6 @@ if TYPE_CHECKING:
     from engine.program.program import Program as EngineProgram
     from engine.target import Target
     from ipu._internal.compiler.program import TracedProgram
-
-
-def _pictures(shown: Any) -> str:
-    # Drawing loads much: only where a notebook shows something.
-    from engine.report.notebook import pictures_of
-
-    return pictures_of(shown)
-
-
-draw_with(_pictures)
 
 
 def estimate_of(
