@@ -20,6 +20,7 @@ ALIASES = {
     "tf_keras.api._v2.keras.ipu": TF_KERAS,
     "tensorflow.keras.ipu": OF_TENSORFLOW,  # TensorFlow loads its Keras a second time under this name
     "ipu_tensorflow_addons": "keras_ext.names.addons",
+    "popdist": "ipu._internal.popdist",
     "keras_ext.names.addons.keras.layers": "ipu.keras.layers",
     "keras_ext.names.addons.keras.optimizers": "ipu.keras.optimizers",
     "keras_ext.names.addons.v1.layers": "ipu.ops.rnn_ops",

@@ -17,6 +17,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--processes", "-n", type=int, required=True, help="the number of processes")
     made.add_argument("--replicas", type=int, default=1, help="replicas in each process (default 1)")
     made.add_argument("--workers", type=int, help="worker threads of each process (default: cores / processes)")
+    made.add_argument("--gradients", choices=("float32", "bfloat16"), help="the type of gradients between processes")
     made.add_argument("--hosts", help="machines and their numbers of processes, as in host1:2,host2:2")
     made.add_argument("program", nargs=argparse.REMAINDER, help="a Python program or -m module, and its arguments")
     return made
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from ipu._internal.processes.launcher import launch
 
     try:
-        return launch(program, options.processes, options.replicas, options.workers, options.hosts)
+        return launch(program, options.processes, options.replicas, options.workers, options.hosts, options.gradients)
     except IPUError as error:
         print(f"python -m ipu.run: {error}", file=sys.stderr)
         return 2

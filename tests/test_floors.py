@@ -18,7 +18,7 @@ FRAMEWORKS = frozenset({"tensorflow", "keras", "tf_keras"})
 FLOORS = (
     ("keras_ext",),  # installed by ipu._internal.keras_hooks, which names its frameworks as text
     ("ipu", "ipu._internal.checking", "ipu._internal.estimators", "ipu._internal.rnn"),
-    ("ipu._internal.serving", "ipu._internal.plugin"),
+    ("ipu._internal.serving", "ipu._internal.plugin", "ipu._internal.popdist"),
     (
         "ipu._internal.accumulators",
         "ipu._internal.custom_ops",

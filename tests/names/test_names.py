@@ -35,7 +35,7 @@ LISTED = {
 def test_modules_list_documented_names_and_nothing_else() -> None:
     for module, names in LISTED.items():
         assert set(dir(module)) == names, module
-    assert {"config", "horovod", "keras", "loops", "ops", "profile", "utils"} - set(dir(ipu)) == {"horovod"}
+    assert {"config", "horovod", "keras", "loops", "ops", "profile", "utils"} - set(dir(ipu)) == set()
     assert not {"annotations", "compiler", "import_module", "profiling", "queues"} & set(dir(ipu))
 
 
@@ -59,9 +59,8 @@ def test_completion() -> None:
 
 
 STATEMENTS = {
-    "ipu.horovod.allreduce(1.0)": ("ipu.horovod.allreduce", "cross_replica_sum"),
     "ipu.ops.f8_ops.f8_matmul": ("ipu.ops.f8_ops.f8_matmul", "float16"),
-    "gc.horovod.allgather": ("gc.horovod.allgather (ipu.horovod.allgather)", "all_gather"),
+    "gc.ops.f8_ops.f8_matmul": ("gc.ops.f8_ops.f8_matmul (ipu.f8_ops.f8_matmul)", "float16"),
     "keras.ipu.layers.PopnnGRUs(5)": ("keras.ipu.layers.PopnnGRUs", "Nearest: keras.ipu.layers.PopnnGRU"),
     "[keras.ipu.layers.GRUs for _ in 'a']": ("keras.ipu.layers.GRUs", "Nearest: keras.ipu.layers.GRU"),
     "tf_keras.ipu.layers.LSTMs(3).units": ("tf_keras.ipu.layers.LSTMs.*", "Nearest: .*.LSTM"),
@@ -69,15 +68,14 @@ STATEMENTS = {
         "tf.keras.ipu.optimizers.AdamIPUOptimizer",
         "Nearest: keras.ipu.optimizers.AdamIpuOptimizer",
     ),
-    "ipu.horovod.broadcast([])": ("ipu.horovod.broadcast", "all replicas"),
     "ipu.util.reset_ipu_seed": ("ipu.util.reset_ipu_seed", "Nearest: ipu.utils"),
     "keras.ipu.PipelineStages": ("keras.ipu.PipelineStages", "Nearest: keras.ipu.PipelineStage"),
-    "getattr(ipu, 'horovod')": ("ipu.horovod", "auto_select_ipus"),
-    "from tensorflow.python.ipu import horovod": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
+    "getattr(ipu, 'f8_ops')": ("ipu.f8_ops", "float16"),
+    "from tensorflow.python.ipu import f8_ops": ("tensorflow.python.ipu.f8_ops", "float16"),
     "from keras.ipu import metrics": ("keras.ipu.metrics", "does not exist"),
     "from keras.ipu.layers import Dropout, GRUs": ("keras.ipu.layers.GRUs", "Nearest: keras.ipu.layers.GRU"),
     "from ipu.internal_ops import print_tensor, recompute": ("ipu.internal_ops.recompute", "recomputation_mode"),
-    "import tensorflow.python.ipu.horovod as hvd": ("tensorflow.python.ipu.horovod", "auto_select_ipus"),
+    "import tensorflow.python.ipu.f8_ops as f8": ("tensorflow.python.ipu.f8_ops", "float16"),
     "from tensorflow.python.ipu.ops.f8_ops import *": ("tensorflow.python.ipu.ops.f8_ops", "float16"),
     "importlib.import_module('ipu.ipu_multi_worker_strategy')": ("ipu.ipu_multi_worker_strategy", "auto_select_ipus"),
     "tf.estimator.DNNClassifier([8], [])": ("tf.estimator.DNNClassifier", "model function"),
@@ -128,14 +126,14 @@ def test_every_name_of_the_tables(table: dict[str, str]) -> None:
 
 def test_probes_find_nothing() -> None:
     for name in (
-        "tensorflow.python.ipu.horovod",
-        "ipu.horovod",
+        "tensorflow.python.ipu.f8_ops",
+        "ipu.f8_ops",
         "keras.ipu.metrics",
         "tensorflow.python.ipu.ops.f8_ops",
     ):
         assert importlib.util.find_spec(name) is None
     assert importlib.util.find_spec("keras.ipu.extensions.model_extensions") is not None
-    assert not hasattr(keras.ipu, "metrics") and getattr(ipu, "horovod", 3) == 3
+    assert not hasattr(keras.ipu, "metrics") and getattr(ipu, "f8_ops", 3) == 3
     with pytest.raises(AttributeError):
         _ = ipu.__version__
     try:

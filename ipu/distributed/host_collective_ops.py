@@ -1,0 +1,57 @@
+"""Collectives between processes on the host (Python API, 18.10): eager, or as operations of a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ipu._internal.names.namespace import public_names
+from ipu._internal.processes import host_collectives
+from ipu._internal.types import TensorLike
+
+__all__ = ["allgather", "allreduce", "broadcast"]
+__getattr__, __dir__ = public_names(__name__, __all__)
+
+
+def allgather(tensor: TensorLike, name: str | None = None) -> tf.Tensor:
+    """The processes' tensors concatenated on their first dimension, in the order of ranks.
+
+    Args:
+        tensor: of any numeric or boolean type and rank of at least 1. Shapes may differ in the first dimension alone.
+        name: tells the call apart from others on the same shapes.
+
+    Raises:
+        ValueError: a scalar.
+        ProcessError: processes that call other collectives, or that have ended.
+    """
+    return host_collectives.all_gather(tensor, name or "")
+
+
+def allreduce(tensor: TensorLike, op: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> Any:
+    """The processes' tensors, reduced: on all processes the same.
+
+    Args:
+        tensor: a tensor or variable of a numeric type, of one shape on all processes, or tf.IndexedSlices, whose
+            values and indices are gathered.
+        op: `Average` (None) or `Sum` of `ipu.horovod`, or a tf.distribute.ReduceOp; `Min`, `Max` and `Product` for
+            tensors. Averages of integers truncate towards zero.
+        prescale_factor: a factor of each process' tensor.
+        postscale_factor: a factor of the result.
+
+    Raises:
+        NotImplementedError: `Adasum`.
+        ValueError: another `op`.
+        ProcessError: processes that call other collectives, or that have ended.
+    """
+    return host_collectives.all_reduce(tensor, op, prescale_factor, postscale_factor)
+
+
+def broadcast(tensor: TensorLike, root_rank: int, name: str | None = None) -> tf.Tensor:
+    """The tensor of process `root_rank`, of the type and shape of `tensor`, which all processes give.
+
+    Raises:
+        ValueError: `root_rank` is no rank.
+        ProcessError: processes that call other collectives, or that have ended.
+    """
+    return host_collectives.broadcast(tensor, root_rank, name or "")

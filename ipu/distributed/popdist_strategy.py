@@ -1,0 +1,118 @@
+"""PopDistStrategy: the strategy whose programs span the processes of a run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ipu._internal.compiler.function_trace import in_function_trace
+from ipu._internal.compiler.replica_reduction import reduced
+from ipu._internal.names.namespace import public_names
+from ipu._internal.processes import host_collectives, settings
+from ipu._internal.processes.active import initialise
+from ipu._internal.types import Nest
+from ipu.config import IPUConfig
+from ipu.ipu_strategy import IPUExtendedV1, IPUStrategyV1, _reduce_op
+
+__all__ = ["PopDistExtendedV1", "PopDistStrategy"]
+__getattr__, __dir__ = public_names(__name__, __all__)
+
+
+class PopDistExtendedV1(IPUExtendedV1):
+    """The object that TensorFlow calls back: variables begin with the values of process 0."""
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        initial = kwargs.get("initial_value")
+        if initial is not None and initialise().size > 1:
+            kwargs["initial_value"] = functools.partial(_of_first, initial, kwargs.get("dtype"), kwargs.get("name"))
+        return super()._create_variable(next_creator, **kwargs)
+
+    def _reduce_to(
+        self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, destinations: Nest, options: object
+    ) -> Any:
+        strategy = self._container_strategy()
+        if in_function_trace() and not strategy._add_ipu_cross_replica_reductions:
+            return value
+        return strategy.reduce(reduce_op, value, axis=None)
+
+
+def _of_first(initial: Any, dtype: tf.DType | None, name: str | None) -> tf.Tensor:
+    """The initial value of process 0."""
+    value = tf.convert_to_tensor(initial() if callable(initial) else initial, dtype)
+    return host_collectives.broadcast(value, 0, name or "variable")
+
+
+class PopDistStrategy(IPUStrategyV1):
+    """Replicas in several processes train one model: each process has as many, started by `python -m ipu.run`.
+
+    Variables created in its scope have the initial values of process 0. Inside functions that run on the IPU, and in
+    Keras' `fit` and `evaluate`, reductions are over the replicas of all processes; elsewhere `reduce` is between the
+    processes, on the host. Each process feeds its own part of the data. Also in a single process.
+
+    Args:
+        ipu_device: the TensorFlow name of the IPU device.
+        add_ipu_cross_replica_reductions: whether optimizers in functions that run on the IPU sum gradients over
+            replicas; if not, call `cross_replica_ops` yourself. Keras' `fit` always sums them.
+        enable_dataset_iterators: whether `iter(dataset)` inside the scope creates an infeed.
+        enable_keras_extensions: whether Keras models created inside the scope run on the IPU.
+
+    Raises:
+        ConfigurationError: a launcher of MPI has started the process, and mpi4py is not installed.
+        ProcessError: processes with different versions.
+    """
+
+    _extended_type = PopDistExtendedV1
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        add_ipu_cross_replica_reductions: bool = True,
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        self.transport = initialise()
+        self._add_ipu_cross_replica_reductions = add_ipu_cross_replica_reductions
+        super().__init__(ipu_device, "/device:CPU:0", enable_dataset_iterators, enable_keras_extensions)
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """The number of replicas in all processes, by which Keras divides losses."""
+        return settings.total_replicas()
+
+    def without_keras_extensions(self) -> IPUStrategyV1:
+        """An interchangeable strategy whose scope does not extend Keras models."""
+        return type(self)(
+            self._ipu_device,
+            self._add_ipu_cross_replica_reductions,
+            self._enable_dataset_iterators,
+            enable_keras_extensions=False,
+        )
+
+    def update_ipu_config(self, config: IPUConfig) -> IPUConfig:
+        """Sets `experimental.multi_replica_distribution` to this process of the run; returns the configuration."""
+        transport = initialise()
+        if transport.size > 1:
+            config.experimental.multi_replica_distribution.process_count = transport.size
+            config.experimental.multi_replica_distribution.process_index = transport.rank
+        return config
+
+    def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, axis: int | None) -> Any:
+        """The sum or mean of `value` over all replicas, inside a function that runs on the IPU; else over processes.
+
+        Raises ValueError for another reduction than SUM and MEAN.
+        """
+        reduce_op = _reduce_op(reduce_op)
+        on_host = not in_function_trace() and initialise().size > 1
+        inside = reduced(reduce_op, value)
+        return (
+            tf.nest.map_structure(lambda leaf: host_collectives.all_reduce(leaf, reduce_op), value)
+            if on_host
+            else inside
+        )
+
+    def experimental_run_v2(self, *args: Any, **kwargs: Any) -> Any:
+        """As `run`, for programs of TensorFlow 1."""
+        return self.run(*args, **kwargs)

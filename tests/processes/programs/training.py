@@ -1,0 +1,107 @@
+"""Run with 4 replicas in 1, 2 or 4 processes: trains models and calls collectives; process 0 writes the results."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import popdist
+import popdist.tensorflow
+import tensorflow as tf
+
+from ipu.config import IPUConfig
+from ipu.distributed.popdist_strategy import PopDistStrategy
+from ipu.ops import all_to_all_op, cross_replica_ops, reduce_scatter_op, replication_ops
+
+REPLICAS, STEPS, BATCH = 4, 4, 8
+popdist.init()
+strategy = PopDistStrategy()
+config = IPUConfig()
+popdist.tensorflow.set_ipu_config(config)
+config.configure_ipu_system()
+index, count, local = popdist.getInstanceIndex(), popdist.getNumInstances(), popdist.getNumLocalReplicas()
+assert strategy.num_replicas_in_sync == popdist.getNumTotalReplicas() == count * local == REPLICAS
+distribution = config.experimental.multi_replica_distribution
+assert (distribution.process_count, distribution.process_index) == ((count, index) if count > 1 else (0, 0))
+results: dict[str, np.ndarray] = {}
+
+
+def mine(array: np.ndarray) -> np.ndarray:
+    """The batches of this process: of each step those of its replicas."""
+    batches = array.reshape(-1, count, local, BATCH, *array.shape[1:])
+    return batches[:, index].reshape(-1, *array.shape[1:])
+
+
+random = np.random.default_rng(1)
+x = random.normal(size=(REPLICAS * STEPS * BATCH, 6)).astype(np.float32)
+y = random.integers(0, 3, len(x))
+
+
+def train(name: str, keras: object, accumulation: int) -> None:
+    """Trains a model with batch normalisation, of one Keras."""
+    keras.utils.set_random_seed(7 + index)  # other processes begin with other values, which process 0's replace
+    layers, model_of = keras.layers, keras.Sequential
+    with strategy.scope():
+        hidden = [layers.Dense(16, activation="relu"), layers.BatchNormalization(), layers.Dense(3)]
+        model = model_of([keras.Input((6,)), *hidden])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+        model.compile(optimizer, loss, metrics=["accuracy"], steps_per_execution=STEPS // 2)
+        if accumulation > 1:
+            model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=accumulation)
+        history = model.fit(mine(x), mine(y), batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+        evaluated = model.evaluate(mine(x), mine(y), batch_size=BATCH, verbose=0)
+    results[f"{name}.loss"] = np.array(history.history["loss"])
+    results[f"{name}.accuracy"] = np.array(history.history["accuracy"])
+    results[f"{name}.evaluated"] = np.array(evaluated)
+    for number, weight in enumerate(model.get_weights()):
+        results[f"{name}.weight{number}"] = np.asarray(weight)
+
+
+@tf.function(jit_compile=True)
+def collectives(values: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Collectives of all replicas and of groups, on values that differ by replica; results of all, in order."""
+    number = tf.cast(replication_ops.replication_index(), tf.float32)
+    own = values * (number + 1)
+
+    def every(value: tf.Tensor) -> tf.Tensor:
+        return all_to_all_op.all_gather(value, REPLICAS)
+
+    def doubled(_: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return _ + 1, cross_replica_ops.cross_replica_mean(total * (number + 1))
+
+    return {
+        "index": every(number),
+        "sum": every(cross_replica_ops.cross_replica_sum(own)),
+        "mean": every(cross_replica_ops.cross_replica_mean(own)),
+        "pairs": every(cross_replica_ops.cross_replica_sum(own, replica_group_size=2)),
+        "scattered": every(reduce_scatter_op.reduce_scatter(own, REPLICAS)),
+        "exchanged": every(all_to_all_op.all_to_all(own, 0, 0, REPLICAS)),
+        "first": every(cross_replica_ops.assume_equal_across_replicas(own)),
+        "loop": every(tf.while_loop(lambda k, _: k < 3, doubled, [0, own])[1]),
+        "random": every(tf.random.stateless_uniform([3], [1, 2]) + 0 * number),
+    }
+
+
+with strategy.scope():
+    generator = tf.random.Generator.from_seed(3)
+
+    @tf.function(jit_compile=True)
+    def drawn() -> tf.Tensor:
+        """Random numbers of all replicas."""
+        return all_to_all_op.all_gather(generator.uniform([3]), REPLICAS)
+
+    results["drawn"] = np.asarray(strategy.run(drawn))
+    found = strategy.run(collectives, args=(tf.range(8, dtype=tf.float32),))
+    results |= {f"collectives.{name}": np.asarray(value) for name, value in found.items()}
+    variable = tf.Variable([float(index)])
+    results["variable"] = variable.numpy()
+for framework in sys.argv[2:]:
+    name, accumulation = framework.split(":")
+    if name == "keras":
+        import keras as framework_module
+    else:
+        import tf_keras as framework_module
+    train(framework, framework_module, int(accumulation))
+if index == 0:
+    np.savez(sys.argv[1], **results)

@@ -1,0 +1,48 @@
+"""Four replicas in 1, 2 and 4 processes: collectives, and models of both Keras, give what those of one process give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.processes.test_launcher import PROGRAMS, run
+
+pytest.importorskip("mpi4py", exc_type=ImportError)
+
+
+def results(folder: Path, processes: int, *models: str) -> dict[str, np.ndarray]:
+    """The results of four replicas in so many processes."""
+    file = folder / f"results{processes}.npz"
+    program = (str(PROGRAMS / "training.py"), str(file), *models)
+    done = run("-n", str(processes), "--replicas", str(4 // processes), "--workers", "1", "--", *program)
+    assert done.returncode == 0, done.stderr[-3000:]
+    with np.load(file) as found:
+        return dict(found)
+
+
+def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """Equal but for the order of sums; collectives exactly."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        tolerance = 0.0 if name.startswith(("collectives", "drawn", "variable")) else 2e-5
+        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.slow
+def test_two_processes_of_two_replicas_train_as_one_of_four(tmp_path: Path) -> None:
+    one = results(tmp_path, 1, "keras:1", "tf_keras:2")
+    assert one["collectives.sum"].tolist() == [[10.0 * k for k in range(8)]] * 4
+    assert one["collectives.pairs"][:, 1].tolist() == [3, 3, 7, 7] and one["collectives.index"].tolist() == [0, 1, 2, 3]
+    assert len(np.unique(one["drawn"])) == 12 and one["variable"].tolist() == [0]
+    check(results(tmp_path, 2, "keras:1", "tf_keras:2"), one)
+
+
+@pytest.mark.slow
+@pytest.mark.explore
+def test_four_processes_give_the_same_bits_in_each_run(tmp_path: Path) -> None:
+    four = results(tmp_path, 4, "keras:2", "tf_keras:1")
+    again = results(tmp_path, 4, "keras:2", "tf_keras:1")
+    assert all(np.array_equal(again[name], value) for name, value in four.items())
+    check(four, results(tmp_path, 1, "keras:2", "tf_keras:1"))
