@@ -133,7 +133,7 @@ def run(function: Callable[..., Any], arguments: tuple[np.ndarray, ...]) -> list
     return Executable(program).run(1, [], buffers(list(arguments)))
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_engine_gives_what_xla_gives(case: Case) -> None:
     results = run(case.function, case.arguments)

@@ -93,6 +93,7 @@ def nested(decorate: Any, weights: list[tf.Variable]) -> Callable[[tf.Tensor], t
     return lambda x: outer(outer(x, weights[0], weights[1]), weights[1], weights[2])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("build", "count"), [(by_argument, 6), (by_closure, 6), (nested, 12)])
 def test_results_and_gradients_are_those_of_the_function(
     build: Callable[..., Any], count: int, strategy: Any, weights: list[tf.Variable]
@@ -173,6 +174,7 @@ class Block(keras.layers.Layer):
         return x + keras.ops.tanh(keras.ops.matmul(x, self.w)) * (0.5 if training else 1.0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("policy", "accumulated"), [("float32", 1), ("mixed_float16", 1), ("float32", 2)])
 def test_keras_layers(policy: str, accumulated: int, strategy: Any) -> None:
     def trained(plain: bool) -> list[np.ndarray]:

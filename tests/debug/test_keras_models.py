@@ -82,7 +82,7 @@ def checked(kit: Kit, build: Build, tiles: int) -> Session:
 BUILDS = [mlp, cnn, *(pytest.param(build, marks=pytest.mark.explore) for build in (lstm, transformer))]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KITS)
 @pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__)
 def test_models_train(kind: str, build: Build) -> None:

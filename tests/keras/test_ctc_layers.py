@@ -14,6 +14,7 @@ from tests.keras.helpers import Kit
 BATCH, TIME, LABELS, CLASSES = 4, 7, 3, 5
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("from_logits", [True, False])
 def test_training_and_prediction(kit: Kit, from_logits: bool) -> None:
     keras, generator = kit.keras, np.random.default_rng(5)

@@ -170,7 +170,7 @@ def test_options(kit: Kit, option: str) -> None:
     same_as_dense(kit, pooled, lambda: kit.keras.optimizers.SGD(0.5, **OPTIONS[option]))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_models(kit: Kit, name: str) -> None:
     same_as_dense(kit, MODELS[name], lambda: kit.keras.optimizers.SGD(0.5, momentum=0.9))

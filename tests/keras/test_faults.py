@@ -68,7 +68,7 @@ def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_pa
     goes_on_to_the_same_bits(framework, kind, tmp_path)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 @pytest.mark.parametrize("kind", DATA)

@@ -70,7 +70,7 @@ def test_lamb(kit: Kit) -> None:
         np.testing.assert_allclose(new, old - 0.1 * step, rtol=1e-5)
 
 
-@both_frameworks
+@pytest.mark.sample(1)
 def test_states_of_float16(kit: Kit) -> None:
     """Half the memory, and nearly the same training; moments are rounded once a step."""
     x, y = data()
@@ -94,7 +94,7 @@ def test_states_of_float16(kit: Kit) -> None:
         assert losses[0] != losses[1]
 
 
-@both_frameworks
+@pytest.mark.sample(1)
 def test_saved_and_continued(kit: Kit, tmp_path: Path) -> None:
     x, y = data()
     for name in DEFINITIONS.keys() - {"ALSOptimizer"}:

@@ -58,6 +58,7 @@ def on_ipu() -> bool:
     return isinstance(tf.distribute.get_strategy(), IPUStrategy)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", PAIRS)
 def test_training_is_that_of_keras_own_layer(kit: Kit, name: str) -> None:
     ours, theirs, shape = PAIRS[name]
@@ -79,6 +80,7 @@ def test_training_is_that_of_keras_own_layer(kit: Kit, name: str) -> None:
     kit.assert_same(program, build)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("factor", [1, 3])
 def test_embedding(kit: Kit, factor: int) -> None:
     """Repeated indices, and a mask for the layer behind it."""

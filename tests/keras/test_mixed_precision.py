@@ -100,7 +100,7 @@ HALF_CASES = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("kit", "policy", "layer"), HALF_CASES, indirect=["kit"])
 def test_halves_come_as_near_to_float64_as_in_tensorflow(kit: Kit, policy: str, layer: str) -> None:
     exact = built(kit, "float64", layer, run_eagerly=True)

@@ -120,6 +120,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kit", "name", "schedule", "mode"),
     CASES,

@@ -142,7 +142,7 @@ def trained(kit_name: str, name: str, schedule: PipelineSchedule, recompute: boo
     return models
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kit", "name", "schedule", "recompute"),
     CASES,

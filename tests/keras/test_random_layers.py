@@ -113,7 +113,7 @@ def check(make: Callable[[], keras.layers.Layer], inputs: np.ndarray, **compilat
     KIT.assert_same(program, build, optimizer=lambda: keras.optimizers.SGD(0.05), **settings)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.explore) if name == "LSTM" else name for name in FEATURE_LAYERS]
 )

@@ -42,7 +42,7 @@ def classifier(kit: Kit) -> Any:
     return kit.keras.Model(words, layers.Dense(CLASSES, "softmax")(gru(UNITS)(x)))
 
 
-@both_frameworks
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("build", [language_model, classifier])
 def test_training_is_that_of_keras_own_layers(kit: Kit, build: Any) -> None:
     text = (np.arange(SAMPLES)[:, None] + np.arange(TIME + 1) ** 2).astype(np.int32) % WORDS

@@ -10,6 +10,7 @@ from ipu.ipu_strategy import IPUStrategy
 from tests.keras.models import CLASSES, MODELS, OPTIMIZERS
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_training_gives_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with IPUStrategy().scope():

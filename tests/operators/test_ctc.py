@@ -37,6 +37,7 @@ def brute_force(logits: tf.Tensor, labels: list[list[int]], blank: int) -> tf.Te
     return tf.stack(losses)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("blank", "dtype"), [(0, np.float32), (-1, np.float16)])
 def test_losses_and_gradients(blank: int, dtype: Any) -> None:
     """Those of log probabilities, too: log_softmax has a gradient of its own."""

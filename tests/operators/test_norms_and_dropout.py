@@ -33,7 +33,7 @@ def definition(x: tf.Tensor, groups: int, strided: bool) -> tf.Tensor:
     return tf.concat(columns, -1)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(("groups", "strided"), [(2, True), (3, False), (6, True), (1, True)])
 def test_norms_of_groups(dtype: Any, groups: int, strided: bool) -> None:

@@ -85,7 +85,7 @@ CASES = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("with_state", [False, True])
 def test_outputs_states_and_gradients(case: str, with_state: bool) -> None:

@@ -56,7 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, reports: dict[str, Report]) 
     return {name: folder / f"{name}.html" for name in reports}
 
 
-@pytest.mark.sample
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("width", [PHONE, 700, DESKTOP])
 def test_nothing_is_cut(browser: Browser, pages: dict[str, Path], name: str, width: int) -> None:
@@ -88,7 +88,7 @@ def test_tips_have_no_gaps(browser: Browser, pages: dict[str, Path], name: str) 
     assert set(silent) <= {"memory-by-tile", "memory-histogram", "pipeline-bytes", "scaling", "host"}
 
 
-@pytest.mark.sample
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
 def test_the_tip_of_liveness_names_operation_and_bytes(

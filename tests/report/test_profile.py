@@ -114,6 +114,7 @@ def test_the_callback_reports_on_fit(kit: Kit, tmp_path: Path) -> None:
     assert backward
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("aloud", [True, False])
 def test_the_callback_says_once_where_the_report_is(
     kit: Kit, tmp_path: Path, aloud: bool, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture

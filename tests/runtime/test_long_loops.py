@@ -87,7 +87,7 @@ executable.run(1, [], buffers([np.full(40, 5.0, np.float32), np.array(0, np.int3
 """
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.skipif(os.name == "nt", reason="sends POSIX signals")
 @pytest.mark.parametrize(
     ("number", "mode", "code"),

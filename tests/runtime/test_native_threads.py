@@ -84,6 +84,7 @@ def test_all_workers_take_part(count: int, inline: bool) -> None:
     np.testing.assert_array_equal(first, expected)
 
 
+@pytest.mark.sample(1)
 @INLINE
 def test_many_calls_leave_neither_threads_nor_memory(inline: bool) -> None:
     machine, counters = Machine(2), np.zeros(4, np.int64)

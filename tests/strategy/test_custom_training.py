@@ -50,7 +50,7 @@ def on_tensorflow(kit: Kit, name: str, optimizer_name: str, steps: int) -> tuple
     return losses, model.get_weights()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("optimizer_name", ["SGD", "Adam"])
 @pytest.mark.parametrize("name", ["sequential", "unbuilt", "functional", "Subclassed"])
 def test_a_loop_over_tf_range_trains_as_tensorflow_does(

@@ -222,6 +222,7 @@ def test_variables_that_stages_share(strategy: IPUStrategyV1, kit: Kit, mapping:
     np.testing.assert_allclose(weight, 0.5 - 0.01 * sum(range(4)), rtol=ROUNDING)  # d(x w²)/dw = 2 x w
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("option", STORAGE)
 def test_options_of_storage_change_no_numbers(strategy: IPUStrategyV1, kit: Kit, option: str) -> None:
     found = []

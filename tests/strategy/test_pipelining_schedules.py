@@ -74,6 +74,7 @@ class Chain:
         return np.array(losses), [weight.numpy() for weight in weights]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_an_optimizer_with_states(strategy: IPUStrategyV1, kit: Kit, schedule: PipelineSchedule, count: int) -> None:

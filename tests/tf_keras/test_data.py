@@ -17,7 +17,7 @@ from tests.keras.helpers import Kit, assert_close, data
 X, Y = data()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("steps_per_epoch", "batch_size", "steps_per_execution"),
     [(2, None, 1), (5, None, 2), (2, 8, 2), (3, 7, 2), (5, 7, 1), (5, 8, 2)],

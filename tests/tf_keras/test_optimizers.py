@@ -29,7 +29,7 @@ def test_legacy_optimizers(kit: Kit, name: str) -> None:
     kit.assert_same(trained, optimizer=lambda: optimizer(0.01), steps_per_execution=3)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "make",
     [

@@ -53,6 +53,7 @@ def layers(images: tf.Tensor, training: bool) -> tf.Tensor:
     return core.dense(x, 4, kernel_initializer=initializer, name="logits")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed.*:UserWarning")
 @pytest.mark.parametrize("net", [plain, layers])
 def test_convolutions_with_batch_norm_and_a_saver(net: Any, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def while_loop(x: tf.Tensor, state: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf
     return outputs, [h, c]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed.*:UserWarning")
 @pytest.mark.parametrize("recurrent", [unrolled, while_loop])
 def test_language_model(recurrent: Any) -> None:

@@ -38,6 +38,7 @@ def unsplit(x: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return stage4(*stage3(*stage2(*stage1(x, labels))))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("schedule", "recompute"), [("Grouped", False), ("Grouped", True), ("Interleaved", True), ("Sequential", False)]
 )

@@ -38,6 +38,7 @@ def entropy(word: tf.Tensor, context: tf.Tensor, others: tf.Tensor) -> tf.Tensor
     return tf.reduce_mean(tf.nn.softplus(-positive) + tf.reduce_sum(tf.nn.softplus(negative), 1))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_word_vectors(name: str) -> None:
     fed = [v1.placeholder(array.dtype, [None, *array.shape[1:]]) for array in BATCHES[0]]
