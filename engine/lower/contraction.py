@@ -34,6 +34,14 @@ SHARE_ELEMENTS = 32_768
 """Elements of a weight that are worth a unit of their own."""
 SHARED_ELEMENTS = 1 << 18
 """Elements of B up to which each worker may keep all of it in its cache, from iteration to iteration of a loop."""
+DEPTHWISE_TYPES = ("f32", "f16", "bf16")
+LEAST_DEPTH = 8
+"""Fewest batches for lanes to run over. Chosen by hand."""
+SMALL_DEPTHWISE = 20_000
+"""Multiply-adds of a unit of such batches, of which each loads an element of A."""
+MOST_DEPTHWISE_UNITS = 16
+DEPTHWISE_ROWS = 9
+"""Rows that a kernel takes at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,19 @@ class ContractionDraft:
     useful_multiply_adds: int | None = None
     """Multiply-adds of the operation, where zeros among the operands add more; None: all."""
     convolution: ConvolutionSize | None = None
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether lanes can run over batches: one column each, next to each other in all three arrays."""
+        size, batches = self.c.shape.dtype.itemsize, (self.batch_a, self.batch_b, self.batch_c)
+        if self.columns != 1 or len(self.batch_a) < LEAST_DEPTH or not len(self.k_a):
+            return False
+        if self.c.shape.element_type not in DEPTHWISE_TYPES or self.operand_type not in (
+            None,
+            self.c.shape.element_type,
+        ):
+            return False
+        return all(bool(np.all(np.diff(each) == size)) for each in batches)
 
     @property
     def multiply_adds(self) -> int:
@@ -94,6 +115,8 @@ def weight_share(rows: int, columns: int) -> int:
 def grid(contraction: ContractionDraft, iteration_rows: RowBlocks | None = None) -> Grid:
     """Along the rows that the arrays of a loop have in common, if B is small; else for enough units."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
+    if contraction.is_depthwise:
+        return _depthwise_grid(contraction)
     if iteration_rows is not None and rows == iteration_rows.extent and len(contraction.batch_a) == 1:
         if columns * k <= SHARED_ELEMENTS:
             return Grid(iteration_rows.grain, max(columns, 1), max(k, 1))
@@ -130,6 +153,18 @@ def _even_grid(contraction: ContractionDraft) -> Grid:
     return cut
 
 
+def _depthwise_grid(contraction: ContractionDraft) -> Grid:
+    """Along rows, or along k where there are few rows, for all batches at once."""
+    rows, k = len(contraction.row_a), len(contraction.k_a)
+    units = min(MOST_DEPTHWISE_UNITS, contraction.multiply_adds // SMALL_DEPTHWISE // 2 * 2)
+    if units < 2:
+        return Grid(rows, 1, k)
+    if rows >= units * DEPTHWISE_ROWS:
+        return Grid(-(-rows // (units * DEPTHWISE_ROWS)) * DEPTHWISE_ROWS, 1, k)
+    fills = rows * len(contraction.batch_a) == contraction.c.shape.elements
+    return Grid(rows, 1, -(-k // units)) if fills and k >= LONG_K // 8 else Grid(-(-rows // 2), 1, k)
+
+
 def _height(rows: int, units: int, step: int) -> int:
     """Rows per unit, a multiple of `step`: at most `units` units, an even number, of about equal size."""
     most = max(1, min(units, rows // LEAST_HEIGHT) // 2)
@@ -159,7 +194,7 @@ def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
     shape = contraction.c.shape
     if not shape.elements:
         return
-    cut = grid(contraction, context.rows)
+    cut, depthwise = grid(contraction, context.rows), contraction.is_depthwise
     split = cut.k < len(contraction.k_a)
     target, kind = contraction.c, shape.element_type
     operand_type = contraction.operand_type or kind
@@ -170,8 +205,9 @@ def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
         contraction, pitch = _with_results_in(contraction, kind), shape.with_type(kind).bytes
         partial = Shape(kind, (-(-len(contraction.k_a) // cut.k), *shape.dimensions))
         target = context.new_buffer(f"{contraction.name}.partial", partial)
-    _check_types(operand_type, kind)
-    work = _work(contraction, target, cut, operand_type, kind, pitch)
+    if not depthwise:
+        _check_types(operand_type, kind)
+    work = replace(_work(contraction, target, cut, operand_type, kind, pitch), depthwise=depthwise)
     if not work.unit_count:
         return
     compute_set = ComputeSet(
@@ -238,6 +274,11 @@ def _partition(contraction: ContractionDraft, cut: Grid, units: int, splits: int
     rows, columns, batches = len(contraction.row_c), contraction.columns, len(contraction.batch_c)
     if splits > 1:
         return Partition(contraction.c.shape.elements, splits, 1) if units == splits else None
+    if contraction.is_depthwise:
+        dense = rows * batches == contraction.c.shape.elements and bool(
+            np.all(np.diff(contraction.row_c) == batches * item)
+        )
+        return Partition(batches, rows, cut.rows) if dense else None
     dense = rows <= 1 or bool(np.all(np.diff(contraction.row_c) == columns * item))
     if not dense or (batches > 1 and not bool(np.all(np.diff(contraction.batch_c) == rows * columns * item))):
         return None

@@ -32,7 +32,8 @@ class Contraction(Work):
 
     The offsets of a batch are added to the three addresses. A and B have elements of `operand_type`, C of
     `result_type`. Where k is split, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
-    each float32 is split into three bfloat16 values, which matrix registers multiply.
+    each float32 is split into three bfloat16 values, which matrix registers multiply. With `depthwise` there is one
+    column, batches are neighbours in all three arrays, and a unit has the rows of all of them.
     """
 
     a: Address
@@ -52,6 +53,7 @@ class Contraction(Work):
     result_type: str
     partial_pitch: int = 0
     bf16x3: bool = False
+    depthwise: bool = False
 
     @property
     def size(self) -> tuple[int, int, int, int]:
@@ -67,7 +69,8 @@ class Contraction(Work):
     def unit_count(self) -> int:
         """Number of units; 0 if C has no elements."""
         batches, rows, columns, _ = self.size
-        return batches * -(-rows // self.grid.rows) * -(-columns // self.grid.columns) * self.splits
+        parts = 1 if self.depthwise else batches
+        return parts * -(-rows // self.grid.rows) * -(-columns // self.grid.columns) * self.splits
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of each array."""
@@ -86,8 +89,8 @@ class Contraction(Work):
 
     @property
     def is_float32(self) -> bool:
-        """Whether it multiplies float32 without splitting."""
-        return self.operand_type == self.result_type == "f32" and not self.bf16x3
+        """Whether it multiplies float32 in columns, without splitting."""
+        return self.operand_type == self.result_type == "f32" and not self.bf16x3 and not self.depthwise
 
     @property
     def run_a(self) -> int:
@@ -137,6 +140,10 @@ class Contraction(Work):
             from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch_bytes
 
             return contract_bf16x3, contract_bf16x3_scratch_bytes()
+        if self.depthwise:
+            from engine.codelets.contract_depthwise import contract_depthwise, contract_depthwise_scratch_bytes
+
+            return contract_depthwise(self.operand_type, self.result_type), contract_depthwise_scratch_bytes()
         if self.is_float32:
             from engine.codelets.contract_f32 import contract_f32, contract_scratch_bytes
 
