@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from ipu._internal.compiler.function_trace import in_function_trace
 from ipu._internal.compiler.replica_reduction import reduced
+from ipu._internal.compiler.variables import tracing
 from ipu._internal.names.namespace import public_names
 from ipu._internal.processes import host_collectives, settings
 from ipu._internal.processes.active import initialise
@@ -105,13 +106,10 @@ class PopDistStrategy(IPUStrategyV1):
         Raises ValueError for another reduction than SUM and MEAN.
         """
         reduce_op = _reduce_op(reduce_op)
-        on_host = not in_function_trace() and initialise().size > 1
-        inside = reduced(reduce_op, value)
-        return (
-            tf.nest.map_structure(lambda leaf: host_collectives.all_reduce(leaf, reduce_op), value)
-            if on_host
-            else inside
-        )
+        # A step of Keras that is being traced is cut at its gradients, and they are summed there.
+        if tracing() or initialise().size == 1:
+            return reduced(reduce_op, value)
+        return tf.nest.map_structure(lambda leaf: host_collectives.all_reduce(leaf, reduce_op), value)
 
     def experimental_run_v2(self, *args: Any, **kwargs: Any) -> Any:
         """As `run`, for programs of TensorFlow 1."""
