@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from ipu.scopes import partials_type
 from keras_ext.layers.definition import Definition, dtype_or_policy
 from keras_ext.layers.errors import LayerArgumentError, LayerInputError
 from keras_ext.types import Config, Tensor
@@ -60,6 +62,9 @@ class Recurrent(Definition):
         self.stateful = stateful  # the constructor of tf_keras refuses it under any strategy
         self.seed, self.dropout_seed, self.partials_dtype, self.time_major = seed, None, partials.name, time_major
         self._swaps = time_major and not native
+        if partials == tf.float16:
+            self._could_use_gpu_kernel = False  # tf_keras' function for it has products of its own
+            self.cell.call = _with_partials(self.cell.call, partials)
         if rate:
             noise_shape = (1, None, None) if time_major else (None, 1, None)
             dropout = self.framework.ipu.layers.Dropout
@@ -174,6 +179,16 @@ class Recurrent(Definition):
         return [outputs, *last] if self.return_state else outputs
 
 
+def _with_partials(call: Callable[..., Any], partials: tf.DType) -> Callable[..., Any]:
+    """A cell's call whose products have this type of partials: scopes do not reach into the loop around it."""
+
+    def scoped(inputs: Tensor, states: Any, training: Any = False) -> Any:
+        with partials_type(partials.as_numpy_dtype):
+            return call(inputs, states, training=training)
+
+    return scoped
+
+
 class PopnnLSTM(Recurrent):
     """Keras' LSTM with the arguments of Popnn's. Its weights are Keras', in the same order.
 
@@ -185,8 +200,8 @@ class PopnnLSTM(Recurrent):
         dropout: fraction of the inputs to drop, in [0, 1), by one mask for all time steps.
         dropout_seed: a pair of integers, from which the mask follows; None draws another one at each step.
         return_sequences, return_state, stateful: as of Keras' LSTM; the states are h and c, in this order.
-        partials_dtype: float16 or float32, kept in the configuration; partials are float32, and the cost report
-            assumes the `matmuls` of IPUConfig. Layers of rnn_ops tell it theirs.
+        partials_dtype: float16 or float32, what the cost report assumes for the partials of forward products; float32
+            leaves it to the `matmuls` of IPUConfig. Results do not change.
         seed: an integer for initializers of kernels that have none.
         time_major: whether inputs and outputs are [seq_len, batch_size, ...].
 

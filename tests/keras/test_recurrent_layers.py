@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.ops.rnn_cell import LSTMStateTuple
 
+from ipu._internal.compiler.trace import trace_step
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUStrategy
 from keras_ext.layers.errors import LayerArgumentError, LayerInputError
@@ -128,6 +129,21 @@ def test_seeds_of_initializers(kit: Kit) -> None:
     assert_close(same.get_weights(), first.get_weights())
     for one, two in zip(first.get_weights()[:2], other.get_weights()[:2], strict=True):
         assert (one != two).all()
+
+
+@both_frameworks
+def test_partials_reach_the_products_of_the_loop(kit: Kit) -> None:
+    layers = kit.keras.ipu.layers
+    x = np.random.default_rng(0).normal(size=(2, TIME, 4)).astype(np.float32)
+    for kind in (layers.PopnnGRU, layers.PopnnLSTM):
+        plain, half = kind(UNITS), kind(UNITS, partials_dtype=tf.float16)
+        expected = plain(x)
+        half.build(x.shape)
+        half.set_weights(plain.get_weights())
+        assert_close(half(x), expected)
+        module = trace_step(half, [tf.TensorSpec(x.shape)]).module
+        products = [i for c in module.computations() for i in c.instructions if i.opcode == "dot"]
+        assert products and all(i["frontend_attributes"]["PARTIALS_TYPE"] == "half" for i in products)
 
 
 def test_errors(kit: Kit) -> None:
