@@ -1,11 +1,18 @@
-"""Fused multiply-adds, rounded once: in nests that allow a few ULP of error, as optimiser updates do."""
+"""Fused multiply-adds, rounded once: in nests that allow a few ULP of error, as optimiser updates do.
+
+Terms that share an input may cancel: x * y - x * y is 0 only if both products are rounded. A statistic's gradient of a
+batch of one row is such a difference, which optimizers that normalise would enlarge. Terms like these stay as they are.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
-from engine.emit.nest import Apply, MultiplyAdd, Nest, Node
+from engine.emit.nest import Apply, Constant, MultiplyAdd, Nest, Node
 
 
 def contracted(nest: Nest) -> Nest:
@@ -15,8 +22,8 @@ def contracted(nest: Nest) -> Nest:
     """
     if nest.exceptions or not any(isinstance(node, Apply) and node.operation.is_estimated for node in nest.nodes):
         return nest
-    uses = _uses(nest)
-    return replace(nest, nodes=tuple(_contracted(nest.nodes, node, uses) for node in nest.nodes))
+    uses, inputs = _uses(nest), _inputs(nest.nodes)
+    return replace(nest, nodes=tuple(_contracted(nest.nodes, node, uses, inputs) for node in nest.nodes))
 
 
 def _uses(nest: Nest) -> Counter[int]:
@@ -28,15 +35,25 @@ def _uses(nest: Nest) -> Counter[int]:
     return uses
 
 
-def _contracted(nodes: tuple[Node, ...], node: Node, uses: Counter[int]) -> Node:
+def _inputs(nodes: Sequence[Node]) -> list[int]:
+    """The inputs that each node is computed from, as bits."""
+    found: list[int] = []
+    for number, node in enumerate(nodes):
+        own = 0 if isinstance(node, Constant) else 1 << number
+        found.append(reduce(or_, (found[o] for o in node.operands)) if isinstance(node, Apply) else own)
+    return found
+
+
+def _contracted(nodes: tuple[Node, ...], node: Node, uses: Counter[int], inputs: Sequence[int]) -> Node:
     if not isinstance(node, Apply) or node.operation.opcode not in ("add", "subtract"):
         return node
     subtracts = node.operation.opcode == "subtract"
     for position, number in enumerate(node.operands):
         term = nodes[number]
-        if isinstance(term, Apply) and uses[number] == 1 and _is_product(term):
+        addend = node.operands[1 - position]
+        may_cancel = isinstance(nodes[addend], Apply) and inputs[addend] & inputs[number]
+        if isinstance(term, Apply) and uses[number] == 1 and _is_product(term) and not may_cancel:
             divides = term.operation.opcode == "divide"
-            addend = node.operands[1 - position]
             return MultiplyAdd(term.operands, addend, divides, subtracts and position == 1, subtracts and position == 0)
     return node
 

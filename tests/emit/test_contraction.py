@@ -58,6 +58,19 @@ def test_sums_of_products_are_multiply_adds(rule: str, count: int) -> None:
     assert contracted(made) == made
 
 
+@pytest.mark.parametrize("opcode", ["subtract", "add"])
+def test_differences_of_equal_products_are_zero(opcode: str) -> None:
+    """In the update of a weight whose gradient is one, which is divided by its own size."""
+    b = Builder()
+    weight, x, y, mean = (b.parameter("f32", (1000,)) for _ in range(4))
+    other = b.multiply(mean, y) if opcode == "subtract" else b.elementwise("negate", b.multiply(mean, y))
+    gradient = b.elementwise(opcode, b.multiply(x, y), other)
+    size = b.elementwise("sqrt", b.add(b.multiply(gradient, gradient), b.splat(1e-30, (1000,))))
+    module = b.module(b.subtract(weight, b.divide(gradient, size)))
+    given = np.random.default_rng(0).normal(size=(3, 1000)).astype(np.float32)
+    np.testing.assert_array_equal(fast(module, [*given, given[1]])[0][0], given[0])
+
+
 def test_other_nests_round_every_operation() -> None:
     b = Builder()
     x, y, z = (b.parameter("f32", (64,)) for _ in range(3))

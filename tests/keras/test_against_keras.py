@@ -49,6 +49,21 @@ def test_optimizers(kit: Kit, keras: Any, name: str) -> None:
     kit.assert_same(program, optimizer=lambda: getattr(keras.optimizers, name)(0.01), steps_per_execution=3)
 
 
+def test_batch_normalization_of_one_row(kit: Kit, keras: Any) -> None:
+    """Weights whose gradients are exactly zero stay: Adam would take whole steps along rounding errors."""
+
+    def build() -> Any:
+        layers, normalized = keras.layers, keras.layers.BatchNormalization
+        hidden = [layers.Dense(6), normalized(), layers.Activation("relu"), layers.Dense(4), normalized()]
+        return keras.Sequential([layers.Input((X.shape[1],)), *hidden, layers.Dense(3, "softmax")])
+
+    def program(model: Any) -> Any:
+        return model.fit(X[:6], Y[:6], batch_size=1, shuffle=False, verbose=0).history
+
+    for name in ("RMSprop", "Adam"):
+        kit.assert_same(program, build, optimizer=lambda name=name: getattr(keras.optimizers, name)(0.01))
+
+
 def test_learning_rate_schedules(kit: Kit, keras: Any) -> None:
     def program(model: Any) -> Any:
         halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
