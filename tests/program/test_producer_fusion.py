@@ -10,6 +10,8 @@ import pytest
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
+from engine.machine_code.costs import MEASURED
+from engine.program.host_passes import split_products
 from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.program import Program
@@ -44,6 +46,7 @@ def trained(module: Module, roles: list[str]) -> list[np.ndarray]:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_same_bits(batch: int, wide: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executables, "worker_count", lambda: workers)
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     module, roles = training_step(batch, wide)
     assert handed(fuse_producers(build_program(module, roles, {}))) == 1
     through_scratch = trained(module, roles)
@@ -52,10 +55,12 @@ def test_the_same_bits(batch: int, wide: int, workers: int, monkeypatch: pytest.
         np.testing.assert_array_equal(one, other)
 
 
-def update(gradient_is_output: bool = False, update_is_read: bool = False, k: int = 32) -> Module:
+def update(
+    gradient_is_output: bool = False, update_is_read: bool = False, k: int = 32, rows: int = 512, columns: int = 128
+) -> Module:
     """weight -= x^T dy, perhaps with the gradient or the new weight among the outputs."""
     b = Builder()
-    weight, x, dy = b.parameter("f32", (512, 128)), b.parameter("f32", (k, 512)), b.parameter("f32", (k, 128))
+    weight, x, dy = (b.parameter("f32", shape) for shape in ((rows, columns), (k, rows), (k, columns)))
     gradient = b.dot(x, dy, DotDimensionNumbers((0,), (0,)))
     new = b.subtract(weight, gradient)
     others = [gradient] * gradient_is_output + [b.dot(x, new)] * update_is_read
@@ -117,3 +122,13 @@ def test_a_writer_whose_input_changes_before_the_reader_stays() -> None:
     np.testing.assert_array_equal(held[1].read(), values[1] + values[1])
     np.testing.assert_allclose(held[0].read(), values[0] - values[1].T @ values[2], rtol=1e-4, atol=1e-4)
     assert len(names) - len(running.compute_sets) == handed(running)
+
+
+@pytest.mark.parametrize(("k", "registers", "expected"), [(256, True, 0), (32, True, 1), (256, False, 1)])
+def test_not_where_matrix_registers_are_faster(
+    k: int, registers: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(split_products, "may_use_matrix_registers", lambda: registers)
+    monkeypatch.setattr(split_products, "costs", lambda: MEASURED["amx-bf16"])
+    program = build_program(update(k=k, rows=1024, columns=1024), ["variable"] * 3, {})
+    assert handed(fuse_producers(program)) == expected

@@ -2,13 +2,15 @@
 
 The weight gradient of a dense layer thus goes to its optimizer slice by slice, never stored as a whole. This is for the
 host's caches only: the program that the device model estimates keeps the two compute sets. A product of a long k is
-left alone: operands that its units share, packed once for all of them, are worth more.
+left alone: operands that its units share, packed once for all of them, are worth more. So is one that matrix registers
+multiply faster.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.program.host_passes.split_products import is_split
 from engine.program.program import ComputeSet, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction
@@ -46,7 +48,8 @@ def _producer(rewriter: ProgramRewriter, span: Span, at: int) -> int | None:
     writers = uses.writers(buffer)
     if len(writers) != 1 or writers[0] >= at or uses.users(buffer) != [writers[0], at] or uses.escapes(buffer):
         return None
-    if not _fit(rewriter.sets[writers[0]], rewriter.sets[at], span):
+    producer = rewriter.sets[writers[0]]
+    if not _fit(producer, rewriter.sets[at], span) or is_split(rewriter.program, producer.work):
         return None
     return writers[0] if _may_wait(rewriter.program, writers[0], at) else None
 

@@ -8,6 +8,7 @@ from engine.codelets.bf16x3_block_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_CO
 from engine.machine_code.costs import costs
 from engine.machine_code.processor import may_use_matrix_registers
 from engine.program.program import ComputeSet, Program
+from engine.program.work.base import Work
 from engine.program.work.contraction import Contraction
 
 LEAST_MULTIPLY_ADDS = 1 << 23
@@ -20,12 +21,15 @@ WORTH = 0.8
 
 def split_products(program: Program) -> Program:
     """Splits the products for which it is faster into bfloat16 values."""
+    sets = [_split(each) if is_split(program, each.work) else each for each in program.compute_sets]
+    return replace(program, compute_sets=sets) if sets != program.compute_sets else program
+
+
+def is_split(program: Program, work: Work) -> bool:
+    """Whether work of a program is a product for which that is faster."""
     if program.exceptions is not None:  # which must be detected in the operands' own products
-        return program
-    chosen = {each for each in program.compute_sets if isinstance(each.work, Contraction) and _pays(each.work)}
-    if not chosen or not may_use_matrix_registers():
-        return program
-    return replace(program, compute_sets=[_split(each) if each in chosen else each for each in program.compute_sets])
+        return False
+    return isinstance(work, Contraction) and _pays(work) and may_use_matrix_registers()
 
 
 def _split(product: ComputeSet) -> ComputeSet:
