@@ -94,7 +94,8 @@ def _costliest(estimate: StepCosts) -> list[str]:
     lines = [f"{title:<50}{'cycles':>12}{'share':>8}"]
     for label, number, cycles in top:
         times = f" (x{number})" if number > 1 else ""
-        name = _cut(label, 47 - len(times)) + times
+        width = 47 - len(times)
+        name = (label if len(label) <= width else "..." + label[3 - width :]) + times
         lines.append(f"  {name:<48}{cycles:>12,}{cycles / max(1, whole):>8.0%}")
     return lines
 

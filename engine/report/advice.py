@@ -22,12 +22,16 @@ UPDATE = " update of "
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change and its reason; `section` of the report has the evidence, `gain` is the share of a step concerned."""
+    """A change and its reason; `section` of the report has the evidence, `gain` is the share of a step concerned.
+
+    `operation` is the name of the operation of which it speaks, if there is one.
+    """
 
     title: str
     text: str
     section: str
     gain: float
+    operation: str = ""
 
 
 def advice(data: dict[str, Any], estimate: Estimate) -> list[Advice]:
@@ -164,6 +168,7 @@ def _stragglers(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
             f"{count(worst['cycles'])} cycles. Larger batches or layers use more tiles.",
             "trace",
             cycles / work * (1 - FEW_TILES),
+            worst["name"],
         )
 
 
@@ -182,6 +187,7 @@ def _costliest(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
         "depends on batch or layers.",
         "operations",
         min(0.2, share / 2),
+        name,
     )
 
 
@@ -197,6 +203,7 @@ def _exchange(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
             "help.",
             "exchange",
             share - 0.3,
+            worst["name"],
         )
     between = exchange["between_ipus_cycles"] + exchange["between_ipus_sync_cycles"]
     if estimate.pipeline is None and between / total > 0.1:

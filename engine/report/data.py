@@ -76,6 +76,7 @@ def report_data(subject: Subject) -> dict[str, Any]:
         "memory": _memory(estimate, subject.levers),
         "liveness": _liveness(estimate),
         "operations": operation_rows(whole_step(estimate), estimate),
+        "by_ipu": _by_ipu(estimate),
         "supersteps": [] if estimate.pipeline is None else operation_rows(estimate.costs, estimate),
         "exchange": _exchange(estimate),
         "host": _host(estimate, subject.feeding),
@@ -103,6 +104,22 @@ def _speed(estimate: Estimate) -> dict[str, Any]:
         "partials_type": partials,
         "amp_peak_share": needed / seconds if seconds and flops else None,
     }
+
+
+def _by_ipu(estimate: Estimate) -> list[dict[str, Any]]:
+    """Of each IPU of a pipeline what the report has of the fullest one at its top level."""
+    ipus = [] if estimate.pipeline is None else estimate.pipeline.ipus
+    return [
+        {
+            "ipu": each.ipu,
+            "tiles": _tiles(each.estimate),
+            "memory": _memory(each.estimate, ()),
+            "liveness": _liveness(each.estimate),
+            "supersteps": operation_rows(each.estimate.costs, each.estimate),
+        }
+        for each in ipus
+        if isinstance(each.estimate, Estimate)
+    ]
 
 
 def _chips(estimate: Estimate) -> int:

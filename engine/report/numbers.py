@@ -6,8 +6,8 @@ from math import ceil, log10
 
 
 def cut(text: str, width: int) -> str:
-    """The text, shortened to `width` letters with an ellipsis if it is longer."""
-    return text if len(text) <= width else text[: width - 1] + "…"
+    """The text, if it is longer the end of it, `width` letters with the ellipsis: paths differ at their ends."""
+    return text if len(text) <= width else "…" + text[1 - width :]
 
 
 def count(value: float) -> str:

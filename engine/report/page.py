@@ -10,8 +10,9 @@ from typing import Any
 
 from engine.errors import InvalidFile
 from engine.report import numbers
-from engine.report.charts import charts
+from engine.report.charts import charts, charts_by_ipu
 from engine.report.charts.style import CATEGORIES
+from engine.report.charts.trace import shown_ipu
 from engine.report.operations import supersteps, work_cycles
 from engine.report.render import library, picture, prepare, runtime
 from engine.report.tables import labelled
@@ -48,6 +49,7 @@ def page(data: dict[str, Any]) -> str:
         style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
         script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
         rows=ROWS,
+        shown_ipu=None if data["pipeline"] is None else shown_ipu(data),
         alive=_alive(data),
         basis=basis_of(data),
         work=work_cycles(data),
@@ -72,7 +74,8 @@ def _alive(data: dict[str, Any]) -> list[dict[str, Any]]:
 
 def packed(data: dict[str, Any], specifications: dict[str, Any]) -> str:
     """The report, the charts and the library that draws them, as gzipped JSON in base64, which needs no escaping."""
-    content = {"report": data, "charts": specifications, "categories": CATEGORIES, "library": runtime()}
+    views = charts_by_ipu(data)
+    content = {"report": data, "charts": specifications, "views": views, "categories": CATEGORIES, "library": runtime()}
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode("ascii")
 

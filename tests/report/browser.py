@@ -95,12 +95,26 @@ class Browser:
             return [plot.x + arguments[1] * plot.width, plot.y + arguments[2] * plot.height]""",
             *(chart, across, down),
         )
+        self.mouse = x, y
         actions = ActionBuilder(self.driver, duration=0)
         actions.pointer_action.move_to_location(2, 2)
         actions.pointer_action.move_to_location(int(x), int(y))
         actions.perform()
         told = self.run("const tip = document.querySelector('.tip'); return tip.hidden ? '' : tip.innerText")
         return "; ".join(told.splitlines())
+
+    def click(self, chart: str, across: float, down: float) -> None:
+        """Clicks at these shares of a chart's plot."""
+        self.hover(chart, across, down)
+        self.click_at(*self.mouse)
+
+    def click_at(self, x: float, y: float) -> None:
+        """Clicks at a place of the window."""
+        from selenium.webdriver.common.actions.action_builder import ActionBuilder
+
+        actions = ActionBuilder(self.driver, duration=0)
+        actions.pointer_action.move_to_location(int(x), int(y)).click()
+        actions.perform()
 
     def complaints(self) -> list[str]:
         """What the console has been told since the last question."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.report import Report, report_on
+from engine.report.charts.trace import whole_step
 from tests.report.browser import Browser, missing
 from tests.report.samples import report, too_large
 from tests.report.test_advice import pipelined
@@ -64,7 +66,9 @@ def test_nothing_is_cut(browser: Browser, pages: dict[str, Path], name: str, wid
     for section in browser.sections():
         browser.go(section)
         # Between phone and desktop wide tables scroll inside their frames.
-        assert browser.run(CUT, ".scroll *, .scroll" if width == 700 else ".nothing") == [], section
+        # The chart of a pipeline does so where its numbers need more than the width.
+        scrolls = "figure[data-chart=pipeline] *"
+        assert browser.run(CUT, f"{scrolls}, .scroll *, .scroll" if width == 700 else scrolls) == [], section
     assert not browser.complaints()
 
 
@@ -184,3 +188,94 @@ def test_charts_are_drawn_again_where_a_phone_becomes_wide(browser: Browser, pag
     assert browser.run(f"return {rows}") > 1
     browser.resize(DESKTOP)
     browser.wait(f"{rows} === 1")
+
+
+def find_of(rows: list[dict[str, Any]], name: str) -> str:
+    """What the page says of the operations of one name."""
+    found = [row for row in rows if row["name"] == name]
+    return f"the {len(found)} found take {sum(row['cycles'] for row in found):,} cycles"
+
+
+def test_advice_charts_and_tables_lead_to_the_operation(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report]
+) -> None:
+    data = reports["fits"].data
+    browser.open(pages["fits"], "verdict")
+    advised = next(each["operation"] for each in data["advice"] if each["operation"])
+    browser.run("document.querySelector('[data-operation]').click()")
+    browser.wait("document.querySelector('section.shown').id === 'operations'")
+    assert browser.text("#shown").endswith(find_of(data["operations"], advised))
+    sums: dict[str, int] = {}
+    for row in data["operations"]:
+        sums[row["name"]] = sums.get(row["name"], 0) + row["cycles"]
+    costliest = max(sums, key=sums.__getitem__)
+    browser.open(pages["fits"], "operations")
+    browser.click("costliest", 0.1, 0.5 / len(sums))
+    browser.wait(f"document.querySelector('#filter').value === '\"{costliest}\"'")
+    assert browser.text("#shown").endswith(find_of(data["operations"], costliest))
+    browser.run("document.querySelector('#table tbody a').click()")
+    browser.wait("document.querySelector('section.shown').id === 'liveness'")
+    assert browser.text("#alive-title").endswith(costliest)
+
+
+def test_the_legend_shows_one_category_alone(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["fails"], "memory")
+    areas = "document.querySelectorAll('[data-chart=memory-by-tile] .mark-area path').length"
+    assert browser.run(f"return {areas}") > 1
+    entry = "[data-chart=memory-by-tile] .role-legend-entry .mark-symbol path"
+    browser.run(f"document.querySelector('{entry}').scrollIntoView({{block: 'center'}})")
+    browser.click_at(*browser.run(f"const box = document.querySelector('{entry}').getBoundingClientRect();"
+                                  "return [box.x + box.width / 2, box.y + box.height / 2]"))  # fmt: skip
+    browser.wait(f"{areas} === 1")
+
+
+def test_the_map_has_the_bytes_of_each_tile(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report]
+) -> None:
+    tiles = reports["fits"].data["tiles"]
+    rows = -(-len(tiles) // 64)
+    browser.open(pages["fits"], "memory", theme="dark")
+    for tile in (0, 130, len(tiles) - 1):
+        told = browser.hover("memory-map", (tile % 64 + 0.5) / 64, (tile // 64 + 0.5) / rows)
+        assert told == f"tile {tile:,}; bytes at its peak {tiles[tile]['peak_bytes']:,}"
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP, 2560])
+def test_charts_of_each_ipu_and_all_micro_batches(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report], width: int
+) -> None:
+    data = reports["pipeline"].data
+    browser.open(pages["pipeline"], "pipeline", width)
+    numbers = browser.run(
+        "const labels = document.querySelectorAll('[data-chart=pipeline] .mark-text.role-mark text');"
+        "return [...labels].map(each => +each.textContent)"
+    )
+    drawn = [row["micro_batch"] for row in data["pipeline"]["rows"] if row["micro_batch"] is not None]
+    assert sorted(numbers) == sorted(drawn)
+    if width != PHONE:
+        plot = "document.querySelector('[data-chart=pipeline] svg').getBoundingClientRect().width"
+        assert browser.run(f"return {plot}") > 0.9 * width
+    browser.go("liveness")
+    for number, each in enumerate(data["by_ipu"]):
+        browser.run(
+            "const chosen = document.querySelector('#ipu'); chosen.selectedIndex = arguments[0] + 1;"
+            "chosen.dispatchEvent(new Event('change'))",
+            number,
+        )
+        browser.go("liveness")
+        live, step = each["liveness"]["live_bytes"], len(each["supersteps"]) - 1
+        told = browser.hover("live-bytes", (step + 0.5) / len(live), 0.5)
+        name = each["supersteps"][step]["name"]
+        assert told == f"compute set {step:,}; operation {name}; not always live {live[step]:,}"
+
+
+@pytest.mark.parametrize("name", ["fits", "pipeline"])
+def test_the_trace_lasts_for_the_whole_step(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report], name: str
+) -> None:
+    data = reports[name].data
+    spans = whole_step(data)
+    assert [begin for begin, *_ in spans] == [0, *(end for _, end, *_ in spans[:-1])]
+    assert spans[-1][1] == data["cycles"]["total"]
+    browser.open(pages[name], "trace")
+    assert browser.hover("phases", 0.002, 0.5).startswith("phase host")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from engine.report.charts import style
-from engine.report.numbers import cut
 from engine.report.operations import supersteps
 
 TENSORS = 30
 """Number of tensors with a bar."""
-LETTERS = 36
+LETTERS = 44
 """Letters of a name beside a bar. Vega could shorten names itself, but spends most of its time on that."""
 
 
@@ -21,7 +20,7 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
         return None
     kinds, steps = style.LIVE_KINDS, supersteps(data)
     run = -(-len(live) // style.MOST_POINTS)
-    title = {"title": "compute set, in order of execution", "format": ",d", "tickCount": 12}
+    title = style.whole_axis("compute set, in order of execution")
     rows = []
     for at in range(0, len(live), run):
         step = max(range(at, min(at + run, len(live))), key=live.__getitem__)
@@ -74,15 +73,13 @@ def live_tensors(data: dict[str, Any]) -> dict[str, Any] | None:
     if not chosen:
         return None
     chosen.sort(key=lambda t: (t["first"], t["last"]))
+    keys, axis = style.keyed([tensor["name"] for tensor in chosen], LETTERS, 10.5)
     rows = [
-        {"key": f"{number:02d}", "tensor": tensor["name"], "until": tensor["last"] + 1}
+        {"key": key, "tensor": tensor["name"], "until": tensor["last"] + 1, "step": tensor["first"]}
         | {name: tensor[name] for name in ("first", "bytes", "shape", "category")}
-        for number, tensor in enumerate(chosen)
+        for key, tensor in zip(keys, chosen, strict=True)
     ]
-    names = {row["key"]: row["tensor"] for row in rows}
-    label = f"{{{','.join(f'{key!r}:{_quoted(cut(name, LETTERS))}' for key, name in names.items())}}}[datum.label]"
-    axis = {"title": None, "labelExpr": label, "labelLimit": 0, "labelFontSize": 10.5}
-    title = {"title": "compute set", "format": ",d", "tickCount": 12}
+    title = style.whole_axis("compute set")
     encoding = {
         "y": {"field": "key", "type": "nominal", "axis": axis},
         "x": style.quantity("first", title, max(1, len(data["liveness"]["live_bytes"]))),
@@ -94,9 +91,7 @@ def live_tensors(data: dict[str, Any]) -> dict[str, Any] | None:
         ],
     }
     mark = {"type": "bar", "height": {"band": 0.66}, "minBandSize": 2, "cornerRadius": 1}
-    return style.figure(17 * len(rows), data={"values": rows}, mark=mark, encoding=encoding)
-
-
-def _quoted(text: str) -> str:
-    """The text as a string literal of Vega's expressions, which have JavaScript's syntax."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", " ") + "'"
+    params = [style.switching("category")]
+    return style.figure(
+        17 * len(rows), data={"values": rows}, params=params, transform=style.ONLY, mark=mark, encoding=encoding
+    )

@@ -8,7 +8,7 @@ from typing import Any
 from engine.report.charts import style
 from engine.report.numbers import count, nice_step
 
-BINS = 40
+BINS, COLUMNS = 40, 64
 STRIP = 184
 """Most columns of the strip; each shows the fullest tile of a run of consecutive tiles."""
 
@@ -27,18 +27,44 @@ def memory_by_tile(data: dict[str, Any]) -> dict[str, Any] | None:
         for order, name in enumerate(present)
         for at, tile in [*enumerate(fullest), (len(peaks) / run, fullest[-1])]
     ]
+    most = max(peaks)
     area = {
         "data": {"values": rows},
-        "mark": {"type": "area", "interpolate": "step-after"},
+        "params": [style.switching("category"), style.zooming()],
+        "transform": style.ONLY,
+        "mark": {"type": "area", "interpolate": "step-after", "clip": True},
         "encoding": {
-            "x": style.quantity("tile", {"title": "tile", "format": ",d", "tickCount": 12}, len(peaks)),
-            "y": style.quantity("bytes", style.bytes_axis("bytes at each tile's peak"), 1.1 * max(limit, *peaks)),
+            "x": style.quantity("tile", style.whole_axis("tile"), len(peaks)),
+            "y": style.quantity("bytes", style.bytes_axis("bytes at each tile's peak"), 1.1 * style.reach(most, limit)),
             "color": style.coloured("category", style.category_colours(set(present))),
             "order": {"field": "order"},
             "tooltip": [{"field": "category"}, style.number("tile", "from tile"), style.number("bytes")],
         },
     }
-    return style.figure(300, layer=[area, *style.limit_line(limit, f"limit {count(limit)} bytes")])
+    return style.figure(300, layer=[area, *style.limit_line(limit, f"limit {count(limit)} bytes", most)])
+
+
+def memory_map(data: dict[str, Any]) -> dict[str, Any] | None:
+    """Heat map of all tiles in the order of their numbers, row by row; those above the limit in another colour."""
+    peaks, limit = [each["peak_bytes"] for each in data["tiles"]], data["memory"]["limit_bytes"]
+    if not peaks:
+        return None
+    columns = min(COLUMNS, len(peaks))
+    rows = [
+        {"tile": tile, "bytes": peak, "column": tile % columns, "row": tile // columns, "over": peak > limit}
+        for tile, peak in enumerate(peaks)
+    ]
+    colours = {"condition": {"test": "datum.over", "value": "var(--bad)"}, "value": "var(--accent)"}
+    scale = {"domain": [min(0.95 * min(peaks), max(peaks) - 1), max(peaks)], "range": [0.15, 1]}
+    encoding = {
+        "x": {"field": "column", "type": "ordinal", "axis": None},
+        "y": {"field": "row", "type": "ordinal", "axis": None},
+        "fill": colours,
+        "fillOpacity": {"field": "bytes", "type": "quantitative", "scale": scale, "legend": None},
+        "tooltip": [style.number("tile"), style.number("bytes", "bytes at its peak")],
+    }
+    mark = {"type": "rect", "stroke": "var(--paper)", "strokeWidth": 1}
+    return style.figure(11 * (rows[-1]["row"] + 1), data={"values": rows}, mark=mark, encoding=encoding)
 
 
 def memory_histogram(data: dict[str, Any]) -> dict[str, Any] | None:

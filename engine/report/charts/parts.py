@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.report.charts.style import coloured, figure, named, number, phase_colours, quantity, short_axis
+from engine.report.charts.style import coloured, figure, keyed, named, number, phase_colours, quantity, short_axis
 from engine.report.numbers import cut
 
 MOST = 15
-LETTERS = 36
+LETTERS = 48
 
 
 def costliest(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -33,19 +33,21 @@ def _by_name(data: dict[str, Any], phases: tuple[str, ...]) -> dict[str, Any] | 
     ordered = [(name, sums) for name, sums in ordered if sum(sums.values())]
     if not ordered:
         return None
+    times = [f" ×{numbers[name]}" if numbers[name] > 1 else "" for name, _ in ordered]
+    keys, axis = keyed([cut(name, LETTERS) + each for (name, _), each in zip(ordered, times, strict=True)], 99, 11.5)
     rows = [
-        {"name": cut(name, LETTERS) + times, "cycles": sums[phase], "phase": phase, "order": order}
-        for name, sums in ordered
-        for times in (f" ×{numbers[name]}" if numbers[name] > 1 else "",)
+        {"key": key, "operation": name, "cycles": sums[phase], "phase": phase, "order": order}
+        for key, (name, sums) in zip(keys, ordered, strict=True)
         for order, phase in enumerate(phases)
     ]
-    title = "cycles of a step" if data["pipeline"] is None else "cycles of a step on all IPUs"
+    on = "" if data["pipeline"] is None else f" on IPU {data['ipu']}" if "ipu" in data else " on all IPUs"
+    title = f"cycles of a step{on}"
     encoding = {
-        "y": named("name", 11.5, labelLimit=0),
+        "y": {"field": "key", "type": "nominal", "axis": axis},
         "x": quantity("cycles", {**short_axis(title), "grid": True}),
         "color": coloured("phase", phase_colours(set(phases)), **({"legend": None} if len(phases) == 1 else {})),
         "order": {"field": "order"},
-        "tooltip": [{"field": "name"}, {"field": "phase"}, number("cycles")],
+        "tooltip": [{"field": "operation"}, {"field": "phase"}, number("cycles")],
     }
     mark = {"type": "bar", "height": {"band": 0.7}}
     return figure(23 * len(ordered), data={"values": rows}, mark=mark, encoding=encoding)

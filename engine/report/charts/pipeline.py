@@ -9,7 +9,8 @@ from engine.report.numbers import count
 
 KINDS = ("forward", "recompute", "backward", "update")
 COLOURS = ("var(--forward)", "var(--recompute)", "var(--backward)", "var(--update)")
-MOST = 1500
+MOST, WIDEST = 1500, 8000
+"""Most rows drawn, and most pixels of the chart."""
 
 
 def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -52,14 +53,16 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
             ],
         },
     }
-    layers = [lanes, bars]
-    if len(rows) <= 200:
-        text = {"type": "text", "align": "left", "dx": 4, "color": "var(--paper)", "fontSize": 10, "clip": True}
-        # Bars that are wide enough for a micro-batch number.
-        wide = [row for row in rows if (row["end"] - row["begin"]) * 45 > length and row["micro-batch"] != ""]
-        label = {"x": x, "y": y, "text": {"field": "micro-batch"}}
-        layers.append({"name": "labels", "data": {"values": wide}, "mark": text, "encoding": label})
-    return style.figure(44 * len(pipeline["ipus"]) + 10, layer=layers)
+    numbered = [row for row in rows if row["micro-batch"] != ""]
+    text = {"type": "text", "align": "left", "dx": 2, "color": "var(--paper)", "fontSize": 10, "clip": True}
+    label = {"x": x, "y": y, "text": {"field": "micro-batch"}}
+    labels = {"data": {"values": numbered}, "mark": text, "encoding": label}
+    # The page scrolls a chart sideways that is narrower than its numbers need.
+    narrowest = min((row["end"] - row["begin"] for row in numbered), default=length)
+    digits = len(str(max((row["micro-batch"] for row in numbered), default=0)))
+    least = min(WIDEST, round((4 + 6 * digits) * length / max(1, narrowest)) + 80)
+    meta = {"leastWidth": least}
+    return style.figure(44 * len(pipeline["ipus"]) + 10, layer=[lanes, bars, labels], usermeta=meta)
 
 
 def pipeline_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -79,10 +82,10 @@ def pipeline_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
         "mark": {"type": "bar", "width": {"band": 0.6}},
         "encoding": {
             "x": style.named("ipu", 12, labelAngle=0),
-            "y": style.quantity("bytes", style.bytes_axis("bytes on the fullest tile"), 1.1 * max(limit, most)),
+            "y": style.quantity("bytes", style.bytes_axis("bytes on the fullest tile"), 1.1 * style.reach(most, limit)),
             "color": style.coloured("kind", style.LIVE_COLOURS),
             "order": {"field": "order"},
             "tooltip": [{"field": "ipu"}, {"field": "kind"}, style.number("bytes")],
         },
     }
-    return style.figure(170, layer=[bars, *style.limit_line(limit, f"limit {count(limit)} bytes")])
+    return style.figure(170, layer=[bars, *style.limit_line(limit, f"limit {count(limit)} bytes", most)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.report.numbers import cut
+
 WIDTH = 960
 """Pixels of a chart where the width of the page is unknown: without scripts, and on paper."""
 FONT = "Inter, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif"
@@ -19,6 +21,8 @@ BYTES = "replace(format(datum.value, '.3~s'), regexp('([kMG]?)$'), ' $1B')"
 """Label expression of axes of bytes."""
 SHORT = "replace(format(datum.value, '.3~s'), regexp('([kMG])$'), ' $1')"
 """Label expression of axes of other large numbers."""
+NEAR = 3
+"""A limit that is more than so many times the highest value is beyond the axis."""
 MOST_POINTS = 360
 """Most points of a curve; each is the highest of a run of consecutive ones."""
 
@@ -79,6 +83,39 @@ def short_axis(title: str) -> dict[str, Any]:
     return {"title": title, "labelExpr": SHORT, "tickCount": 6}
 
 
+def whole_axis(title: str) -> dict[str, Any]:
+    """An axis of numbers of things, without fractions of one."""
+    return {"title": title, "format": ",d", "tickCount": 12, "tickMinStep": 1}
+
+
+def zooming() -> dict[str, Any]:
+    """A parameter: dragging moves the horizontal axis, Shift and the wheel zoom it."""
+    select = {"type": "interval", "encodings": ["x"], "zoom": "wheel![event.shiftKey]"}
+    return {"name": "window", "select": select, "bind": "scales"}
+
+
+def switching(field: str) -> dict[str, Any]:
+    """A parameter: a click on the legend shows one value alone, with Shift more of them."""
+    return {"name": "only", "select": {"type": "point", "fields": [field]}, "bind": "legend"}
+
+
+ONLY = [{"filter": {"param": "only"}}]
+"""The transformation that leaves what `switching` selects: all, if it is nothing."""
+
+
+def keyed(names: list[str], letters: int, font_size: float) -> tuple[list[str], dict[str, Any]]:
+    """Keys for names that may be equal where they are cut, and a vertical axis that shows these names."""
+    keys = [f"{number:03d}" for number in range(len(names))]
+    labels = ",".join(f"{key!r}:{_quoted(cut(name, letters))}" for key, name in zip(keys, names, strict=True))
+    expression = f"{{{labels}}}[datum.label]"
+    return keys, {"title": None, "labelExpr": expression, "labelLimit": 0, "labelFontSize": font_size}
+
+
+def _quoted(text: str) -> str:
+    """The text as a string literal of Vega's expressions, which have JavaScript's syntax."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", " ") + "'"
+
+
 def quantity(field: str, axis: dict[str, Any], most: float | None = None, **rest: Any) -> dict[str, Any]:
     """A channel of numbers, on an axis from 0 to exactly `most` unless that is None."""
     scale = {} if most is None else {"scale": {"domain": [0, most], "nice": False}}
@@ -125,8 +162,22 @@ def colours(names: tuple[str, ...], values: tuple[str, ...], present: set[str]) 
     return {"domain": [name for name, _ in shown], "range": [value for _, value in shown]}
 
 
-def limit_line(value: float, text: str, field: str = "limit") -> list[dict[str, Any]]:
-    """Layers with a dashed line at a limit, and its label."""
+def reach(most: float, limit: float) -> float:
+    """The highest value of an axis: the limit, unless that is so far above all bars that they would be invisible."""
+    return max(most, 1) if most < limit / NEAR else max(most, limit)
+
+
+def limit_line(value: float, text: str, most: float) -> list[dict[str, Any]]:
+    """Layers with a dashed line at a limit, and its label; the label alone where the limit is beyond the axis."""
+    if reach(most, value) < value:
+        beyond = {"type": "text", "align": "right", "dx": -4, "color": "var(--muted)", "fontSize": 11}
+        place = {
+            "x": {"value": "width"},
+            "y": {"value": 12},
+            "text": {"value": f"{text}, {value / max(most, 1):.0f} times as much"},
+        }
+        return [{"data": {"values": [{}]}, "mark": beyond, "encoding": place}]
+    field = "limit"
     rows = [{field: value, "text": text}]
     return [
         {

@@ -12,6 +12,8 @@ BINS = 160
 SEGMENTS = 700
 """Most segments of a lane in the page; the Perfetto trace has all of them."""
 LANES = ("busiest tile", "idlest tile")
+Span = tuple[int, int, str, str]
+"""Begin and end in cycles, phase, and operation."""
 
 
 def segments(data: dict[str, Any]) -> Iterator[tuple[int, int, str, int]]:
@@ -24,13 +26,66 @@ def segments(data: dict[str, Any]) -> Iterator[tuple[int, int, str, int]]:
                 at += row[phase]
 
 
+def whole_step(data: dict[str, Any]) -> list[Span]:
+    """(begin, end, phase, operation) from the first transfer of a step to its last.
+
+    The supersteps of a chip are between transfers from and to the host; gradients are summed over replicas after them.
+    A pipeline's IPU has a row of its schedule after the other, each with the phases of its part, and idles between.
+    """
+    host, exchange, pipeline = data["host"], data["exchange"], data["pipeline"]
+    exposed = data["cycles"]["host"]
+    into = min(exposed, round(host["bytes_in"] / host["in_bytes_per_second"] * data["target"]["clock_hz"]))
+    found = [(0, into, "host", "transfer from the host")]
+    if pipeline is None:
+        names = [row["name"] for row in supersteps(data)]
+        found += [(into + begin, into + end, phase, names[number]) for begin, end, phase, number in segments(data)]
+        for phase, cycles in (
+            ("sync", exchange["between_ipus_sync_cycles"]),
+            ("exchange", exchange["between_ipus_cycles"]),
+        ):
+            found.append((found[-1][1], found[-1][1] + cycles, phase, "sum of gradients over replicas"))
+    else:
+        found += [(into + begin, into + end, *rest) for begin, end, *rest in _rows_of_ipu(pipeline, shown_ipu(data))]
+        if found[-1][1] < into + pipeline["cycles"]:
+            found.append((found[-1][1], into + pipeline["cycles"], "idle", "other IPUs"))
+    found.append((found[-1][1], found[-1][1] + exposed - into, "host", "transfer to the host"))
+    return [each for each in found if each[1] > each[0]]
+
+
+def shown_ipu(data: dict[str, Any]) -> int:
+    """The IPU of a pipeline that the report shows: the fullest, unless another is chosen."""
+    fullest = max(data["pipeline"]["ipus"], key=lambda each: each["peak_bytes"])
+    return int(data.get("ipu", fullest["ipu"]))
+
+
+def _rows_of_ipu(pipeline: dict[str, Any], ipu: int) -> Iterator[Span]:
+    parts = {(part["kind"], part["stage"]): part for part in pipeline["parts"]}
+    at = 0
+    for row in sorted((row for row in pipeline["rows"] if row["ipu"] == ipu), key=lambda row: row["begin"]):
+        part, name = parts[row["kind"], row["stage"]], f"{row['kind']} of stage {row['stage']}"
+        if row["micro_batch"] is not None:
+            name += f", micro-batch {row['micro_batch']}"
+        if row["begin"] > at:
+            yield at, row["begin"], "idle", "waits for other IPUs"
+        at, whole = row["begin"], max(1, part["sync"] + part["exchange"] + part["compute"])
+        end, before = row["begin"] + row["cycles"], 0
+        for phase in ("sync", "exchange", "compute"):
+            before += part[phase]
+            until = row["begin"] + row["cycles"] * before // whole
+            if until > at:
+                yield at, until, phase, name
+            at = max(at, until)
+        at = max(at, end)
+
+
 def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
     """The share of each phase in BINS equal parts of the step; None for a step without cycles."""
-    spans = list(segments(data))
+    spans = whole_step(data)
     if not spans:
         return None
     width = spans[-1][1] / BINS
-    shares = [dict.fromkeys(("compute", "exchange", "sync"), 0.0) for _ in range(BINS)]
+    present = [phase for phase in style.PHASES if any(span[2] == phase for span in spans)]
+    shares = [dict.fromkeys(present, 0.0) for _ in range(BINS)]
     for begin, end, phase, _ in spans:
         first, last = int(begin / width), min(BINS - 1, int(end / width))
         for number in range(first, last + 1):
@@ -40,12 +95,12 @@ def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
         for number, parts in enumerate(shares)
         for order, (phase, part) in enumerate(parts.items())
     ]
-    rows += [{**row, "cycle": spans[-1][1]} for row in rows[-3:]]
+    rows += [{**row, "cycle": spans[-1][1]} for row in rows[-len(present) :]]
     axis = {"title": "share of the time", "format": ".0%", "tickCount": 4}
     encoding = {
         "x": style.quantity("cycle", style.short_axis("cycles since the beginning of the step"), spans[-1][1]),
         "y": style.quantity("share", axis, stack="zero", scale={"domain": [0, 1]}),
-        "color": style.coloured("phase", style.phase_colours({"compute", "exchange", "sync"})),
+        "color": style.coloured("phase", style.phase_colours(set(present))),
         "order": {"field": "order"},
         "tooltip": [
             {"field": "phase"},
@@ -53,25 +108,28 @@ def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
             style.number("cycle", "from cycle"),
         ],
     }
-    return style.figure(
-        170, data={"values": rows}, mark={"type": "area", "interpolate": "step-after"}, encoding=encoding
-    )
+    params = [style.switching("phase"), style.zooming()]
+    mark = {"type": "area", "interpolate": "step-after", "clip": True}
+    return style.figure(170, data={"values": rows}, params=params, transform=style.ONLY, mark=mark, encoding=encoding)
 
 
 def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
     """Segments of the busiest tile, which works in every compute set, and of the idlest, which only works if all do."""
-    spans = list(segments(data))
+    steps, tiles = supersteps(data), data["target"]["tiles"]
+    spans = [(begin, end, phase, str(steps[number]["name"])) for begin, end, phase, number in segments(data)]
+    if data["pipeline"] is None:
+        spans = whole_step(data)
     if not spans:
         return None
-    operations, tiles = supersteps(data), data["target"]["tiles"]
+    few = {row["name"] for row in steps if row["tiles"] < tiles}
     idlest = [
-        (begin, end, "idle" if phase == "compute" and operations[number]["tiles"] < tiles else phase, number)
-        for begin, end, phase, number in spans
+        (begin, end, "idle" if phase == "compute" and operation in few else phase, operation)
+        for begin, end, phase, operation in spans
     ]
-    rows = [
-        {"lane": lane, "begin": begin, "end": end, "phase": phase, "operation": operations[number]["name"]}
+    rows: list[dict[str, Any]] = [
+        {"lane": lane, "begin": begin, "end": end, "phase": phase, "operation": operation}
         for lane, course in zip(LANES, (spans, idlest), strict=True)
-        for begin, end, phase, number in shortened(course, SEGMENTS)
+        for begin, end, phase, operation in shortened(course, SEGMENTS)
     ]
     encoding = {
         "y": {"field": "lane", "type": "nominal", "axis": {"title": None, "labelFontSize": 12}, "sort": list(LANES)},
@@ -83,22 +141,17 @@ def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
             *(style.number("begin", "from cycle"), style.number("end", "to cycle")),
         ],
     }
-    moving = {
-        "name": "window",
-        "select": {"type": "interval", "encodings": ["x"], "zoom": "wheel![event.shiftKey]"},
-        "bind": "scales",
-    }
     mark = {"type": "bar", "height": {"band": 0.72}, "clip": True}
-    return style.figure(130, data={"values": rows}, params=[moving], mark=mark, encoding=encoding)
+    return style.figure(130, data={"values": rows}, params=[style.zooming()], mark=mark, encoding=encoding)
 
 
-def shortened(spans: list[tuple[int, int, str, int]], most: int) -> list[tuple[int, int, str, int]]:
+def shortened(spans: list[Span], most: int) -> list[Span]:
     """At most `most` segments: consecutive short ones become one, of the phase with the most cycles."""
     if len(spans) <= most:
         return spans
     least = 2 * (spans[-1][1] - spans[0][0]) / most
-    found: list[tuple[int, int, str, int]] = []
-    waiting: list[tuple[int, int, str, int]] = []
+    found: list[Span] = []
+    waiting: list[Span] = []
     for segment in spans:
         if segment[1] - segment[0] >= least:
             found += [*_together(waiting), segment]
@@ -111,7 +164,7 @@ def shortened(spans: list[tuple[int, int, str, int]], most: int) -> list[tuple[i
     return [*found, *_together(waiting)]
 
 
-def _together(spans: list[tuple[int, int, str, int]]) -> list[tuple[int, int, str, int]]:
+def _together(spans: list[Span]) -> list[Span]:
     if not spans:
         return []
     lengths: dict[str, int] = {}

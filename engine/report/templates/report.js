@@ -28,12 +28,17 @@
 
   // Tabs -----------------------------------------------------------------------------------------------------------
   const sections = $$("main > section");
-  let charts = {};
+  let charts = {}, report = null, views = [], all = {}, shown = null;
   const drawn = new Map();
   const phone = matchMedia("(max-width: 640px)"), desktop = matchMedia("(min-width: 1000px)");
 
-  function show(key) {
+  // A hash is a section, and for operations and liveness a name or compute set: #operations/dense MatMul, #liveness/12.
+  function show(hash) {
+    const [key, ...rest] = decodeURIComponent(hash).split("/");
     const chosen = sections.find((section) => section.id === key) || sections[0];
+    const named = rest.join("/");
+    if (report && named && key === "operations") { $("#filter").value = `"${named}"`; operations(); }
+    if (report && named && key === "liveness") alive(Number(named));
     for (const section of sections) section.classList.toggle("shown", section === chosen);
     for (const link of $$("nav a")) {
       if (link.hash === `#${chosen.id}`) {
@@ -42,6 +47,7 @@
       } else link.removeAttribute("aria-current");
     }
     draw(chosen);
+    if (report && named) $(key === "operations" ? ".tools" : "#alive-title").scrollIntoView({ block: "start" });
   }
 
   // Charts ---------------------------------------------------------------------------------------------------------
@@ -69,7 +75,6 @@
   function fitted(chart) {
     if (desktop.matches) return chart;
     const made = structuredClone(chart);
-    if (phone.matches && made.layer) made.layer = made.layer.filter((layer) => layer.name !== "labels");
     let beside = 60;
     for (const { encoding } of [made, ...(made.layer || [])]) {
       const axis = encoding && encoding.y && encoding.y.axis;
@@ -92,17 +97,22 @@
       drawn.set(name, look);
       const drawing = $(".drawing", figure);
       const place = element("div", "", "drawing");
+      if (charts[name].usermeta) place.style.setProperty("--least", `${charts[name].usermeta.leastWidth}px`);
       drawing.before(place);
       const options = { mode: "vega-lite", renderer: "svg", actions: false, defaultStyle: false, tooltip: tell };
       vegaEmbed(place, fitted(charts[name]), options).then(({ view }) => {
         drawing.remove();
+        view.addEventListener("click", (_, item) => {
+          const { operation, step } = (item && item.datum) || {};
+          if (operation && report.operations.some((row) => row.name === operation)) location.hash = `operations/${encodeURIComponent(operation)}`;
+          else if (step !== undefined) location.hash = `liveness/${step}`;
+        });
         if (name === "live-bytes") view.addSignalListener("step", (_, value) => alive(value && value.step && value.step[0]));
       });
     }
   }
 
   // Tables ---------------------------------------------------------------------------------------------------------
-  let report = null;
   const MOST = 500;
   const sorting = { key: "cycles", up: false };
 
@@ -117,8 +127,9 @@
   }
 
   function operations() {
-    const words = $("#filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-    const matches = (row) => words.every((word) => `${row.name} ${row.layer} ${row.unit} ${row.method} ${row.dtype}`.toLowerCase().includes(word));
+    const text = $("#filter").value, exact = /^"(.*)"$/.exec(text);
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const matches = (row) => exact ? row.name === exact[1] : words.every((word) => `${row.name} ${row.layer} ${row.unit} ${row.method} ${row.dtype}`.toLowerCase().includes(word));
     const found = report.operations.filter(matches);
     const sign = sorting.up ? 1 : -1;
     const value = (row) => (row[sorting.key] === null ? -1 : row[sorting.key]);
@@ -127,7 +138,13 @@
       const line = element("tr");
       const title = element("th", row.name);
       title.scope = "row";
-      line.append(cell(row.number, "n"), title);
+      const place = cell(report.supersteps.length ? row.number : "", "n");
+      if (!report.supersteps.length) {
+        const link = element("a", row.number);
+        link.href = `#liveness/${row.number}`;
+        place.append(link);
+      }
+      line.append(place, title);
       const unit = cell(row.unit + (row.method ? " " : ""));
       if (row.method) unit.append(element("small", row.method));
       line.append(unit, cell(row.dtype));
@@ -169,7 +186,7 @@
   function alive(step) {
     if (step === undefined || step === null) return;
     const colours = report.memory_categories;
-    const found = report.liveness.tensors.filter((tensor) => tensor.always_live || (tensor.first <= step && step <= tensor.last));
+    const found = shown.liveness.tensors.filter((tensor) => tensor.always_live || (tensor.first <= step && step <= tensor.last));
     const rows = found.slice(0, 40).map((tensor) => {
       const line = element("tr");
       const title = element("th", tensor.name);
@@ -186,25 +203,41 @@
     });
     $("#alive tbody").replaceChildren(...rows);
     labelled($("#alive"));
-    $("#alive-title").textContent = `Alive at compute set ${number.format(step)}, ${(report.supersteps.length ? report.supersteps : report.operations)[step].name}`;
+    $("#alive-title").textContent = `Alive at compute set ${number.format(step)}, ${(shown.supersteps.length ? shown.supersteps : report.operations)[step].name}`;
+  }
+
+  // IPUs of a pipeline ---------------------------------------------------------------------------------------------
+  function choose(number) {
+    shown = number < 0 ? report : report.by_ipu[number];
+    charts = number < 0 ? all : { ...all, ...views[number].charts };
+    drawn.clear();
+    alive(shown.memory.peak_at);
+    draw($("section.shown"));
   }
 
   // ----------------------------------------------------------------------------------------------------------------
   document.documentElement.classList.add("scripted");
   document.body.append(tip);
-  const follow = () => { show(location.hash.slice(1)); scrollTo(0, 0); };
+  const follow = () => { scrollTo(0, 0); show(location.hash.slice(1)); };
+  for (const link of $$("[data-operation]")) link.href = `#operations/${encodeURIComponent(link.dataset.operation)}`;
   addEventListener("hashchange", follow);
   for (const query of [phone, desktop]) query.addEventListener("change", () => draw($("section.shown")));
   show(location.hash.slice(1));
   if (typeof DecompressionStream === "undefined") return;
   unpack($("#packed").textContent).then((content) => {
-    ({ report, charts } = content);
+    ({ report, charts, views } = content);
+    all = charts;
+    shown = report;
+    if ($("#ipu")) {
+      $(".ipus").hidden = false;
+      $("#ipu").addEventListener("change", ({ target }) => choose(target.selectedIndex - 1));
+    }
     report.memory_categories = content.categories;
     const library = document.createElement("script");
     library.textContent = content.library;
     document.head.append(library);
     sortable();
-    for (const section of sections) if (section.classList.contains("shown")) draw(section);
+    show(location.hash.slice(1));
     document.documentElement.dataset.ready = "yes";
   });
 })();
