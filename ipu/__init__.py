@@ -19,6 +19,7 @@ if "tensorflow" in sys.modules:  # else in time for the first program
 HOMES = {
     "ProfileReport": "ipu._internal.profiling.callback",
     "allow_out_of_memory": "ipu._internal.compiler.fit",
+    "accelerate": "keras_ext.acceleration",
     "profile": "ipu._internal.profiling.make_report",
 }
 NAMES = (

@@ -104,6 +104,8 @@ class IPUStrategyV1(tf.distribute.Strategy):
     _extended_type = IPUExtendedV1
     transport: Transport | None = None
     """The transport between the processes that the strategy's programs span; None for the configuration's."""
+    serves_functions = True
+    """Whether the engine runs a tf.function(jit_compile=True) that is called directly in the scope."""
 
     def __init__(
         self,
@@ -231,7 +233,8 @@ def _calling(concrete: ConcreteFunction) -> Any:
 def _run_directly(fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Result of a call in a scope without `run`; NotImplemented in the scope of another kind of strategy."""
     strategy = tf.distribute.get_strategy()
-    return strategy._call(fn, args, kwargs, None) if isinstance(strategy, IPUStrategyV1) else NotImplemented
+    serves = isinstance(strategy, IPUStrategyV1) and strategy.serves_functions
+    return strategy._call(fn, args, kwargs, None) if serves else NotImplemented
 
 
 IPUStrategy = IPUStrategyV1

@@ -76,6 +76,8 @@ class StepFunction:
         self._mode = mode
         self._programs = ProgramCache()
         self._tracing = threading.RLock()
+        self.calls = 0
+        """How often a program has run."""
 
     @property
     def model(self) -> Any:
@@ -232,8 +234,10 @@ class EpochFunction(StepFunction):
             program = self.program(batches, callbacks, asked)
             if callbacks is None:
                 results = program.run(batches.steps, batches.feeds)
+                self.calls += 1
                 continue
             of_steps, stopped = self._run_reporting(program, batches, callbacks)
+            self.calls += 1
             results = [result[-1] for result in of_steps]
             if stopped:
                 break
@@ -275,6 +279,7 @@ class PredictFunction(StepFunction):
                 results = program.run(batches.steps, batches.feeds, outputs="all")
             else:
                 results, stopped = self._run_reporting(program, batches, callbacks)
+            self.calls += 1
             parts.append([_all_rows(result) for result in results])
             if stopped:
                 break

@@ -32,7 +32,7 @@ from keras.src.utils.progbar import Progbar
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
 from ipu.ipu_strategy import IPUStrategyV1
-from keras_ext import extension, processes, progress_bars, runs, step_callbacks, tensorboard
+from keras_ext import acceleration, extension, processes, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.epochs.feeds import RowBatches
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
@@ -222,6 +222,7 @@ def install() -> None:
     tensorboard.install(TensorBoard)
     processes.install(ModelCheckpoint)
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
+    acceleration.install(trainer, acceleration.Framework("_distribute_strategy", _set_steps, steps_need_length=False))
     registration.register_on_demand(object_registration, "keras")
     keras3_backup.install()
     keras3_graphs.install()
@@ -229,6 +230,10 @@ def install() -> None:
     keras3_logs.install()
     keras3_metrics.install()
     keras3_scopes.install()
+
+
+def _set_steps(model: keras.Model, steps: int) -> None:
+    model.steps_per_execution = steps
 
 
 def _predict_on_batch(original: Original, model: keras.Model, x: Nest) -> Any:

@@ -23,7 +23,7 @@ from tf_keras.src.utils.generic_utils import Progbar
 
 from ipu._internal.compiler.batch_norm import group_moments, over_group
 from ipu._internal.compiler.variables import tracing
-from keras_ext import extension, processes, progress_bars, runs, step_callbacks, tensorboard
+from keras_ext import acceleration, extension, processes, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
@@ -113,11 +113,17 @@ def install() -> None:
     tensorboard.install(TensorBoard)
     processes.install(ModelCheckpoint)
     runs.install(Model, lambda model: serves(getattr(model, "_distribution_strategy", None)))
+    acceleration.install(Model, acceleration.Framework("_distribution_strategy", _set_steps, steps_need_length=True))
     registration.register("tf_keras")
     tf_keras_backup.install()
     wrap(BatchNormalizationBase, "_no_sync_calculate_mean_and_var", _moments)
     wrap(sgd.SGD, "update_step", _update_without_idle_velocities)
     wrap(loss_scale_optimizer, "strategy_supports_loss_scaling", _supports_loss_scaling)
+
+
+def _set_steps(model: Model, steps: int) -> None:
+    if model._steps_per_execution is not None:  # None before `compile`
+        model._steps_per_execution.assign(steps)
 
 
 def _compile(original: Original, model: Model, *arguments: object, **named: object) -> None:

@@ -78,7 +78,7 @@ def test_a_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_pages_are_true() -> None:
-    docs = [f"docs/{name}.md" for name in ("tour", "supported_ops", "debugging", "tensorflow1", "layers")]
+    docs = [f"docs/{name}.md" for name in ("accelerate", "tour", "supported_ops", "debugging", "tensorflow1", "layers")]
     output_of("-m", "tests.examples.pages", "README.md", *docs)
 
 

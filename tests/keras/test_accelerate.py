@@ -1,0 +1,160 @@
+"""`ipu.accelerate`: the same numbers as plain Keras, on the engine, and with plain Keras where the engine refuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import ipu
+from keras_ext.acceleration import STEPS
+from keras_ext.training import StepFunction
+from tests.keras.helpers import Kit, data
+
+LOSSES = {"optimizer": "sgd", "loss": "sparse_categorical_crossentropy", "jit_compile": False}
+
+
+def refused(kit: Kit, training: bool | None = None) -> Any:
+    """A model with an operation that the engine refuses, in training, in inference, or in both."""
+
+    class Refused(kit.keras.layers.Layer):
+        def call(self, inputs: Any, training: bool | None = None) -> Any:
+            scale = 1 + abs(tf.linalg.qr(inputs[:8, :2])[0][0, 0]) if in_mode(training) else 1.0
+            return inputs * scale
+
+    def in_mode(now: bool | None) -> bool:
+        return training is None or bool(now) is training
+
+    layers = kit.keras.layers
+    model = kit.keras.Sequential([layers.Input((5,)), Refused(), layers.Dense(3, "softmax")])
+    model.compile(**LOSSES)
+    return model
+
+
+def both(make: Any) -> tuple[Any, Any, Any]:
+    """A plain model and an accelerated one with its weights."""
+    plain = make()
+    with ipu.accelerate() as acceleration:
+        fast = make()
+    fast.set_weights(plain.get_weights())
+    return plain, fast, acceleration
+
+
+def assert_same_fit(plain: Any, fast: Any, **arguments: Any) -> None:
+    histories = [model.fit(verbose=0, shuffle=False, **arguments).history for model in (plain, fast)]
+    assert histories[0].keys() == histories[1].keys()
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(histories[1][name], values, rtol=2e-5, atol=1e-6)
+    for expected, actual in zip(plain.get_weights(), fast.get_weights(), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_models_built_in_it_run_on_the_engine(kit: Kit) -> None:
+    x, y = data(100)
+    plain, fast, acceleration = both(lambda: kit.compiled(kit.functional()))
+    assert_same_fit(plain, fast, x=x, y=y, batch_size=8, epochs=2, validation_data=(x, y))
+    np.testing.assert_allclose(fast.predict(x, verbose=0), plain.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
+    assert all(isinstance(getattr(fast, f"{mode}_function"), StepFunction) for mode in ("train", "test", "predict"))
+    assert acceleration.fallbacks == ()
+
+
+def test_steps_are_chosen_unless_given_or_a_callback_sees_batches(kit: Kit) -> None:
+    x, y = data(80)
+
+    class Batches(kit.keras.callbacks.Callback):
+        count = 0
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.count += 1
+
+    with ipu.accelerate():
+        chosen, given = kit.compiled(kit.sequential()), kit.compiled(kit.sequential(), steps_per_execution=5)
+
+    def steps(model: Any) -> int:
+        return int(model.steps_per_execution if kit.is_keras3 else model._steps_per_execution.numpy())
+
+    seen = Batches()
+    given.fit(x, y, batch_size=8, verbose=0, callbacks=[seen])
+    assert (steps(given), seen.count) == (5, 2)
+    chosen.fit(x, y, batch_size=8, verbose=0, callbacks=[kit.keras.callbacks.EarlyStopping("loss")])
+    assert steps(chosen) == STEPS
+    seen = Batches()
+    chosen.fit(x, y, batch_size=8, verbose=0, callbacks=[seen], validation_data=(x, y))
+    assert (steps(chosen), seen.count) == (1, 10)
+
+
+def test_plain_keras_runs_what_the_engine_refuses(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = data(80)
+    plain, fast, acceleration = both(lambda: refused(kit))
+    with caplog.at_level(logging.WARNING, "ipu"):
+        for _ in range(2):
+            assert_same_fit(plain, fast, x=x, y=y, batch_size=8, epochs=2, validation_data=(x, y))
+    assert [(each.model, each.method) for each in acceleration.fallbacks] == [(fast.name, "fit")]
+    assert f"{fast.name!r} runs fit with plain Keras: " in caplog.text
+    assert caplog.text.count("'Qr'") == 1
+    assert fast.train_on_batch(x[:8], y[:8]) == pytest.approx(plain.train_on_batch(x[:8], y[:8]), rel=1e-5)
+
+
+def test_training_stays_on_the_engine_where_evaluation_is_refused(kit: Kit) -> None:
+    x, y = data(80)
+    plain, fast, acceleration = both(lambda: refused(kit, training=False))
+    assert_same_fit(plain, fast, x=x, y=y, batch_size=8, epochs=3, validation_data=(x, y))
+    assert [each.method for each in acceleration.fallbacks] == ["evaluate"]
+    assert isinstance(fast.train_function, StepFunction) and fast.train_function.calls
+    assert fast.evaluate(x, y, verbose=0) == pytest.approx(plain.evaluate(x, y, verbose=0), rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*(ran out of data|was provided as a generator)")
+def test_a_generator_loses_no_batch_to_a_refusal(kit: Kit) -> None:
+    x, y = data(80)
+
+    def batches() -> Iterator[Any]:
+        for first in range(0, 80, 8):
+            yield x[first : first + 8], y[first : first + 8]
+
+    plain, fast, acceleration = both(lambda: refused(kit))
+    for model in (plain, fast):
+        model.fit(batches(), verbose=0)
+    assert len(acceleration.fallbacks) == 1
+    for expected, actual in zip(plain.get_weights(), fast.get_weights(), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_a_given_model_is_copied_with_its_state(kit: Kit) -> None:
+    x, y = data(40)
+    plain = kit.compiled(kit.sequential())
+    plain.fit(x, y, verbose=0)
+    fast = ipu.accelerate(plain)
+    assert fast is not plain and type(fast) is type(plain)
+    assert_same_fit(plain, fast, x=x, y=y, epochs=2)  # momentum goes on
+    assert isinstance(fast.train_function, StepFunction) and not isinstance(plain.train_function, StepFunction)
+    assert not isinstance(kit.compiled(kit.sequential()).make_train_function(), StepFunction)
+
+
+def test_a_model_that_cannot_be_copied_stays_plain(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    class Needs(kit.keras.Model):
+        def __init__(self, units: Any) -> None:
+            super().__init__()
+            self.dense = units
+
+        def get_config(self) -> Any:
+            raise NotImplementedError("no configuration")
+
+    model = Needs(kit.keras.layers.Dense(2))
+    with caplog.at_level(logging.WARNING, "ipu"):
+        assert ipu.accelerate(model) is model
+    assert "stays with plain Keras, as it cannot be copied: no configuration" in caplog.text
+
+
+def test_a_call_is_in_force_until_it_ends(kit: Kit) -> None:
+    acceleration = ipu.accelerate()
+    model = kit.compiled(kit.sequential())
+    twice = tf.function(lambda x: tf.linalg.qr(x)[1], jit_compile=True)(tf.eye(2))  # the engine would refuse it
+    acceleration.__exit__(None, None, None)
+    assert isinstance(model.make_train_function(), StepFunction)
+    assert twice.shape == (2, 2)
+    assert not tf.distribute.has_strategy()
