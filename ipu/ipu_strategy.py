@@ -114,7 +114,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ) -> None:
-        key = (type(self), ipu_device, cpu_device)
+        key = (self._extended_type, ipu_device, cpu_device)
         if key not in _extended:
             _extended[key] = (self, self._extended_type(self, ipu_device, cpu_device))
         super().__init__(_extended[key][1])

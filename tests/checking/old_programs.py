@@ -99,7 +99,7 @@ pipelining_ops.pipeline(
 """
 POPDIST = """\
 import popart
-import poptorch
+import poptorch, popdist, popdist.tensorflow
 from tensorflow.python import ipu
 
 class Trainer:
@@ -107,6 +107,7 @@ class Trainer:
         self.config = ipu.config.IPUConfig()
         self.config.floating_point_behaviour.esr = True
         self.config.norms.use_stable_statistics = True
+        popdist.tensorflow.set_ipu_config(self.config, 1)
 
     def start(self, strategy, step):
         return strategy.experimental_run_v2(step)
@@ -210,9 +211,9 @@ PROGRAMS: dict[str, tuple[str, list[tuple[int, str, str, str]], list[str]]] = {
             (1, "refused", "popart", "TensorFlow"),
             (2, "refused", "poptorch", "PyTorch"),
             (9, "note", "norms.use_stable_statistics", "no effect here"),
-            (12, "change", ".experimental_run_v2()", "run"),
+            (13, "change", ".experimental_run_v2()", "run"),
         ],
-        ["ipu.config.IPUConfig"],
+        ["ipu.config.IPUConfig", "popdist.tensorflow.set_ipu_config"],
     ),
     "estimator": (
         ESTIMATOR,

@@ -19,7 +19,7 @@ from ipu._internal.checking.old_names import MODULES
 from ipu._internal.names.documented import NOT_HERE
 from ipu._internal.names.missing import documented_name
 
-ROOTS = frozenset({"ipu", "ipu_tensorflow_addons", "keras", "tensorflow", "tf_keras"})
+ROOTS = frozenset({"ipu", "ipu_tensorflow_addons", "keras", "popdist", "tensorflow", "tf_keras"})
 LEGACY_KERAS = "Keras 3 has it no longer. Set the environment variable TF_USE_LEGACY_KERAS=1, and tf.keras is tf_keras."
 
 
@@ -65,7 +65,7 @@ def is_checked(name: str) -> bool:
 
 def is_ours(name: str) -> bool:
     """Whether the name is of this API."""
-    return "ipu" in name.split(".")[:4] or name.startswith("ipu_tensorflow_addons")
+    return "ipu" in name.split(".")[:4] or name.startswith(("ipu_tensorflow_addons", "popdist"))
 
 
 def old_module(name: str) -> str | None:

@@ -17,11 +17,10 @@ MODULES: Mapping[str, tuple[Level, str]] = {
     "tensorflow.contrib": ("change", "tf.contrib is gone. TensorFlow 2 has most of it in tf, tf.compat.v1 or Keras."),
     "tensorflow.examples": ("change", "TensorFlow 2 has no examples. Use keras.datasets or scikit-learn's data."),
     "tensorflow_addons": ("change", "It ended with TensorFlow 2.15. Keras has most of its layers and optimizers."),
-    "popdist": (
         "refused",
         "It starts several processes. Replicas are in one process here: IPUConfig.auto_select_ipus.",
     ),
-    "horovod": ("refused", "Replicas are in one process here: IPUConfig.auto_select_ipus and IPUStrategy."),
+    "horovod": ("change", "Write `from tensorflow.python.ipu import horovod`, and start it by `python -m ipu.run`."),
     "poptorch": ("refused", "PyTorch programs do not run here, only those of TensorFlow and Keras."),
     "popart": ("refused", "PopART programs do not run here, only those of TensorFlow and Keras."),
     "popxl": ("refused", "PopXL programs do not run here, only those of TensorFlow and Keras."),
