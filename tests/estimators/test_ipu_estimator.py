@@ -70,6 +70,7 @@ def test_a_regressor_from_training_to_export(tmp_path: Path) -> None:
     served = loaded.signatures["serving_default"](tf.constant(X))["y"]
     np.testing.assert_allclose(served, X @ w, rtol=1e-5, atol=1e-6)
 
+    assert "TensorSlice" not in (tmp_path / "model" / "graph.pbtxt").read_text()  # the data is in a graph of its own
     written = summaries(estimator.model_dir)
     assert len(written["loss"]) == 4 and written["loss"][-1] < written["loss"][0]
     assert min(written["global_step/sec"]) > 0

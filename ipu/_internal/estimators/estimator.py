@@ -346,10 +346,10 @@ class Estimator(ModelFolder):
         return self.params
 
     @contextlib.contextmanager
-    def _graph(self) -> Iterator[None]:
+    def _graph(self) -> Iterator[tf.Graph]:
         with tf.Graph().as_default() as graph, graph.device(self._config.device_fn), fresh_keras_names():
             v1.set_random_seed(self._config.tf_random_seed)
-            yield
+            yield graph
 
     def _session(self, spec: Any, hooks: list[Any], checkpoint_path: str | None) -> Any:
         creator = v1.train.ChiefSessionCreator(

@@ -49,6 +49,8 @@ class StopAfterRuns(SessionRunHook):
 class EndOfData(SessionRunHook):
     """Starts an infeed with its session, and stops at the end of the data set; the last of the hooks.
 
+    Made in the graph of the data set, in which the infeed has a session of its own.
+
     Args:
         initializer: the infeed's.
         cardinality: the number of batches of the data set, a tensor; negative where it is infinite or unknown.
@@ -57,13 +59,19 @@ class EndOfData(SessionRunHook):
     """
 
     def __init__(self, initializer: Any, cardinality: Any, batches: Callable[[], int], batches_per_run: int) -> None:
+        self._graph, self._tables = initializer.graph, tf.compat.v1.tables_initializer()
+        self._has_tables = bool(self._graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS))
         self._initializer, self._cardinality, self._count = initializer, cardinality, batches
+        self._session: Any = None
         self._batches_per_run, self._batches, self._runs = batches_per_run, -1, 0
         self._running = self._stopped = False
 
     def after_create_session(self, session: Any, coord: object) -> None:
         """Starts with the first element."""
-        _, self._batches = session.run([self._initializer, self._cardinality])
+        self._session = tf.compat.v1.Session(graph=self._graph, config=_without_copies())
+        if self._has_tables:
+            self._session.run(self._tables)
+        _, self._batches = self._session.run([self._initializer, self._cardinality])
         self._runs = 0
 
     def before_run(self, run_context: object) -> None:
@@ -89,6 +97,15 @@ class EndOfData(SessionRunHook):
     def left_over(self) -> int:
         """The number of batches at the end of the data set that fill no run."""
         return int(self._batches if self._batches >= 0 else self._count()) % self._batches_per_run
+
+
+def _without_copies() -> Any:
+    """The configuration of a session that does not copy the arrays in its graph, as optimizers of graphs do."""
+    config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = config.graph_options.optimizer_options.L0
+    config.graph_options.place_pruned_graph = True
+    return config
 
 
 class SummariesOfLoops(tf.compat.v1.train.SummarySaverHook):

@@ -64,15 +64,16 @@ class DeviceEstimator(Estimator):
     def _spec(self, input_fn: Callable[..., Any], mode: str) -> tuple[Any, list[Any], EndOfData]:
         if self._ipu.ipu_options is not None:
             self._ipu.ipu_options.configure_ipu_system()
-        with tf.device("/device:CPU:0"):
+        ordinal, depth = self._ipu.ordinal, self._ipu.prefetch_depth
+        with self._graph():  # of its own, as that of the model is written to files, and the data's arrays are constants
             dataset = self._call_input_fn(input_fn, mode)
-        if not isinstance(dataset, tf.data.Dataset):
-            raise ConfigurationError(f"Expected input_fn to return a tf.data.Dataset. Received: {dataset!r}.")
-        infeed = IPUInfeedQueue(dataset, device_ordinal=self._ipu.ordinal, prefetch_depth=self._ipu.prefetch_depth)
-        end = EndOfData(
-            *(infeed.initializer, dataset.cardinality(), lambda: self._batches_of(input_fn, mode)),
-            self._iterations_per_loop * self._ipu.num_replicas,
-        )
+            if not isinstance(dataset, tf.data.Dataset):
+                raise ConfigurationError(f"Expected input_fn to return a tf.data.Dataset. Received: {dataset!r}.")
+            infeed = IPUInfeedQueue(dataset, device_ordinal=ordinal, prefetch_depth=depth)
+            end = EndOfData(
+                *(infeed.initializer, dataset.cardinality(), lambda: self._batches_of(input_fn, mode)),
+                self._iterations_per_loop * self._ipu.num_replicas,
+            )
         build = {ModeKeys.TRAIN: self._train_spec, ModeKeys.EVAL: self._eval_spec, ModeKeys.PREDICT: self._predict_spec}
         spec = build[mode](infeed)
         return spec, [end], end
