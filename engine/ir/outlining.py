@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.ir.module import Computation, Instruction
+from engine.ir.module import Computation, Instruction, Module
 
 CALL = "OUTLINED_CALL"
 """The frontend attribute of a call of an outlined function: the call's number in the program, the same for the call of
@@ -23,6 +23,17 @@ def outlined_call(instruction: Instruction) -> str | None:
     return instruction.get("frontend_attributes", {}).get(CALL) if instruction.opcode == "call" else None
 
 
+def has_outlined_calls(module: Module) -> bool:
+    """Whether a computation of the module calls an outlined function."""
+    return any(outlined_call(i) for computation in module.computations() for i in computation.instructions)
+
+
 def is_gradient(instruction: Instruction) -> bool:
     """Whether an outlined call is that of a gradient."""
     return GRADIENT in instruction.get("frontend_attributes", {})
+
+
+def are_distinct(computation: Computation) -> bool:
+    """Whether each function's call has its own number, so that the call of its gradient can be told from others."""
+    calls = [(outlined_call(i), is_gradient(i)) for i in computation.instructions if outlined_call(i)]
+    return len(calls) == len(set(calls))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import OUTFEED, target_of
+from engine.ir.outlining import has_outlined_calls
 from engine.partition.accumulation import Accumulation
 from engine.partition.batch_norm_groups import statistics
 from engine.partition.collectives import unstacked
@@ -20,7 +23,7 @@ from engine.partition.processes import Processes
 from engine.partition.replicas import Kind, Replicated, kinds_of
 from engine.partition.taken_branches import up_to
 from engine.passes.dead_code import dead_code
-from engine.passes.inline_calls import inline_calls
+from engine.passes.inline_calls import inline_calls, inline_other_calls
 from engine.passes.loops.flat_state import flatten_loop_states
 from engine.passes.loops.prune_state import prune_loop_states
 from engine.passes.loops.rebuilding import with_own_names
@@ -29,6 +32,8 @@ from engine.passes.simplify_shapes import simplify_shapes
 
 BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)
 """Passes that expose marks and updates: TensorFlow puts reshapes around every assignment."""
+WITH_BODIES: tuple[Pass, ...] = (inline_other_calls, *BEFORE[1:])
+"""The same, with the calls of outlined functions."""
 BEFORE_STAGES: tuple[Pass, ...] = (
     *BEFORE,
     # Arrays, not tuples, cross between stages; the lists that TensorFlow's loops keep for their gradients are tuples.
@@ -61,12 +66,29 @@ def repeat(
     `training` may have no gradients. Raises ConfigurationError for steps that cannot be cut at their gradients, and for
     metrics that replicas cannot share.
     """
-    module = run_passes(module, BEFORE)
+    made = partial(_repeated, roles, accumulation, once, metrics, names or {}, processes, training)
+    if accumulation.together == 1 and has_outlined_calls(module):
+        # What a body hides may prevent a cut.
+        with suppress(ConfigurationError):
+            return made(run_passes(module, WITH_BODIES))
+    return made(run_passes(module, BEFORE))
+
+
+def _repeated(
+    roles: Sequence[str],
+    accumulation: Accumulation,
+    once: Collection[int],
+    metrics: Collection[int],
+    names: Mapping[int, str],
+    processes: Processes | None,
+    training: bool,
+    module: Module,
+) -> Replicated:
     _check_statistics(module)
     if processes is not None:
-        module = with_totals(module, metrics, names or {}, accumulation.replicas * processes.count)
-    parts = cut(module, roles, once, names or {}, training=training)
-    kinds = kinds_of(module, parts, accumulation.replicas, metrics, names or {})
+        module = with_totals(module, metrics, names, accumulation.replicas * processes.count)
+    parts = cut(module, roles, once, names, training=training)
+    kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
     repetition = Repetition(module, roles, accumulation, parts, kinds, processes)
     loop = SingleMicroBatch if accumulation.micro_batches == 1 else MicroBatchLoop
     return repetition.run(loop(repetition.entry, module, roles, accumulation, parts))

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from engine.ir import Computation, Instruction, Module
+from engine.ir.outlining import are_distinct, outlined_call
 from engine.passes.rewriting import Callees, Names, changed, with_computations, with_parts
 
 
 def inline_calls(module: Module) -> Module:
     """The module with calls inlined; also forwards `get-tuple-element` of `tuple`, which inlining makes adjacent."""
-    return with_computations(module, lambda computation, new: _Inliner(computation, new).run())
+    return with_computations(module, lambda computation, new: _Inliner(computation, new, keeps_outlined=False).run())
+
+
+def inline_other_calls(module: Module) -> Module:
+    """The same for all calls but those of outlined functions; for these too if one is in a computation twice."""
+    kept = with_computations(module, lambda computation, new: _Inliner(computation, new, keeps_outlined=True).run())
+    return kept if all(are_distinct(computation) for computation in kept.computations()) else inline_calls(module)
 
 
 class _Inliner:
-    """Copies one computation; callees have been inlined before, so their bodies contain no calls."""
+    """Copies one computation; callees have been inlined before, so their bodies contain no calls to inline."""
 
-    def __init__(self, computation: Computation, computations: Callees) -> None:
+    def __init__(self, computation: Computation, computations: Callees, keeps_outlined: bool) -> None:
         self.computation = computation
         self.computations = computations
+        self.keeps_outlined = keeps_outlined
         self.names = Names(computation.instructions)
         self.instructions: list[Instruction] = []
 
@@ -35,7 +43,7 @@ class _Inliner:
         called = tuple([self.computations.get(callee, callee) for callee in instruction.called])
         if instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
             new[instruction] = operands[0].operands[instruction["tuple_index"]]
-        elif instruction.opcode == "call":
+        elif instruction.opcode == "call" and not (self.keeps_outlined and outlined_call(instruction)):
             new[instruction] = self.inline(called[0], operands)
         elif (branch := constant_branch(instruction, operands)) is not None:
             new[instruction] = self.inline(called[branch], (operands[1 + branch],))

@@ -13,7 +13,7 @@ from engine.ir import Computation, Instruction, Module, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import OUTLINED
 from engine.ir.opcodes import CONTROL_FLOW, EFFECTS
-from engine.ir.outlining import is_gradient, outlined_call
+from engine.ir.outlining import has_outlined_calls, is_gradient, outlined_call
 from engine.passes.body_split import split, upstream
 from engine.passes.common_subexpressions import EqualComputations, common_subexpressions
 from engine.passes.inline_calls import inline_calls
@@ -32,7 +32,7 @@ def with_prepared_bodies(module: Module, prepare: Prepare, order: Prepare) -> Mo
 
     `prepare` runs passes on a module with one body, `order` puts its instructions in the order in which they run.
     """
-    if not any(outlined_call(i) for computation in module.computations() for i in computation.instructions):
+    if not has_outlined_calls(module):
         return module
     bodies = _Bodies(prepare, order)
     return with_computations(module, lambda each, new: _Calls(each, new, bodies).run())

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from engine.compile import compile_module
 from engine.evaluate import evaluate
 from engine.ir import Computation, Instruction, Module
 from engine.ir.attributes import DotDimensionNumbers
 from engine.ir.builder import Builder
-from engine.ir.outlining import call_of_body, outlined_call
+from engine.ir.outlining import call_of_body, has_outlined_calls, outlined_call
+from engine.partition.accumulation import Accumulation
+from engine.partition.repeat import repeat
 from engine.passes.inline_calls import inline_calls
 from engine.passes.pass_list import run_pipelines
 from engine.profile.program_estimate import estimate
 from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.feeds import RowFeed
 from engine.target import target
+from tests.partition.steps import mark
 
 SHAPE = (4, 4)
+RATE = 0.1
 VALUES = [np.random.default_rng(k).normal(size=SHAPE).astype(np.float32) for k in range(2)]
 
 
@@ -43,10 +49,32 @@ def module(layers: int = 2, paired: bool = True) -> Module:
     """Layers one after the other, and their gradients, with bodies of their own."""
     b = Builder()
     x, w = b.parameter("f32", SHAPE), b.parameter("f32", SHAPE)
+    return b.module(b.tuple(*results(b, x, w, layers, paired)))
+
+
+def training_step(numbers: int = 2, hidden: bool = False) -> Module:
+    """A step that updates w by the gradient of two layers by it; their calls have as many numbers as `numbers`.
+
+    With `hidden` the old w is a result of a call that also depends on the batch.
+    """
+    b = Builder()
+    x, w = b.parameter("f32", SHAPE), b.parameter("f32", SHAPE)
+    y, *by_w, _ = results(b, x, w, numbers=numbers)
+    if hidden:
+        b.instructions[-1] = call_of_body(b.call(function(), w, x), function(), "hidden", False)
+        w = b.get_tuple_element(b.instructions[-1], 1)
+    new = b.subtract(w, b.multiply(b.splat(RATE, SHAPE), mark(b, b.add(*by_w))))
+    return b.module(b.tuple(y, new), {1: 1})
+
+
+def results(
+    b: Builder, x: Instruction, w: Instruction, layers: int = 2, paired: bool = True, numbers: int = 9
+) -> list[Instruction]:
+    """The last layer's result, gradients of its sum by w for each layer, the last first, and that by x."""
     calls: list[tuple[Instruction, ...]] = []
 
     def call(body: Computation, operands: tuple[Instruction, ...], number: int, is_gradient: bool) -> Instruction:
-        made = call_of_body(b.call(body, *operands), body, str(number), is_gradient)
+        made = call_of_body(b.call(body, *operands), body, str(number % numbers), is_gradient)
         b.instructions[-1] = made
         return made
 
@@ -54,13 +82,13 @@ def module(layers: int = 2, paired: bool = True) -> Module:
     for number in range(layers):
         calls.append((y, w))
         y = b.get_tuple_element(call(function(), (y, w), number, False), 0)
-    results = [y]
+    found = [y]
     upstream = y
     for number in reversed(range(layers)):
         made = call(gradient(), (*calls[number], upstream), number if paired else number + layers, True)
         upstream = b.get_tuple_element(made, 0)
-        results.append(b.get_tuple_element(made, 1))
-    return b.module(b.tuple(*results, upstream))
+        found.append(b.get_tuple_element(made, 1))
+    return [*found, upstream]
 
 
 def count(module: Module, opcode: str) -> int:
@@ -93,3 +121,23 @@ def test_calls_share_code_and_run_as_if_inlined() -> None:
         bodies = {compute_set.of_body or compute_set for compute_set in program.compute_sets}
         sizes.append((len(bodies), int(estimate(program, target("ipu2")).tiles.fixed["code"].max())))
     assert sizes[0] < sizes[1] and sizes[0][1] < sizes[1][1]
+
+
+@pytest.mark.parametrize("accumulation", [Accumulation(3), Accumulation(2, replicas=2, reduction="mean")])
+def test_micro_batches_share_bodies(accumulation: Accumulation) -> None:
+    roles = ["feed", "variable"]
+    rows = np.random.default_rng(2).normal(size=(accumulation.micro_batches * 4, 4)).astype(np.float32)
+    gradients = [sum(evaluate(module(), [x, VALUES[1]])[1:3]) for x in np.split(rows, accumulation.micro_batches)]
+    count_of_mean = accumulation.steps if accumulation.reduction == "mean" else 1
+    expected = VALUES[1] - RATE * sum(gradients) / count_of_mean
+    for numbers, hidden in ((2, False), (1, False), (2, True)):
+        repeated = repeat(training_step(numbers, hidden), roles, accumulation)
+        # Inlined where calls cannot be told apart, and where bodies hide that an update depends on no batch.
+        shared = numbers == 2 and not hidden
+        assert has_outlined_calls(repeated.module) == shared
+        executable = compile_module(repeated.module, repeated.roles, {}, verify=True)
+        assert any(each.of_body for each in executable.program.compute_sets) == shared
+        (w,) = buffers = [DeviceBuffer(executable.program.variables[1].shape)]
+        w.write(VALUES[1])
+        executable.run(1, [RowFeed(rows)], buffers)
+        np.testing.assert_allclose(w.read(), expected, rtol=1e-4, atol=1e-5)
