@@ -48,6 +48,7 @@ NAMES = (
     "ipu_compiler",
     "ipu_estimator",
     "ipu_infeed_queue",
+    "ipu_multi_worker_strategy",
     "ipu_outfeed_queue",
     "ipu_pipeline_estimator",
     "ipu_run_config",

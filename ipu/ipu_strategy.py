@@ -34,6 +34,9 @@ _VARIABLE_ARGUMENTS = frozenset(inspect.signature(resource_variable_ops.Resource
 class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
     """The object that TensorFlow calls back; one for each device, shared by all strategies for it."""
 
+    _keeps_on_host = False
+    """Whether variables are TensorFlow's own, in the host's memory."""
+
     def __init__(self, container_strategy: tf.distribute.Strategy, ipu_device: str, cpu_device: str) -> None:
         super().__init__(container_strategy, cpu_device)
         self._ipu_device = ipu_device
@@ -46,7 +49,7 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         liftable = callable(initial_value) or not _is_symbolic(initial_value)
         with ops.init_scope():
             eager = tf.executing_eagerly()
-        if not (eager and liftable):
+        if self._keeps_on_host or not (eager and liftable):
             return super()._create_variable(next_creator, **kwargs)
         with ops.init_scope(), ops.device(self._device):
             arguments = {name: value for name, value in kwargs.items() if name in _VARIABLE_ARGUMENTS}
@@ -106,6 +109,8 @@ class IPUStrategyV1(tf.distribute.Strategy):
     """The transport between the processes that the strategy's programs span; None for the configuration's."""
     serves_functions = True
     """Whether the engine runs a tf.function(jit_compile=True) that is called directly in the scope."""
+    collectives_span_processes = True
+    """Whether collectives in functions are over the replicas of all processes, or of this one."""
 
     def __init__(
         self,

@@ -77,7 +77,6 @@ STATEMENTS = {
     "from ipu.internal_ops import print_tensor, recompute": ("ipu.internal_ops.recompute", "recomputation_mode"),
     "import tensorflow.python.ipu.f8_ops as f8": ("tensorflow.python.ipu.f8_ops", "float16"),
     "from tensorflow.python.ipu.ops.f8_ops import *": ("tensorflow.python.ipu.ops.f8_ops", "float16"),
-    "importlib.import_module('ipu.ipu_multi_worker_strategy')": ("ipu.ipu_multi_worker_strategy", "auto_select_ipus"),
     "tf.estimator.DNNClassifier([8], [])": ("tf.estimator.DNNClassifier", "model function"),
     "tf.compat.v1.estimator.inputs.numpy_input_fn": (
         "tf.compat.v1.estimator.inputs.numpy_input_fn",

@@ -71,6 +71,12 @@ def test_two_workers_call_collectives_and_differences_are_errors() -> None:
     )
 
 
+def test_two_workers_train_in_graphs_functions_and_fit() -> None:
+    for status, output in run_workers("workers.py"):
+        agreed = [line for line in output.splitlines() if line.endswith("agrees") or line.endswith("agree")]
+        assert status == 0 and agreed == ["graph agrees", "functions agree", "fit agrees", "fit agrees"], output
+
+
 def test_a_missing_worker_and_a_wrong_address_are_errors_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONNECTION, "0.2")
     own, missing = addresses(2)

@@ -19,7 +19,7 @@ from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.baking import Baked, bake, baking_possible, compilable
 from ipu._internal.compiler.batch_norm import group_size
 from ipu._internal.compiler.function_trace import function_trace
-from ipu._internal.compiler.processes import processes_of, transport_of
+from ipu._internal.compiler.processes import processes_of, transport_of_functions
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.refusals import ShapeFromValues
 from ipu._internal.compiler.storage import placed
@@ -207,7 +207,7 @@ def for_device(traced: TracedStep, ordinal: int) -> TracedStep:
         shards = replicas if storage.replicated_optimizer_state_sharding else 1
         traced = replace(traced, storage=storage, state_shards=shards)
     collective = any(is_collective(i) for c in traced.module.computations() for i in c.instructions)
-    processes = processes_of(traced.module, transport_of())
+    processes = processes_of(traced.module, transport_of_functions())
     if replicas == 1 and not collective and processes is None:
         return traced
     # The engine's passes load Numba, which takes long: imported only for a program.

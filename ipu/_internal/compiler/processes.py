@@ -35,6 +35,11 @@ def transport_of(strategy: tf.distribute.Strategy | None = None) -> Transport | 
     return transport if transport is not None and transport.size > 1 else None
 
 
+def transport_of_functions() -> Transport | None:
+    """The same for collectives in functions of the strategy in scope."""
+    return transport_of() if getattr(tf.distribute.get_strategy(), "collectives_span_processes", True) else None
+
+
 def processes_of(module: Module, transport: Transport | None) -> Processes | None:
     """The processes of a traced program; None without a transport. Keep them until the program has been compiled."""
     if transport is None:

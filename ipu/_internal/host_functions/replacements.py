@@ -7,6 +7,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
+from tensorflow.python.framework import ops
 from tensorflow.python.ops import array_ops, gen_logging_ops, gen_string_ops, gen_training_ops, script_ops
 
 from ipu._internal.compiler.sparse_updates import SPARSE_UPDATES
@@ -35,7 +36,7 @@ def _replace(module: ModuleType, name: str, replacement: Callable[..., Any]) -> 
 
     @wraps(original)
     def chosen(*args: Any, **kwargs: Any) -> Any:
-        if tracing() and not is_outside() and not in_symbolic_graph():
+        if tracing() and ops.inside_function() and not is_outside() and not in_symbolic_graph():
             return replacement(original, *args, **kwargs)
         return original(*args, **kwargs)
 

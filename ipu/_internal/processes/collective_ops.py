@@ -18,6 +18,7 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_collective_ops, gen_control_flow_ops
 
 from engine.errors import ProcessError
+from ipu._internal.processes.active import active
 from ipu._internal.processes.cluster import Cluster, cluster_of
 from ipu._internal.processes.failures import different_calls, failed_before, no_answer
 from ipu._internal.processes.time_limits import COLLECTIVE, CONNECTION, time_limit
@@ -193,6 +194,9 @@ class CollectiveOps(Transport):
 def transport_of(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Transport:
     """The transport of a resolver's cluster, or that of one process alone. Raises as `cluster_of`."""
     cluster = cluster_of(resolver)
+    current = active()
+    if isinstance(current, CollectiveOps) and current.cluster == cluster:
+        return current
     return SingleProcess() if cluster is None else CollectiveOps(cluster)
 
 

@@ -1,0 +1,158 @@
+"""IPUMultiWorkerStrategy: synchronous training by the workers of a cluster, over gRPC (Python API, 18.9)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ipu._internal.compiler.function_trace import in_function_trace
+from ipu._internal.compiler.replica_reduction import reduced
+from ipu._internal.compiler.variables import tracing
+from ipu._internal.host_functions.process_sums import summed
+from ipu._internal.names.namespace import public_names
+from ipu._internal.processes.active import activate
+from ipu._internal.processes.collective_ops import CollectiveOps, transport_of
+from ipu._internal.processes.transport import Transport
+from ipu._internal.types import Nest
+from ipu.distributed.popdist_strategy import PopDistExtendedV1
+from ipu.ipu_strategy import IPUStrategyV1, _reduce_op
+
+__all__ = [
+    "IPUMultiWorkerExtended",
+    "IPUMultiWorkerExtendedV1",
+    "IPUMultiWorkerStrategy",
+    "IPUMultiWorkerStrategyV1",
+]
+__getattr__, __dir__ = public_names(__name__, __all__)
+
+
+class IPUMultiWorkerExtendedV1(PopDistExtendedV1):
+    """The object that TensorFlow calls back: variables begin with the values of worker 0, reductions are over workers.
+
+    Worker 0, the chief where there is one, alone writes checkpoints and summaries.
+    """
+
+    def __init__(self, container_strategy: tf.distribute.Strategy, ipu_device: str, cpu_device: str) -> None:
+        super().__init__(container_strategy, ipu_device, cpu_device)
+        self._device = cpu_device  # of whichever task the session belongs to
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        self._keeps_on_host = tf.distribute.get_strategy()._variables_on_host
+        return super()._create_variable(next_creator, **kwargs)
+
+    def _reduce_to(
+        self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, destinations: Nest, options: object
+    ) -> Any:
+        return self._container_strategy().reduce(reduce_op, value, axis=None)
+
+    def _batch_reduce_to(self, reduce_op: tf.distribute.ReduceOp | str, pairs: Sequence[Any], options: object) -> Any:
+        """One collective for the gradients of all variables."""
+        return self._container_strategy().reduce(reduce_op, [value for value, _ in pairs], axis=None)
+
+    def _update_config_proto(self, config_proto: tf.compat.v1.ConfigProto) -> tf.compat.v1.ConfigProto:
+        transport = self._container_strategy().transport
+        copied = super()._update_config_proto(config_proto)
+        return transport.cluster.configured(copied) if isinstance(transport, CollectiveOps) else copied
+
+    def _in_multi_worker_mode(self) -> bool:
+        return bool(self._num_replicas_in_sync > 1)
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return int(self._container_strategy().transport.size)
+
+    @property
+    def experimental_between_graph(self) -> bool:
+        """Whether each worker builds a graph of its own: always True."""
+        return True
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether this worker writes checkpoints."""
+        return bool(self._container_strategy().transport.rank == 0)
+
+    @property
+    def should_save_summary(self) -> bool:
+        """Whether this worker writes summaries."""
+        return self.should_checkpoint
+
+
+class IPUMultiWorkerStrategyV1(IPUStrategyV1):
+    """Workers, each with a program and replicas of its own, train one model (Python API, 18.9).
+
+    Variables begin with the values of worker 0. Optimizers sum gradients over the replicas of each worker, then once
+    over the workers; a CrossReplicaOptimizer replaces the first sum by a mean. Each worker feeds its own part of the
+    data. A process that is not one of several workers, such as an evaluator, is alone.
+
+    Args:
+        cluster_resolver: the cluster, as `tf.distribute.cluster_resolver.TFConfigClusterResolver()` has it from the
+            environment variable TF_CONFIG.
+        ipu_device: the TensorFlow name of the IPU device.
+        variables_on_host: whether variables stay in the host's memory, where optimizers then update them.
+
+    Raises:
+        ConfigurationError: a cluster with parameter servers, or without this process' task.
+    """
+
+    _extended_type = IPUMultiWorkerExtendedV1
+    transport: Transport
+    collectives_span_processes = False
+
+    def __init__(
+        self,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver,
+        ipu_device: str = "/device:IPU:0",
+        variables_on_host: bool = False,
+    ) -> None:
+        self._cluster_resolver = cluster_resolver
+        self._variables_on_host = variables_on_host
+        self.transport = activate(transport_of(cluster_resolver))
+        super().__init__(ipu_device)
+
+    @property
+    def cluster_resolver(self) -> tf.distribute.cluster_resolver.ClusterResolver:
+        """The resolver that the strategy was created with."""
+        return self._cluster_resolver
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """The number of workers, by which losses are divided."""
+        return self.extended._num_replicas_in_sync
+
+    def without_keras_extensions(self) -> IPUStrategyV1:
+        """An interchangeable strategy whose scope does not extend Keras models."""
+        made = copy.copy(self)
+        made._enable_keras_extensions = False
+        return made
+
+    def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, axis: int | None = None) -> Any:
+        """The sum or mean of each tensor of `value` over the workers, on the host; in a function that runs on the IPU
+        over their replicas, too.
+
+        Raises ValueError for another reduction than SUM and MEAN.
+        """
+        reduce_op = _reduce_op(reduce_op)
+        inside = reduced(reduce_op, value)
+        workers = self.transport.size
+        if workers == 1 or (tracing() and not in_function_trace()):
+            return inside  # a step of Keras is reduced where it is cut at its gradients
+        totals = summed([tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(inside)], self.transport)
+        if reduce_op == tf.distribute.ReduceOp.MEAN:
+            totals = [total / tf.cast(workers, total.dtype) for total in totals]
+        return tf.nest.pack_sequence_as(value, totals)
+
+    def experimental_run_v2(self, *args: Any, **kwargs: Any) -> Any:
+        """As `run`, for programs of TensorFlow 1."""
+        return self.run(*args, **kwargs)
+
+    def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: object = None) -> Any:
+        """The result of `dataset_fn` for this worker's input pipeline, one of as many as there are workers."""
+        workers = self.transport.size
+        return dataset_fn(tf.distribute.InputContext(workers, self.transport.rank, workers))
+
+
+IPUMultiWorkerExtended = IPUMultiWorkerExtendedV1
+IPUMultiWorkerStrategy = IPUMultiWorkerStrategyV1
