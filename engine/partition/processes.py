@@ -54,9 +54,8 @@ class Processes:
 def _call(
     b: Builder, function: HostFunction, operands: Sequence[Instruction], shapes: Sequence[Shape]
 ) -> list[Instruction]:
-    """The results of a call that follows the previous one in its computation: all processes have one order."""
-    previous = next((each for each in reversed(b.instructions) if each.get("of_processes")), None)
-    token = b.constant(0, "s32") if previous is None else b.get_tuple_element(previous, len(previous.tuple_shapes) - 1)
+    """The results of a call, which `in_one_order` puts after the previous one."""
+    token = b.constant(0, "s32")
     call = b.instruction(
         *("custom-call", TupleShape((*shapes, Shape("s32"))), [*operands, token]),
         custom_call_target=HOST_FUNCTION,

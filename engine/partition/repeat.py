@@ -19,6 +19,7 @@ from engine.partition.loop import MicroBatchLoop, SingleMicroBatch
 from engine.partition.loop_state import Loop
 from engine.partition.marks import Cut, cut
 from engine.partition.metric_totals import with_totals
+from engine.partition.process_order import in_one_order
 from engine.partition.processes import Processes
 from engine.partition.replicas import Kind, Replicated, kinds_of
 from engine.partition.taken_branches import up_to
@@ -148,7 +149,8 @@ class Repetition:
         root = self.entry.tuple(*ordered, *(loop.moved[number] for number in rows))
         computation = with_own_names(self.entry.build(root))
         roles = [*self.roles, *["variable"] * len(rows)]
-        return Replicated(Module(self.module.name, computation, {**aliases, **new_aliases}), roles, self.rows)
+        module = Module(self.module.name, computation, {**aliases, **new_aliases})
+        return Replicated(module if self.processes is None else in_one_order(module), roles, self.rows)
 
     def _enqueue_for_replicas(self, copies: Copies) -> None:
         """Adds each outfeed that updates depend on once for each replica: each enqueues, as on a chip."""

@@ -9,6 +9,7 @@ from engine.ir import Instruction, Module
 from engine.ir.builder import Builder
 from engine.partition.accumulation_iterations import without_accumulation_iterations
 from engine.partition.collectives import stacked, unstacked
+from engine.partition.process_order import in_one_order
 from engine.partition.processes import Processes
 from engine.partition.replica_copies import Held, ReplicaCopies, Value
 from engine.partition.replicas import Replicated
@@ -45,7 +46,8 @@ def replicate(
         raise ConfigurationError(f"Expected at least 1 replica. Received: {replicas}. Nearest: 1.")
     uniformity = Uniformity(replicas, processes)
     replicated = _Replication(run_passes(module, BEFORE), roles, uniformity, names or {}).run()
-    return Replicated(run_passes(replicated.module, AFTER), replicated.roles, replicated.rows)
+    ordered = replicated.module if processes is None else in_one_order(replicated.module)
+    return Replicated(run_passes(ordered, AFTER), replicated.roles, replicated.rows)
 
 
 class _Replication:

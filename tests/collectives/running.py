@@ -17,9 +17,9 @@ from ipu._internal.compiler.trace import trace_step
 class OnReplicas:
     """A function as a program of R replicas; a call gives what replica 0 returns, as NumPy arrays."""
 
-    def __init__(self, function: Callable[..., Any], replicas: int, *arguments: Any) -> None:
+    def __init__(self, function: Callable[..., Any], replicas: int, *arguments: Any, processes: Any = None) -> None:
         specs = [tf.TensorSpec(np.shape(a), np.asarray(a).dtype) for a in arguments]
-        self.traced = replicated(trace_step(function, specs), replicas)
+        self.traced = replicated(trace_step(function, specs), replicas, processes)
         self.program = TracedProgram(self.traced)
 
     def __call__(self, *arguments: Any) -> Any:

@@ -1,0 +1,102 @@
+"""Puts the calls between processes into one order, by a token through loops and branches.
+
+Processes have programs of their own, which differ in constants, and so may be scheduled differently; but all must make
+their calls in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.ir import Computation, Instruction, Module, Shape, TupleShape
+from engine.ir.builder import Builder
+from engine.partition.instruction_copies import add_copy
+from engine.passes.loops.rebuilding import with_own_names
+from engine.passes.rewriting import changed
+
+TOKEN = Shape("s32")
+
+
+def in_one_order(module: Module) -> Module:
+    """The module, whose calls are inlined and whose loops and branches have tuples, with calls in program order."""
+    return Module(module.name, _copied(module.entry, False, False), module.aliases)
+
+
+def communicates(computation: Computation) -> bool:
+    """Whether a computation calls other processes, in loops and branches too."""
+    return any(i.get("of_processes") or any(map(communicates, i.called)) for i in computation.instructions)
+
+
+def _copied(computation: Computation, takes_token: bool, gives_token: bool) -> Computation:
+    """A copy whose one parameter, and whose root, have the token as an additional last element."""
+    copy = _Copy(Builder(computation.name))
+    for instruction in computation.instructions:
+        copy.add(instruction, takes_token)
+    root = copy.whole(computation.root)
+    return with_own_names(copy.b.build(copy.joined(root) if gives_token else root))
+
+
+class _Copy:
+    """The computation that is being built, and the token after its latest call."""
+
+    def __init__(self, b: Builder) -> None:
+        self.b = b
+        self._token: Instruction | None = None
+        self._new: dict[Instruction, Instruction] = {}
+
+    def add(self, instruction: Instruction, takes_token: bool) -> None:
+        """Copies an instruction, whose operands have been copied."""
+        if instruction.opcode == "parameter" and takes_token:
+            self._with_token(instruction, self.b.parameter_of(_extended(instruction)))
+        elif any(map(communicates, instruction.called)):
+            self._control_flow(instruction)
+        elif instruction.get("of_processes"):
+            call = add_copy(self.b, instruction, [*map(self.whole, instruction.operands[:-1]), self._latest()])
+            self._new[instruction], self._token = call, self.b.get_tuple_element(call, len(call.tuple_shapes) - 1)
+        elif instruction.opcode == "get-tuple-element":
+            self._new[instruction] = add_copy(self.b, instruction, [self._new[instruction.operands[0]]])
+        else:
+            self._new[instruction] = add_copy(self.b, instruction, map(self.whole, instruction.operands))
+
+    def whole(self, instruction: Instruction) -> Instruction:
+        """The copy of an instruction, without the token."""
+        new = self._new[instruction]
+        return new if new.shape == instruction.shape else self.b.tuple(*self._elements(new)[:-1])
+
+    def joined(self, value: Instruction) -> Instruction:
+        """A tuple with the token as last element."""
+        return self.b.tuple(*self._elements(value), self._latest())
+
+    def _control_flow(self, instruction: Instruction) -> None:
+        if instruction.opcode == "while":
+            body, condition = instruction.called
+            called: Sequence[Computation] = (_copied(body, True, True), _copied(condition, True, False))
+            operands = [self.joined(self.whole(instruction.operands[0]))]
+        else:
+            choice, *arguments = map(self.whole, instruction.operands)
+            called = [_copied(branch, True, True) for branch in instruction.called]
+            operands = [choice, *map(self.joined, arguments)]
+        made = changed(instruction, shape=_extended(instruction), operands=operands, called=tuple(called))
+        self.b.instructions.append(made)
+        self._with_token(instruction, made)
+
+    def _with_token(self, instruction: Instruction, new: Instruction) -> None:
+        self._new[instruction] = new
+        self._token = self.b.get_tuple_element(new, len(_elements(instruction)))
+
+    def _latest(self) -> Instruction:
+        if self._token is None:
+            self._token = self.b.constant(0, "s32")
+        return self._token
+
+    def _elements(self, value: Instruction) -> list[Instruction]:
+        return [self.b.get_tuple_element(value, index) for index in range(len(_elements(value)))]
+
+
+def _elements(instruction: Instruction) -> tuple:
+    assert isinstance(instruction.shape, TupleShape)
+    return instruction.shape.elements
+
+
+def _extended(instruction: Instruction) -> TupleShape:
+    return TupleShape((*_elements(instruction), TOKEN))

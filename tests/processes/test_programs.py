@@ -1,0 +1,100 @@
+"""Programs whose replicas are in several processes, here threads, compute what those of one process compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python import ipu
+
+from engine.errors import ConfigurationError, ProcessError
+from ipu._internal.compiler.processes import _AllReduce, gradient_type, processes_of
+from ipu._internal.compiler.trace import trace_step
+from ipu._internal.processes import versions
+from ipu._internal.processes.settings import GRADIENT_TYPE
+from tests.collectives.running import OnReplicas, on_replicas
+from tests.processes.threads import ThreadTransport, in_threads
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def collectives(x: tf.Tensor) -> list[tf.Tensor]:
+    """Collectives of four replicas, in a loop too, on values that differ."""
+    every = lambda value: ipu.all_to_all_op.all_gather(value, 4)  # noqa: E731
+    ops, own = ipu.cross_replica_ops, x * tf.cast(ipu.replication_ops.replication_index() + 1, x.dtype)
+    flat = tf.reshape(own, [-1])
+    total = tf.while_loop(lambda k, _: k < 3, lambda k, t: (k + 1, ops.cross_replica_mean(t * own)), [0, own])[1]
+    return [
+        *(every(ops.cross_replica_sum(own, replica_group_size=size)) for size in (None, 1, 2, 4)),
+        every(ops.cross_replica_mean(own)),
+        every(ipu.reduce_scatter_op.reduce_scatter(flat, 4, "COLLECTIVE_OP_MAX")),
+        every(ipu.all_to_all_op.all_to_all(own, 0, 1, 4)),
+        every(ops.assume_equal_across_replicas(own)),
+        every(total),
+    ]
+
+
+class OnProcesses(OnReplicas):
+    """A function as the program of one of several processes."""
+
+    def __init__(self, function: Callable[..., Any], replicas: int, transport: ThreadTransport, x: np.ndarray) -> None:
+        module = trace_step(function, [tf.TensorSpec(x.shape, x.dtype)]).module
+        super().__init__(function, replicas, x, processes=processes_of(module, transport))
+
+
+@pytest.mark.parametrize(("processes", "replicas"), [(2, 2), (4, 1)])
+def test_collectives_span_processes(processes: int, replicas: int) -> None:
+    expected = on_replicas(collectives, 4, X)
+    for found in in_threads(processes, lambda transport: OnProcesses(collectives, replicas, transport, X)(X)):
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_groups_that_do_not_divide_all_replicas_are_refused() -> None:
+    def function(x: tf.Tensor) -> tf.Tensor:
+        return ipu.cross_replica_ops.cross_replica_sum(x, replica_group_size=3)
+
+    with pytest.raises(ConfigurationError, match="divides the number of replicas, 4. Received: 3"):
+        in_threads(2, lambda transport: OnProcesses(function, 2, transport, X))
+
+
+def test_other_operations_are_another_program() -> None:
+    def work(transport: ThreadTransport) -> None:
+        change = tf.nn.relu if transport.rank else tf.math.tanh
+        OnProcesses(lambda x: ipu.cross_replica_ops.cross_replica_sum(change(x)), 1, transport, X)(X)
+
+    with pytest.raises(ProcessError, match="in program"):
+        in_threads(2, work)
+
+
+def test_gradients_are_rounded_between_processes_by_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(0).normal(size=(2, 1001)).astype(np.float32)
+    counts = np.int32([3, 4])
+
+    def work(transport: ThreadTransport) -> list[np.ndarray]:
+        reduce = _AllReduce(transport, "x", gradient_type())
+        results = reduce(values[transport.rank, :1000].reshape(10, 100), counts, values[transport.rank, 1000])
+        return [np.array(each) for each in results]
+
+    for whole, number, scalar in in_threads(2, work):
+        np.testing.assert_array_equal(whole.reshape(-1), values.sum(0)[:1000])
+        assert number.tolist() == [6, 8] and scalar == values.sum(0)[1000]
+    monkeypatch.setenv(GRADIENT_TYPE, "bfloat16")
+    rounded = values.astype(ml_dtypes.bfloat16).astype(np.float32).sum(0).astype(ml_dtypes.bfloat16).astype(np.float32)
+    for whole, number, scalar in in_threads(2, work):
+        assert whole.dtype == np.float32 and number.tolist() == [6, 8] and scalar == rounded[1000]
+        np.testing.assert_array_equal(whole.reshape(-1), rounded[:1000])
+    monkeypatch.setenv(GRADIENT_TYPE, "int8")
+    with pytest.raises(ConfigurationError, match="float32 or bfloat16. Received: 'int8'"):
+        gradient_type()
+
+
+def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = versions.versions()
+    versions.check_versions(lambda mine: [mine, mine], 0)
+    with pytest.raises(ProcessError, match="tensorflow .* in process 0 and 2.0 in process 1"):
+        versions.check_versions(lambda mine: [mine, {**own, "tensorflow": "2.0"}], 0)
