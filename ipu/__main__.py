@@ -1,0 +1,8 @@
+"""`python -m ipu`: this machine and what is compiled; `cache --clear`; `bench model.py:make`."""
+
+import sys
+
+from ipu._internal.commands.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

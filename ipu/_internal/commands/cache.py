@@ -1,0 +1,45 @@
+"""Compiled code on disk: what there is, which of it this machine and release use, and its removal."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.cache_directory import FOLDER, cache_directory
+
+ROOT_KIND = "codelets"
+CONTENT = {
+    "codelets": "codelets, which all programs share",
+    "objects": "fused loops and vertices",
+    "programs": "whole programs",
+}
+
+
+def root() -> Path:
+    """The folder of all compiled code; it need not exist."""
+    return cache_directory(ROOT_KIND).parent
+
+
+def listing() -> Iterator[str]:
+    """Lines `name value`: the folder, and bytes and files of each kind of code."""
+    yield f"cache         {root()}"
+    for kind, content in CONTENT.items():
+        folders = [folder for folder in _folders() if folder.name.partition("-")[0] == kind]
+        files = [file for folder in folders for file in folder.iterdir() if not file.name.startswith("used-by-")]
+        size = sum(file.stat().st_size for file in files)
+        yield f"  {kind:12}{len(files)} files, {size / 2**20:.1f} MiB, of {len(folders)} releases: {content}"
+
+
+def cleared() -> Iterator[str]:
+    """Removes all folders of compiled code, and nothing else; lines that say what was removed."""
+    yield from listing()
+    folders = list(_folders())
+    for folder in folders:
+        shutil.rmtree(folder)
+    yield f"removed       {len(folders)} folders; processes that run keep what they have loaded"
+
+
+def _folders() -> Iterator[Path]:
+    if root().is_dir():
+        yield from (each for each in sorted(root().iterdir()) if FOLDER.fullmatch(each.name) and not each.is_symlink())
