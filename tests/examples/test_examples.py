@@ -77,8 +77,19 @@ def test_a_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_estimator_learns(tmp_path: Path) -> None:
+    printed = output_of("examples/estimator.py", "--folder", str(tmp_path), "--steps", "1000")
+    ((step, accuracy),) = re.findall(r"^step (\d+): loss [\d.]+, accuracy +([\d.]+)%$", printed, re.M)
+    assert int(step) == 1000 and float(accuracy) > 80  # of ten classes
+    assert (tmp_path / "model.ckpt-1000.index").exists()
+
+
+@pytest.mark.slow
 def test_pages_are_true() -> None:
-    docs = [f"docs/{name}.md" for name in ("accelerate", "tour", "supported_ops", "debugging", "tensorflow1", "layers")]
+    docs = [
+        f"docs/{name}.md"
+        for name in ("accelerate", "tour", "supported_ops", "debugging", "tensorflow1", "layers", "estimators")
+    ]
     output_of("-m", "tests.examples.pages", "README.md", *docs)
 
 

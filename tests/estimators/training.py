@@ -1,0 +1,59 @@
+"""Trainings in processes of their own, which may be killed; a server that has imported TensorFlow forks them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from multiprocessing import forkserver
+from typing import Any
+
+from tensorflow.python import ipu
+
+from tests.estimators.models import BATCHES, regressor, repeated, run_config, v1
+from tests.interrupting import HANGS_SECONDS
+
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+def start_server() -> None:
+    """Starts the server, if it does not run; it imports while the caller goes on."""
+    CONTEXT.set_forkserver_preload(["tests.estimators.classifiers", "tests.estimators.training"])
+    forkserver.ensure_running()
+
+
+def exit_code(function: Callable[..., Any], *arguments: Any) -> int | None:
+    """The exit code of a new process that calls a function."""
+    process = CONTEXT.Process(target=function, args=arguments)
+    process.start()
+    process.join(HANGS_SECONDS)
+    return process.exitcode
+
+
+class Killed(v1.train.SessionRunHook):
+    """Kills the process after a number of runs, or so many seconds after the first one."""
+
+    def __init__(self, runs: int | None = None, seconds: float | None = None) -> None:
+        self._left, self._seconds = runs, seconds
+
+    def after_run(self, context: Any, values: Any) -> None:
+        if self._seconds is not None:
+            threading.Timer(self._seconds, _kill).start()
+            self._seconds = None
+        if self._left is not None:
+            self._left -= 1
+            if not self._left:
+                _kill()
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(folder: str, last_step: int, runs: int | None = None, seconds: float | None = None) -> Any:
+    """The estimator after training; a checkpoint is saved after each pass over the data."""
+    config = run_config(4, save_checkpoints_steps=BATCHES)
+    estimator = ipu.ipu_estimator.IPUEstimator(regressor(lambda: v1.train.AdamOptimizer(0.1)), folder, config)
+    return estimator.train(repeated, [Killed(runs, seconds)], max_steps=last_step)
