@@ -47,8 +47,8 @@ def experimental_application_compile_op(
     """
     if not callable(func):
         raise TypeError(f"Expected func to be a function. Received: {func!r}.")
-    # Eager, even where the outermost graph is a tf.Graph: the trace belongs to no session.
-    with tf.init_scope(), context.eager_mode():
+    # Eager, even in a tf.Graph: the trace belongs to no session. tf.init_scope would stop the tapes of the function.
+    with context.eager_mode():
         traced = traced_function(func, tuple(inputs or ()))
         if traced.replicas > 1:
             raise ConfigurationError(

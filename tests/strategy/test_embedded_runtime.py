@@ -110,6 +110,19 @@ def test_without_a_path_there_is_a_new_file() -> None:
         Path(path).unlink()
 
 
+def test_a_function_that_takes_gradients(tmp_path: Path) -> None:
+    weight = tf.Variable([1.0, 2.0, 3.0])
+
+    def descend(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((x * weight) ** 2)
+        return tape.gradient(loss, weight)
+
+    path = experimental_application_compile_op(descend, [X], str(tmp_path / "descend"), freeze_variables=True)
+    (gradient,) = embedded_runtime_start_and_call(path.numpy().decode(), [], [X])
+    np.testing.assert_allclose(gradient, 2 * (X**2).sum(0) * weight.numpy())
+
+
 def test_the_documented_modules_have_the_names() -> None:
     assert ipu.embedded_runtime.RuntimeContext is RuntimeContext
     assert callable(ipu.application_compile_op.experimental_application_compile_op)
