@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
-from engine.errors import HostFunctionError
+from engine.errors import HostFunctionError, UnsupportedOperation
 from engine.profile.streams import host_bytes
 from ipu._internal.compiler.program import TracedProgram, use_definitions
 from ipu._internal.compiler.trace import trace_step
@@ -192,3 +192,36 @@ def test_wrong_uses_are_errors() -> None:
         ops.HostEmbeddingOptimizerSpec(RATE, "Adam")
     with pytest.raises(ValueError, match="accumulation_factor"):
         ops.HostEmbeddingSGDGAOptimizerSpec(RATE, 0)
+
+
+@pytest.mark.parametrize("place", ["loop", "branch"])
+def test_gradients_of_loops_are_taken_inside(place: str) -> None:
+    made = embedding(spec=ops.HostEmbeddingOptimizerSpec(RATE))
+
+    def loss(ids: tf.Tensor, inside: bool) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(made.lookup(ids))
+        if inside:
+            tape.gradient(total, tape.watched_variables())
+        return total
+
+    def repeated(ids: tf.Tensor, inside: bool) -> tf.Tensor:
+        if place == "branch":
+            return tf.cond(ids[0, 0] >= 0, lambda: loss(ids, inside), lambda: 0.0)
+        return tf.while_loop(
+            lambda k, _: k < 2, lambda k, total: (k + 1, total + loss(ids, inside)), (0, 0.0), maximum_iterations=2
+        )[1]
+
+    def outside(ids: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            total = repeated(ids, False)
+        tape.gradient(total, tape.watched_variables())
+        return total
+
+    with made.register():
+        with pytest.raises(UnsupportedOperation, match="Take the gradient inside the body"):
+            run(tf.function(outside, jit_compile=True), IDS[0])
+        run(tf.function(lambda ids: repeated(ids, True), jit_compile=True), IDS[0])
+    expected = TABLE.copy()
+    np.subtract.at(expected, IDS[0].reshape(-1), RATE * (1 if place == "branch" else 2))
+    np.testing.assert_allclose(made.get_embedding_tensor().numpy(), expected, rtol=1e-6)

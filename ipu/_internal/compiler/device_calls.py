@@ -9,7 +9,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.framework import ops
+from tensorflow.python.ops.cond_v2 import _CondGradFuncGraph
+from tensorflow.python.ops.while_v2 import _WhileBodyGradFuncGraph
 
+from engine.errors import UnsupportedOperation
 from ipu._internal.compiler.tokens import device_token
 from ipu._internal.compiler.variables import tracing
 
@@ -40,13 +43,28 @@ def ordered_call(
 ) -> tuple[list[Any], Any]:
     """The results of a custom call that executes in program order, and an operation to depend on.
 
-    The last operand and the last result are the token of the device of the strategy in scope.
+    The last operand and the last result are the token of the device of the strategy in scope. Raises
+    UnsupportedOperation in the backward pass of a loop or branch: TensorFlow lets it read no variable of its own.
     """
+    _check_graph(config.get("name") or config.get("queue") or target)
     token = device_token()
     fixed = [tf.stop_gradient(operand) for operand in operands]
     specs = [*results, tf.TensorSpec([], tf.int32)]
     *tensors, moved = device_call(target, [*fixed, token.read_value()], config, specs, has_side_effect=True)
     return tensors, token.assign(moved, read_value=False)
+
+
+def _check_graph(what: str) -> None:
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        if isinstance(graph, _WhileBodyGradFuncGraph | _CondGradFuncGraph):
+            raise UnsupportedOperation(
+                f"Expected device operations that exchange data with the host in a loop's or branch's body itself. "
+                f"Received: {what!r} in the backward pass of a tf.while_loop or tf.cond, taken outside of it. Take the "
+                f"gradient inside the body, with a tf.GradientTape around the operation and what reads its result; or "
+                f"move the operation before the loop or branch."
+            )
+        graph = getattr(graph, "outer_graph", None)
 
 
 def require_trace(what: str) -> None:
