@@ -105,3 +105,11 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 @pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
+
+
+def test_the_picture_shows_the_page() -> None:
+    from benchmarks.picture import PAGE, PICTURE, rows, svg
+
+    page = PAGE.read_text()
+    assert PICTURE.read_text() == svg(page), "python -m benchmarks.picture draws it again"
+    assert len(rows(page)) > 8 and all(ratio > 0 for _, ratio in rows(page))

@@ -1,0 +1,67 @@
+"""Draws the ratios of docs/performance.md, for the README: python -m benchmarks.picture writes docs/ratios.svg."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).parent.parent
+PAGE, PICTURE = ROOT / "docs" / "performance.md", ROOT / "docs" / "ratios.svg"
+ROW = re.compile(r"^\| (.+?) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|", re.M)
+WIDTH, NAMES, BAR, GAP, TOP, BOTTOM = 760, 250, 20, 8, 66, 34
+STYLE = (
+    "text{font:13px Helvetica,Arial,sans-serif;fill:#22272E}.title{font-size:16px;font-weight:600}"
+    ".name{text-anchor:end}.ratio{font-weight:600}.small{font-size:11px;fill:#5B6470}"
+    ".ours{fill:#2F7ED8}.keras{stroke:#C8591C;stroke-width:2}"
+    "@media (prefers-color-scheme:dark){text{fill:#E6EDF3}.small{fill:#9DA7B3}.ours{fill:#5AA2F0}"
+    ".keras{stroke:#F2A24B}}"
+)
+METHOD = (
+    "Medians of interleaved rounds on 2 cores; Keras is the faster of jit_compile=True and False, with the same "
+    "steps_per_execution."
+)
+
+
+def rows(page: str) -> list[tuple[str, float]]:
+    """Workload and ratio to Keras of the page's first table; "the same" is a larger batch of the row before."""
+    found: list[tuple[str, float]] = []
+    workload = ""
+    for name, batch, _, _, ratio in ROW.findall(page):
+        workload = workload if name == "the same" else name.replace("`", "")
+        found.append((f"{workload}, batch {batch}", float(ratio)))
+    return found
+
+
+def svg(page: str) -> str:
+    """The picture of a page, transparent, with colours for light and dark surroundings."""
+    table = rows(page)
+    height = TOP + len(table) * (BAR + GAP) + BOTTOM
+    scale = (WIDTH - NAMES - 70) / max(ratio for _, ratio in table)
+    keras = NAMES + scale
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
+            "<title>Steps per second beside Keras on the same CPU</title>",
+            f"<style>{STYLE}</style>",
+            '<text class="title" x="12" y="24">Steps per second, as multiples of Keras on the same CPU</text>',
+            f'<text x="{keras - 4:.0f}" y="{TOP - 12}" class="small name">Keras, 1x</text>',
+            *_bars(table, scale),
+            f'<line class="keras" x1="{keras:.0f}" y1="{TOP - 8}" x2="{keras:.0f}" y2="{height - BOTTOM}"/>',
+            f'<text class="small" x="12" y="{height - 10}">{METHOD}</text>',
+            "</svg>\n",
+        ]
+    )
+
+
+def _bars(table: list[tuple[str, float]], scale: float) -> Iterator[str]:
+    for number, (name, ratio) in enumerate(table):
+        y = TOP + number * (BAR + GAP)
+        yield f'<text class="name" x="{NAMES - 10}" y="{y + 15}">{escape(name)}</text>'
+        yield f'<rect class="ours" x="{NAMES}" y="{y}" width="{ratio * scale:.0f}" height="{BAR}" rx="3"/>'
+        yield f'<text class="ratio" x="{NAMES + ratio * scale + 8:.0f}" y="{y + 15}">{ratio:.1f}x</text>'
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(svg(PAGE.read_text()))
