@@ -77,7 +77,7 @@ def test_a_regressor_from_training_to_export(tmp_path: Path) -> None:
     np.testing.assert_allclose(summaries(estimator.eval_dir())["loss"], [metrics["loss"]] * 2, rtol=1e-6)
 
 
-def summaries(folder: str) -> dict[str, list[float]]:
+def summaries(folder: str | Path) -> dict[str, list[float]]:
     """The scalars of the event files of a folder by tag."""
     found: dict[str, list[float]] = {}
     for path in sorted(Path(folder).glob("events*")):
@@ -187,7 +187,24 @@ def test_train_and_evaluate(tmp_path: Path) -> None:
         v1.estimator.train_and_evaluate(estimator, evaluation, evaluation)
 
 
-def test_the_spec_of_tensorflow_with_hooks_of_the_chief() -> None:
+def test_shards_on_the_second_device(tmp_path: Path) -> None:
+    def sharded(features: Any, labels: Any) -> Any:
+        with ipu.scopes.ipu_shard(0):
+            predictions = features @ v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())
+        with ipu.scopes.ipu_shard(1):
+            loss = tf.reduce_mean(tf.square(predictions - labels))
+        optimizer = ipu.optimizers.ShardedOptimizer(v1.train.GradientDescentOptimizer(RATE))
+        return v1.estimator.EstimatorSpec(ModeKeys.TRAIN, loss=loss, train_op=optimizer.minimize(loss))
+
+    options = ipu.config.IPUConfig()
+    options.auto_select_ipus = [1, 2]
+    config = ipu.ipu_run_config.IPURunConfig(4, options, compile_summary=True, num_shards=2, ordinal=1)
+    trained = IPUEstimator(sharded, tmp_path, ipu.ipu_run_config.RunConfig(config)).train(repeated, steps=4)
+    np.testing.assert_allclose(trained.get_variable_value("w"), regressed(4), rtol=1e-5)
+    assert summaries(tmp_path).keys() == {"compile_summary", "loss"}
+
+
+def test_the_spec_of_tensorflow_with_hooks() -> None:
     class Counting(v1.train.SessionRunHook):
         runs = 0
 
@@ -197,13 +214,18 @@ def test_the_spec_of_tensorflow_with_hooks_of_the_chief() -> None:
     def estimator(**fields: Any) -> Any:
         def model_fn(features: Any, labels: Any, mode: str) -> Any:
             spec = regressor()(features, labels, mode)
-            return v1.estimator.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, **fields)
+            outputs = spec.predictions, spec.loss, spec.train_op, spec.eval_metric_ops
+            return v1.estimator.EstimatorSpec(mode, *outputs, **fields)
 
         return IPUEstimator(model_fn, None, run_config(4))
 
     hook, stop = Counting(), v1.train.StopAtStepHook(num_steps=8)
-    trained = estimator(training_chief_hooks=[hook]).train(repeated, [stop])
-    assert hook.runs == 2 and trained.get_variable_value("global_step") == 8
+    kinds = ("training_chief_hooks", "training_hooks", "evaluation_hooks", "prediction_hooks")
+    trained = estimator(**{kind: [hook] for kind in kinds}).train(repeated, [stop])
+    assert hook.runs == 4 and trained.get_variable_value("global_step") == 8
+    trained.evaluate(dataset)
+    assert hook.runs == 6
+    assert len(list(trained.predict(features))) == len(X) and hook.runs == 8
     with pytest.raises(ValueError, match="Received: 6 steps"):
         trained.train(repeated, [v1.train.StopAtStepHook(last_step=14)])
     with pytest.raises(ValueError, match="without scaffold"):

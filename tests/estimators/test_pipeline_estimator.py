@@ -46,7 +46,10 @@ def split(schedule: Any, replicated: bool = False) -> Any:
             return ipu.pipelining_ops.OptimizerFunctionOutput(used, loss)
 
         functions = {"eval_metrics_fn": metrics, "optimizer_function": optimizer_function}
-        return Spec(mode, [stage1, stage2], ACCUMULATED, **functions, pipeline_schedule=schedule)
+        more: dict[str, Any] = {"device_mapping": [1, 0]} if schedule is Schedule.Sequential else {}
+        if schedule is Schedule.Interleaved:
+            more["forward_propagation_stages_poplar_options"] = [ipu.pipelining_ops.PipelineStageOptions()] * 2
+        return Spec(mode, [stage1, stage2], ACCUMULATED, **functions, **more, pipeline_schedule=schedule)
 
     return model_fn
 
