@@ -37,6 +37,13 @@ def test_a_killed_process_ends_all() -> None:
     assert "process 1 on" in done.stderr and "signal 9" in done.stderr
 
 
+@pytest.mark.slow
+def test_horovod_and_its_documented_pipeline() -> None:
+    done = run("--processes", "2", "--", str(PROGRAMS / "horovod.py"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert all(f"[{rank}] Horovod agrees" in done.stdout for rank in (0, 1))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(["-n", "0", "--", "x.py"], "--processes to be at least 1"), (["-n", "2"], "Expected a program after --")],

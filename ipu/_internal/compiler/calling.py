@@ -26,6 +26,7 @@ from ipu._internal.compiler.storage import placed
 from ipu._internal.compiler.trace import TracedStep, bind
 from ipu._internal.compiler.variables import IPUVariable, engine_trace
 from ipu._internal.config.system import current_system
+from ipu._internal.processes.transport import Transport
 from ipu._internal.types import Function, Nest, TensorLike
 
 
@@ -125,7 +126,7 @@ class EngineFunction:
             self._version = system.version
         key = (id(concrete), ordinal)
         if key not in self._programs:
-            traced = for_device(bind(concrete, self._used), ordinal)
+            traced = for_device(bind(concrete, self._used), ordinal, transport_of_functions())
             self._programs[key] = (concrete, TracedProgram(traced))
         return self._programs[key][1]
 
@@ -194,10 +195,11 @@ def refuse_doubles(structure: Nest) -> None:
             )
 
 
-def for_device(traced: TracedStep, ordinal: int) -> TracedStep:
+def for_device(traced: TracedStep, ordinal: int, transport: Transport | None = None) -> TracedStep:
     """The step for the replicas of a device, connected by its collective operations.
 
-    A replica takes one IPU, or as many as its pipelines need; if no IPUs have been configured, there is one replica.
+    Collectives span the processes of a `transport`. A replica takes one IPU, or as many as its pipelines need; if no
+    IPUs have been configured, there is one replica.
     Raises ConfigurationError for IPUs that do not divide among replicas.
     """
     system = current_system()
@@ -207,7 +209,7 @@ def for_device(traced: TracedStep, ordinal: int) -> TracedStep:
         shards = replicas if storage.replicated_optimizer_state_sharding else 1
         traced = replace(traced, storage=storage, state_shards=shards)
     collective = any(is_collective(i) for c in traced.module.computations() for i in c.instructions)
-    processes = processes_of(traced.module, transport_of_functions())
+    processes = processes_of(traced.module, transport)
     if replicas == 1 and not collective and processes is None:
         return traced
     # The engine's passes load Numba, which takes long: imported only for a program.

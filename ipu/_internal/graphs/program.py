@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from ipu._internal.compiler.calling import for_device, run_on_device
+from ipu._internal.compiler.processes import transport_of_functions
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.refusals import ShapeFromValues
 from ipu._internal.compiler.trace import TracedStep
@@ -37,6 +38,7 @@ class GraphProgram:
 
     def __init__(self, function: GraphFunction, ordinal: int) -> None:
         self._function, self._ordinal = function, ordinal
+        self._transport = transport_of_functions()
         self._programs: dict[Key, TracedProgram] = {}
         self._constant: tuple[int, ...] = ()
         """The numbers of the inputs that are constants of the programs."""
@@ -81,7 +83,7 @@ class GraphProgram:
             if key not in self._programs:
                 step = self._step(shapes, arrays)
                 key = shapes, tuple(arrays[k].tobytes() for k in self._constant if arrays)
-                self._programs[key] = TracedProgram(for_device(step, self._ordinal))
+                self._programs[key] = TracedProgram(for_device(step, self._ordinal, self._transport))
             return self._programs[key]
 
     def _step(self, shapes: Shapes, arrays: Sequence[np.ndarray]) -> TracedStep:
