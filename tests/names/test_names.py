@@ -74,7 +74,7 @@ STATEMENTS = {
     "from tensorflow.python.ipu import f8_ops": ("tensorflow.python.ipu.f8_ops", "float16"),
     "from keras.ipu import metrics": ("keras.ipu.metrics", "does not exist"),
     "from keras.ipu.layers import Dropout, GRUs": ("keras.ipu.layers.GRUs", "Nearest: keras.ipu.layers.GRU"),
-    "from ipu.internal_ops import print_tensor, recompute": ("ipu.internal_ops.recompute", "recomputation_mode"),
+    "from ipu.internal_ops import print_tensor, recompute": ("ipu.internal_ops.recompute", "allow_recompute"),
     "import tensorflow.python.ipu.f8_ops as f8": ("tensorflow.python.ipu.f8_ops", "float16"),
     "from tensorflow.python.ipu.ops.f8_ops import *": ("tensorflow.python.ipu.ops.f8_ops", "float16"),
     "tf.estimator.DNNClassifier([8], [])": ("tf.estimator.DNNClassifier", "model function"),
