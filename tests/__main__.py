@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import secrets
 import subprocess
 import sys
@@ -110,10 +111,11 @@ def main(arguments: list[str]) -> int:
     """The highest exit code of the runs; not to have found a test counts only if none has."""
     arguments = exploring(arguments)
     begin, codes, total = time.monotonic(), [], Counter[str]()
-    first, *others = groups()
+    first, *others = order = [*groups()]
     with beside(first, arguments) as end:
         runs: list[Callable[[], tuple[int, Counter[str]]]] = [partial(run, paths, arguments) for paths in others]
-        for each in (*runs, end):
+        for number, (each, paths) in enumerate(zip((*runs, end), (*others, first), strict=True), 1):
+            print(f"Run {number} of {len(order)}: {', '.join(path.stem for path in paths)}", flush=True)
             code, counts = each()
             if code < 0 or code == 2:
                 return code
@@ -121,8 +123,10 @@ def main(arguments: list[str]) -> int:
             total += counts
     bad = [code for code in codes if code not in (0, NO_TESTS)]
     seconds = time.monotonic() - begin
-    order = ["failed", "passed", *sorted(total.keys() - {"failed", "passed"})]
-    told = ", ".join(f"{total[what]} {what}" for what in order if total[what]) or "no tests ran"
+    names = ["failed", "passed", *sorted(total.keys() - {"failed", "passed"})]
+    told = ", ".join(f"{total[what]} {what}" for what in names if total[what]) or "no tests ran"
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+    print(f"The largest process took {largest:.1f} GB of memory.")
     print(f"{told} in {seconds:.2f}s ({int(seconds) // 60}:{int(seconds) % 60:02d})")
     return max(bad, default=0 if 0 in codes else NO_TESTS)
 

@@ -13,6 +13,7 @@ import contextlib
 import difflib
 import importlib
 import io
+import linecache
 import os
 import re
 import sys
@@ -26,7 +27,8 @@ BLOCK = re.compile(CODE + SHOWN, re.DOTALL | re.MULTILINE)
 
 
 def printout(code: str, namespace: dict[str, object], name: str) -> str:
-    """What the code prints."""
+    """What the code prints. AutoGraph finds its source by the name."""
+    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, name, "exec"), namespace)
     return printed.getvalue()
@@ -37,7 +39,7 @@ def pieces(page: str, name: str) -> Iterator[str]:
     namespace: dict[str, object] = {"__name__": "__main__"}
     end = 0
     for block in BLOCK.finditer(page):
-        printed = printout(block["code"], namespace, name)
+        printed = printout(block["code"], namespace, f"{name}:{page.count(chr(10), 0, block.start()) + 1}")
         shown = f"```text\n{printed}```\n" if block["shown"] is not None else ""
         yield page[end : block.start()] + block["code_block"] + block["gap"] + shown
         end = block.end()

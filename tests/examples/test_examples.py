@@ -90,6 +90,7 @@ def test_pages_are_true() -> None:
         f"docs/{name}.md"
         for name in ("accelerate", "tour", "supported_ops", "debugging", "tensorflow1", "layers", "estimators")
     ]
+    docs += [f"docs/{name}.md" for name in ("loops", "replicas", "configuration", "mixed_precision")]
     output_of("-m", "tests.examples.pages", "README.md", *docs)
 
 

@@ -12,14 +12,22 @@ SUMS = ("AddN", "UnsortedSegmentSum")
 
 
 def name_scopes_of_sums(program: Program) -> Program:
-    """Names each sum of gradients in the scope of the latest gradient that it reads."""
+    """Names each sum of gradients in the scope of the latest gradient that it reads, or else of the first reader.
+
+    The gradients that a part of a pipeline gets from another one have no scope in it.
+    """
+    read: dict[Buffer, str] = {}
+    for compute_set in reversed(program.compute_sets):
+        if compute_set.op_name.startswith(BACKWARD):
+            read |= {span.buffer: compute_set.op_name for span in compute_set.reads}
     written: dict[Buffer, tuple[int, str]] = {}
     compute_sets = []
     for at, compute_set in enumerate(program.compute_sets):
         if compute_set.op_name.startswith(SUMS):
             _, latest = max((written[s.buffer] for s in compute_set.reads if s.buffer in written), default=(0, ""))
-            if latest:
-                compute_set = replace(compute_set, op_name=in_scope_of(compute_set.op_name, latest))
+            scope = latest or next((read[s.buffer] for s in compute_set.writes if s.buffer in read), "")
+            if scope:
+                compute_set = replace(compute_set, op_name=in_scope_of(compute_set.op_name, scope))
         if compute_set.op_name.startswith(BACKWARD):
             written |= {span.buffer: (at, compute_set.op_name) for span in compute_set.writes}
         compute_sets.append(compute_set)

@@ -1,0 +1,40 @@
+"""The table of environment variables: every one that the packages read, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|LOCALAPPDATA")
+TABLE = re.compile(r"^\| ((?:`[A-Z0-9_]+`(?:, )?)+) \|", re.MULTILINE)
+
+
+def names_in(source: str) -> set[str]:
+    """The names of variables in a file that uses the environment."""
+    if "os.environ" not in source:
+        return set()
+    constants = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    return {value for value in constants if isinstance(value, str) and NAME.fullmatch(value)}
+
+
+def test_the_table_has_every_variable() -> None:
+    files = [
+        ROOT / "_ipu_hook.py",
+        *(each for name in ("engine", "ipu", "keras_ext") for each in (ROOT / name).rglob("*.py")),
+    ]
+    read = set().union(*(names_in(each.read_text(encoding="utf-8")) for each in files))
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8").partition("## Environment variables")[2]
+    listed = {name for row in TABLE.findall(page) for name in re.findall(r"`(\w+)`", row)}
+    # Set for processes that are started, not read.
+    assert listed == read - {"TF_CPP_MIN_LOG_LEVEL"}
+
+
+def test_lines_that_install_work_in_a_clone() -> None:
+    extras = re.findall(r"^(\w+) = \[\"", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
+        for given in re.findall(r"^pip install ([^&#\n]+)", page.read_text(encoding="utf-8"), re.MULTILINE):
+            found = re.fullmatch(r"-e (?:\.|'\.\[([\w,]+)\]')", given.strip())
+            assert found, (page.name, given)
+            assert set((found[1] or extras[0]).split(",")) <= set(extras), (page.name, given)
