@@ -108,6 +108,28 @@ def test_results_and_gradients_are_those_of_the_function(
         assert len({call.called for call in calls}) == 2
 
 
+def test_functions_of_equal_structure_share_bodies(strategy: Any, weights: list[tf.Variable]) -> None:
+    narrow = tf.Variable(np.float32(2.0))
+
+    def model(decorate: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+        def layer(factor: float, w: tf.Variable, scale: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+            return decorate(lambda x: tf.tanh(tf.matmul(x, tf.broadcast_to(w, [5, 5]))) * factor + scale)
+
+        def run(x: tf.Tensor) -> tf.Tensor:
+            for factor, w in ((2.0, weights[0]), (3.0, weights[1]), (2.0, weights[2]), (2.0, narrow)):
+                x = layer(factor, w, tf.reduce_sum(x))(x)
+            return x
+
+        return run
+
+    plain, outlined = (with_gradients(model(each), [*weights, narrow]) for each in (lambda f: f, outlined_function))
+    for expected, found in zip(*(strategy.run(tf.function(f), (X,)) for f in (plain, outlined)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    calls = [call for call in calls_of(outlined, X) if not is_gradient(call)]
+    bodies = {call.called for call in calls}
+    assert len(calls) == 4 and len(bodies) == 3  # another constant, and a variable of another shape
+
+
 def test_a_gradient_of_a_gradient(strategy: Any) -> None:
     cube = outlined_function(lambda x: x * x * x)
 

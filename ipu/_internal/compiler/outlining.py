@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -21,6 +21,7 @@ from tensorflow.python.ops import gen_array_ops, resource_variable_ops
 from engine.errors import ConfigurationError
 from engine.ir.device_operations import OUTLINED, RECOMPUTATION_CHECKPOINT
 from ipu._internal.compiler.device_calls import device_call
+from ipu._internal.compiler.graph_structure import structure_of
 from ipu._internal.compiler.handles import is_variable
 from ipu._internal.compiler.outlined_bodies import Body, keep
 from ipu._internal.function_code import closed_over, codes_of
@@ -38,34 +39,45 @@ _numbers = itertools.count()
 class _Traced:
     """A function traced for the specs of some arguments: its body, and what a call passes beyond its arguments."""
 
-    def __init__(self, name: str, concrete: ConcreteFunction, structure: Nest) -> None:
+    def __init__(self, concrete: ConcreteFunction, structure: Nest, body: _Lifted) -> None:
         self.structure = structure
         captures = list(concrete.graph.captures)
         self.lifted = [outer for outer, _ in captures if outer.dtype != tf.resource]
         self.variables = [outer for outer, _ in captures if outer.dtype == tf.resource]
         self._accessed = list(concrete.graph.variables)
-        with ops.init_scope(), context.eager_mode(), tf.device("/device:CPU:0"):
-            self._examples = [_example(handle) for handle in self.variables]
-        specs = [tf.TensorSpec(t.shape, t.dtype) for t in concrete.inputs if t.dtype != tf.resource]
-        count = len(concrete.inputs) - len(captures)
-
-        def with_values(*flat: tf.Tensor) -> list[tf.Tensor]:
-            lifted, handles = iter(flat[count:]), iter(self._examples)
-            given = [next(handles).handle if c.dtype == tf.resource else next(lifted) for c, _ in captures]
-            return list(concrete._call_flat(list(flat[:count]), given))
-
-        self.body = Body(name, tf.function(with_values, autograph=False).get_concrete_function(*specs))
-        examples = {id(example.handle): k for k, example in enumerate(self._examples)}
-        self.order = [examples[id(handle)] for handle in self.body.handles]
-        self.caller = _Caller(self.body, self._examples)
+        self._body = body
 
     def call(self, arguments: Sequence[tf.Tensor]) -> Any:
         """The results of the function, as it returns them."""
         for variable in self._accessed:
             resource_variable_ops.variable_accessed(variable)
-        values = [_value_of(self.variables[k]) for k in self.order]
-        results = iter(self.caller.call([*arguments, *self.lifted, *values]))
+        values = [_value_of(self.variables[k]) for k in self._body.order]
+        results = iter(self._body.caller.call([*arguments, *self.lifted, *values]))
         return tf.nest.map_structure(lambda each: None if each is None else next(results), self.structure)
+
+
+class _Lifted:
+    """The body of a traced function, to which a call passes what the function captures: last the values of variables.
+
+    `order` has the numbers of those variables among the captured ones. Functions of equal structure share it.
+    """
+
+    def __init__(self, name: str, concrete: ConcreteFunction) -> None:
+        captures = list(concrete.graph.captures)
+        with ops.init_scope(), context.eager_mode(), tf.device("/device:CPU:0"):
+            examples = [_example(outer) for outer, _ in captures if outer.dtype == tf.resource]
+        specs = [tf.TensorSpec(t.shape, t.dtype) for t in concrete.inputs if t.dtype != tf.resource]
+        count = len(concrete.inputs) - len(captures)
+
+        def with_values(*flat: tf.Tensor) -> list[tf.Tensor]:
+            lifted, handles = iter(flat[count:]), iter(examples)
+            given = [next(handles).handle if c.dtype == tf.resource else next(lifted) for c, _ in captures]
+            return list(concrete._call_flat(list(flat[:count]), given))
+
+        body = Body(name, tf.function(with_values, autograph=False).get_concrete_function(*specs))
+        numbers = {id(example.handle): k for k, example in enumerate(examples)}
+        self.order = [numbers[id(handle)] for handle in body.handles]
+        self.caller = _Caller(body, examples)
 
 
 class _Caller:
@@ -161,6 +173,7 @@ def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
     others = [leaf for k, leaf in enumerate(flat) if k not in places]
     attributes = dict(graph._attr_scope_map)
     known = graph._ipu_outlined_functions = getattr(graph, "_ipu_outlined_functions", {})
+    bodies = graph._ipu_outlined_bodies = getattr(graph, "_ipu_outlined_bodies", {})
     kept: list[Any] = [*_state_of(function), *others]
     specs = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
     key = (tuple(map(id, kept)), specs, tuple(places), repr(attributes), name)
@@ -176,13 +189,18 @@ def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
 
         converted = autograph.tf_convert(function, ag_ctx.control_status_ctx())
         shown = re.sub(r"\W+", "", name or str(getattr(function, "__name__", ""))) or "outlined"
-        known[key] = _trace(shown, body, tensors), kept
+        known[key] = _trace(shown, body, tensors, bodies), kept
     traced = known[key][0]
     return function(*args, **kwargs) if traced is None else traced.call(tensors)
 
 
-def _trace(name: str, body: Callable[..., Any], tensors: Sequence[tf.Tensor]) -> _Traced | None:
-    """The traced body; None if it cannot be shared. Raises ConfigurationError for a function that returns nothing."""
+def _trace(
+    name: str, body: Callable[..., Any], tensors: Sequence[tf.Tensor], bodies: dict[Hashable, _Lifted]
+) -> _Traced | None:
+    """The traced function; None if it cannot be shared. Raises ConfigurationError for one that returns nothing.
+
+    `bodies` are those of functions before it, by their structure.
+    """
     structure: list[Any] = []
 
     def flat(*arguments: tf.Tensor) -> list[tf.Tensor]:
@@ -198,16 +216,21 @@ def _trace(name: str, body: Callable[..., Any], tensors: Sequence[tf.Tensor]) ->
             f"Return its results."
         )
     static = all(t.shape.is_fully_defined() for t in (*concrete.inputs, *concrete.outputs) if t.dtype != tf.resource)
-    return _Traced(name, concrete, structure[0]) if static and _is_pure(concrete.graph) else None
+    definition = concrete.graph.as_graph_def()
+    if not static or not _is_pure(concrete.graph, definition):
+        return None
+    equal = structure_of(concrete, definition) or object()
+    if equal not in bodies:
+        bodies[equal] = _Lifted(name, concrete)
+    return _Traced(concrete, structure[0], bodies[equal])
 
 
-def _is_pure(graph: func_graph.FuncGraph) -> bool:
+def _is_pure(graph: func_graph.FuncGraph, definition: Any) -> bool:
     """Whether the results depend on arguments and values of variables alone, and nothing else happens."""
     if not all(outer.dtype != tf.variant for outer, _ in graph.captures):
         return False
     if not all(is_variable(outer) for outer, _ in graph.captures if outer.dtype == tf.resource):
         return False
-    definition = graph.as_graph_def()
     nodes = itertools.chain(definition.node, *(each.node_def for each in definition.library.function))
     return all(_is_pure_node(node) for node in nodes)
 
