@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets import contract_f32
+from engine.codelets.bf16_pairs import parts_of_pairs
 from engine.codelets.build import Codelet, Inner, inner
 from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, over_units
 from engine.codelets.contract_f32 import MASKED, begins_group, offsets_of_a
@@ -59,25 +60,30 @@ def contract_half_scratch_bytes() -> int:
 
 
 @cache
-def contract_half(element_type: str, result_type: str) -> Codelet:
-    """The codelet of products of f16 or bf16; the result is of the same type, or f32."""
-    contract_units = over_units(half_contraction(element_type, result_type), merges_columns=True)
+def contract_half(element_type: str, result_type: str, pairs: bool = False) -> Codelet:
+    """The codelet of products of f16 or bf16; the result is of the same type, or f32.
+
+    With `pairs` those of bf16 are not widened: the processor `multiplies_bf16_pairs`.
+    """
+    contract_units = over_units(half_contraction(element_type, result_type, pairs), merges_columns=True)
 
     def contract_half_kernel(parameters: int, lo: int, hi: int, scratch: int) -> None:
         contract_units(parameters, lo, hi, scratch)
 
     # LLVM vectorises the loops over tables, 1 to 2 % of small convolutions.
-    return Codelet(contract_half_kernel, f"contract_{element_type}_{result_type}", (library(result_type),))
+    name = f"contract_{element_type}_{result_type}" + "_pairs" * pairs
+    return Codelet(contract_half_kernel, name, (library(result_type, pairs),))
 
 
 @cache
-def half_contraction(element_type: str, result_type: str) -> Inner:
+def half_contraction(element_type: str, result_type: str, pairs: bool = False) -> Inner:
     """The contraction of a range of rows, columns and k, tile by tile of C, with the signature of `blocked`."""
     rounds = result_type != "f32"
     widen_run = copied_run(element_type, "f32")
-    multiply = _rounding_multiply(result_type) if rounds else contract_f32.multiply
+    multiply = _rounding_multiply(result_type, pairs) if rounds else _multiply(pairs)
     steps_and_packing = (k_step, steps, _pack_columns(element_type), _pack_rows(element_type), panel)
-    contract_tile = blocked(Parts(PANEL, 2 if rounds else 4, False, *steps_and_packing, multiply))
+    parts = Parts(PANEL, 2 if rounds else 4, False, *steps_and_packing, multiply)
+    contract_tile = blocked(parts_of_pairs(parts, multiply, ROW_A, OFFSETS, PACKED_A, COLUMN) if pairs else parts)
 
     @inner
     def begin_tile(at: Operands, tile: Block) -> None:
@@ -108,7 +114,7 @@ def half_contraction(element_type: str, result_type: str) -> Inner:
             count = min(most_rows, row_end - m)
             row_lowest, row_highest = reach(word(at.parameters, Field.ROW_A), m, m + count)
             start, end = at.a + row_lowest + lowest, at.a + row_highest + highest + 2
-            in_place = is_read_often(at.parameters, m, count, k_count, (end - start) // 2)
+            in_place = not pairs and is_read_often(at.parameters, m, count, k_count, (end - start) // 2)
             if in_place and (start < widened or end > widened_end):
                 widen_run(start, at.scratch + WIDE, (end - start) // 2)
                 widened, widened_end = start, end
@@ -226,8 +232,25 @@ def _pack_rows(element_type: str) -> Inner:
     return pack_rows
 
 
-def _rounding_multiply(element_type: str) -> Inner:
-    multiply_panel, narrow_run = panels(element_type), copied_run("f32", element_type)
+def _multiply(pairs: bool) -> Inner:
+    if not pairs:
+        return contract_f32.multiply
+    multiply_panel = panels("f32", pairs)
+
+    @inner
+    def multiply(
+        at: Operands, block: Block, accumulate: int, packed_rows: tuple[int, int, int], packed_panel: tuple[int, int]
+    ) -> None:
+        """Multiplies in the micro kernels, which store to C itself."""
+        c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
+        k = (block.k_count + 1) // 2
+        multiply_panel(block.rows, block.columns, k, packed_rows, packed_panel, c, row_c, accumulate)
+
+    return multiply
+
+
+def _rounding_multiply(element_type: str, pairs: bool) -> Inner:
+    multiply_panel, narrow_run = panels(element_type, pairs), copied_run("f32", element_type)
 
     @inner
     def multiply(
@@ -241,7 +264,8 @@ def _rounding_multiply(element_type: str) -> Inner:
         if pitch != 0:
             to = at.scratch + SUMS + 4 * (column - load_i64(at.scratch + FIRST_COLUMN))
             to_rows, how = at.scratch + ROW_C, accumulate
-        multiply_panel(rows, columns, k_count, packed_rows, packed_panel, to, to_rows, how)
+        steps = (k_count + 1) // 2 if pairs else k_count
+        multiply_panel(rows, columns, steps, packed_rows, packed_panel, to, to_rows, how)
         if pitch != 0 and k + k_count == load_i64(at.scratch + LAST_K):
             for m in range(rows):
                 narrow_run(to + m * pitch, c + load_i64(row_c + 8 * m), columns)

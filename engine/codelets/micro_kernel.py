@@ -75,8 +75,11 @@ def rows_cycles(rows: int, vectors: int) -> float:
 
 
 @cache
-def micro_kernels(store: str) -> Any:
-    """The intrinsic of the kernels that can also store the element type `store`, if `accumulate` is AS_HALF."""
+def micro_kernels(store: str, pairs: bool = False) -> Any:
+    """The intrinsic of the kernels that can also store the element type `store`, if `accumulate` is AS_HALF.
+
+    With `pairs` each element of A and B is a pair of bf16, neighbours along k.
+    """
 
     @intrinsic
     def micro_kernel(
@@ -112,7 +115,9 @@ def micro_kernels(store: str) -> Any:
                 block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
                 switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
                 with builder.goto_block(block):
-                    builder.call(_declared(builder.module, row_count, vector_count, masked, store), arguments[2:])
+                    builder.call(
+                        _declared(builder.module, row_count, vector_count, masked, store, pairs), arguments[2:]
+                    )
                     builder.branch(done)
             builder.position_at_end(done)
             return context.get_dummy_value()
@@ -129,26 +134,26 @@ def kernel_shapes() -> list[tuple[int, int, bool]]:
 
 
 @cache
-def library(store: str) -> Library:
-    """The kernels of `micro_kernels(store)`, which its callers' codelets need."""
+def library(store: str, pairs: bool = False) -> Library:
+    """The kernels of `micro_kernels(store, pairs)`, which its callers' codelets need."""
 
     def text() -> str:
         module = ir.Module()
         for vectors, rows, masked in kernel_shapes():
-            _kernel(module, rows, vectors, masked, store)
+            _kernel(module, rows, vectors, masked, store, pairs)
         return str(module)
 
-    names = (_name(rows, vectors, masked, store) for vectors, rows, masked in kernel_shapes())
-    return Library(f"micro_kernels_{store}", tuple(names), text)
+    names = (_name(rows, vectors, masked, store, pairs) for vectors, rows, masked in kernel_shapes())
+    return Library(f"micro_kernels_{store}" + "_pairs" * pairs, tuple(names), text)
 
 
-def _name(rows: int, vectors: int, masked: bool, store: str) -> str:
-    return f"micro_kernel_{rows}x{vectors}_{store}" + "_masked" * masked
+def _name(rows: int, vectors: int, masked: bool, store: str, pairs: bool) -> str:
+    return f"micro_kernel_{rows}x{vectors}_{store}" + "_pairs" * pairs + "_masked" * masked
 
 
-def _declared(module: ir.Module, rows: int, vectors: int, masked: bool, store: str) -> ir.Function:
+def _declared(module: ir.Module, rows: int, vectors: int, masked: bool, store: str, pairs: bool) -> ir.Function:
     """The LLVM function of one micro kernel, declared in the module on first use."""
-    name = _name(rows, vectors, masked, store)
+    name = _name(rows, vectors, masked, store, pairs)
     if name in module.globals:
         return module.globals[name]
     function = ir.Function(module, ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
@@ -156,9 +161,9 @@ def _declared(module: ir.Module, rows: int, vectors: int, masked: bool, store: s
     return function
 
 
-def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str = "f32") -> None:
+def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str = "f32", pairs: bool = False) -> None:
     """Defines one micro kernel in the module."""
-    function = _declared(module, rows, vectors, masked, store)
+    function = _declared(module, rows, vectors, masked, store, pairs)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks = function.args
     # A masked load also costs the issue slot of a multiply-add.
@@ -168,7 +173,7 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     builder.position_at_end(loop)
     phis = row_a_now, row_c_now, left = [builder.phi(I64) for _ in range(3)]
     a_rows = _table(builder, a, row_a_now, rows)
-    totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks)
+    totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, pairs)
     c_rows = _table(builder, c, row_c_now, rows)
     if store == "f32":
         _add_or_write(builder, c_rows, totals, accumulate, masks)
@@ -231,6 +236,7 @@ def _sum_over_k(
     pitch_b: ir.Value,
     k: ir.Value,
     masks: list[ir.Value | None],
+    pairs: bool,
 ) -> list[list[ir.Value]]:
     """The loop over k, one or two k an iteration, the last one alone if need be; returns the sums [row][vector]."""
     rows, vectors = len(a_rows), len(masks)
@@ -242,7 +248,7 @@ def _sum_over_k(
     builder.position_at_end(loop)
     state = phis = _phis(builder, rows, vectors)
     for _ in range(unroll):
-        state = _one_k(builder, a_rows, state, pitch_b, masks)
+        state = _one_k(builder, a_rows, state, pitch_b, masks, pairs)
     _comes_from(phis, start, entry)
     _comes_from(phis, state, loop)
     builder.cbranch(builder.icmp_unsigned("!=", state.offset, offset_end), loop, rest)
@@ -255,7 +261,7 @@ def _sum_over_k(
     last, end = builder.append_basic_block("last"), builder.append_basic_block("end")
     builder.cbranch(builder.trunc(k, ir.IntType(1)), last, end)
     builder.position_at_end(last)
-    state = _one_k(builder, a_rows, summed, pitch_b, masks)
+    state = _one_k(builder, a_rows, summed, pitch_b, masks, pairs)
     builder.branch(end)
     builder.position_at_end(end)
     phis = _phis(builder, rows, vectors)
@@ -265,9 +271,15 @@ def _sum_over_k(
 
 
 def _one_k(
-    builder: ir.IRBuilder, a_rows: list[ir.Value], state: _State, pitch_b: ir.Value, masks: list[ir.Value | None]
+    builder: ir.IRBuilder,
+    a_rows: list[ir.Value],
+    state: _State,
+    pitch_b: ir.Value,
+    masks: list[ir.Value | None],
+    pairs: bool,
 ) -> _State:
     """sums[i][j] + A[row i, k] * B[k, vector j]."""
+    multiply_add = vector.multiply_add_pairs if pairs else vector.multiply_add
     offset = _load_i64(builder, state.offset)
     b_vectors = []
     for j, mask in enumerate(masks):
@@ -277,8 +289,8 @@ def _one_k(
     for row, row_sums in zip(a_rows, state.sums, strict=True):
         element = builder.load(builder.inttoptr(builder.add(row, offset), POINTER), align=4, typ=F32)
         factor = vector.splat(builder, element)
-        pairs = zip(b_vectors, row_sums, strict=True)
-        totals.append([vector.multiply_add(builder, factor, b_vector, total) for b_vector, total in pairs])
+        operands = zip(b_vectors, row_sums, strict=True)
+        totals.append([multiply_add(builder, factor, b_vector, total) for b_vector, total in operands])
     return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), totals)
 
 

@@ -42,9 +42,9 @@ REPEATS = _repeats()
 
 
 @cache
-def panels(store: str) -> Inner:
-    """`multiply_panel` with kernels that can also store the element type `store`."""
-    kernel = kernels.micro_kernels(store)
+def panels(store: str, pairs: bool = False) -> Inner:
+    """`multiply_panel` with kernels that can also store the element type `store`, and may multiply `pairs` of bf16."""
+    kernel = kernels.micro_kernels(store, pairs)
 
     @inner
     def multiply_panel(

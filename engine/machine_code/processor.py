@@ -60,6 +60,13 @@ def converts_half() -> bool:
     return not X86 or bool({"f16c", "avx512fp16"} & target()[1])
 
 
+@cache
+def multiplies_bf16_pairs() -> bool:
+    """Whether two products of bf16 take the time of one of float32: AMD's from Zen 4 on; Intel's take longer."""
+    name, features = target()
+    return name.startswith("znver") and "avx512bf16" in features and lanes() == 16
+
+
 def may_use_matrix_registers() -> bool:
     """Whether large float32 products use matrix registers: where there are any, unless SOFTWARE_IPU_AMX is 0."""
     return os.environ.get("SOFTWARE_IPU_AMX", "").strip() != "0" and has_matrix_registers()

@@ -12,13 +12,22 @@ import numpy as np
 import pytest
 
 from engine.codelets.contract_fields import Field
+from engine.codelets.contract_half import contract_half
 from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
+from engine.compile import build_program
+from engine.ir import DotDimensionNumbers
+from engine.ir.builder import Builder
+from engine.machine_code.processor import multiplies_bf16_pairs
+from engine.program.work import contraction
 from engine.runtime.buffers import aligned_zeros
 from tests.codelets import test_contract as single
 from tests.codelets.contractions import contract_units, encode_contract
 from tests.exploring import sample
 
+PAIRS = "bf16 pairs"
 HALF_TYPES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+if multiplies_bf16_pairs():
+    HALF_TYPES[PAIRS] = HALF_TYPES["bf16"]
 TABLES = ("row_a", "row_c", "offset_a", "offset_b", "batch_a", "batch_b", "batch_c")
 
 
@@ -57,10 +66,10 @@ def run(
         partial_pitch=p.partial_pitch if wide else p.partial_pitch // 2,
         element_bytes=2,
     )
-    scratch = aligned_zeros(contract_scratch_bytes_for(kind, result))
+    scratch = aligned_zeros(contract_scratch_bytes_for("f16", result))
     scratch[:] = 255  # NaN, so that reading what was not packed shows
     edges = np.linspace(0, contract_units(parameters), cuts + 1).astype(int)
-    codelet = contract_for(kind, result)
+    codelet = contract_half("bf16", result or "bf16", pairs=True) if kind == PAIRS else contract_for(kind, result)
     for lo, hi in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
         codelet(parameters.ctypes.data, int(lo), int(hi), scratch.ctypes.data)
     return c
@@ -69,14 +78,14 @@ def run(
 def check(problem: single.Problem, result: str | None = None, **options: int) -> None:
     """Half a unit in the last place of the result, and what float32 sums may lose of the terms."""
     # What reads A and B, and what stores float32, are parts of codelets that are tried anyway.
-    for kind in sample(("bf16", "f16"), 1) if result == "f32" else HALF_TYPES:
+    for kind in sample(tuple(HALF_TYPES), 1) if result == "f32" else HALF_TYPES:
         dtype = HALF_TYPES[kind]
         p = halved(problem, dtype)
         exact = single.naive(p)
         sizes = single.naive(replace(p, a=np.abs(p.a), b=np.abs(p.b), c=np.abs(p.c)))
         lost = (len(p.offset_a) + 2) * 2.0**-24 * np.abs(sizes)
         rounding = 2.0**-24 if result == "f32" else float(ml_dtypes.finfo(dtype).eps) / 2
-        smallest = 0.0 if result == "f32" or kind == "bf16" else 2.0**-25
+        smallest = 0.0 if result == "f32" or kind != "f16" else 2.0**-25
         received = run(p, kind, result, **options).astype(np.float64)
         assert (np.abs(received - exact) <= lost + rounding * (np.abs(exact) + lost) + smallest).all()
 
@@ -230,3 +239,17 @@ def test_runs_are_recognised() -> None:
     assert run_of([0, 1, 2, 3, 9, 10]) == 2
     assert run_of([0, 2, 4]) == 1
     assert run_of([]) == 0
+
+
+@pytest.mark.parametrize(("k", "transposed", "pairs"), [(64, False, True), (63, False, False), (63, True, True)])
+def test_products_whose_pairs_are_in_place_or_transposed(
+    k: int, transposed: bool, pairs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = Builder()
+    x, y = b.parameter("bf16", (k, 96) if transposed else (96, k)), b.parameter("bf16", (k, 32))
+    module = b.module(b.dot(x, y, DotDimensionNumbers((0 if transposed else 1,), (0,))))
+    for has_instruction in (False, True):
+        monkeypatch.setattr(contraction, "multiplies_bf16_pairs", lambda has=has_instruction: has)
+        sets = build_program(module, ["variable"] * 2, {}).compute_sets
+        (product,) = (each.work for each in sets if isinstance(each.work, contraction.Contraction))
+        assert product.encode().codelet.name.endswith("_pairs") == (pairs and has_instruction)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.codelets.contract_fields import contract_record, run_of
+from engine.codelets.contract_fields import contract_record, rows_together, run_of
 from engine.codelets.record import block
 from engine.ir.shape import Shape
+from engine.machine_code.processor import multiplies_bf16_pairs
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
@@ -105,6 +106,11 @@ class Contraction(Work):
         return "".join(name for name, table in tables.items() if len(table) > 1 and table[1] - table[0] != item)
 
     @property
+    def _has_pairs(self) -> bool:
+        """Whether bf16 of A are in place as pairs along k, or are transposed to such: not where windows gather them."""
+        return (self.run_a % 2 == 0 and len(self.k_a) % 2 == 0) or rows_together(self.row_a.table, self._item) != 0
+
+    @property
     def _item(self) -> int:
         return Shape(self.operand_type).dtype.itemsize
 
@@ -148,6 +154,10 @@ class Contraction(Work):
             from engine.codelets.contract_f32 import contract_f32, contract_scratch_bytes
 
             return contract_f32, contract_scratch_bytes()
+        if self.operand_type == "bf16" and self._has_pairs and multiplies_bf16_pairs():
+            from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
+
+            return contract_half(self.operand_type, self.result_type, pairs=True), contract_half_scratch_bytes()
         from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
 
         types = self.operand_type, self.result_type
