@@ -88,7 +88,7 @@ def test_an_estimator_learns(tmp_path: Path) -> None:
 def test_pages_are_true() -> None:
     docs = [
         f"docs/{name}.md"
-        for name in ("accelerate", "tour", "supported_ops", "debugging", "tensorflow1", "layers", "estimators")
+        for name in ("index", "accelerate", "tour", "supported_ops", "debugging", "tensorflow1", "layers", "estimators")
     ]
     docs += [f"docs/{name}.md" for name in ("loops", "replicas", "configuration", "mixed_precision")]
     output_of("-m", "tests.examples.pages", "README.md", *docs)

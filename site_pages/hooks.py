@@ -1,0 +1,47 @@
+"""Hooks of MkDocs: the pages of the reference, pages that no section lists, links to files beside the docs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import reference  # beside this file, which MkDocs finds by its path
+from mkdocs.structure.files import File, Files
+from mkdocs.utils import get_relative_url
+
+WORKER, ELSEWHERE = "assets/iframe_worker.js", re.compile(r"https://unpkg\.com/iframe-worker/[\w.]+")
+"""The search's worker for pages that are files, in place of one that the theme loads from elsewhere."""
+OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]*\)")
+
+
+def on_config(config: Any) -> Any:
+    """Adds unlisted pages to the how-to section, and the modules' pages to the reference."""
+    sections = {name: pages for section in config.nav for name, pages in section.items()}
+    listed = {page for pages in sections.values() for page in pages}
+    sections["How-to"] += sorted(path.name for path in Path(config.docs_dir).glob("*.md") if path.name not in listed)
+    sections["Reference"].append({"API": [*reference.pages()]})
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the pages of the reference."""
+    for path, text in reference.pages().items():
+        files.append(File.generated(config, path, content=text))
+    files.append(File.generated(config, WORKER, content=(Path(__file__).parent / "iframe_worker.js").read_text()))
+    return files
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Makes the page load nothing from elsewhere."""
+    return ELSEWHERE.sub(get_relative_url(WORKER, page.url), output)
+
+
+def on_post_template(output: str, **_: Any) -> str:
+    """The same for the page of missing pages."""
+    return ELSEWHERE.sub(WORKER, output)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Leaves of links to sources their text: the site has documents alone."""
+    return OUTSIDE.sub(r"\1", markdown)
