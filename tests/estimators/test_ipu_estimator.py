@@ -148,10 +148,13 @@ def test_host_call_updates_on_the_host(tmp_path: Path) -> None:
 
 def test_a_warm_start(tmp_path: Path) -> None:
     first = IPUEstimator(regressor(), tmp_path / "first", run_config(4)).train(repeated, steps=8)
-    second = IPUEstimator(regressor(), tmp_path / "second", run_config(4), warm_start_from=first.model_dir)
-    second.train(repeated, steps=8)
-    assert second.get_variable_value("global_step") == 8
-    np.testing.assert_allclose(second.get_variable_value("w"), regressed(16), rtol=1e-5)
+    exported = os.fsdecode(first.export_saved_model(str(tmp_path / "exported"), receiver))
+    settings = v1.estimator.WarmStartSettings(first.model_dir, var_name_to_prev_var_name={"w": "w"})
+    for source in (first.model_dir, exported, settings):
+        second = IPUEstimator(regressor(), None, run_config(4), warm_start_from=source)
+        second.train(repeated, steps=8)
+        assert second.get_variable_value("global_step") == 8
+        np.testing.assert_allclose(second.get_variable_value("w"), regressed(16), rtol=1e-5)
 
 
 class Named(v1.estimator.Exporter):
@@ -251,6 +254,13 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
     trained = IPUEstimator(regressor(), tmp_path / "trained", run_config(4)).train(repeated, steps=4)
     refused("Received: 'w:0', initialised .*Use warm_start_from", initialised)
+
+    def looked_up() -> tf.data.Dataset:
+        pairs = tf.lookup.KeyValueTensorInitializer(tf.constant([0.0]), tf.constant([1.0]))
+        table = v1.lookup.StaticHashTable(pairs, 2.0)
+        return repeated().map(lambda x, y: (x, table.lookup(y)))
+
+    refused("without lookup tables", input_fn=looked_up)
     refused("multiple of iterations_per_loop, 4.*Received: 6.*Nearest: 8", steps=6)
     refused("steps to be 1 or more", steps=0)
     refused("tf.data.Dataset", input_fn=lambda: (X, Y))

@@ -59,8 +59,6 @@ class EndOfData(SessionRunHook):
     """
 
     def __init__(self, initializer: Any, cardinality: Any, batches: Callable[[], int], batches_per_run: int) -> None:
-        self._graph, self._tables = initializer.graph, tf.compat.v1.tables_initializer()
-        self._has_tables = bool(self._graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS))
         self._initializer, self._cardinality, self._count = initializer, cardinality, batches
         self._session: Any = None
         self._batches_per_run, self._batches, self._runs = batches_per_run, -1, 0
@@ -68,9 +66,7 @@ class EndOfData(SessionRunHook):
 
     def after_create_session(self, session: Any, coord: object) -> None:
         """Starts with the first element."""
-        self._session = tf.compat.v1.Session(graph=self._graph, config=_without_copies())
-        if self._has_tables:
-            self._session.run(self._tables)
+        self._session = tf.compat.v1.Session(graph=self._initializer.graph, config=_without_copies())
         _, self._batches = self._session.run([self._initializer, self._cardinality])
         self._runs = 0
 

@@ -65,10 +65,17 @@ class DeviceEstimator(Estimator):
         if self._ipu.ipu_options is not None:
             self._ipu.ipu_options.configure_ipu_system()
         ordinal, depth = self._ipu.ordinal, self._ipu.prefetch_depth
-        with self._graph():  # of its own, as that of the model is written to files, and the data's arrays are constants
+        with (
+            self._graph() as graph
+        ):  # of its own, as that of the model is written to files, and the data's arrays are constants
             dataset = self._call_input_fn(input_fn, mode)
             if not isinstance(dataset, tf.data.Dataset):
                 raise ConfigurationError(f"Expected input_fn to return a tf.data.Dataset. Received: {dataset!r}.")
+            if graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS):
+                raise ConfigurationError(
+                    "Expected a data set without lookup tables, which only sessions reach. Received: one with tables. "
+                    "Look up in a tf.numpy_function, or before."
+                )
             infeed = IPUInfeedQueue(dataset, device_ordinal=ordinal, prefetch_depth=depth)
             end = EndOfData(
                 *(infeed.initializer, dataset.cardinality(), lambda: self._batches_of(input_fn, mode)),
