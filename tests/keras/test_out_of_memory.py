@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import ipu
 from engine.errors import ConfigurationError, OutOfTileMemory
@@ -228,3 +229,26 @@ def test_replicas_of_a_function_are_accounted_for_one_by_one(kit: Kit) -> None:
     with strategy.scope():
         result = strategy.run(step, args=[np.ones((100, 1000), np.float32)])
     assert np.isfinite(float(result))
+
+
+def test_shards_have_the_memory_of_their_chips() -> None:
+    """Two products whose weights two tiles cannot hold, but four can."""
+    config = IPUConfig()
+    config.auto_select_ipus, config.ipu_model.tiles_per_ipu = 2, 2
+    config.configure_ipu_system()
+    with IPUStrategy().scope():
+        weights = [tf.Variable(tf.zeros((420, 420))) for _ in range(2)]
+
+    def run(shards: int) -> Any:
+        def function(x: tf.Tensor) -> tf.Tensor:
+            for number, weight in enumerate(weights):
+                with ipu.scopes.ipu_shard(number % shards):
+                    x = x @ weight
+            return x
+
+        return tf.distribute.get_strategy().run(tf.function(function, jit_compile=True), (tf.ones((1, 420)),))
+
+    with IPUStrategy().scope():
+        with pytest.raises(OutOfTileMemory):
+            run(1)
+        np.testing.assert_array_equal(run(2), np.zeros((1, 420)))

@@ -45,10 +45,13 @@ def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int, 
     return replace(assumptions, offloaded=frozenset(offloaded), state_shards=state_shards, state_interval=interval)
 
 
-def check_program(program: Program, stored: Callable[[Assumptions], Assumptions] = lambda each: each) -> None:
+def check_program(
+    program: Program, stored: Callable[[Assumptions], Assumptions] = lambda each: each, ipus: int = 1
+) -> None:
     """Raises OutOfTileMemory for a program that the configured chip cannot hold, or warns of it.
 
-    `stored` adds the data in streaming memory to the assumptions.
+    `stored` adds the data in streaming memory to the assumptions. A replica with shards has the tiles of `ipus` chips,
+    on which its arrays are spread evenly: what one shard alone needs is not checked.
 
     It warns after `allow_out_of_memory`, and where Poplar's option debug.allowOutOfMemory is set, in
     IPUConfig.compilation_poplar_options or in the JSON of the environment variable POPLAR_ENGINE_OPTIONS. Raises
@@ -57,7 +60,9 @@ def check_program(program: Program, stored: Callable[[Assumptions], Assumptions]
     from engine.profile.fit import check_fit
 
     assumptions = stored(configured_assumptions())
-    _allowing(lambda allowed: check_fit(program, configured_target(), assumptions, proposing=not allowed))
+    chip = configured_target()
+    target = replace(chip, tiles=chip.tiles * ipus)
+    _allowing(lambda allowed: check_fit(program, target, assumptions, proposing=not allowed))
 
 
 def check_estimate(estimate: Estimate) -> None:

@@ -218,14 +218,14 @@ class TracedProgram:
     def _check_fit(self, program: EngineProgram) -> None:
         """Raises OutOfTileMemory for a program that the configured chip cannot hold.
 
-        A chip holds one of the replicas in a program. Pipelines in a function are not checked.
+        A chip, or the chips of all shards, hold one of the replicas. Pipelines in a function are not checked.
         """
         traced = self._traced
         _name_variables(program, traced)
         if traced.pipelines or certainly_fits(program):
             return
         plain = program if self._floating_point == IEEE else self._plain_program
-        check_program(self._of_one_replica(plain), self.with_storage)
+        check_program(self._of_one_replica(plain), self.with_storage, traced.ipus)
 
     def chip_program(self) -> EngineProgram:
         """The engine's program on one chip: that of one replica."""
