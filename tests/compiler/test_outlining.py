@@ -102,6 +102,7 @@ def test_results_and_gradients_are_those_of_the_function(
     for expected, found in zip(*(strategy.run(tf.function(f), (X,)) for f in (plain, outlined)), strict=True):
         np.testing.assert_array_equal(found, expected)
     calls = calls_of(outlined, X)
+    assert [outlined_call(call) for call in calls] == [outlined_call(call) for call in calls_of(outlined, X)]
     if build is not nested:
         assert len(calls) == count and sum(map(is_gradient, calls)) == count // 2
     if build is by_argument:

@@ -11,7 +11,7 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 
 from engine.ir import Computation, Instruction, Module
 from engine.ir.device_operations import OUTLINED, config_of, target_of
-from engine.ir.outlining import call_of_body
+from engine.ir.outlining import call_of_body, is_gradient, outlined_call
 from ipu._internal.compiler.emission import emitted
 from ipu._internal.compiler.hlo import import_hlo
 
@@ -40,7 +40,7 @@ class Body:
     @cached_property
     def computation(self) -> Computation:
         """The HLO. Raises UnsupportedOperation for operations that XLA refuses."""
-        entry = with_outlined_bodies(import_hlo(emitted(self.concrete, self.specs))).entry
+        entry = _with_bodies(import_hlo(emitted(self.concrete, self.specs))).entry
         root = entry.root
         if len(self.concrete.outputs) == 1 and root.opcode == "tuple":
             root = root.operands[0]
@@ -55,7 +55,30 @@ def keep(graph: Any, body: Body) -> None:
 
 
 def with_outlined_bodies(module: Module) -> Module:
-    """The module with each custom call of an outlined function as a call of its body."""
+    """The module with each custom call of an outlined function as a call of its body.
+
+    Calls are numbered in each module from 0 on: an equal step is found in the cache of prepared modules.
+    """
+    with_bodies = _with_bodies(module)
+    if with_bodies is module:
+        return module
+    from engine.passes.rewriting import rewrite
+
+    numbers: dict[str, str] = {}
+    numbered: set[Instruction] = set()
+
+    def visit(_: Instruction, each: Instruction) -> Instruction | None:
+        number = outlined_call(each)
+        if number is None or each in numbered:
+            return None
+        new = call_of_body(each, each.called[0], numbers.setdefault(number, str(len(numbers))), is_gradient(each))
+        numbered.add(new)
+        return new
+
+    return rewrite(with_bodies, visit)
+
+
+def _with_bodies(module: Module) -> Module:
     if not any(target_of(i) == OUTLINED for c in module.computations() for i in c.instructions):
         return module
     # The engine's passes load Numba, which takes long: imported only for outlined functions.
