@@ -28,7 +28,7 @@ from engine.codelets.memory import (
 )
 from engine.codelets.rows import word
 from engine.runtime import executable as executables
-from engine.runtime.executor import Column, another_iteration, is_followed_now
+from engine.runtime.executor import COMPUTING, Column, RowKind, another_iteration, is_followed_now
 
 SECONDS = 1.0
 """Duration of a measurement: long enough for the processor to reach its clock rate for wide vectors."""
@@ -58,24 +58,26 @@ def timed_steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
         number = 0
         while number < rows:
             row = table + 8 * columns * number
-            kind = word(row, 0)
+            kind = word(row, Column.KIND)
             number += 1
-            if kind == 0:
+            if kind == RowKind.COMPUTE or kind == RowKind.CLAIMED:
                 start = ticks()
-                call4(word(row, 2), word(row, 3), word(row, 8), word(row, 9), scratch)
+                lo, hi = word(row, Column.RANGES), word(row, Column.RANGES + 1)
+                call4(word(row, Column.CODELET), word(row, Column.PARAMETERS), lo, hi, scratch)
                 took = ticks() - start
                 spent, calls = word(parameters, 3) + 8 * (number - 1), word(parameters, 4) + 8 * (number - 1)
                 if took < load_i64(spent) or load_i64(calls) == 0:
                     store_i64(spent, took)
                 store_i64(calls, load_i64(calls) + 1)
-            elif kind == 3:
-                number = word(row, 5)
-            elif kind == 4:
-                number = word(row, 5) if another_iteration(row, scratch) else number
-            elif kind == 5:
-                number = word(row, 5) if is_followed_now(row, scratch) else number
-            elif kind == 2 and (load_i8(word(row, 6)) != 0) == (word(row, 7) != 0):
-                number = word(row, 5)
+            elif kind == RowKind.JUMP:
+                number = word(row, Column.TARGET)
+            elif kind == RowKind.REPEAT:
+                number = word(row, Column.TARGET) if another_iteration(row, scratch) else number
+            elif kind == RowKind.ITERATION:
+                number = word(row, Column.TARGET) if is_followed_now(row, scratch) else number
+            elif kind == RowKind.BRANCH:
+                taken = (load_i8(word(row, Column.PREDICATE)) != 0) == (word(row, Column.TRUTH) != 0)
+                number = word(row, Column.TARGET) if taken else number
     set_floating_point_state(kept)
 
 
@@ -144,7 +146,7 @@ def main(name: str, lines: int = 40) -> None:
     executable = max(programs, key=lambda each: len(each.program.compute_sets))
     table, spent, calls = microseconds_per_row(executable)
     sets = iter(executable._all_sets)
-    rows = [(each, next(sets)) for each in range(len(table)) if table[each, Column.KIND] == 0]
+    rows = [(each, next(sets)) for each in range(len(table)) if table[each, Column.KIND] in COMPUTING]
     print(f"{name}: {spent.sum():.0f} us a step on one worker, {len(rows)} compute sets, {calls.sum():.0f} calls")
     families: dict[str, float] = defaultdict(float)
     for row, compute_set in rows:

@@ -18,6 +18,12 @@ def mlp() -> keras.Model:
     )
 
 
+def wide_mlp() -> keras.Model:
+    """Four layers of 1024."""
+    hidden = [layers.Dense(1024, "relu") for _ in range(4)]
+    return keras.Sequential([layers.Input((784,)), *hidden, layers.Dense(10)])
+
+
 def lenet() -> keras.Model:
     """LeNet-5 with rectifiers and maximum pooling, on 28 x 28 pixels."""
     return keras.Sequential(
@@ -58,6 +64,23 @@ def _normalized_convolution(x: Any, channels: int, stride: int, size: int = 3, a
 def resnet50() -> keras.Model:
     """ResNet50 of keras.applications on 64 x 64 pixels, ten classes."""
     return keras.applications.ResNet50(weights=None, input_shape=(64, 64, 3), classes=10, classifier_activation=None)
+
+
+def separable() -> keras.Model:
+    """Depthwise and pointwise convolutions in alternation, 24 to 64 channels, on 48 x 48 pixels."""
+    inputs = keras.Input((48, 48, 3))
+    x = _normalized_convolution(inputs, 24, 2, activation="relu6")
+    for channels, stride in ((32, 1), (48, 2), (64, 1), (64, 1)):
+        x = layers.DepthwiseConv2D(3, stride, padding="same", use_bias=False)(x)
+        x = layers.Activation("relu6")(layers.BatchNormalization()(x))
+        x = _normalized_convolution(x, channels, 1, size=1, activation="relu6")
+    return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
+
+
+def bidirectional_gru() -> keras.Model:
+    """Two bidirectional layers of 48 units over 40 steps of 32 features."""
+    first, second = (layers.Bidirectional(layers.GRU(48, return_sequences=more)) for more in (True, False))
+    return keras.Sequential([layers.Input((40, 32)), first, second, layers.Dense(10)])
 
 
 def lstm() -> keras.Model:

@@ -61,9 +61,12 @@ WORKLOADS = {
     for each in (
         Workload("mlp", "mlp", reals(784), 32, 1000, 100, 6.0),
         Workload("mlp, batch 256", "mlp", reals(784), 256, 200, 100, 2.5),
+        Workload("wide mlp", "wide_mlp", reals(784), 256, 20, 10, 2.0, optimizer="adam"),
         Workload("lenet", "lenet", reals(28, 28, 1), 32, 200, 100, 2.0),
         Workload("resnet20", "resnet20", reals(32, 32, 3), 32, 20, 10, 2.0),
         Workload("resnet50", "resnet50", reals(64, 64, 3), 8, 6, 3, 1.2),
+        Workload("separable", "separable", reals(48, 48, 3), 16, 40, 20, 2.0, optimizer="adam"),
+        Workload("bidirectional gru", "bidirectional_gru", reals(40, 32), 32, 40, 20, 2.0, optimizer="adam"),
         Workload("lstm", "lstm", reals(64, 32), 32, 100, 50, 5.0),
         Workload("encoder, 2 layers", "encoder", reals(64, 128), 16, 40, 20, 2.0, (2, 128), "adam"),
         Workload("encoder, 6 layers", "encoder", reals(64, 256), 16, 6, 3, 2.0, (6, 256), "adam"),
@@ -75,6 +78,10 @@ WORKLOADS = {
         Workload(
             "encoder, 2 layers, float16",
             *("encoder", reals(64, 128), 16, 40, 20, 1.5, (2, 128), "adam", "fit", "mixed_float16"),
+        ),
+        Workload(
+            "encoder, 2 layers, bfloat16",
+            *("encoder", reals(64, 128), 16, 40, 20, 4.0, (2, 128), "adam", "fit", "mixed_bfloat16"),
         ),
         Workload("predict_on_batch, mlp", "mlp", reals(784), 1, 300, 1, 5.0, kind="latency"),
         Workload("predict_on_batch, lenet", "lenet", reals(28, 28, 1), 1, 300, 1, 5.0, kind="latency"),
