@@ -55,6 +55,7 @@ def _row(number: int, cost: ComputeSetCost, estimate: Estimate) -> dict[str, Any
         "number": number,
         "name": cost.label,
         "layer": operation.layer,
+        "source": "",
         "unit": operation.unit,
         "dtype": operation.element_type,
         **fields_of(cost, "runs", "tiles", "compute", "exchange", "sync", "cycles"),

@@ -36,6 +36,7 @@ def _supersteps(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
         row = operations[number]
         details = {"operation": row["name"], "compute set": number, "cycles": end - begin, "runs": row["runs"]}
         details |= {"tiles": row["tiles"], "dtype": row["dtype"], "flop": row["flop"]}
+        details |= {"source": row["source"]} if row.get("source") else {}
         event = {"ph": "X", "cat": phase, "pid": CHIP, "ts": begin * scale, "dur": (end - begin) * scale}
         name = row["name"] if phase == "compute" else phase
         yield {**event, "name": name, "tid": BUSIEST, "args": details}

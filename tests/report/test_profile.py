@@ -60,6 +60,20 @@ def test_profile_of_a_model(kit: Kit, tmp_path: Path, capsys: pytest.CaptureFixt
     assert Report.load(tmp_path / "report.html").data["cycles"] == report.cycles
 
 
+def test_operations_have_the_lines_that_made_them(kit: Kit) -> None:
+    class Squared(kit.keras.layers.Layer):  # type: ignore[name-defined]
+        def call(self, inputs: Any) -> Any:
+            return tf.square(inputs)
+
+    layers = kit.keras.layers
+    model = kit.ipu_model(lambda: kit.keras.Sequential([layers.Input((8,)), Squared(), layers.Dense(3)]))
+    x, y = np.ones((16, 8), np.float32), np.zeros(16, np.int32)
+    rows = ipu.profile(model, x, y, batch_size=16, mode="test", path=None).data["operations"]
+    found = {row["name"].split(" ")[0]: row["source"] for row in rows}
+    line = Squared.call.__code__.co_firstlineno + 1
+    assert found["squared"] == f"{__file__}:{line}" and found["dense"] == ""
+
+
 def test_each_mode_has_its_report(kit: Kit) -> None:
     model = kit.ipu_model()
     x, y = data()

@@ -129,7 +129,7 @@
   function operations() {
     const text = $("#filter").value, exact = /^"(.*)"$/.exec(text);
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    const matches = (row) => exact ? row.name === exact[1] : words.every((word) => `${row.name} ${row.layer} ${row.unit} ${row.method} ${row.dtype}`.toLowerCase().includes(word));
+    const matches = (row) => exact ? row.name === exact[1] : words.every((word) => `${row.name} ${row.layer} ${row.source || ""} ${row.unit} ${row.method} ${row.dtype}`.toLowerCase().includes(word));
     const found = report.operations.filter(matches);
     const sign = sorting.up ? 1 : -1;
     const value = (row) => (row[sorting.key] === null ? -1 : row[sorting.key]);
@@ -138,6 +138,11 @@
       const line = element("tr");
       const title = element("th", row.name);
       title.scope = "row";
+      if (row.source) {
+        const source = element("small", ` ${row.source.split("/").pop()}`);
+        source.title = row.source;
+        title.append(source);
+      }
       const place = cell(report.supersteps.length ? row.number : "", "n");
       if (!report.supersteps.length) {
         const link = element("a", row.number);

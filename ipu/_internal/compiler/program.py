@@ -203,6 +203,11 @@ class TracedProgram:
         return self._traced.replicas
 
     @property
+    def stack_traces(self) -> Mapping[str, Any]:
+        """TensorFlow's stack traces of the traced operations, by op_name."""
+        return self._traced.stack_traces
+
+    @property
     def engine_program(self) -> EngineProgram:
         """The compute sets of one step, as a chip has them: its arithmetic units round and raise exceptions themselves.
 

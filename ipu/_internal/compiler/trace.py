@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ipu._internal.compiler.handles import HandleVariable, is_variable
 from ipu._internal.compiler.hlo import import_hlo
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
 from ipu._internal.compiler.outlined_bodies import with_outlined_bodies
+from ipu._internal.compiler.sources import stack_traces
 from ipu._internal.compiler.traced_pipelines import ipus_of_function, with_traced_pipelines
 from ipu._internal.compiler.variables import DeviceVariable, HostVariable, IPUVariable, engine_trace
 from ipu._internal.host_functions.replacements import replace_host_operations
@@ -58,6 +59,7 @@ class TracedStep:
     pipelines: tuple[Pipelined, ...] = ()
     ipus: int = 1
     processes: Processes | None = None
+    stack_traces: Mapping[str, Any] = field(default_factory=dict)
 
 
 replace_host_operations()
@@ -122,6 +124,7 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
         state=optimizer_state_of(concrete.graph),
         pipelines=tuple(pipelines),
         ipus=ipus,
+        stack_traces=stack_traces(concrete.graph.get_operations()),
     )
 
 

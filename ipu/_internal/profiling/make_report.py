@@ -14,6 +14,7 @@ from engine.program.program import Program as EngineProgram
 from engine.report import Feeding, Report, make_report, on_other_chips, report_on
 from engine.report.comparison import compare
 from engine.report.render import prepare
+from ipu._internal.compiler.sources import source_of
 from ipu._internal.config.chip import configured_assumptions, configured_target
 from ipu._internal.profiling.messages import PATH, tell_written
 from ipu._internal.profiling.programs import is_model, latest_mode, program_of_model
@@ -130,7 +131,7 @@ def report_of_compiled(program: TracedProgram, name: str, feeding: Feeding | Non
     alone = found.pipeline is None
     helps = levers(program.engine_program, found) if alone and not found.fits else ()
     gradients = gradient_bytes(program.engine_program) if alone else 0
-    return report_on(
+    report = report_on(
         found,
         on_other_chips(found, on_chip),
         name=name,
@@ -139,6 +140,10 @@ def report_of_compiled(program: TracedProgram, name: str, feeding: Feeding | Non
         gradients=gradients,
         seeds=seeds(),
     )
+    if alone:
+        for row, compute_set in zip(report.data["operations"], program.chip_program().compute_sets, strict=True):
+            row["source"] = source_of(compute_set.op_name, program.stack_traces)
+    return report
 
 
 def report_of_program(program: EngineProgram, name: str) -> Report:
