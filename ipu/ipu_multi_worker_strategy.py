@@ -57,9 +57,6 @@ class IPUMultiWorkerExtendedV1(PopDistExtendedV1):
         copied = super()._update_config_proto(config_proto)
         return transport.cluster.configured(copied) if isinstance(transport, CollectiveOps) else copied
 
-    def _in_multi_worker_mode(self) -> bool:
-        return bool(self._num_replicas_in_sync > 1)
-
     @property
     def _num_replicas_in_sync(self) -> int:
         return int(self._container_strategy().transport.size)

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from engine.errors import ConfigurationError
 from ipu._internal.compiler.processes import transport_of
+from ipu._internal.processes.active import alone
+from ipu._internal.processes.transport import Transport
 from keras_ext.types import KerasModel
 from keras_ext.wrapping import Original, wrap
 
@@ -17,10 +20,38 @@ def install(checkpoint: type) -> None:
 
 
 def _save_in_first(original: Original, callback: Any, *arguments: Any, **named: Any) -> None:
-    strategy = callback.model.distribute_strategy
-    transport = transport_of(strategy) if getattr(strategy, "serves_keras", False) else None
-    if transport is None or transport.rank == 0:
-        original(callback, *arguments, **named)
+    if writes_files(callback.model):
+        without_others(original, callback, *arguments, **named)
+
+
+def without_others(original: Original, *arguments: Any, **named: Any) -> Any:
+    """Calls a function that one process may call alone: its variables begin with values of their own."""
+    with alone():
+        return original(*arguments, **named)
+
+
+def writes_files(model: KerasModel) -> bool:
+    """Whether this process writes the files of a model: process 0 alone does."""
+    transport = _transport(model)
+    return transport is None or transport.rank == 0
+
+
+def check_backup(model: KerasModel, epoch: int) -> None:
+    """Raises ConfigurationError unless all processes have read a backup of the same epoch."""
+    transport = _transport(model)
+    if transport is None:
+        return
+    epochs = transport.all_gather(np.array(epoch), "epoch of the backup").tolist()
+    if len(set(epochs)) > 1:
+        raise ConfigurationError(
+            f"Expected a folder of BackupAndRestore that all processes share. Received: backups of epochs {epochs}, by "
+            f"process. Give all the same folder, on a file system that all machines mount."
+        )
+
+
+def _transport(model: KerasModel) -> Transport | None:
+    strategy = model.distribute_strategy
+    return transport_of(strategy) if getattr(strategy, "serves_keras", False) else None
 
 
 def share_statistics(model: KerasModel) -> None:

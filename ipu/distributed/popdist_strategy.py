@@ -13,7 +13,7 @@ from ipu._internal.compiler.replica_reduction import reduced
 from ipu._internal.compiler.variables import tracing
 from ipu._internal.names.namespace import public_names
 from ipu._internal.processes import host_collectives, settings
-from ipu._internal.processes.active import initialise
+from ipu._internal.processes.active import initialise, is_alone
 from ipu._internal.types import Nest
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUExtendedV1, IPUStrategyV1, _reduce_op
@@ -27,7 +27,7 @@ class PopDistExtendedV1(IPUExtendedV1):
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         initial = kwargs.get("initial_value")
-        if initial is not None and initialise().size > 1:
+        if initial is not None and not is_alone() and initialise().size > 1:
             kwargs["initial_value"] = functools.partial(_of_first, initial, kwargs.get("dtype"), kwargs.get("name"))
         return super()._create_variable(next_creator, **kwargs)
 

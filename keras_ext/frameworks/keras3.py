@@ -18,7 +18,7 @@ from keras.src.callbacks.tensorboard import TensorBoard
 from keras.src.models import cloning
 from keras.src.models.functional import Functional
 from keras.src.optimizers.base_optimizer import BaseOptimizer
-from keras.src.saving import object_registration
+from keras.src.saving import object_registration, saving_lib
 from keras.src.trainers import trainer as base_trainer
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
@@ -221,6 +221,7 @@ def install() -> None:
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)
     processes.install(ModelCheckpoint)
+    wrap(saving_lib, "get_attr_skipset", processes.without_others)  # it creates variables where files are written
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
     acceleration.install(trainer, acceleration.Framework("_distribute_strategy", _set_steps, steps_need_length=False))
     registration.register_on_demand(object_registration, "keras")

@@ -11,8 +11,9 @@ from keras.src.callbacks import BackupAndRestore
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_generator
 
 from keras_ext.frameworks.common import serves
+from keras_ext.processes import check_backup, writes_files
 from keras_ext.random_states import random_states, restore_random_states
-from keras_ext.types import KerasModel
+from keras_ext.types import KerasModel, Logs
 from keras_ext.wrapping import Original, wrap
 
 GROUP = "ipu_random_states"
@@ -24,9 +25,17 @@ def install() -> None:
     """Wraps the callback at class level."""
     wrap(BackupAndRestore, "_save_model", _save_model)
     wrap(BackupAndRestore, "_load_model", _load_model)
+    wrap(BackupAndRestore, "on_train_end", _on_train_end)
+
+
+def _on_train_end(original: Original, callback: BackupAndRestore, logs: Logs = None) -> None:
+    if writes_files(callback.model):
+        original(callback, logs)
 
 
 def _save_model(original: Original, callback: BackupAndRestore) -> None:
+    if not writes_files(callback.model):
+        return
     original(callback)
     if not serves(callback.model._distribute_strategy):
         return
@@ -40,6 +49,7 @@ def _save_model(original: Original, callback: BackupAndRestore) -> None:
 
 def _load_model(original: Original, callback: BackupAndRestore) -> None:
     original(callback)
+    check_backup(callback.model, callback.model._initial_epoch or 0)
     if not serves(callback.model._distribute_strategy) or not os.path.exists(callback._weights_path):
         return
     with h5py.File(callback._weights_path, "r") as file:

@@ -10,6 +10,7 @@ from tf_keras.src.distribute.worker_training_state import WorkerTrainingState
 
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.frameworks.common import serves
+from keras_ext.processes import check_backup, without_others, writes_files
 from keras_ext.random_states import random_states, restore_random_states
 from keras_ext.types import Logs
 from keras_ext.wrapping import Original, wrap
@@ -23,6 +24,7 @@ def install() -> None:
     wrap(BackupAndRestore, "on_train_begin", _begin)
     wrap(WorkerTrainingState, "back_up", _back_up)
     wrap(WorkerTrainingState, "restore", _restore)
+    wrap(WorkerTrainingState, "delete_backup", _delete_backup)
 
 
 def _begin(on_train_begin: Original, callback: BackupAndRestore, logs: Logs = None) -> None:
@@ -32,7 +34,9 @@ def _begin(on_train_begin: Original, callback: BackupAndRestore, logs: Logs = No
 
 
 def _back_up(original: Original, state: WorkerTrainingState, *arguments: object, **named: object) -> None:
-    original(state, *arguments, **named)
+    if not writes_files(state._model):
+        return
+    without_others(original, state, *arguments, **named)
     checkpoint = state.write_checkpoint_manager.latest_checkpoint
     if serves(state._model._distribution_strategy) and checkpoint is not None:
         kept = Path(checkpoint + SUFFIX)
@@ -41,8 +45,14 @@ def _back_up(original: Original, state: WorkerTrainingState, *arguments: object,
             old.unlink()
 
 
+def _delete_backup(original: Original, state: WorkerTrainingState) -> None:
+    if writes_files(state._model):
+        original(state)
+
+
 def _restore(original: Original, state: WorkerTrainingState) -> None:
     original(state)
+    check_backup(state._model, int(state._ckpt_saved_epoch))
     kept = Path(f"{state.read_checkpoint_manager.latest_checkpoint}{SUFFIX}")
     if serves(state._model._distribution_strategy) and kept.exists():
         with np.load(kept) as states:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 from engine.errors import ConfigurationError, ProcessError
 from ipu._internal.processes.cluster import cluster_of
@@ -20,6 +21,7 @@ from ipu._internal.processes.collective_ops import CollectiveOps, transport_of
 from ipu._internal.processes.time_limits import COLLECTIVE, CONNECTION
 from ipu._internal.processes.transport import SingleProcess
 from ipu._internal.processes.versions import check_versions, versions
+from ipu.ipu_strategy import IPUStrategy
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -75,6 +77,21 @@ def test_two_workers_train_in_graphs_functions_and_fit() -> None:
     for status, output in run_workers("workers.py"):
         agreed = [line for line in output.splitlines() if line.endswith("agrees") or line.endswith("agree")]
         assert status == 0 and agreed == ["graph agrees", "functions agree", "fit agrees", "fit agrees"], output
+
+
+def test_backups_of_workers_continue_with_as_many_and_with_one(tmp_path: Path) -> None:
+    (status, first), (killed, second) = run_workers("backups.py", str(tmp_path))
+    assert (status, killed) == (0, -9), first + second
+    for output in (first, second):
+        assert "epochs after an error: [2, 3] False" in output
+    assert "ProcessError: Expected all 2 processes at all_reduce in place of float32[" in first
+    assert "Received: worker 1 at localhost" in first and "restart the run. True 3.0" in first
+    with IPUStrategy().scope():
+        model = tf_keras.Sequential([tf_keras.Input((3,)), tf_keras.layers.Dense(1)])
+        model.compile(tf_keras.optimizers.SGD(0.01), "mse", steps_per_execution=2)
+        backup = tf_keras.callbacks.BackupAndRestore(tmp_path / "tf_keras")
+        history = model.fit(np.ones((8, 3)), np.ones(8), batch_size=4, epochs=4, verbose=0, callbacks=[backup])
+    assert history.epoch == [2, 3]
 
 
 def test_a_missing_worker_and_a_wrong_address_are_errors_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:

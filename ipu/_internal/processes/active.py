@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from engine.errors import ConfigurationError
+from ipu._internal.thread_values import ThreadValue
 
 if TYPE_CHECKING:
     from ipu._internal.processes.transport import Transport
@@ -15,6 +17,17 @@ LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE", "MPI_LOCALNRANKS")
 """Environment variables of which MPI's launchers set at least one."""
 
 _active: Transport | None = None
+_alone = ThreadValue(False)
+
+
+def alone() -> AbstractContextManager[bool]:
+    """Within, variables have values of their own in each process: others may not create them."""
+    return _alone.replaced_by(True)
+
+
+def is_alone() -> bool:
+    """Whether this thread is inside `alone`."""
+    return _alone.value
 
 
 def active() -> Transport | None:
