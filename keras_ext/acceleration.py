@@ -131,7 +131,10 @@ def install(model_class: type, framework: Framework) -> None:
     for method, mode in MODES.items():
         signature = inspect.signature(getattr(model_class, method))
         wrap(model_class, method, functools.partial(_run, method, mode, signature, framework))
-    wrap(model_class, "compile", functools.partial(_compile, inspect.signature(model_class.compile)))  # type: ignore[attr-defined]
+    owner = next(
+        kind for kind in model_class.__mro__ if "compile" in vars(kind)
+    )  # Keras compares it to find custom ones
+    wrap(owner, "compile", functools.partial(_compile, inspect.signature(owner.compile)))  # type: ignore[attr-defined]
 
 
 def _compile(signature: inspect.Signature, compile: Original, model: KerasModel, *given: object, **named: Any) -> None:
