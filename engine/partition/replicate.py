@@ -60,7 +60,8 @@ class _Replication:
 
     def run(self) -> Replicated:
         kinds = self.uniformity.variables(self.module, self.roles)
-        rows = tuple(number for number, kind in kinds.items() if kind is Differing.VARYING)
+        varying = (number for number, kind in kinds.items() if kind is Differing.VARYING)
+        rows = tuple(varying) if self.replicas > 1 else ()
         old = self.module.entry.parameters
         held: list[Value] = []
         for parameter in old:

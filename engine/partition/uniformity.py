@@ -75,7 +75,7 @@ class Uniformity:
         """Number of replicas in all processes."""
         self.first = 0 if processes is None else replicas * processes.index
         """Number of this process's first replica among them."""
-        self.different = Differing.VARYING if replicas > 1 else Differing.STATE
+        self.different = Differing.VARYING if self.every > 1 else Differing.STATE
         """The kind of replica indices, infeed elements and random numbers."""
         self._computations: dict[tuple[Computation, Kinds], Kinds] = {}
         self._loops: dict[tuple[Instruction, Kinds], LoopKinds] = {}

@@ -44,6 +44,16 @@ def test_horovod_and_its_documented_pipeline() -> None:
     assert all(f"[{rank}] Horovod agrees" in done.stdout for rank in (0, 1))
 
 
+@pytest.mark.slow
+def test_the_example_learns() -> None:
+    pytest.importorskip("sklearn")
+    done = run("--processes", "2", "--gradients", "bfloat16", "--", str(PROGRAMS.parents[2] / "examples/processes.py"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    accuracies = [float(line.rpartition(" ")[2].rstrip("%")) for line in done.stdout.splitlines() if "accuracy" in line]
+    assert len(accuracies) == 5 and accuracies[-1] > 90, done.stdout
+    assert "[0] 2 processes, " in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(["-n", "0", "--", "x.py"], "--processes to be at least 1"), (["-n", "2"], "Expected a program after --")],

@@ -98,3 +98,20 @@ def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     versions.check_versions(lambda mine: [mine, mine], 0)
     with pytest.raises(ProcessError, match="tensorflow .* in process 0 and 2.0 in process 1"):
         versions.check_versions(lambda mine: [mine, {**own, "tensorflow": "2.0"}], 0)
+
+
+@pytest.mark.parametrize(("processes", "replicas"), [(2, 2), (4, 1)])
+def test_generators_draw_as_replicas_of_one_process(processes: int, replicas: int) -> None:
+    def drawing() -> Callable[..., Any]:
+        with tf.device("/device:CPU:0"):
+            generator = tf.random.Generator.from_seed(3)
+
+        def function(x: tf.Tensor) -> tf.Tensor:
+            return ipu.all_to_all_op.all_gather(x * generator.uniform([4, 3]), 4)
+
+        return function
+
+    expected = on_replicas(drawing(), 4, X)
+    assert len(np.unique(expected)) == 45  # four times a zero
+    for found in in_threads(processes, lambda transport: OnProcesses(drawing(), replicas, transport, X)(X)):
+        np.testing.assert_array_equal(found, expected)

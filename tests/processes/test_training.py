@@ -32,17 +32,17 @@ def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None
 
 @pytest.mark.slow
 def test_two_processes_of_two_replicas_train_as_one_of_four(tmp_path: Path) -> None:
-    one = results(tmp_path, 1, "keras:1", "tf_keras:2")
+    one = results(tmp_path, 1, "keras:1:1", "tf_keras:2:1")
     assert one["collectives.sum"].tolist() == [[10.0 * k for k in range(8)]] * 4
     assert one["collectives.pairs"][:, 1].tolist() == [3, 3, 7, 7] and one["collectives.index"].tolist() == [0, 1, 2, 3]
     assert len(np.unique(one["drawn"])) == 12 and one["variable"].tolist() == [0]
-    check(results(tmp_path, 2, "keras:1", "tf_keras:2"), one)
+    check(results(tmp_path, 2, "keras:1:1", "tf_keras:2:1"), one)
 
 
 @pytest.mark.slow
 @pytest.mark.explore
 def test_four_processes_give_the_same_bits_in_each_run(tmp_path: Path) -> None:
-    four = results(tmp_path, 4, "keras:2", "tf_keras:1")
-    again = results(tmp_path, 4, "keras:2", "tf_keras:1")
+    four = results(tmp_path, 4, "keras:2:2", "tf_keras:1:2")
+    again = results(tmp_path, 4, "keras:2:2", "tf_keras:1:2")
     assert all(np.array_equal(again[name], value) for name, value in four.items())
-    check(four, results(tmp_path, 1, "keras:2", "tf_keras:1"))
+    check(four, results(tmp_path, 1, "keras:2:2", "tf_keras:1:2"))

@@ -71,28 +71,30 @@ class _AllReduce:
 
     def __init__(self, transport: Transport, name: str, rounded: type | None = None) -> None:
         self._transport, self._name, self._rounded = transport, name, rounded
-        self._buffers: dict[tuple[np.dtype, int], np.ndarray] = {}
+        self._buffers: dict[tuple, tuple[list[np.ndarray], list[np.ndarray]]] = {}
 
     def __call__(self, *arrays: np.ndarray) -> Sequence[np.ndarray]:
-        results = list(arrays)
+        key = tuple((array.dtype, array.shape) for array in arrays)
+        if key not in self._buffers:
+            self._buffers[key] = self._joined(arrays)
+        buffers, parts = self._buffers[key]
+        for part, array in zip(parts, arrays, strict=True):
+            part[...] = array
+        for buffer in buffers:
+            self._transport.all_reduce_in_place(buffer, self._name)
+        return [part.astype(array.dtype, copy=False) for part, array in zip(parts, arrays, strict=True)]
+
+    def _joined(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """A buffer for each dtype, and the part of each array."""
+        buffers, parts = [], list(arrays)
         for dtype in dict.fromkeys(array.dtype for array in arrays):
-            chosen = [number for number, array in enumerate(arrays) if array.dtype == dtype]
-            flat = self._buffer(self._type(dtype), sum(arrays[number].size for number in chosen))
-            parts = np.split(flat, np.cumsum([arrays[number].size for number in chosen])[:-1])
-            for number, part in zip(chosen, parts, strict=True):
-                part[...] = arrays[number].reshape(-1)
-            self._transport.all_reduce_in_place(flat, self._name)
-            for number, part in zip(chosen, parts, strict=True):
-                results[number] = part.reshape(arrays[number].shape).astype(dtype, copy=False)
-        return results
-
-    def _type(self, dtype: np.dtype) -> np.dtype:
-        return np.dtype(self._rounded) if self._rounded and dtype == np.float32 else dtype
-
-    def _buffer(self, dtype: np.dtype, size: int) -> np.ndarray:
-        if (dtype, size) not in self._buffers:
-            self._buffers[dtype, size] = np.empty(size, dtype)
-        return self._buffers[dtype, size]
+            numbers = [number for number, array in enumerate(arrays) if array.dtype == dtype]
+            kind = np.dtype(self._rounded) if self._rounded and dtype == np.float32 else dtype
+            buffers.append(np.empty(sum(arrays[number].size for number in numbers), kind))
+            ends = np.cumsum([arrays[number].size for number in numbers])
+            for number, part in zip(numbers, np.split(buffers[-1], ends[:-1]), strict=True):
+                parts[number] = part.reshape(arrays[number].shape)
+        return buffers, parts
 
 
 def _digest(module: Module) -> str:

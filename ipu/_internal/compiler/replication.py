@@ -29,7 +29,9 @@ def alone(traced: TracedStep, replicas: int, processes: Processes | None = None)
 
     Raises ConfigurationError for collectives or shards with several replicas, and as _check_groups and _check_queues.
     """
-    _check_groups(traced, replicas)
+    # One replica's statistics become calls between processes here; several replicas' are of one process.
+    spans = processes is not None and (replicas == 1 or group_of(traced.module) == 1)
+    _check_groups(traced, replicas * (processes.count if processes is not None and replicas == 1 else 1))
     collectives = (i for c in traced.module.computations() for i in c.instructions if is_collective(i))
     found = [i for i in collectives if not is_statistic(i)]
     if found and replicas > 1:
@@ -46,7 +48,7 @@ def alone(traced: TracedStep, replicas: int, processes: Processes | None = None)
             f"IPUStrategy.run, or set auto_select_ipus = 1."
         )
     _check_queues(traced, replicas)
-    traced = replicated(traced, 1, processes) if found or processes is not None else traced
+    traced = replicated(traced, 1, processes) if found or spans else traced
     return replace(traced, sequential=replicas)
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE", "MPI_LOCALNRANKS")
 """Environment variables of which MPI's launchers set at least one."""
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+"""Environment variables with the number of processes that a launcher has started."""
 
 _active: Transport | None = None
 _alone = ThreadValue(False)
@@ -38,13 +40,15 @@ def active() -> Transport | None:
 def initialise() -> Transport:
     """The transport in use; before there is one, MPI's under a launcher of MPI, or one of this process alone.
 
-    Raises ConfigurationError under a launcher where mpi4py is not installed, ProcessError for different versions.
+    Raises ConfigurationError under a launcher where mpi4py is not installed or does not know it, ProcessError for
+    different versions.
     """
     if _active is not None:
         return _active
     from ipu._internal.processes.transport import SingleProcess  # not at the top: configuring needs no NumPy
 
     if not any(name in os.environ for name in LAUNCHERS):
+        _check_size(1)
         return activate(SingleProcess())
     try:
         from ipu._internal.processes.mpi import MPITransport
@@ -53,7 +57,19 @@ def initialise() -> Transport:
             f"Expected mpi4py in a process that a launcher of MPI has started. Received: {error}. Install it: "
             f"pip install 'software-ipu[mpi]'."
         ) from error
-    return activate(MPITransport())
+    transport = MPITransport()
+    _check_size(transport.size)
+    return activate(transport)
+
+
+def _check_size(size: int) -> None:
+    """Raises ConfigurationError for processes that each believe to be alone, and would train so."""
+    started = max(int(os.environ.get(name, "1")) for name in SIZES)
+    if started > size:
+        raise ConfigurationError(
+            f"Expected {started} processes that know of each other, as their launcher has started. Received: "
+            f"{size}. Use the launcher of the MPI that mpi4py has, python -m ipu.run, or srun --mpi=pmix."
+        )
 
 
 def activate(transport: Transport) -> Transport:

@@ -37,8 +37,10 @@ x = random.normal(size=(REPLICAS * STEPS * BATCH, 6)).astype(np.float32)
 y = random.integers(0, 3, len(x))
 
 
-def train(name: str, keras: object, accumulation: int) -> None:
+def train(name: str, keras: object, accumulation: int, group: int) -> None:
     """Trains a model with batch normalisation, of one Keras."""
+    config.norms.experimental.distributed_batch_norm_replica_group_size = group
+    config.configure_ipu_system()
     keras.utils.set_random_seed(7 + index)  # other processes begin with other values, which process 0's replace
     layers, model_of = keras.layers, keras.Sequential
     with strategy.scope():
@@ -97,11 +99,11 @@ with strategy.scope():
     variable = tf.Variable([float(index)])
     results["variable"] = variable.numpy()
 for framework in sys.argv[2:]:
-    name, accumulation = framework.split(":")
+    name, accumulation, group = framework.split(":")
     if name == "keras":
         import keras as framework_module
     else:
         import tf_keras as framework_module
-    train(framework, framework_module, int(accumulation))
+    train(framework, framework_module, int(accumulation), int(group))
 if index == 0:
     np.savez(sys.argv[1], **results)
