@@ -131,6 +131,17 @@ def test_the_end_of_the_data(tmp_path: Path) -> None:
             evaluate(lambda: dataset().filter(lambda x, y: True))  # of unknown cardinality
 
 
+def test_large_arrays_are_those_of_the_call(tmp_path: Path) -> None:
+    def input_fn() -> tf.data.Dataset:
+        x, y = np.tile(X, (2048, 1)), np.tile(Y, (2048, 1))
+        made = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
+        x[:] = y[:] = 0
+        return made
+
+    trained = IPUEstimator(regressor(), tmp_path, run_config(4)).train(input_fn, steps=16)
+    np.testing.assert_allclose(trained.get_variable_value("w"), regressed(16), rtol=1e-5)
+
+
 def test_host_call_updates_on_the_host(tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         w = v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())

@@ -56,9 +56,18 @@ class EndOfData(SessionRunHook):
         cardinality: the number of batches of the data set, a tensor; negative where it is infinite or unknown.
         batches: a function that counts them.
         batches_per_run: the number that one run takes.
+        feeds: what the initializer and the cardinality are fed.
     """
 
-    def __init__(self, initializer: Any, cardinality: Any, batches: Callable[[], int], batches_per_run: int) -> None:
+    def __init__(
+        self,
+        initializer: Any,
+        cardinality: Any,
+        batches: Callable[[], int],
+        batches_per_run: int,
+        feeds: dict[Any, Any],
+    ) -> None:
+        self._feeds = feeds
         self._initializer, self._cardinality, self._count = initializer, cardinality, batches
         self._session: Any = None
         self._batches_per_run, self._batches, self._runs = batches_per_run, -1, 0
@@ -67,7 +76,7 @@ class EndOfData(SessionRunHook):
     def after_create_session(self, session: Any, coord: object) -> None:
         """Starts with the first element."""
         self._session = tf.compat.v1.Session(graph=self._initializer.graph, config=_without_copies())
-        _, self._batches = self._session.run([self._initializer, self._cardinality])
+        _, self._batches = self._session.run([self._initializer, self._cardinality], self._feeds)
         self._runs = 0
 
     def before_run(self, run_context: object) -> None:

@@ -16,6 +16,7 @@ from engine.ir.device_operations import CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM
 from ipu import ipu_compiler
 from ipu._internal.compiler.collectives import cross_replica_sum
 from ipu._internal.estimators.estimator import Estimator
+from ipu._internal.estimators.fed_arrays import fed_arrays
 from ipu._internal.estimators.hooks import EndOfData
 from ipu._internal.estimators.ipu_run_config import RunConfig
 from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys
@@ -68,7 +69,8 @@ class DeviceEstimator(Estimator):
         with (
             self._graph() as graph
         ):  # of its own, as that of the model is written to files, and the data's arrays are constants
-            dataset = self._call_input_fn(input_fn, mode)
+            with fed_arrays() as arrays:
+                dataset = self._call_input_fn(input_fn, mode)
             if not isinstance(dataset, tf.data.Dataset):
                 raise ConfigurationError(f"Expected input_fn to return a tf.data.Dataset. Received: {dataset!r}.")
             if graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS):
@@ -79,7 +81,7 @@ class DeviceEstimator(Estimator):
             infeed = IPUInfeedQueue(dataset, device_ordinal=ordinal, prefetch_depth=depth)
             end = EndOfData(
                 *(infeed.initializer, dataset.cardinality(), lambda: self._batches_of(input_fn, mode)),
-                self._iterations_per_loop * self._ipu.num_replicas,
+                *(self._iterations_per_loop * self._ipu.num_replicas, arrays),
             )
         build = {ModeKeys.TRAIN: self._train_spec, ModeKeys.EVAL: self._eval_spec, ModeKeys.PREDICT: self._predict_spec}
         spec = build[mode](infeed)
