@@ -68,6 +68,16 @@ def test_digits_ends_with_a_table(program: tuple[str, ...], models: list[str]) -
 
 
 @pytest.mark.slow
+def test_the_accelerated_model_stays_on_the_engine() -> None:
+    printed = output_of("examples/accelerate.py")
+    assert re.findall(r"^(plain Keras|accelerated): [\d.]+ s an epoch$", printed, re.M) == [
+        "plain Keras",
+        "accelerated",
+    ]
+    assert printed.endswith("with plain Keras after all: []\n")
+
+
+@pytest.mark.slow
 def test_a_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     """In one process, which imports TensorFlow once; killed ones: tests/graphs/programs/test_preempted.py."""
     printed = output_of("-c", TWICE, "--checkpoints", str(tmp_path), "--updates")
