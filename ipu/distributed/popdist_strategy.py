@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import tensor_util
 
 from ipu._internal.compiler.function_trace import in_function_trace
 from ipu._internal.compiler.replica_reduction import reduced
@@ -43,6 +44,9 @@ class PopDistExtendedV1(IPUExtendedV1):
 def _of_first(initial: Any, dtype: tf.DType | None, name: str | None) -> tf.Tensor:
     """The initial value of process 0."""
     value = tf.convert_to_tensor(initial() if callable(initial) else initial, dtype)
+    constant = tensor_util.constant_value(value) if not hasattr(value, "numpy") else None
+    if constant is not None and not constant.any():
+        return value  # hooks of one process read the initial value of the global step
     return host_collectives.broadcast(value, 0, name or "variable")
 
 

@@ -120,7 +120,7 @@ class Estimator(ModelFolder):
 
         Raises:
             ValueError: `steps` and `max_steps`, one of them is not positive, or no multiple of the steps of one loop;
-                or TF_CONFIG has a cluster.
+                or TF_CONFIG has a cluster, and the configuration no `train_distribute`.
         """
         check_one_process(self._config)
         hooks = list(checked_hooks(hooks))
@@ -134,15 +134,22 @@ class Estimator(ModelFolder):
             LOGGER.info("The global step %d is not below max_steps %d: nothing is trained.", saved, max_steps)
             return self
         check_steps(steps if max_steps is None else max_steps - saved, self._iterations_per_loop)
-        with self._graph():
+        strategy = self._config.train_distribute
+        with self._graph(), contextlib.nullcontext() if strategy is None else strategy.scope():
             v1.train.create_global_step()
-            spec, own, end = self._spec(input_fn, ModeKeys.TRAIN)
+            spec, own, end = (
+                self._spec(input_fn, ModeKeys.TRAIN)
+                if strategy is None
+                else strategy.extended.call_for_each_replica(self._spec, (input_fn, ModeKeys.TRAIN))
+            )
             if self._warm_start is not None and self.latest_checkpoint() is None:
                 v1.train.warm_start(*self._warm_start)
             if steps is not None or max_steps is not None:
                 hooks.append(StopAtLastStep(steps, max_steps, self._iterations_per_loop))
             hooks = [*spec.training_hooks, *hooks, *own]
             train(spec, hooks, saving_listeners, self._config, self._session_config(), self._iterations_per_loop)
+        if strategy is not None:
+            strategy.transport.barrier("end of training")  # the chief has written its last checkpoint
         if end is not None and end.reached:
             left = end.left_over()
             if left:

@@ -57,8 +57,8 @@ class IPUEstimator(DeviceEstimator):
                 "Received: both."
             )
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
-        replicas = self._ipu.num_replicas
         for mode, size in self._batch_sizes.items():
+            replicas = self._replicas(mode)
             if size < 1 or size % replicas:
                 raise ConfigurationError(
                     f"Expected the batch size of mode {mode!r} to be a multiple of the number of replicas, {replicas}. "
@@ -68,8 +68,12 @@ class IPUEstimator(DeviceEstimator):
     def _local_params(self, mode: str) -> dict[str, Any]:
         params = self.params
         if mode in self._batch_sizes:
-            params["batch_size"] = self._batch_sizes[mode] // self._ipu.num_replicas
+            params["batch_size"] = self._batch_sizes[mode] // self._replicas(mode)
         return params
+
+    def _replicas(self, mode: str) -> int:
+        """The number of replicas of all workers of a run."""
+        return int(self._ipu.num_replicas) * (self._config.workers if mode == ModeKeys.TRAIN else 1)
 
     def _host_spec(self, features: Any, labels: Any, mode: str) -> EstimatorSpec:
         spec = self._call_model_fn(features, labels, mode)

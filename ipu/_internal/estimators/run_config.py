@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategyV1
 
 DEFAULT_SECONDS = 600
 FIELDS = {
@@ -30,7 +31,8 @@ FIELDS = {
     "experimental_max_worker_delay_secs": None,
     "session_creation_timeout_secs": 7200,
 }
-DISTRIBUTED = ("train_distribute", "eval_distribute", "experimental_distribute")
+TRAINING = "train_distribute"
+DISTRIBUTED = (TRAINING, "eval_distribute", "experimental_distribute")
 OF_CLUSTERS = ("protocol", "experimental_max_worker_delay_secs")
 LEAST = {
     "save_summary_steps": 0,
@@ -47,7 +49,7 @@ class RunConfig:
     """Configuration of an estimator's runs.
 
     Its arguments, which are attributes too, are those of tf.estimator.RunConfig; the cluster is that of the
-    environment variable TF_CONFIG. Training is in this process: a strategy of tf.distribute is refused.
+    environment variable TF_CONFIG. `train_distribute` may be an IPUMultiWorkerStrategy; other strategies are refused.
 
     Raises:
         ValueError: an unknown argument, save_checkpoints_steps and save_checkpoints_secs, one that is too small, a
@@ -63,6 +65,7 @@ class RunConfig:
     keep_checkpoint_every_n_hours: float
     log_step_count_steps: int | None
     session_creation_timeout_secs: int
+    train_distribute: IPUMultiWorkerStrategyV1 | None
 
     def __init__(self, **kwargs: Any) -> None:
         unknown = sorted(kwargs.keys() - FIELDS.keys())
@@ -83,7 +86,8 @@ class RunConfig:
         self.task_type, self.task_id = task.get("type", "worker"), int(task.get("index", 0))
         self.service = environment.get("service")
         self.evaluator_master = ""
-        if cluster and (len(cluster.get("chief", [])) != 1 or not {"type", "index"} <= task.keys()):
+        chiefs = 1 if self.train_distribute is None else len(cluster.get("chief", []))
+        if cluster and (len(cluster.get("chief", [])) != chiefs or not {"type", "index"} <= task.keys()):
             raise ConfigurationError(
                 f"Expected TF_CONFIG with one chief, and the type and index of the task. Received: {environment}."
             )
@@ -97,9 +101,19 @@ class RunConfig:
         if cluster and not 0 <= self.task_id < len(cluster.get(self.task_type, [])):
             raise ConfigurationError(f"Expected a task of the cluster in TF_CONFIG. Received: {environment}.")
         self.master = self.cluster_spec.task_address(self.task_type, self.task_id) if cluster else ""
-        self.is_chief = not cluster or self.task_type == "chief"
+        self.is_chief = self.writes_files if self.train_distribute else not cluster or self.task_type == "chief"
         self.num_ps_replicas = len(cluster.get("ps", []))
         self.num_worker_replicas = len(cluster.get("worker", [])) + len(cluster.get("chief", [])) if cluster else 1
+
+    @property
+    def workers(self) -> int:
+        """The number of workers that train."""
+        return 1 if self.train_distribute is None else int(self.train_distribute.num_replicas_in_sync)
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether this process writes checkpoints and summaries of a training."""
+        return self.train_distribute is None or bool(self.train_distribute.extended.should_checkpoint)
 
     def replace(self, **kwargs: Any) -> RunConfig:
         """A copy with other values of the given arguments. Raises as the constructor."""
@@ -128,10 +142,10 @@ def _check(values: dict[str, Any]) -> None:
     if not isinstance(values["session_config"], tf.compat.v1.ConfigProto | None):
         raise TypeError(f"Expected session_config to be a ConfigProto. Received: {values['session_config']!r}.")
     for name in DISTRIBUTED:
-        if values[name] is not None:
+        if values[name] is not None and not (name == TRAINING and isinstance(values[name], IPUMultiWorkerStrategyV1)):
             raise ConfigurationError(
-                f"Expected {name} to be None. Received: {values[name]!r}. Replicate with "
-                "IPURunConfig(num_replicas=...)."
+                f"Expected {name} to be None{', or an IPUMultiWorkerStrategy' if name == TRAINING else ''}. Received: "
+                f"{values[name]!r}. Replicate with IPURunConfig(num_replicas=...)."
             )
     for name in OF_CLUSTERS:
         if values[name] is not None:

@@ -41,9 +41,10 @@ def train(
     if config.log_step_count_steps:
         runs = max(config.log_step_count_steps // iterations, 1)
         hooks.append(v1.train.LoggingTensorHook({"loss": spec.loss, "step": step}, every_n_iter=runs))
-        counter = v1.train.StepCounterHook(config.log_step_count_steps, output_dir=config.model_dir)
+        folder = config.model_dir if config.writes_files else None
+        counter = v1.train.StepCounterHook(config.log_step_count_steps, output_dir=folder)
         hooks.append(for_loops(counter, iterations))
-    chief_hooks = _chief_hooks(spec, hooks, listeners, config, scaffold, iterations)
+    chief_hooks = _chief_hooks(spec, hooks, listeners, config, scaffold, iterations) if config.writes_files else []
     session = v1.train.MonitoredTrainingSession(
         checkpoint_dir=config.model_dir,
         scaffold=scaffold,
@@ -91,6 +92,8 @@ def _chief_hooks(
 
 
 def check_one_process(config: RunConfig) -> None:
-    """Raises ConfigurationError if the process is one of a cluster."""
+    """Raises ConfigurationError if the process is one of a cluster, and has no strategy for its workers."""
+    if config.train_distribute is not None:
+        return
     if config.cluster_spec.as_dict() or config.task_type == "evaluator":
         raise ConfigurationError("Expected training in one process. Received: a cluster in TF_CONFIG. Unset it.")

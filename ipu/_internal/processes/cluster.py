@@ -15,6 +15,9 @@ from tensorflow.python.training import server_lib
 from engine.errors import ConfigurationError, ProcessError
 from ipu._internal.processes.time_limits import CONNECTION, time_limit
 
+THREADS = 16
+"""Least number of threads of a server: programs, queues and initial values occupy one each until others have one."""
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -44,6 +47,7 @@ class Cluster:
         del changed.device_filters[:]
         changed.device_filters.append(f"/job:{task}/task:{index}")
         changed.experimental.collective_group_leader = _device(self.tasks[0])
+        changed.inter_op_parallelism_threads = max(changed.inter_op_parallelism_threads, THREADS)
         return changed
 
     @cached_property

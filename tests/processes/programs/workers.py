@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from tensorflow.python import ipu
 from tensorflow.python.ipu import ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, pipelining_ops, scopes
 from tensorflow.python.ipu.config import IPUConfig
 from tensorflow.python.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
+
+from ipu._internal.compiler.variables import IPUVariable
 
 v1 = tf.compat.v1
 SUM = tf.distribute.ReduceOp.SUM
@@ -134,7 +138,64 @@ def in_fit(framework: Any) -> None:
     print("fit agrees", flush=True)
 
 
+def on_the_host() -> None:
+    """Gradients of a program, with which an optimizer updates variables of the host."""
+    on_host = IPUMultiWorkerStrategy(resolver, variables_on_host=True)
+    with tf.Graph().as_default(), on_host.scope():
+        kernel = v1.get_variable("kernel", [6], use_resource=True)
+
+        def gradient(batch: tf.Tensor) -> tf.Tensor:
+            return tf.gradients(tf.nn.compute_average_loss(tf.linalg.matvec(batch, kernel) ** 2), [kernel])
+
+        def step(batch: tf.Tensor) -> tf.Operation:
+            with scopes.ipu_scope("/device:IPU:0"):
+                gradients = ipu_compiler.compile(gradient, [batch])
+            with tf.device("/device:CPU:0"):
+                return v1.train.GradientDescentOptimizer(0.1).apply_gradients([(gradients[0], kernel)])
+
+        train = on_host.experimental_run_v2(step, [tf.constant(x[rank])])
+        with v1.Session(server.target, config=session_config) as session:
+            session.run(v1.global_variables_initializer())
+            start = session.run(kernel)
+            session.run(train)
+            rows = x.reshape(-1, 6)
+            expected = start - 0.1 * (2 * (rows @ start)[:, None] * rows).mean(0)
+            np.testing.assert_allclose(session.run(kernel), expected, rtol=1e-4, atol=1e-6)
+    with on_host.scope():
+        assert not isinstance(tf.Variable(tf.zeros(3)), IPUVariable)
+    print("host agrees", flush=True)
+
+
+def in_an_estimator(folder: str) -> None:
+    """`IPUEstimator` with two replicas on each worker; the second training continues from the chief's checkpoint."""
+
+    def model(features: tf.Tensor, labels: tf.Tensor, mode: str, params: object) -> object:
+        kernel = v1.get_variable("kernel", [6], use_resource=True)
+        loss = tf.nn.compute_average_loss((tf.linalg.matvec(features, kernel) - labels) ** 2)
+        optimizer = ipu.optimizers.CrossReplicaOptimizer(v1.train.GradientDescentOptimizer(0.01))
+        return ipu.ipu_estimator.IPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
+
+    def data(params: dict[str, int]) -> tf.data.Dataset:
+        rows = tf.data.Dataset.from_tensor_slices((x[rank], x[rank].sum(-1)))
+        return rows.batch(params["batch_size"], drop_remainder=True).repeat()
+
+    run = ipu.ipu_run_config.IPURunConfig(iterations_per_loop=2, num_replicas=2, ipu_options=config)
+    run_config = ipu.ipu_run_config.RunConfig(run, train_distribute=strategy)
+    estimator = ipu.ipu_estimator.IPUEstimator(model, folder, run_config, params={}, train_batch_size=8)
+    for _ in range(2):
+        estimator.train(data, steps=2)
+    expected = tf.train.load_variable(f"{folder}/model.ckpt-0", "kernel")
+    for begin in (0, 4, 0, 4):
+        rows = x[:, begin : begin + 4].reshape(-1, 6)
+        expected = expected - 0.01 * (2 * (rows @ expected - rows.sum(-1))[:, None] * rows).mean(0)
+    np.testing.assert_allclose(estimator.get_variable_value("kernel"), expected, rtol=1e-4)
+    assert estimator.config.is_chief == (rank == 0)
+    print("estimator agrees", flush=True)
+
+
 in_a_graph()
 in_functions()
+on_the_host()
 for framework in (keras, tf_keras):
     in_fit(framework)
+in_an_estimator(sys.argv[1])
