@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
+from typing import Any
+
+_drawing: list[Callable[[Any], str]] = []
+
+
+def draw_with(draw: Callable[[Any], str]) -> None:
+    """Registers a function that notebooks call for pictures, as HTML, of each object; empty for one without any."""
+    _drawing.append(draw)
 
 
 class Shown:
-    """`repr` is the text of `table()`; notebooks show the same in a monospaced font."""
+    """`repr` is the text of `table()`; notebooks show it below pictures, if there are any."""
 
     __slots__ = ()
 
@@ -18,7 +27,7 @@ class Shown:
         return self.table()
 
     def _repr_html_(self) -> str:
-        return preformatted(self.table())
+        return "".join(draw(self) for draw in _drawing) + preformatted(self.table())
 
 
 def preformatted(text: str) -> str:

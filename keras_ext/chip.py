@@ -11,11 +11,28 @@ from engine.partition.accumulation import Accumulation
 from engine.profile import Estimate, summary
 from engine.profile.collectives import gradient_bytes
 from engine.profile.scaling import POWERS_OF_TWO, Predictions, predict, workload_of
+from engine.shown import Shown
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.profiling.estimates import estimate_of
 from keras_ext.accumulation import accumulation_of
 from keras_ext.training import Mode, StepFunction
 from keras_ext.types import KerasModel
+
+
+class ChipSummary(str, Shown):
+    """The text of a cost report, `estimate`; prompts show it as a table, notebooks with pictures."""
+
+    estimate: Estimate
+
+    def __new__(cls, estimate: Estimate) -> ChipSummary:
+        made = super().__new__(cls, summary(estimate))
+        made.estimate = estimate
+        return made
+
+    def table(self) -> str:
+        return str(self)
+
+    __repr__ = Shown.__repr__
 
 
 def chip_estimate(model: KerasModel, mode: Mode = "train") -> Estimate:
@@ -42,7 +59,7 @@ def _latest(model: KerasModel, mode: Mode) -> TracedProgram:
 
 def chip_summary(model: KerasModel, mode: Mode = "train") -> str:
     """The cost report as a table of about twenty lines, 88 columns wide; raises as `chip_estimate`."""
-    return summary(chip_estimate(model, mode))
+    return ChipSummary(chip_estimate(model, mode))
 
 
 def chip_scaling(

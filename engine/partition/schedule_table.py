@@ -10,6 +10,10 @@ from engine.shown import Shown, preformatted
 WIDTH = 88
 LETTERS: dict[Kind, str] = {"forward": "F", "recompute": "R", "backward": "B", "update": "U"}
 BUBBLE = "."
+COLOURS: dict[Kind, str] = {"forward": "#5b8bd0", "recompute": "#7fb5ac", "backward": "#d39c45", "update": "#9b7fc0"}
+SLOT, LANE = 26, 22
+"""Pixels of a slot, and of an IPU's lane, in the picture."""
+TEXT = 'text-anchor="middle" font-size="11" font-family="sans-serif" fill="#fff"'
 
 
 class ScheduleRows(list[Row], Shown):
@@ -49,7 +53,22 @@ class ScheduleRows(list[Row], Shown):
         return "\n".join([*([self.title] if self.title else []), *lines, *more])
 
     def _repr_html_(self) -> str:
-        return preformatted(self.table(None))
+        return self._picture() + preformatted(self.table(None))
+
+    def _picture(self) -> str:
+        """The rows as an SVG element: a lane for each IPU, numbers of micro-batches in their slots."""
+        ipus, drawn = sorted({row.ipu for row in self}), []
+        for row in self:
+            x, y = row.slot * SLOT, ipus.index(row.ipu) * LANE
+            drawn.append(
+                f'<rect x="{x}" y="{y}" width="{SLOT - 1}" height="{LANE - 2}" fill="{COLOURS[row.kind]}">'
+                f"<title>IPU {row.ipu}, {row.kind} {_cell(row, True)}</title></rect>"
+            )
+            if row.micro_batch is not None:
+                drawn.append(f'<text x="{x + SLOT / 2}" y="{y + 15}" {TEXT}>{row.micro_batch}</text>')
+        width = SLOT * (1 + max((row.slot for row in self), default=-1))
+        size = f'viewBox="0 0 {width} {LANE * len(ipus)}" width="{width}"'
+        return f'<svg {size} style="max-width:100%">{"".join(drawn)}</svg>'
 
     __repr__ = Shown.__repr__
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidFile
@@ -15,10 +14,10 @@ from engine.report.charts.style import CATEGORIES
 from engine.report.charts.trace import shown_ipu
 from engine.report.operations import supersteps, work_cycles
 from engine.report.render import library, picture, prepare, runtime
+from engine.report.style_sheet import TEMPLATES, style_sheet
 from engine.report.tables import labelled
 from engine.report.verdicts import basis_of
 
-TEMPLATES = Path(__file__).parent / "templates"
 ROWS = 60
 """Rows of a long table in a page without scripts."""
 MARK = '<script type="text/plain" id="packed">'
@@ -46,7 +45,7 @@ def page(data: dict[str, Any]) -> str:
         report=data,
         pictures={name: picture(each, name) for name, each in specifications.items()},
         packed=packed(data, specifications),
-        style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        style=style_sheet(),
         script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
         rows=ROWS,
         shown_ipu=None if data["pipeline"] is None else shown_ipu(data),

@@ -16,6 +16,7 @@ from engine.profile.options import Assumptions
 from engine.profile.program_estimate import Estimate, estimate
 from engine.program.program import Program
 from engine.report.data import FORMAT, VERSION, Feeding, Subject, report_data
+from engine.report.notebook import pictures
 from engine.report.page import page, unpacked
 from engine.report.perfetto import trace
 from engine.report.text import text, verdicts_text
@@ -92,8 +93,8 @@ class Report(Shown):
         return verdicts_text(self.data)
 
     def _repr_html_(self) -> str:
-        """The whole text, for notebooks."""
-        return preformatted(self.text())
+        """Charts and the whole text, for notebooks."""
+        return pictures(self.data) + preformatted(self.text())
 
 
 def checked(data: Any, origin: str) -> dict[str, Any]:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 
-from tests.report.samples import report, too_large
+from engine.profile import Estimate, estimate
+from engine.report.notebook import pictures_of
+from engine.target import target
+from tests.profile.test_pipeline_estimate import estimated
+from tests.report.samples import program, report, too_large
+
+
+def pipelined() -> Estimate:
+    return estimated()[0]
 
 
 def test_text_has_the_verdicts_the_summary_and_the_advice() -> None:
@@ -50,5 +59,12 @@ def test_a_prompt_shows_the_verdicts() -> None:
     assert report().text().startswith(repr(report()))
 
 
-def test_a_notebook_shows_the_text() -> None:
-    assert report()._repr_html_().startswith("<pre>dense step: fits")
+def test_a_notebook_shows_pictures_and_the_text() -> None:
+    first, second = report()._repr_html_(), pictures_of(estimate(program(), target("ipu2")))
+    assert first.endswith("</pre>") and "<pre>dense step: fits" in first
+    for each in (first, second):
+        assert each.count("<svg ") == 3 and ":root" not in each and ".software-ipu {" in each
+    named = [set(re.findall(r'id="([^"]+)"', each)) for each in (first, second)]
+    assert not named[0] & named[1]  # both are in one page
+    assert pictures_of(pipelined().pipeline.ipus[0]).count("<svg ") == 3
+    assert pictures_of(pipelined()).count("<svg ") == 4 and pictures_of("text") == ""

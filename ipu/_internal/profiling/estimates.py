@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from engine.shown import draw_with
 from ipu._internal.compiler.fit import with_storage
 from ipu._internal.compiler.pipelining import (
     PipelineProgram,
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from engine.program.program import Program as EngineProgram
     from engine.target import Target
     from ipu._internal.compiler.program import TracedProgram
+
+
+def _pictures(shown: Any) -> str:
+    # Drawing loads much: only where a notebook shows something.
+    from engine.report.notebook import pictures_of
+
+    return pictures_of(shown)
+
+
+draw_with(_pictures)
 
 
 def estimate_of(
