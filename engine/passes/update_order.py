@@ -20,30 +20,28 @@ def readers_before_updates(module: Module) -> dict[Instruction, list[Instruction
     users = module.entry.users()
     parameters = module.entry.parameters
     acting = [i for i in module.entry.instructions if has_side_effect(i)]
-    before: dict[Instruction, list[Instruction]] = {}
+    orders = _Orders(users)
     for number, result in module.aliases.items():
         writer = _maker(module.results[result])
         others = acting if writer.opcode != "parameter" else []
         for reader in dict.fromkeys([*_readers(parameters[number], users), *others]):
-            if reader is not writer and not _reaches(writer, reader, users, before):
-                before.setdefault(writer, []).append(reader)
-    return before
+            orders.put_first(reader, writer)
+    return orders.before
 
 
 def readers_first(body: Computation) -> list[Instruction]:
     """A loop's body with readers of the state before the instructions that compute its new values, if possible."""
     users = body.users()
     (parameter,) = body.parameters
-    before: dict[Instruction, list[Instruction]] = {}
+    orders = _Orders(users)
     for number, new in enumerate(body.root.operands if body.root.opcode == "tuple" else ()):
         writer = _maker(new)
         for old in users[parameter]:
             if old.get("tuple_index") != number or writer.opcode == "parameter":
                 continue
             for reader in _readers(old, users):
-                if reader is not writer and not _reaches(writer, reader, users, before):
-                    before.setdefault(writer, []).append(reader)
-    return _ordered(body, before) if before else list(body.instructions)
+                orders.put_first(reader, writer)
+    return _ordered(body, orders.before) if orders.before else list(body.instructions)
 
 
 def _ordered(computation: Computation, before: dict[Instruction, list[Instruction]]) -> list[Instruction]:
@@ -72,25 +70,30 @@ def _readers(parameter: Instruction, users: dict[Instruction, list[Instruction]]
     return list(found)
 
 
-def _reaches(
-    start: Instruction,
-    goal: Instruction,
-    users: dict[Instruction, list[Instruction]],
-    before: dict[Instruction, list[Instruction]],
-) -> bool:
-    """Whether `goal` must come after `start`, by data or by the orders given so far."""
-    followers: dict[Instruction, list[Instruction]] = {}
-    for later, earlier in before.items():
-        for each in earlier:
-            followers.setdefault(each, []).append(later)
-    seen: set[Instruction] = set()
-    stack = [start]
-    while stack:
-        current = stack.pop()
-        if current is goal:
-            return True
-        if current not in seen:
-            seen.add(current)
-            stack += users[current]
-            stack += followers.get(current, [])
-    return False
+class _Orders:
+    """Orders of instructions that no data require: `before` has those that must come before each."""
+
+    def __init__(self, users: dict[Instruction, list[Instruction]]) -> None:
+        self._users = users
+        self._after: dict[Instruction, list[Instruction]] = {}
+        self.before: dict[Instruction, list[Instruction]] = {}
+
+    def put_first(self, reader: Instruction, writer: Instruction) -> None:
+        """Has a reader before a writer, unless it must come after it."""
+        if reader is not writer and not self._reaches(writer, reader):
+            self.before.setdefault(writer, []).append(reader)
+            self._after.setdefault(reader, []).append(writer)
+
+    def _reaches(self, start: Instruction, goal: Instruction) -> bool:
+        """Whether `goal` must come after `start`, by data or by the orders given so far."""
+        seen: set[Instruction] = set()
+        stack = [start]
+        while stack:
+            current = stack.pop()
+            if current is goal:
+                return True
+            if current not in seen:
+                seen.add(current)
+                stack += self._users[current]
+                stack += self._after.get(current, ())
+        return False

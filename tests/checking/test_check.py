@@ -71,5 +71,20 @@ def test_equal_advice_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "2 change" in summary
 
 
+def test_names_of_a_class_and_of_the_older_keras_are_no_findings() -> None:
+    source = """
+from tensorflow.python.ipu import config
+import tf_keras
+class A:
+    @property
+    def config(self):
+        return config.nothing
+    @config.setter
+    def config(self, value):
+        tf_keras.Sequential().fit(workers=2)
+"""
+    assert [(each["line"], each["name"]) for each in check(source)["findings"]] == [(7, "ipu.config.nothing")]
+
+
 def test_programs_are_not_run() -> None:
     assert check(f"{KERAS_24}\nraise SystemExit(3)\n")["findings"]

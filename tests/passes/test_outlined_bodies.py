@@ -13,6 +13,7 @@ from engine.ir.builder import Builder
 from engine.ir.outlining import call_of_body, has_outlined_calls, outlined_call
 from engine.partition.accumulation import Accumulation
 from engine.partition.repeat import repeat
+from engine.partition.replicate import replicate
 from engine.passes.inline_calls import inline_calls
 from engine.passes.pass_list import run_pipelines
 from engine.profile.program_estimate import estimate
@@ -141,3 +142,10 @@ def test_micro_batches_share_bodies(accumulation: Accumulation) -> None:
         w.write(VALUES[1])
         executable.run(1, [RowFeed(rows)], buffers)
         np.testing.assert_allclose(w.read(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_replicas_of_a_function_are_cut_with_calls_inlined() -> None:
+    replicated = replicate(module(), ["variable"] * 2, 2)
+    assert not has_outlined_calls(replicated.module) and not replicated.rows
+    for found, expected in zip(evaluate(replicated.module, VALUES), evaluate(module(), VALUES), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -66,12 +66,14 @@ def test_operations_have_the_lines_that_made_them(kit: Kit) -> None:
             return tf.square(inputs)
 
     layers = kit.keras.layers
-    model = kit.ipu_model(lambda: kit.keras.Sequential([layers.Input((8,)), Squared(), layers.Dense(3)]))
+    model = kit.ipu_model(
+        lambda: kit.keras.Sequential([layers.Input((8,)), Squared(name="squares"), layers.Dense(3, name="head")])
+    )
     x, y = np.ones((16, 8), np.float32), np.zeros(16, np.int32)
     rows = ipu.profile(model, x, y, batch_size=16, mode="test", path=None).data["operations"]
     found = {row["name"].split(" ")[0]: row["source"] for row in rows}
     line = Squared.call.__code__.co_firstlineno + 1
-    assert found["squared"] == f"{__file__}:{line}" and found["dense"] == ""
+    assert found["squares"] == f"{__file__}:{line}" and found["head"] == ""
 
 
 def test_each_mode_has_its_report(kit: Kit) -> None:

@@ -21,9 +21,11 @@ STEPS = "One call of the engine runs one step. Give a value well above 1, which 
 
 def findings(program: Program) -> list[Finding]:
     """What to know and to change, by line."""
+    imported = {name.partition(".")[0] for use in program.uses for name in use.names}
+    keras3 = not installed.legacy_keras() and "tf_keras" not in imported
     found = [
         *(finding for use in program.uses for finding in _of_use(use)),
-        *(finding for call in program.calls for finding in _of_call(call)),
+        *(finding for call in program.calls for finding in _of_call(call, keras3)),
         *(finding for option in program.options for finding in _of_option(option)),
     ]
     return sorted(set(found), key=lambda finding: (finding.line, finding.what))
@@ -53,13 +55,13 @@ def _of_use(use: Use) -> Iterator[Finding]:
         yield Finding(use.line, level, what, advice)
 
 
-def _of_call(call: Call) -> Iterator[Finding]:
+def _of_call(call: Call, keras3: bool) -> Iterator[Finding]:
     name = _chosen(call.names)
     target = None if name is None or installed.missing(name) is not None else installed.look_up(name)[0]
     if name is not None and target is not None and callable(target):
         yield from _of_arguments(call, name, target)
     elif call.method is not None and not call.names:
-        yield from _of_method(call, call.method)
+        yield from _of_method(call, call.method, keras3)
 
 
 def _of_arguments(call: Call, name: str, target: Any) -> Iterator[Finding]:
@@ -85,11 +87,11 @@ def _is_keras3(target: Any) -> bool:
     return str(getattr(target, "__module__", "")).startswith("keras.")
 
 
-def _of_method(call: Call, method: str) -> Iterator[Finding]:
+def _of_method(call: Call, method: str, keras3: bool) -> Iterator[Finding]:
     if method in METHODS:
         yield Finding(call.line, "change", f".{method}()", METHODS[method])
     for argument, value in call.keywords.items():
-        if (method, argument) in METHOD_ARGUMENTS:
+        if (method, argument) in METHOD_ARGUMENTS and (keras3 or method != "fit"):
             yield Finding(call.line, "change", f".{method}({argument}=)", METHOD_ARGUMENTS[method, argument])
         if (method, argument) == ("compile", "run_eagerly") and not _is_constant(value, False):
             yield Finding(

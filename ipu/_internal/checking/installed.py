@@ -53,6 +53,11 @@ def _attribute(found: Any, names: Iterable[str]) -> Any:
     return found
 
 
+def legacy_keras() -> bool:
+    """Whether tf.keras is tf_keras, by the variable that TensorFlow reads."""
+    return os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
+
+
 def exists(name: str) -> bool:
     """Whether an installed package has the name."""
     return not look_up(name)[1]
@@ -106,9 +111,8 @@ def short(name: str) -> str:
 
 def _elsewhere(name: str, gone: str, parent: Any) -> str:
     """Where else the name is: in TensorFlow 1's names, in the Keras before 3, or under a similar name."""
-    legacy = os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
     below = name.partition("keras.")[2]
-    if "keras" in name.split(".")[:4] and not legacy and exists(f"tf_keras.{below}"):
+    if "keras" in name.split(".")[:4] and not legacy_keras() and exists(f"tf_keras.{below}"):
         return LEGACY_KERAS
     root, _, rest = name.partition(".")
     if root == "tensorflow" and not rest.startswith(("compat.", "python.", "keras.")):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 CONFIGURATIONS = ("IPUConfig", "IpuOptions", "create_ipu_config")
 """Last parts of the names whose result is a configuration; so is that of setters that get one."""
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"})
 
 
@@ -71,6 +71,7 @@ class _Reader(ast.NodeVisitor):
         self.tree = tree
         self.program = Program()
         self._local: list[set[str]] = []
+        self._of_class: set[str] = set()
         self._optional = 0
         self._bound: dict[str, list[str]] = {}
         self._configurations: set[str] = set()
@@ -103,7 +104,7 @@ class _Reader(ast.NodeVisitor):
 
     def _full(self, name: str) -> tuple[str, ...]:
         first, dot, rest = name.partition(".")
-        if any(first in names for names in self._local):
+        if first in self._of_class or any(first in names for names in self._local):
             return ()
         return tuple(f"{full}{dot}{rest}" for full in self._bound.get(first, ()))
 
@@ -134,11 +135,19 @@ class _Reader(ast.NodeVisitor):
         arguments = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
         stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
         self._local.append(arguments | {name for name in stored if name not in self._bound})
+        of_class, self._of_class = self._of_class, set()  # which the body does not see
         for child in node.body if isinstance(node.body, list) else [node.body]:
             self.visit(child)
+        self._of_class = of_class
         self._local.pop()
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        of_class = self._of_class
+        self._of_class = of_class | {each.name for each in node.body if isinstance(each, FUNCTIONS)}
+        self.generic_visit(node)
+        self._of_class = of_class
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
