@@ -294,6 +294,8 @@ def _partition(contraction: ContractionDraft, cut: Grid, units: int, splits: int
 
 def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
     """The elements of A that each unit reads, where units have contiguous rows or batches of it."""
+    if contraction.is_depthwise:  # units have all batches
+        return None
     if cut.columns < contraction.columns or cut.k < len(contraction.k_a):
         return None
     if len(contraction.batch_a) == 1:
@@ -308,7 +310,8 @@ def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
 def _batches_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
     """The elements of B that each unit reads, where units have contiguous batches of it."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
-    if len(contraction.batch_b) == 1 or cut.rows < rows or cut.columns < columns or cut.k < k:
+    batches = 1 if contraction.is_depthwise else len(contraction.batch_b)
+    if batches == 1 or cut.rows < rows or cut.columns < columns or cut.k < k:
         return None
     inside = contraction.offset_b + np.add.outer(contraction.k_b, np.arange(columns) * contraction.stride_b)
     return _parts(contraction.b.shape, contraction.batch_b, inside, 1)

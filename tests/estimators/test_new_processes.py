@@ -32,6 +32,7 @@ def check_as_undisturbed(folder: str, alone: str, last_step: int) -> None:
         np.testing.assert_array_equal(resumed.get_variable_value(name), undisturbed.get_variable_value(name), name)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("net", classifiers.NETS)
 def test_classifiers_equal_those_of_keras(net: str, tmp_path: Path) -> None:
     estimator = classifiers.train(net, str(tmp_path), 8)

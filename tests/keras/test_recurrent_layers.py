@@ -44,7 +44,7 @@ def classifier(kit: Kit) -> Any:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("build", [language_model, classifier])
+@pytest.mark.parametrize("build", [language_model, pytest.param(classifier, marks=pytest.mark.explore)])
 def test_training_is_that_of_keras_own_layers(kit: Kit, build: Any) -> None:
     text = (np.arange(SAMPLES)[:, None] + np.arange(TIME + 1) ** 2).astype(np.int32) % WORDS
     words, y = text[:, :-1], text[:, 1:] if build is language_model else text.sum(axis=1) % CLASSES

@@ -80,7 +80,7 @@ def test_two_workers_train_in_graphs_functions_fit_and_estimators(tmp_path: Path
         assert status == 0 and [line.split()[0] for line in agreed] == TRAININGS, output
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_backups_of_workers_continue_with_as_many_and_with_one(tmp_path: Path) -> None:
     (status, first), (killed, second) = run_workers("backups.py", str(tmp_path))
     assert (status, killed) == (0, -9), first + second

@@ -44,7 +44,7 @@ def test_horovod_and_its_documented_pipeline() -> None:
     assert all(f"[{rank}] Horovod agrees" in done.stdout for rank in (0, 1))
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_the_example_learns() -> None:
     pytest.importorskip("sklearn")
     done = run("--processes", "2", "--gradients", "bfloat16", "--", str(PROGRAMS.parents[2] / "examples/processes.py"))

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.exploring import sample
 from tests.processes.test_launcher import PROGRAMS, run
 
 pytest.importorskip("mpi4py", exc_type=ImportError)
@@ -32,11 +33,12 @@ def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None
 
 @pytest.mark.slow
 def test_two_processes_of_two_replicas_train_as_one_of_four(tmp_path: Path) -> None:
-    one = results(tmp_path, 1, "keras:1:1", "tf_keras:2:1")
+    models = sample(["keras:1:1", "tf_keras:2:1"], 1)
+    one = results(tmp_path, 1, *models)
     assert one["collectives.sum"].tolist() == [[10.0 * k for k in range(8)]] * 4
     assert one["collectives.pairs"][:, 1].tolist() == [3, 3, 7, 7] and one["collectives.index"].tolist() == [0, 1, 2, 3]
     assert len(np.unique(one["drawn"])) == 12 and one["variable"].tolist() == [0]
-    check(results(tmp_path, 2, "keras:1:1", "tf_keras:2:1"), one)
+    check(results(tmp_path, 2, *models), one)
 
 
 @pytest.mark.slow

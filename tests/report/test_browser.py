@@ -240,6 +240,7 @@ def test_the_map_has_the_bytes_of_each_tile(
         assert told == f"tile {tile:,}; bytes at its peak {tiles[tile]['peak_bytes']:,}"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [PHONE, DESKTOP, 2560])
 def test_charts_of_each_ipu_and_all_micro_batches(
     browser: Browser, pages: dict[str, Path], reports: dict[str, Report], width: int

@@ -61,7 +61,7 @@ print(keras.ipu is keras_name is not tf.keras.ipu, ipu.keras is tf.keras.ipu is 
     assert python(source, legacy="1") == ["True", "tf_keras", "False", "True", "3", "True", "True"]
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_tf_keras_imported_after_the_strategy() -> None:
     """The strategy imports neither Keras' extensions nor tf_keras, and reports nothing that draws them."""
     source = """
