@@ -50,9 +50,9 @@ print("fine")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 @pytest.mark.skipif(not X86, reason="an x86 processor can run code for an older one")
-@pytest.mark.parametrize("lanes", [pytest.param(4, marks=pytest.mark.explore), 8])
+@pytest.mark.parametrize("lanes", [4, 8])
 def test_narrow_vectors(lanes: int) -> None:
     if lanes == 8 and not {"avx2", "fma"} <= target()[1]:
         pytest.skip("this processor has no AVX2")

@@ -44,6 +44,7 @@ def roles_of(name: str) -> list[str]:
     return ["feed", "feed"] + ["variable"] * (len(module_of(name).entry.parameters) - 2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_three_steps(name: str) -> None:
     feeds, values = beginning(name)

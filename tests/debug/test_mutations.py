@@ -32,7 +32,7 @@ def stated(compute_set: ComputeSet, what: str) -> list[Span]:
     return list(getattr(compute_set, what))
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", EVERY_NAME)
 @pytest.mark.parametrize("what", ["reads", "writes"])
 def test_no_buffer_can_be_left_out(name: str, what: str) -> None:
@@ -51,7 +51,7 @@ def test_no_buffer_can_be_left_out(name: str, what: str) -> None:
     assert tried
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["training", "large 1", "moves"])
 @pytest.mark.parametrize("what", ["reads", "writes"])
 def test_no_piece_can_be_smaller(name: str, what: str) -> None:

@@ -72,6 +72,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return estimator.train(repeated, steps=16), estimator.evaluate(dataset)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("schedule", list(Schedule))
 def test_a_pipeline_equals_the_unsplit_model(schedule: Any, tmp_path: Path, alone: Any) -> None:
     estimator = PipelineEstimator(split(schedule), tmp_path, run_config(8, shards=2))

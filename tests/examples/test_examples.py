@@ -78,7 +78,7 @@ def test_the_accelerated_model_stays_on_the_engine() -> None:
     assert printed.endswith("with plain Keras after all: []\n")
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_a_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     """In one process, which imports TensorFlow once; killed ones: tests/graphs/programs/test_preempted.py."""
     printed = output_of("-c", TWICE, "--checkpoints", str(tmp_path), "--updates")
@@ -102,7 +102,7 @@ def test_pages_are_true() -> None:
         for name in ("index", "accelerate", "tour", "supported_ops", "debugging", "tensorflow1", "layers", "estimators")
     ]
     docs += [f"docs/{name}.md" for name in ("loops", "replicas", "configuration", "mixed_precision")]
-    output_of("-m", "tests.examples.pages", "README.md", *sample(docs, 6))
+    output_of("-m", "tests.examples.pages", "README.md", *sample(docs, 4))
 
 
 def test_false_printouts_are_put_right_and_others_let_be() -> None:

@@ -78,8 +78,8 @@ def check(kit: Kit, name: str, steps: int, replicas: int, reduction: str, make: 
     np.testing.assert_allclose(history["accuracy"][1], np.mean(loop.right[second:]), rtol=1e-6)
 
 
+@pytest.mark.sample(2)
 @keras3_only
-@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("steps", "replicas"), [(1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (4, 2), (4, 4), (8, 1), (8, 3)]
 )

@@ -75,7 +75,7 @@ def test_learning_rate_schedules(kit: Kit, keras: Any) -> None:
                 optimizer=lambda: keras.optimizers.SGD(decay), steps_per_execution=4)  # fmt: skip
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("labels", ["sparse", "column", "one_hot"])
 def test_class_weight(kit: Kit, labels: str) -> None:
     y = {"sparse": Y, "column": Y[:, None], "one_hot": np.eye(3, dtype=np.float32)[Y]}[labels]
@@ -167,7 +167,7 @@ class Batches:
         return X[span], Y[span]
 
 
-@both_frameworks
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kit", "workers"),
     # tf_keras waits five seconds for the second worker's end, on TensorFlow as well.

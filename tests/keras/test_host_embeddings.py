@@ -50,6 +50,7 @@ def trained(keras: Any, together: int, stages: int, made: Any = None) -> tuple[l
     return history.history["loss"], loss, np.asarray(table)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kit", "ipus", "together", "stages"), [("keras", 2, 2, 1), ("keras", 2, 4, 2), ("tf_keras", 1, 1, 1)]
 )

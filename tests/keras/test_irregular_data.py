@@ -38,6 +38,7 @@ def results(kit: Kit, x: Any, y: Any, strategy: Any, sparse: bool) -> list[Any]:
     return [losses, model.evaluate(x, y, verbose=0, **size), model.predict(x, verbose=0, **size), model.get_weights()]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("source", "sparse_input"), [("tensor", False), *((source, True) for source in SOURCES)])
 def test_sparse_data_train_as_in_keras(kit: Kit, source: str, sparse_input: bool) -> None:
     expected = results(kit, X, Y, PLAIN, False)

@@ -69,6 +69,7 @@ class Own:
         return keras.mixed_precision.LossScaleOptimizer(optimizer, initial_scale=8.0, dynamic_growth_steps=2)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("steps", "replicas", "reduction", "scaled"),
     [(3, 1, "mean", False), (1, 2, "sum", False), (2, 2, "sum", False), (2, 2, "running_mean", True)],

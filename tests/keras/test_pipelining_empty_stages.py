@@ -30,7 +30,7 @@ def at_the_ends(kit: Kit) -> Any:
     return kit.keras.Sequential([*inputs, layers.Dense(CLASSES, "tanh"), layers.Activation("linear")])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 def test_stages_between(kit: Kit, schedule: PipelineSchedule) -> None:
     models = twins(kit, between, [0, 1, 2, 2, 2], STEPS, pipeline_schedule=schedule)

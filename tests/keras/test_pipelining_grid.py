@@ -120,7 +120,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kit", "name", "schedule", "mode"),
     CASES,

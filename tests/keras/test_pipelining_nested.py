@@ -119,7 +119,7 @@ SPLITS: list[tuple[Any, list[Any], tuple[int, ...]]] = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("build", "stages", "devices"), SPLITS, ids=[f"{b.__name__}-{s}" for b, s, _ in SPLITS])
 def test_training_with_layers_of_inner_models_in_stages(
     kit: Kit, build: Any, stages: list[Any], devices: tuple[int, ...]

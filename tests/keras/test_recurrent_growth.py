@@ -47,7 +47,7 @@ def elements_of_iterations(module: Module) -> list[int]:
     )
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layer", ["SimpleRNN", "LSTM", "GRU"])
 def test_iterations_do_not_grow_with_the_sequence(kit: Kit, layer: str) -> None:
     short, long = (elements_of_iterations(program_of(kit, layer, length)) for length in (7, 28))

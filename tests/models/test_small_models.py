@@ -63,7 +63,7 @@ def permuted_batches() -> np.ndarray:
 
 @pytest.mark.parametrize(
     "name",
-    [name if name == "lstm classifier" else pytest.param(name, marks=pytest.mark.explore) for name in EXAMPLES],
+    [name if name == "variational autoencoder" else pytest.param(name, marks=pytest.mark.explore) for name in EXAMPLES],
 )
 def test_ten_steps_end_where_tensorflow_ends(name: str) -> None:
     example = EXAMPLES[name]

@@ -66,7 +66,7 @@ def test_same_bits_on_tiles(schedule, stages, mode) -> None:
         np.testing.assert_array_equal(new, old)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("batch", "width"), [(48, 200), (32, 64), (7, 130)])
 @pytest.mark.parametrize(("schedule", "stages", "mode"), [case for case in CASES if case[1] == 4])
 def test_same_bits_of_large_layers_on_tiles(schedule, stages, mode, batch, width, monkeypatch) -> None:

@@ -37,7 +37,7 @@ def test_a_killed_process_ends_all() -> None:
     assert "process 1 on" in done.stderr and "signal 9" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_horovod_and_its_documented_pipeline() -> None:
     done = run("--processes", "2", "--", str(PROGRAMS / "horovod.py"))
     assert done.returncode == 0, done.stderr[-3000:]
