@@ -25,9 +25,8 @@ from engine.partition.replicas import Kind, Replicated, kinds_of
 from engine.partition.taken_branches import up_to
 from engine.passes.dead_code import dead_code
 from engine.passes.inline_calls import inline_calls, inline_other_calls
-from engine.passes.loops.flat_state import flatten_loop_states
-from engine.passes.loops.prune_state import prune_loop_states
 from engine.passes.loops.rebuilding import with_own_names
+from engine.passes.pass_list import FLAT_LOOP_STATES
 from engine.passes.run_passes import Pass, run_passes
 from engine.passes.simplify_shapes import simplify_shapes
 
@@ -35,17 +34,9 @@ BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)
 """Passes that expose marks and updates: TensorFlow puts reshapes around every assignment."""
 WITH_BODIES: tuple[Pass, ...] = (inline_other_calls, *BEFORE[1:])
 """The same, with the calls of outlined functions."""
-BEFORE_STAGES: tuple[Pass, ...] = (
-    *BEFORE,
-    # Arrays, not tuples, cross between stages; the lists that TensorFlow's loops keep for their gradients are tuples.
-    flatten_loop_states,
-    inline_calls,
-    dead_code,
-    # Weights that loops only read come from the variables, so they are not kept for each micro-batch.
-    prune_loop_states,
-    inline_calls,
-    dead_code,
-)
+# Arrays, not tuples, cross between stages, and weights that loops only read come from the variables, so they are not
+# kept for each micro-batch.
+BEFORE_STAGES: tuple[Pass, ...] = (*BEFORE, *FLAT_LOOP_STATES)
 """Passes that bring a step into a form that can be cut into stages."""
 
 

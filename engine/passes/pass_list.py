@@ -84,7 +84,7 @@ SIMPLIFICATION: tuple[Pass, ...] = (
     dead_code,
 )
 
-LOOP_PASSES: tuple[Pass, ...] = (
+FLAT_LOOP_STATES: tuple[Pass, ...] = (
     flatten_loop_states,
     # Forwards the elements of the tuples that passes on loops leave.
     inline_calls,
@@ -92,6 +92,11 @@ LOOP_PASSES: tuple[Pass, ...] = (
     prune_loop_states,
     inline_calls,
     dead_code,
+)
+"""Arrays, not tuples, as states of loops, without what bodies only read."""
+
+LOOP_PASSES: tuple[Pass, ...] = (
+    *FLAT_LOOP_STATES,
     add_rows_in_place,
     distribute_loops,
     inline_calls,
