@@ -10,6 +10,7 @@ from engine.errors import ConfigurationError
 from ipu._internal.compiler.processes import transport_of
 from ipu._internal.processes.active import alone
 from ipu._internal.processes.transport import Transport
+from keras_ext.pipelining.outfeed import has_accumulated_logs
 from keras_ext.types import KerasModel
 from keras_ext.wrapping import Original, wrap
 
@@ -47,6 +48,21 @@ def check_backup(model: KerasModel, epoch: int) -> None:
             f"Expected a folder of BackupAndRestore that all processes share. Received: backups of epochs {epochs}, by "
             f"process. Give all the same folder, on a file system that all machines mount."
         )
+
+
+def transport_of_step(model: KerasModel, mode: str) -> Transport | None:
+    """The transport over whose processes a step of a mode sums gradients and metrics; None where it sums none.
+
+    Raises ConfigurationError for means over the micro-batches of metrics that are totals over an update.
+    """
+    transport = None if mode == "predict" else transport_of(model.distribute_strategy)
+    if transport is not None and has_accumulated_logs(model, mode):
+        raise ConfigurationError(
+            f"Expected accumulate_outfeed=False in several processes, whose metrics are totals over an update. "
+            f"Received: accumulate_outfeed=True with {transport.size} processes. Set accumulate_outfeed=False in "
+            f"set_pipelining_options."
+        )
+    return transport
 
 
 def _transport(model: KerasModel) -> Transport | None:

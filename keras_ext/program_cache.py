@@ -108,7 +108,7 @@ def compile_step(
     flat_step, specs = _flat(step, signature)
     if updates is None:
         return TracedProgram(without_groups(alone(trace_step(flat_step, specs), replicas)))
-    if updates.streaming and updates.training:
+    if updates.streaming and (updates.training or updates.transport is not None):
         try:
             return _compile_updates(flat_step, specs, replicas, updates)
         except ConfigurationError:
@@ -139,18 +139,13 @@ def _compile_updates(
         traced = traced if updates.training else without_groups(traced)
         repeated = accumulated(traced, made, once=once, metrics=metrics, processes=processes, training=updates.training)
         return (StreamingProgram if streaming else TracedProgram)(repeated, **streaming)
-    if processes is not None:
-        raise ConfigurationError(
-            f"Expected models without pipeline stages in several processes. Received: {processes.count} processes and "
-            f"{len(updates.pipelining.devices)} stages. Train the pipeline in one process, or the model without stages."
-        )
     traced = without_groups(traced, pipelined=True)
     pipelining = engine_pipelining(updates.pipelining, made)
     if marks.updated_once:
         training = StreamingTrainingPipeline if streaming else PipelineProgram
-        return training(traced, pipelining, once=once, metrics=metrics, **streaming)
+        return training(traced, pipelining, once=once, metrics=metrics, processes=processes, **streaming)
     inference = StreamingPipelineProgram if streaming else InferencePipelineProgram
-    return inference(traced, pipelining, metrics=metrics, **streaming)
+    return inference(traced, pipelining, metrics=metrics, processes=processes, **streaming)
 
 
 def graph_of_step(step: Callable[[Any], Any], signature: BatchSignature) -> tf.Graph:

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from engine.errors import OutOfTileMemory
 from engine.partition.accumulation import Accumulation
-from ipu._internal.compiler.processes import transport_of
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.config.system import current_system
 from ipu._internal.operators.gradient_capture import GradientCaptureContext
@@ -27,6 +26,7 @@ from keras_ext.pipelining.options import ModelPipelining, accumulator_type_of_pi
 from keras_ext.pipelining.outfeed import begin_execution
 from keras_ext.pipelining.schedules import note_pipeline
 from keras_ext.pipelining.traced_step import check_batches_of_pipeline, inference_micro_batches, traced_step
+from keras_ext.processes import transport_of_step
 from keras_ext.program_cache import ProgramCache, Updates, graph_of_step
 from keras_ext.queue_options import buffer_depth
 from keras_ext.queue_report import queue_report
@@ -152,7 +152,7 @@ class StepFunction:
         pipelining, accumulation = asked
         if accumulation is None:
             accumulation = inference_micro_batches(model, pipelining, batches)
-        transport = None if self._mode == "predict" else transport_of(model.distribute_strategy)
+        transport = transport_of_step(model, self._mode)
         if accumulation.micro_batches == 1 and pipelining is None and transport is None:
             return None
         accumulator_type = (accumulator_type_of if pipelining is None else accumulator_type_of_pipeline)(model)

@@ -9,9 +9,11 @@ from engine.ir import Module
 from engine.partition.accumulation import Accumulation, Reduction
 from engine.partition.crossings import PartPlan, plan_parts
 from engine.partition.marks import Cut, cut
+from engine.partition.metric_totals import with_totals
 from engine.partition.pipeline_loop import PipelineLoop
 from engine.partition.pipeline_part import Outputs
 from engine.partition.pipeline_report import PipelineReport, report_on
+from engine.partition.processes import Processes
 from engine.partition.recomputation import plans_by_part
 from engine.partition.repeat import BEFORE_STAGES, Repetition
 from engine.partition.replicas import Replicated, kinds_of
@@ -93,21 +95,30 @@ def pipeline(
     once: Collection[int] = (),
     metrics: Collection[int] = (),
     names: Mapping[int, str] | None = None,
+    processes: Processes | None = None,
     training: bool = True,
 ) -> Pipelined:
     """The step that makes one update from `steps * replicas` of the batches of `module`, which was traced with marks.
 
-    Parameters, `once`, `metrics` and `names` are as for `repeat`. If not `training`, the step has no update, and its
-    results have a leading axis of all micro-batches, in order, or are sums. Raises the errors of
+    Parameters, `once`, `metrics`, `names` and `processes` are as for `repeat`. If not `training`, the step has no
+    update, and its results have a leading axis of all micro-batches, in order, or are sums. Raises the errors of
     `Pipelining.make_schedule`, and ConfigurationError for steps that cannot be cut at their gradients or into their
     stages.
     """
     schedule = pipelining.make_schedule(training)
     module = run_passes(module, BEFORE_STAGES)
+    if processes is not None:
+        module = with_totals(module, metrics, names or {}, pipelining.replicas * processes.count)
     parts = cut(module, roles, once, names or {}, training=training)
     outputs: Outputs = "sum" if pipelining.accumulate_outputs else "last" if training else "all"
     return pipelined(
-        module, roles, pipelining, schedule=schedule, parts=parts, outputs=outputs, metrics=metrics, names=names or {}
+        *(module, roles, pipelining),
+        schedule=schedule,
+        parts=parts,
+        outputs=outputs,
+        metrics=metrics,
+        names=names or {},
+        processes=processes,
     )
 
 
@@ -121,6 +132,7 @@ def pipelined(
     outputs: Outputs,
     metrics: Collection[int],
     names: Mapping[int, str],
+    processes: Processes | None = None,
 ) -> Pipelined:
     """The pipeline of a module that is inlined and cut into `parts`. Raises ConfigurationError as `pipeline`."""
     accumulation = Accumulation(pipelining.steps, pipelining.replicas, pipelining.reduction)
@@ -131,7 +143,8 @@ def pipelined(
     recompute = "none" if sequential else schedule.recomputation
     plans = plan_parts(module, roles, parts, placement, recompute=recompute)
     kinds = kinds_of(module, parts, accumulation.replicas, metrics, names)
-    repetition = Repetition(module, roles, accumulation, parts, kinds)
+    repetition = Repetition(module, roles, accumulation, parts, kinds, processes)
+    repetition.repeats_outputs = outputs == "all" and processes is not None
     by_part = plans_by_part(schedule, plans, placement.position, parts)
     loop = PipelineLoop(
         repetition.entry,

@@ -112,6 +112,8 @@ class Repetition:
         self.module, self.roles, self.accumulation, self.parts = module, roles, accumulation, parts
         self.processes = processes
         self.rows = tuple(number for number, kind in kinds.items() if kind == "rows")
+        self.repeats_outputs = False
+        """Whether outputs of the update part, too, have a leading axis of all micro-batches."""
         self.entry = Builder(module.entry.name)
 
     def run(self, loop: Loop) -> Replicated:
@@ -135,6 +137,10 @@ class Repetition:
             results[aliases[number]] = copies.of(value)
         for index, value in self.parts.outputs.items():
             results[index] = copies.of(value)
+            if self.repeats_outputs and value not in loop.last:
+                dimensions = value.array_shape.dimensions
+                leading, kept = (self.accumulation.micro_batches, *dimensions), range(1, 1 + len(dimensions))
+                results[index] = self.entry.broadcast(results[index], leading, tuple(kept))
         ordered = [results[index] for index in range(len(results))]
         new_aliases = {len(old) + k: len(ordered) + k for k in range(len(rows))}
         root = self.entry.tuple(*ordered, *(loop.moved[number] for number in rows))

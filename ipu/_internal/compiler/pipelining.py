@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from engine.partition.pipeline import Pipelined, Pipelining, pipeline
+from engine.partition.processes import Processes
 from engine.partition.shared_variables import check_shared_variables
 from engine.partition.stage_options import StageOptions
 from engine.runtime.feeds import RowFeed
@@ -31,14 +32,20 @@ class PipelineProgram(TracedProgram):
     """A training step traced with marks as a pipeline: a step is one update.
 
     `pipelined` has the executed schedule, and the values stored between stages. `once` are the TensorFlow
-    variables of the optimizers, `metrics` those of metrics. Raises ConfigurationError, StepCountError and
-    UnsupportedOperation as `engine.partition.pipeline.pipeline`.
+    variables of the optimizers, `metrics` those of metrics, `processes` as for `repeat`. Raises ConfigurationError,
+    StepCountError and UnsupportedOperation as `engine.partition.pipeline.pipeline`.
     """
 
     _training = True
 
     def __init__(
-        self, traced: TracedStep, pipelining: Pipelining, *, once: Iterable[Any] = (), metrics: Iterable[Any] = ()
+        self,
+        traced: TracedStep,
+        pipelining: Pipelining,
+        *,
+        once: Iterable[Any] = (),
+        metrics: Iterable[Any] = (),
+        processes: Processes | None = None,
     ) -> None:
         numbers = variable_numbers(traced)
         self.replicas, self.storage = pipelining.replicas, pipelining.storage
@@ -47,6 +54,7 @@ class PipelineProgram(TracedProgram):
             once=numbers.of(once),
             metrics=numbers.of(metrics),
             names=numbers.names,
+            processes=processes,
             training=self._training,
         )
         check_shared_variables(self.pipelined, numbers.names)

@@ -37,8 +37,9 @@ x = random.normal(size=(REPLICAS * STEPS * BATCH, 6)).astype(np.float32)
 y = random.integers(0, 3, len(x))
 
 
-def train(name: str, keras: object, accumulation: int, group: int) -> None:
-    """Trains a model with batch normalisation, of one Keras."""
+def train(name: str, keras: object, accumulation: int, group: int, stages: int = 1) -> None:
+    """Trains a model with batch normalisation, of one Keras, perhaps in pipeline stages."""
+    popdist.tensorflow.set_ipu_config(config, ipus_per_replica=stages)
     config.norms.experimental.distributed_batch_norm_replica_group_size = group
     config.configure_ipu_system()
     keras.utils.set_random_seed(7 + index)  # other processes begin with other values, which process 0's replace
@@ -47,15 +48,24 @@ def train(name: str, keras: object, accumulation: int, group: int) -> None:
         hidden = [layers.Dense(16, activation="relu"), layers.BatchNormalization(), layers.Dense(3)]
         model = model_of([keras.Input((6,)), *hidden])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        if stages > 1:
+            assignment = model.get_pipeline_stage_assignment()
+            for number, layer in enumerate(assignment):
+                layer.pipeline_stage = min(number, stages - 1)
+            model.set_pipeline_stage_assignment(assignment)
+            model.set_pipelining_options(gradient_accumulation_steps_per_replica=accumulation)
         optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
-        model.compile(optimizer, loss, metrics=["accuracy"], steps_per_execution=STEPS // 2)
-        if accumulation > 1:
+        model.compile(optimizer, loss, metrics=["accuracy"], steps_per_execution=max(STEPS // 2, accumulation))
+        if accumulation > 1 and stages == 1:
             model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=accumulation)
         history = model.fit(mine(x), mine(y), batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
         evaluated = model.evaluate(mine(x), mine(y), batch_size=BATCH, verbose=0)
+        predicted = model.predict(mine(x), batch_size=BATCH, verbose=0)
     results[f"{name}.loss"] = np.array(history.history["loss"])
     results[f"{name}.accuracy"] = np.array(history.history["accuracy"])
     results[f"{name}.evaluated"] = np.array(evaluated)
+    every = strategy.transport.all_gather(predicted).reshape(count, -1, local, BATCH, 3)
+    results[f"{name}.predicted"] = every.swapaxes(0, 1).reshape(-1, REPLICAS, BATCH, 3)
     for number, weight in enumerate(model.get_weights()):
         results[f"{name}.weight{number}"] = np.asarray(weight)
 
@@ -99,11 +109,11 @@ with strategy.scope():
     variable = tf.Variable([float(index)])
     results["variable"] = variable.numpy()
 for framework in sys.argv[2:]:
-    name, accumulation, group = framework.split(":")
+    name, *numbers = framework.split(":")
     if name == "keras":
         import keras as framework_module
     else:
         import tf_keras as framework_module
-    train(framework, framework_module, int(accumulation), int(group))
+    train(framework, framework_module, *map(int, numbers))
 if index == 0:
     np.savez(sys.argv[1], **results)
