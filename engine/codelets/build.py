@@ -21,7 +21,7 @@ _provided: set[str] = set()  # names of libraries that this process has loaded
 
 
 class Library(NamedTuple):
-    """Functions that several codelets call, compiled once: `text` returns the LLVM IR that defines them."""
+    """Functions that several codelets call, compiled once: `text` returns their LLVM IR, written in vectors."""
 
     name: str
     functions: tuple[str, ...]
@@ -170,10 +170,9 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
 
 def _compiled(library: Library) -> Callable[[], bytes]:
     """The function that writes and compiles a library, which needs no frontend."""
-    from engine.codelets.linking import PIPELINE
     from engine.machine_code.optimising import compile_text
 
-    return lambda: compile_text(library.text(), PIPELINE)
+    return lambda: compile_text(library.text())
 
 
 def _provide(library: Library, code: bytes) -> None:
