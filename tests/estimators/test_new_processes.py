@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from ipu._internal.estimators.keras_names import fresh_keras_names
+from tests import forking
 from tests.estimators import classifiers, training
 from tests.estimators.classifiers import BATCH, IMAGES, LABELS
 from tests.estimators.models import v1
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", autouse=True)
 def server() -> None:
-    training.start_server()
+    forking.start_server()
 
 
 def check_as_undisturbed(folder: str, alone: str, last_step: int) -> None:
@@ -46,7 +47,8 @@ def test_classifiers_equal_those_of_keras(net: str, tmp_path: Path) -> None:
     model.fit(IMAGES, LABELS, BATCH, epochs=2, shuffle=False, verbose=0)
 
     version_1 = net == "dnn"
-    assert training.exit_code(classifiers.train, net, str(tmp_path), 16, version_1) == 0
+    status, output = forking.run(classifiers.train, net, str(tmp_path), 16, version_1)
+    assert status == 0, output
     for name, variable in names.items():
         value = estimator.get_variable_value(name)
         np.testing.assert_allclose(value, variable, rtol=1e-4, atol=1e-5, err_msg=name)
@@ -68,7 +70,7 @@ def test_classifiers_equal_those_of_keras(net: str, tmp_path: Path) -> None:
 def test_a_killed_training_resumes(tmp_path: Path) -> None:
     folder, last_step = str(tmp_path / "killed"), 48
     for runs in np.random.default_rng(0).integers(1, 5, 2):
-        assert training.exit_code(training.train, folder, last_step, int(runs)) == -signal.SIGKILL
+        assert forking.run(training.train, folder, last_step, int(runs))[0] == -signal.SIGKILL
     check_as_undisturbed(folder, str(tmp_path / "alone"), last_step)
 
 
@@ -77,6 +79,6 @@ def test_a_killed_training_resumes(tmp_path: Path) -> None:
 def test_a_training_that_is_killed_at_any_moment_resumes(seed: int, tmp_path: Path) -> None:
     folder = str(tmp_path / "killed")
     for seconds in np.random.default_rng(seed).uniform(0, 1, 20):
-        assert training.exit_code(training.train, folder, 1 << 20, None, float(seconds)) == -signal.SIGKILL
+        assert forking.run(training.train, folder, 1 << 20, None, float(seconds))[0] == -signal.SIGKILL
     saved = tf.train.load_variable(folder, "global_step")
     check_as_undisturbed(folder, str(tmp_path / "alone"), int(saved) + 80)

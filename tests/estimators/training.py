@@ -1,35 +1,15 @@
-"""Trainings in processes of their own, which may be killed; a server that has imported TensorFlow forks them."""
+"""Trainings that may be killed."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
-from multiprocessing import forkserver
 from typing import Any
 
 from tensorflow.python import ipu
 
 from tests.estimators.models import BATCHES, regressor, repeated, run_config, v1
-from tests.interrupting import HANGS_SECONDS
-
-CONTEXT = multiprocessing.get_context("forkserver")
-
-
-def start_server() -> None:
-    """Starts the server, if it does not run; it imports while the caller goes on."""
-    CONTEXT.set_forkserver_preload(["tests.estimators.classifiers", "tests.estimators.training"])
-    forkserver.ensure_running()
-
-
-def exit_code(function: Callable[..., Any], *arguments: Any) -> int | None:
-    """The exit code of a new process that calls a function."""
-    process = CONTEXT.Process(target=function, args=arguments)
-    process.start()
-    process.join(HANGS_SECONDS)
-    return process.exitcode
 
 
 class Killed(v1.train.SessionRunHook):

@@ -2,62 +2,58 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import forking
 from tests.examples.pages import pieces
 from tests.exploring import sample
-from tests.interrupting import HANGS_SECONDS
 
-ROOT = Path(__file__).parent.parent.parent
-
-
-def output_of(*command: str) -> str:
-    """What a new Python process prints, started in the project's folder; fails if it does."""
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONIOENCODING": "utf-8"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=HANGS_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+ROOT = forking.ROOT
 
 
-SHORT = """
-from examples import digits
-digits.REPEATS, digits.STEPS_PER_EXECUTION = 4, 10
-del digits.MODELS["CNN"]
-digits.main()
-"""
-TWICE = """
-import sys
-from examples import tensorflow1
-for updates in ("1000", "1500"):
-    sys.argv[4:] = [updates]
-    tensorflow1.main()
-"""
+def output_of(function: Callable[..., None], *arguments: str) -> str:
+    """What a function prints in a new process; fails if it does."""
+    status, output = forking.run(function, *arguments)
+    assert status == 0, output
+    return output
+
+
+def output_of_program(name: str, *arguments: str) -> str:
+    """What an example prints."""
+    return output_of(forking.program, str(forking.ROOT / "examples" / name), *arguments)
+
+
+def short_digits(*arguments: str) -> None:
+    """The example of two models with one of them and fewer steps."""
+    from examples import digits
+
+    digits.REPEATS, digits.STEPS_PER_EXECUTION = 4, 10
+    del digits.MODELS["CNN"]
+    sys.argv = ["digits.py", *arguments]
+    digits.main()
+
+
+def two_sessions(folder: str) -> None:
+    """The example of TensorFlow 1 twice, each time with more updates."""
+    from examples import tensorflow1
+
+    for updates in ("1000", "1500"):
+        sys.argv = ["tensorflow1.py", "--checkpoints", folder, "--updates", updates]
+        tensorflow1.main()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("program", "models"),
-    [
-        (("-c", SHORT), ["MLP"]),
-        pytest.param(("examples/digits.py",), ["MLP", "CNN"], marks=pytest.mark.explore),
-    ],
-)
-def test_digits_ends_with_a_table(program: tuple[str, ...], models: list[str]) -> None:
+@pytest.mark.parametrize("models", [["MLP"], pytest.param(["MLP", "CNN"], marks=pytest.mark.explore)])
+def test_digits_ends_with_a_table(models: list[str]) -> None:
     pytest.importorskip("sklearn")
-    printed = output_of(*program, "--epochs", "1", "--rounds", "1")
+    arguments = ("--epochs", "1", "--rounds", "1")
+    short = len(models) == 1
+    printed = output_of(short_digits, *arguments) if short else output_of_program("digits.py", *arguments)
     rows = re.findall(r"^(MLP|CNN) +([\d.]+)% +([\d.]+)% +([\d,]+) +([\d,]+) +([\d.]+)x", printed, re.M)
     assert [row[0] for row in rows] == models, printed
     for _, ours, plain, our_rate, plain_rate, ratio in rows:
@@ -70,7 +66,7 @@ def test_digits_ends_with_a_table(program: tuple[str, ...], models: list[str]) -
 
 @pytest.mark.explore
 def test_the_accelerated_model_stays_on_the_engine() -> None:
-    printed = output_of("examples/accelerate.py")
+    printed = output_of_program("accelerate.py")
     assert re.findall(r"^(plain Keras|accelerated): [\d.]+ s an epoch$", printed, re.M) == [
         "plain Keras",
         "accelerated",
@@ -80,8 +76,8 @@ def test_the_accelerated_model_stays_on_the_engine() -> None:
 
 @pytest.mark.explore
 def test_a_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    """In one process, which imports TensorFlow once; killed ones: tests/graphs/programs/test_preempted.py."""
-    printed = output_of("-c", TWICE, "--checkpoints", str(tmp_path), "--updates")
+    """In one process; killed ones: tests/graphs/programs/test_preempted.py."""
+    printed = output_of(two_sessions, str(tmp_path))
     rows = re.findall(r"^update +(\d+): loss ([\d.]+), accuracy +([\d.]+)%$", printed, re.M)
     assert [int(row[0]) for row in rows] == [500, 1000, 1500], printed
     assert float(rows[-1][2]) > 80  # of ten classes
@@ -89,7 +85,7 @@ def test_a_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.explore
 def test_an_estimator_learns(tmp_path: Path) -> None:
-    printed = output_of("examples/estimator.py", "--folder", str(tmp_path), "--steps", "1000")
+    printed = output_of_program("estimator.py", "--folder", str(tmp_path), "--steps", "1000")
     ((step, accuracy),) = re.findall(r"^step (\d+): loss [\d.]+, accuracy +([\d.]+)%$", printed, re.M)
     assert int(step) == 1000 and float(accuracy) > 80  # of ten classes
     assert (tmp_path / "model.ckpt-1000.index").exists()
@@ -102,7 +98,7 @@ def test_pages_are_true() -> None:
         for name in ("index", "accelerate", "tour", "supported_ops", "debugging", "tensorflow1", "layers", "estimators")
     ]
     docs += [f"docs/{name}.md" for name in ("loops", "replicas", "configuration", "mixed_precision")]
-    output_of("-m", "tests.examples.pages", "README.md", *sample(docs, 4))
+    output_of(forking.module, "tests.examples.pages", "README.md", *sample(docs, 4))
 
 
 def test_false_printouts_are_put_right_and_others_let_be() -> None:

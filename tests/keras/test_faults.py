@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,10 @@ import pytest
 import tensorflow as tf
 
 from keras_ext.random_states import random_states, restore_random_states
-from tests.interrupting import HANGS_SECONDS
+from tests import forking
 from tests.keras.helpers import KITS, Kit, data, keras3_only
 from tests.keras.resuming import DATA, ending, state, train
 
-ROOT = Path(__file__).parents[2]
 X, Y = data(48)
 
 
@@ -57,14 +54,8 @@ def files(directory: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("framework", KITS)
 def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.keras.resuming", framework, kind, str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=HANGS_SECONDS,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    status, output = forking.run(forking.module, "tests.keras.resuming", framework, kind, str(tmp_path))
+    assert status == -signal.SIGKILL, output
     goes_on_to_the_same_bits(framework, kind, tmp_path)
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from ipu._internal.processes.time_limits import COLLECTIVE, CONNECTION
 from ipu._internal.processes.transport import SingleProcess
 from ipu._internal.processes.versions import check_versions, versions
 from ipu.ipu_strategy import IPUStrategy
+from tests import forking
 
 TRAININGS = ["graph", "functions", "host", "fit", "fit", "estimator"]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -36,19 +34,15 @@ def addresses(count: int) -> list[str]:
     return found
 
 
-def run_workers(program: str, *arguments: str, count: int = 2) -> list[tuple[int, str]]:
+def run_workers(program: str, *arguments: str, count: int = 2) -> list[tuple[int | None, str]]:
     """The exit status and the output of each worker of a program."""
     workers = addresses(count)
     started = []
     for index in range(count):
         task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-        environment = {**os.environ, "TF_CONFIG": json.dumps(task), CONNECTION: "120", COLLECTIVE: "120"}
-        command = [sys.executable, str(PROGRAMS / program), *arguments]
-        started.append(
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        )
-    outputs = [each.communicate(timeout=300)[0] for each in started]
-    return [(each.returncode, output) for each, output in zip(started, outputs, strict=True)]
+        environment = {"TF_CONFIG": json.dumps(task), CONNECTION: "120", COLLECTIVE: "120"}
+        started.append(forking.start(forking.program, PROGRAMS / program, *arguments, **environment))
+    return [end() for end in started]
 
 
 def resolver(spec: dict[str, list[str]], task: str | None = "worker", index: int = 0) -> Any:

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ipu._internal.processes.settings import LOCAL_REPLICAS
+from tests import forking
 from tests.exploring import sample
 from tests.processes.test_launcher import PROGRAMS, run
 
@@ -14,11 +16,15 @@ pytest.importorskip("mpi4py", exc_type=ImportError)
 
 
 def results(folder: Path, processes: int, *models: str) -> dict[str, np.ndarray]:
-    """The results of four replicas in so many processes."""
+    """The results of four replicas in so many processes, of MPI if they are several."""
     file = folder / f"results{processes}.npz"
     program = (str(PROGRAMS / "training.py"), str(file), *models)
-    done = run("-n", str(processes), "--replicas", str(4 // processes), "--workers", "1", "--", *program)
-    assert done.returncode == 0, done.stderr[-3000:]
+    if processes > 1:
+        done = run("-n", str(processes), "--replicas", str(4 // processes), "--workers", "1", "--", *program)
+        status, output = done.returncode, done.stderr
+    else:
+        status, output = forking.run(forking.program, *program, **{LOCAL_REPLICAS: "4"})
+    assert status == 0, output[-3000:]
     with np.load(file) as found:
         return dict(found)
 

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 from tensorflow.python import tf2
 
+from tests import forking
 from tests.graphs.programs import preempted
 from tests.graphs.programs.on_host import check, trained_on_host
-from tests.interrupting import HANGS_SECONDS
 
 v1 = tf.compat.v1
-PROGRAM = [sys.executable, "-m", "tests.graphs.programs.preempted"]
 
 
 @pytest.mark.explore
 def test_a_killed_monitored_session_goes_on(tmp_path: Path) -> None:
     behavior = [] if tf2.enabled() else ["--without-v2-behavior"]
-    killed = subprocess.run(
-        [*PROGRAM, str(tmp_path), "12", "--killed-after", "7", *behavior],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        timeout=HANGS_SECONDS,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    arguments = (str(tmp_path), "12", "--killed-after", "7", *behavior)
+    status, output = forking.run(forking.module, "tests.graphs.programs.preempted", *arguments)
+    assert status == -signal.SIGKILL, output
     saved = tf.train.load_checkpoint(str(tmp_path)).get_tensor("global_step")
     assert 5 <= saved < 8  # before the seventh, or after it if the hook that saves came first
     assert preempted.train(str(tmp_path), 12, []) == list(range(saved, 12))

@@ -1,0 +1,75 @@
+"""Functions and programs in new processes, forked from a server that has imported TensorFlow and each Keras.
+
+An import takes five seconds of processor time, a fork none. The server never runs an operation: TensorFlow starts its
+threads, which a fork would lose, with the first one. Tests of what an import does start an interpreter instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import sys
+import tempfile
+from collections.abc import Callable
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+from tests.interrupting import HANGS_SECONDS
+
+CONTEXT = multiprocessing.get_context("forkserver")
+PRELOADED = ["keras", "tf_keras", "engine.compile", "ipu.ipu_strategy", "tests.forking"]
+ROOT = Path(__file__).parent.parent
+
+
+def start_server() -> None:
+    """Starts the server, if it does not run; it imports while the caller goes on."""
+    CONTEXT.set_forkserver_preload(PRELOADED)
+    forkserver.ensure_running()
+
+
+def start(function: Callable[..., Any], *arguments: Any, **environment: str) -> Callable[[], tuple[int | None, str]]:
+    """Calls a function in a new process; what waits for its end and returns its exit code and all it has printed."""
+    start_server()
+    output = tempfile.NamedTemporaryFile("r+", encoding="utf-8")
+    process = CONTEXT.Process(target=_call, args=(output.name, environment, function, arguments))
+    process.start()
+
+    def end() -> tuple[int | None, str]:
+        process.join(HANGS_SECONDS)
+        with output:
+            return process.exitcode, output.read()
+
+    return end
+
+
+def run(function: Callable[..., Any], *arguments: Any, **environment: str) -> tuple[int | None, str]:
+    """The exit code of a new process that calls a function, and all it has printed."""
+    return start(function, *arguments, **environment)()
+
+
+def program(path: str | Path, *arguments: str) -> None:
+    """Runs a file as `python path arguments ...` does."""
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(Path(path).parent))
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def module(name: str, *arguments: str) -> None:
+    """Runs a module as `python -m name arguments ...` does in the project's folder."""
+    sys.argv = [name, *arguments]
+    os.chdir(ROOT)
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _call(output: str, environment: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    with open(output, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(environment)
+    try:
+        function(*arguments)
+    finally:
+        atexit._run_exitfuncs()  # which multiprocessing leaves out
