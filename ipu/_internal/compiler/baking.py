@@ -12,6 +12,7 @@ from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from engine.errors import IPUError
+from engine.garbage import collector_paused
 from ipu._internal.compiler.refusals import ShapeFromValues
 from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import Nest
@@ -60,6 +61,7 @@ def compilable(function: polymorphic_function.Function) -> polymorphic_function.
     inner, options = function.python_function, function._experimental_autograph_options
 
     @autograph.autograph_artifact
+    @collector_paused()
     def call(*arguments: Nest, **named: Nest) -> Any:
         if any(isinstance(value, Baked) for value in tf.nest.flatten((arguments, named))):
             arguments, named = tf.nest.map_structure(_tensor, (arguments, named))

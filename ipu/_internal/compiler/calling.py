@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import function_type_utils, polymorphic_function
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
+from engine.garbage import collector_paused
 from engine.ir.device_operations import is_collective
 from engine.runtime.execution_locks import holding
 from engine.runtime.feeds import RowFeed
@@ -126,8 +127,9 @@ class EngineFunction:
             self._version = system.version
         key = (id(concrete), ordinal)
         if key not in self._programs:
-            traced = for_device(bind(concrete, self._used), ordinal, transport_of_functions())
-            self._programs[key] = (concrete, TracedProgram(traced))
+            with collector_paused():
+                traced = for_device(bind(concrete, self._used), ordinal, transport_of_functions())
+                self._programs[key] = (concrete, TracedProgram(traced))
         return self._programs[key][1]
 
 
