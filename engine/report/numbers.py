@@ -6,8 +6,9 @@ from math import ceil, log10
 
 
 def cut(text: str, width: int) -> str:
-    """The text, if it is longer the end of it, `width` letters with the ellipsis: paths differ at their ends."""
-    return text if len(text) <= width else "…" + text[1 - width :]
+    """The text, if it is longer without its middle, `width` letters: layers differ in front, operations at the end."""
+    front = width // 2
+    return text if len(text) <= width else f"{text[:front]}…{text[1 + front - width :]}"
 
 
 def count(value: float) -> str:

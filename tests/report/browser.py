@@ -17,6 +17,24 @@ FLAGS = (
     *("--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars"),
 )
 HEIGHT = 900
+CUT = """
+const wide = innerWidth + 1, found = [];
+if (document.documentElement.scrollWidth > wide) found.push(`page ${document.documentElement.scrollWidth}`);
+const section = document.querySelector("section.shown");
+for (const each of section.querySelectorAll("*")) {
+  const svg = each.closest("svg"), box = each.getBoundingClientRect();
+  if (svg && each.tagName !== "text" || !box.width) continue;
+  if (each.closest(".hidden, thead") || each.matches(arguments[0])) continue;
+  const edges = svg ? svg.getBoundingClientRect() : {left: 0, right: wide};
+  if (box.right > Math.min(wide, edges.right + 1) || box.left < Math.max(-1, edges.left - 1))
+    found.push(`${each.tagName} ${each.textContent.trim().slice(0, 40)} ${box.left} to ${box.right}`);
+}
+for (const each of section.querySelectorAll(".scroll, td, th"))
+  if (each.clientWidth && each.scrollWidth > each.clientWidth + 1 && !each.matches(`thead *, ${arguments[0]}`))
+    found.push(`${each.tagName} ${each.textContent.trim().slice(0, 40)} ${each.scrollWidth} of ${each.clientWidth}`);
+return found
+"""
+"""What is cut in the section that is shown: beyond the page, beyond its chart, or wider than its box."""
 
 
 def missing() -> str:
@@ -80,6 +98,14 @@ class Browser:
         """The ids of the page's sections."""
         return list(self.run("return [...document.querySelectorAll('main > section')].map(each => each.id)"))
 
+    def cut(self, scrolls: str = "") -> list[str]:
+        """What is cut in the section that is shown, but for what matches a selector.
+
+        The chart of a pipeline scrolls sideways where its numbers need more than the width.
+        """
+        every = ["figure[data-chart=pipeline] *", "figure[data-chart=pipeline]", *filter(None, [scrolls])]
+        return list(self.run(CUT, ", ".join(every)))
+
     def text(self, selector: str) -> str:
         """What a reader sees of an element, in one line."""
         return " ".join(self.run("return document.querySelector(arguments[0]).innerText", selector).split())
@@ -115,6 +141,14 @@ class Browser:
         actions = ActionBuilder(self.driver, duration=0)
         actions.pointer_action.move_to_location(int(x), int(y)).click()
         actions.perform()
+
+    def choose_ipu(self, number: int) -> None:
+        """Chooses the IPU of a pipeline that the charts show."""
+        self.run(
+            "const chosen = document.querySelector('#ipu'); chosen.selectedIndex = arguments[0] + 1;"
+            "chosen.dispatchEvent(new Event('change'))",
+            number,
+        )
 
     def complaints(self) -> list[str]:
         """What the console has been told since the last question."""

@@ -17,24 +17,6 @@ from tests.report.test_advice import pipelined
 
 PHONE, DESKTOP = 375, 1400
 NAMES = ("fits", "fails", "pipeline")
-CUT = """
-const wide = innerWidth + 1, found = [];
-if (document.documentElement.scrollWidth > wide) found.push(`page ${document.documentElement.scrollWidth}`);
-const section = document.querySelector("section.shown");
-for (const each of section.querySelectorAll("*")) {
-  const svg = each.closest("svg"), box = each.getBoundingClientRect();
-  if (svg && each.tagName !== "text" || !box.width) continue;
-  if (each.closest(".hidden, thead") || each.matches(arguments[0])) continue;
-  const edges = svg ? svg.getBoundingClientRect() : {left: 0, right: wide};
-  if (box.right > Math.min(wide, edges.right + 1) || box.left < Math.max(-1, edges.left - 1))
-    found.push(`${each.tagName} ${each.textContent.trim().slice(0, 40)} ${box.left} to ${box.right}`);
-}
-for (const each of section.querySelectorAll(".scroll, td, th"))
-  if (each.clientWidth && each.scrollWidth > each.clientWidth + 1 && !each.matches(`thead *, ${arguments[0]}`))
-    found.push(`${each.tagName} ${each.textContent.trim().slice(0, 40)} ${each.scrollWidth} of ${each.clientWidth}`);
-return found
-"""
-"""What is cut in the section that is shown: beyond the page, beyond its chart, or wider than its box."""
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")]
 
 
@@ -66,9 +48,7 @@ def test_nothing_is_cut(browser: Browser, pages: dict[str, Path], name: str, wid
     for section in browser.sections():
         browser.go(section)
         # Between phone and desktop wide tables scroll inside their frames.
-        # The chart of a pipeline does so where its numbers need more than the width.
-        scrolls = "figure[data-chart=pipeline] *"
-        assert browser.run(CUT, f"{scrolls}, .scroll *, .scroll" if width == 700 else scrolls) == [], section
+        assert browser.cut(".scroll *, .scroll" if width == 700 else "") == [], section
     assert not browser.complaints()
 
 
@@ -258,11 +238,7 @@ def test_charts_of_each_ipu_and_all_micro_batches(
         assert browser.run(f"return {plot}") > 0.9 * width
     browser.go("liveness")
     for number, each in enumerate(data["by_ipu"]):
-        browser.run(
-            "const chosen = document.querySelector('#ipu'); chosen.selectedIndex = arguments[0] + 1;"
-            "chosen.dispatchEvent(new Event('change'))",
-            number,
-        )
+        browser.choose_ipu(number)
         browser.go("liveness")
         live, step = each["liveness"]["live_bytes"], len(each["supersteps"]) - 1
         told = browser.hover("live-bytes", (step + 0.5) / len(live), 0.5)

@@ -34,6 +34,10 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
     x = style.quantity("begin", style.short_axis("cycles since the beginning of the update"), length)
     y = style.named("ipu", 12)
     colours = {"domain": present, "range": [COLOURS[KINDS.index(kind)] for kind in present]}
+    tip = [
+        *({"field": "kind"}, {"field": "stage"}, {"field": "micro-batch"}),
+        *(style.number("begin", "from cycle"), style.number("end", "to cycle")),
+    ]
     lanes = {
         "data": {"values": [{"ipu": f"IPU {each['ipu']}", "begin": 0, "end": length} for each in pipeline["ipus"]]},
         "mark": {"type": "bar", "height": {"band": 0.8}, "color": "var(--idle)"},
@@ -47,15 +51,12 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
             "x2": {"field": "end"},
             "y": y,
             "color": style.coloured("kind", colours),
-            "tooltip": [
-                *({"field": "kind"}, {"field": "stage"}, {"field": "micro-batch"}),
-                *(style.number("begin", "from cycle"), style.number("end", "to cycle")),
-            ],
+            "tooltip": tip,
         },
     }
     numbered = [row for row in rows if row["micro-batch"] != ""]
     text = {"type": "text", "align": "left", "dx": 2, "color": "var(--paper)", "fontSize": 10, "clip": True}
-    label = {"x": x, "y": y, "text": {"field": "micro-batch"}}
+    label = {"x": x, "y": y, "text": {"field": "micro-batch"}, "tooltip": tip}
     labels = {"data": {"values": numbered}, "mark": text, "encoding": label}
     # The page scrolls a chart sideways that is narrower than its numbers need.
     narrowest = min((row["end"] - row["begin"] for row in numbered), default=length)

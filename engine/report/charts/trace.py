@@ -67,11 +67,12 @@ def _rows_of_ipu(pipeline: dict[str, Any], ipu: int) -> Iterator[Span]:
             name += f", micro-batch {row['micro_batch']}"
         if row["begin"] > at:
             yield at, row["begin"], "idle", "waits for other IPUs"
-        at, whole = row["begin"], max(1, part["sync"] + part["exchange"] + part["compute"])
-        end, before = row["begin"] + row["cycles"], 0
+        at, end, before = row["begin"], row["begin"] + row["cycles"], 0
+        # Transfers between IPUs and from streaming memory are exchange, too, as in the sums of the step.
+        lengths = {"sync": part["sync"], "exchange": part["cycles"] - part["sync"] - part["compute"]}
         for phase in ("sync", "exchange", "compute"):
-            before += part[phase]
-            until = row["begin"] + row["cycles"] * before // whole
+            before += lengths.get(phase, part["compute"])
+            until = row["begin"] + row["cycles"] * before // max(1, part["cycles"])
             if until > at:
                 yield at, until, phase, name
             at = max(at, until)
@@ -116,9 +117,12 @@ def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
 def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
     """Segments of the busiest tile, which works in every compute set, and of the idlest, which only works if all do."""
     steps, tiles = supersteps(data), data["target"]["tiles"]
-    spans = [(begin, end, phase, str(steps[number]["name"])) for begin, end, phase, number in segments(data)]
+    title = "cycles since the beginning of the step"
     if data["pipeline"] is None:
         spans = whole_step(data)
+    else:
+        spans = [(begin, end, phase, str(steps[number]["name"])) for begin, end, phase, number in segments(data)]
+        title = "cycles of each part of the stages, run once"
     if not spans:
         return None
     few = {row["name"] for row in steps if row["tiles"] < tiles}
@@ -133,7 +137,7 @@ def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
     ]
     encoding = {
         "y": {"field": "lane", "type": "nominal", "axis": {"title": None, "labelFontSize": 12}, "sort": list(LANES)},
-        "x": style.quantity("begin", style.short_axis("cycles since the beginning of the step"), spans[-1][1]),
+        "x": style.quantity("begin", style.short_axis(title), spans[-1][1]),
         "x2": {"field": "end"},
         "color": style.coloured("phase", style.phase_colours({row["phase"] for row in rows})),
         "tooltip": [

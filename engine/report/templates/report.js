@@ -70,17 +70,23 @@
     tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)}px`;
   }
 
-  // Vega cuts legends and titles wider than a chart: on narrow pages legends get rows, and labels less space.
+  // Vega cuts legends and titles wider than a chart: on narrow pages legends get rows, and names of bars less space.
+  // On phones these are above their bars.
   const LEGEND_ENTRY = 130;
   function fitted(chart) {
     if (desktop.matches) return chart;
     const made = structuredClone(chart);
     let beside = 60;
-    for (const { encoding } of [made, ...(made.layer || [])]) {
-      const axis = encoding && encoding.y && encoding.y.axis;
-      if (!axis || axis.labelLimit !== 0) continue;
-      beside = phone.matches ? 0.36 * innerWidth : 240;
-      axis.labelLimit = beside;
+    const axis = made.encoding && made.encoding.y && made.encoding.y.axis;
+    if (axis && axis.labelLimit === 0) {
+      beside = phone.matches ? 0 : 240;
+      const letters = Math.floor((beside || innerWidth - 60) / (0.56 * axis.labelFontSize));
+      axis.labelExpr = `truncate(${axis.labelExpr}, ${letters}, "center")`;
+      if (phone.matches) {
+        Object.assign(axis, { labelAlign: "left", labelPadding: -2, labelOffset: -9, zindex: 1 });
+        Object.assign(made.mark, { height: { band: 0.4 }, yOffset: 4 });
+        made.height = 32 * new Set(made.data.values.map((row) => row.key)).size;
+      }
     }
     const columns = Math.max(1, Math.floor((innerWidth - 40 - beside) / LEGEND_ENTRY));
     made.config.legend = { ...made.config.legend, columns };
