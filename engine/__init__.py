@@ -14,12 +14,16 @@ if TYPE_CHECKING:
 __all__ = ["load", "trusting_vertices"]
 
 
-def load(path: str | Path, weights: Mapping[str, Any] | None = None) -> LoadedExecutable:
+def load(
+    path: str | Path, weights: Mapping[str, Any] | None = None, objects: str | Path | None = None
+) -> LoadedExecutable:
     """Loads a compiled program from a file that this project has written; imports neither TensorFlow nor Keras.
 
     Args:
         path: the file.
         weights: values of the variables that the file has no value for, by name; arrays or array-likes.
+        objects: a file of `python -m engine.aot`: the program's object code, for a process without Numba. Where Numba
+            is installed the program is compiled, and the file is not read. Load none that you do not trust.
 
     Returns:
         A program: `inputs` and `outputs` list names, shapes and dtypes; `run(inputs)` runs it, from any thread.
@@ -27,8 +31,17 @@ def load(path: str | Path, weights: Mapping[str, Any] | None = None) -> LoadedEx
     Raises:
         OSError: the file cannot be read.
         ValueError: the file is truncated, altered, of another version or not an executable, or has code of vertices
-            outside of `trusting_vertices` (engine.errors.InvalidFile); or weights are missing or of another shape.
+            outside of `trusting_vertices` (engine.errors.InvalidFile); or weights are missing or of another shape; or
+            there is neither Numba nor object code for this processor and this release.
     """
+    from engine.machine_code.given_objects import has_compiler
+
+    if objects is not None and not has_compiler():
+        from pathlib import Path
+
+        from engine.files.objects import give_objects
+
+        give_objects(Path(objects))
     # Numba takes longer to import than the rest, so it is imported on demand.
     from engine.files import read_executable
     from engine.loaded import LoadedExecutable

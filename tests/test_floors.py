@@ -31,7 +31,7 @@ FLOORS = (
     ("ipu._internal.config",),
     ("ipu._internal", "ipu._internal.names"),
     ("engine.report",),
-    ("engine.profile", "engine.debug", "engine.file_runtime", "engine.evaluated_executable"),
+    ("engine.profile", "engine.debug", "engine.file_runtime", "engine.evaluated_executable", "engine.aot"),
     ("engine", "engine.loaded"),
     ("engine.compile",),
     ("engine.lower",),

@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets import vector
 from engine.codelets.build import Inner, inner
 from engine.codelets.contract import Block, Operands, Parts
@@ -20,6 +18,7 @@ from engine.codelets.lazy import types
 from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_i64, store_f32, store_i64
 from engine.codelets.pack import LANES, PANEL, copied_run, fill_progression, packed_pitch, packing
 from engine.codelets.rows import word
+from engine.machine_code.llvm import ir
 
 
 @intrinsic

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets import vector
 from engine.codelets.bf16x3_block_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 from engine.codelets.build import Codelet, inner
@@ -41,6 +39,7 @@ from engine.codelets.pack_bf16x3 import (
 from engine.codelets.panel import panels
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.llvm import ir
 
 GROUPS = MOST_COLUMNS // GROUP
 PAD = 192  # between groups of columns, or all of them would share cache sets

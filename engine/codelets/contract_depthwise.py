@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets import vector
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract_fields import Field
@@ -18,6 +16,7 @@ from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, VOID, Emitter, intrinsic
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 LANES = lanes()

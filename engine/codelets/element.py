@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets.lazy import errors, types
 from engine.codelets.memory import POINTER, Emitter, intrinsic
 from engine.codelets.vector import HALF_TYPES, narrowed, widened
+from engine.machine_code.llvm import ir
 
 NUMBA_NAMES = {
     "s8": "int8",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets.build import codelet
 from engine.codelets.lazy import types
 from engine.codelets.memory import (
@@ -21,6 +19,7 @@ from engine.codelets.memory import (
 from engine.codelets.queues import leave_step
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
+from engine.machine_code.llvm import ir
 from engine.machine_code.processor import ARM, X86
 
 

@@ -39,7 +39,9 @@ def identity(value: Any) -> Any:
     if inspect.isfunction(function):
         code = function.__code__
         cells = tuple(identity(cell.cell_contents) for cell in function.__closure__ or ())
-        return function.__module__, function.__qualname__, code.co_firstlineno, code.co_code.hex(), cells
+        # Not the bytecode, in which releases of Python differ, unless a line has several functions.
+        bytecode = code.co_code.hex() if function.__name__ == "<lambda>" else ""
+        return function.__module__, function.__qualname__, code.co_firstlineno, bytecode, cells
     if isinstance(value, tuple | list):
         return tuple(identity(each) for each in value)
     return repr(value)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets.bf16x3_block_sizes import BLOCK
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.machine_code.llvm import ir
 
 I8 = ir.IntType(8)
 K_PAIR = 2  # bfloat16 along k that are contiguous, in both operands

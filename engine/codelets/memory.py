@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets.intrinsic import intrinsic
 from engine.codelets.lazy import cgutils, errors, types
+from engine.machine_code.llvm import ir
 from engine.machine_code.processor import ARM, X86
 
 I32 = ir.IntType(32)

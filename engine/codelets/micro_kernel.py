@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets import vector
 from engine.codelets.build import Library
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
+from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, masks_are_cheap, registers
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks

@@ -12,8 +12,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets import contract_f32, vector
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import Block, Operands
@@ -25,6 +23,7 @@ from engine.codelets.micro_kernel import library
 from engine.codelets.record import Address, Table
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 LANES = lanes()

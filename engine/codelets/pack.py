@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from llvmlite import ir
-
 from engine.codelets import vector
 from engine.codelets.build import Inner, inner
 from engine.codelets.contract import Operands
@@ -21,6 +19,7 @@ from engine.codelets.memory import I64, Emitter, intrinsic, load_i64, store_f32,
 from engine.codelets.micro_kernel import panel_columns, panel_vectors
 from engine.codelets.register_transpose import lanes_transposed
 from engine.codelets.rows import word
+from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 LANES = lanes()

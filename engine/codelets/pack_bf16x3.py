@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets import vector
 from engine.codelets.bf16x3_block_sizes import BLOCK
 from engine.codelets.build import inner
@@ -20,6 +18,7 @@ from engine.codelets.matrix_registers import (
     TERMS,
 )
 from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_i64
+from engine.machine_code.llvm import ir
 
 I16 = ir.IntType(16)
 WIDE = ir.VectorType(I16, 2 * BLOCK)

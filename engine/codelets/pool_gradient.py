@@ -15,8 +15,6 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets import vector
 from engine.codelets.build import Codelet, inner
 from engine.codelets.lazy import errors, types
@@ -26,6 +24,7 @@ from engine.codelets.rows import word
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import types
 from engine.codelets.memory import (
@@ -29,6 +27,7 @@ from engine.codelets.memory import (
 )
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_bytes, word
+from engine.machine_code.llvm import ir
 
 CONTROL_LINE = 16  # words: two cache lines, as processors fetch them in pairs
 NAP_MICROSECONDS = 50  # of a worker between two reads of a ring. Chosen by hand

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import numba, types
 from engine.codelets.memory import I64, intrinsic, load_i64, pointer, store_i64
@@ -20,6 +18,7 @@ from engine.codelets.rows import copy_memory, word
 from engine.ir import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.costs import MOST_UNITS
+from engine.machine_code.llvm import ir
 
 WORD = 0xFFFFFFFF
 SIGN = -(1 << 63)

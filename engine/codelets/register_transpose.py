@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
-
 from engine.codelets import vector
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I32, I64, POINTER, Emitter, intrinsic
+from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 LANES = lanes()

@@ -11,12 +11,12 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import types
 from engine.codelets.memory import POINTER, VOID, call, intrinsic, load_i32, load_i64, store_i32, store_i64
 from engine.codelets.record import Address, Record
+from engine.machine_code.llvm import ir
 
 OUTFEED_CHUNK = 16384  # bytes of a unit. Chosen by hand
 

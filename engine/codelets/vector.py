@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.codelets.memory import F32, I32, I64, POINTER, VOID, call
+from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 BIT, I16, HALF = ir.IntType(1), ir.IntType(16), ir.HalfType()

@@ -8,17 +8,14 @@ from base64 import b85decode, b85encode
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
-
-from llvmlite import binding
+from typing import Any, NamedTuple
 
 from engine.codelets.build import Codelet
 from engine.codelets.element import NUMBA_NAMES
 from engine.codelets.identity import FOLDER
-from engine.codelets.linking import PIPELINE
 from engine.codelets.record import Address, Record
 from engine.codelets.vector import HALF_TYPES
-from engine.machine_code import keys, optimising
+from engine.machine_code import keys
 
 NUMBA_TYPES = {name: kind for name, kind in NUMBA_NAMES.items() if name not in HALF_TYPES} | {"pred": "boolean"}
 """The Numba types of elements. Those of 16-bit floats are not among them: Numba has no arithmetic of theirs."""
@@ -86,12 +83,20 @@ def vertex_codelet(name: str, code: str) -> VertexCodelet:
 
 def object_of(bitcode: bytes, symbol: str) -> bytes:
     """The object code of bitcode for this processor."""
+    from engine.codelets.linking import PIPELINE
+    from engine.machine_code import optimising
+
     module = optimised(bitcode, symbol)
     return optimising.object_of(module, PIPELINE)
 
 
-def optimised(bitcode: bytes, symbol: str = ENTRY) -> binding.ModuleRef:
+def optimised(bitcode: bytes, symbol: str = ENTRY) -> Any:
     """The bitcode after the passes for this processor, with its codelet named `symbol`."""
+    from llvmlite import binding
+
+    from engine.codelets.linking import PIPELINE
+    from engine.machine_code import optimising
+
     module = binding.parse_bitcode(bitcode, binding.create_context())
     module.get_function(ENTRY).name = symbol
     optimising.optimise(module, PIPELINE)

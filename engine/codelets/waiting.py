@@ -18,11 +18,10 @@ from enum import IntEnum
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
-
 from engine.codelets.build import codelet, inner
+from engine.codelets.lazy import types
 from engine.codelets.memory import I64, call0, intrinsic, load_acquire, load_i64, pause, store_i64, store_release
+from engine.machine_code.llvm import ir
 
 FUTEX = {"x86_64": 202, "aarch64": 98}
 """The number of the system call, by machine."""

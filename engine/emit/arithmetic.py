@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.emit import estimates
 from engine.emit.lanes import F64, I64, REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.registry import Operation, emitter
 from engine.emit.remainder import remainder
+from engine.machine_code.llvm import ir
 
 FLOAT_NAMES = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
 INTEGER_NAMES = {"add": "add", "subtract": "sub", "multiply": "mul"}

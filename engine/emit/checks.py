@@ -7,8 +7,6 @@ are not NaN; a division by zero and an overflow give infinity from finite ones. 
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.emit.lanes import I32, I64, Lanes, intrinsic_suffix, is_complex, is_float
 from engine.emit.loops import word
 from engine.emit.nest import Apply, ExceptionCounters, Nest
@@ -17,6 +15,7 @@ from engine.emit.registry import Operation, emit_operation
 from engine.ir.floating_point import DIVISION_BY_ZERO, EXCEPTIONS, INVALID, LARGEST_HALF, OVERFLOW
 from engine.ir.opcodes import ASSOCIATIVE, OPCODES, QUIET
 from engine.machine_code.abi import Scratch
+from engine.machine_code.llvm import ir
 
 NAN, INFINITE = 0x3, 0x204
 """Classes of floats, in the bits of `llvm.is.fpclass`."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llvmlite import ir
-
 from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
 from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
@@ -15,6 +13,7 @@ from engine.emit.point import Point
 from engine.emit.reduce import across_lanes, combine
 from engine.ir.opcodes import neutral_element
 from engine.machine_code.abi import ARGUMENTS
+from engine.machine_code.llvm import ir
 
 SIGNATURE = ir.FunctionType(VOID, [I64] * ARGUMENTS)
 SIDE_BY_SIDE = 4

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llvmlite import ir
-
 from engine.emit.codelet import SIGNATURE
 from engine.emit.lanes import I64, Lanes
 from engine.emit.loops import word
 from engine.emit.nest import Argument, Body
 from engine.emit.reduce import apply_body
+from engine.machine_code.llvm import ir
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llvmlite import ir
-
 from engine.emit.conversion import convert
 from engine.emit.lanes import PART_TYPES, Lanes, is_complex
 from engine.emit.registry import Operation, complex_emitter, emit_operation, emitter
+from engine.machine_code.llvm import ir
 
 Pair = tuple[ir.Value, ir.Value]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.emit.lanes import (
     F32,
     HALF,
@@ -20,6 +18,7 @@ from engine.emit.lanes import (
 )
 from engine.emit.registry import Operation, emitter
 from engine.emit.rounding import limited
+from engine.machine_code.llvm import ir
 
 
 @emitter("convert")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.emit.lanes import I16, I32, Lanes
+from engine.machine_code.llvm import ir
 
 ALL = ir.Constant(I16, -1)
 AS_THE_STATE_SAYS = ir.Constant(I32, 4)

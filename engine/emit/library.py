@@ -16,7 +16,6 @@ from engine.machine_code import keys
 from engine.machine_code.llvm_thread import llvm_thread
 from engine.machine_code.loading import load_objects
 from engine.machine_code.objects import Compile, begin_object
-from engine.machine_code.optimising import compile_text
 from engine.machine_code.processor import lanes
 
 Generated = Nest | Combiner | Comparator
@@ -57,6 +56,8 @@ def addresses_of(generated: Iterable[Generated], listener: Listener | None = Non
 
 
 def _prepared(generated: Generated, name: str) -> Compile:
+    from engine.machine_code.optimising import compile_text
+
     return partial(compile_text, _text(generated, name))
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llvmlite import ir
-
 from engine.emit.lanes import I64, Lanes
+from engine.machine_code.llvm import ir
 
 Carried = list[ir.Value]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.emit.arithmetic import lane_index
 from engine.emit.conversion import convert
 from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
 from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Node
 from engine.emit.registry import emit_operation
+from engine.machine_code.llvm import ir
 
 
 def element_type_of(nodes: tuple[Node, ...], number: int, accesses: tuple[Access, ...]) -> str:

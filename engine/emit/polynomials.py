@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.emit.estimates import ALL, AS_THE_STATE_SAYS, constant, fused, quotient
 from engine.emit.lanes import I32, Lanes
+from engine.machine_code.llvm import ir
 
 LOG2_E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.693359375, -2.12194440e-4
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.emit.estimates import constant, fused
 from engine.emit.lanes import F32, F64, I32, Lanes
 from engine.emit.polynomials import exponent_and_mantissa, limited, small_exponential, times_power_of_two
+from engine.machine_code.llvm import ir
 
 LOG2 = (0.3407727409506262, 0.4116705198330758, 0.577083619692688, 0.9617966731711876, 2.8853900817902116)
 """log2((1 + s) / (1 - s)) = s * p(s * s), in f64: a power multiplies its error, too."""

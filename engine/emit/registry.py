@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llvmlite import ir
-
 from engine.emit.lanes import Lanes, is_complex
 from engine.errors import UnsupportedOperation
+from engine.machine_code.llvm import ir
 
 
 @dataclass(frozen=True, slots=True)

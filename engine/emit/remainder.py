@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.emit.lanes import F32, F64, Lanes
 from engine.emit.loops import if_any
+from engine.machine_code.llvm import ir
 
 BITS = 48
 """Of a quotient at a time. The quotient of two f32 is below 2**277."""

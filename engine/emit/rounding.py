@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.emit.lanes import F32, I32, Lanes
 from engine.emit.registry import Operation, emitter
 from engine.ir.floating_point import (
@@ -17,6 +15,7 @@ from engine.ir.floating_point import (
     STEP,
     UNUSED_BITS,
 )
+from engine.machine_code.llvm import ir
 
 ONE = 127 << 23
 """The bits of 1.0; the 23 bits of the mantissa follow them."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llvmlite import ir
-
 from engine.emit import estimates, polynomials, powers, trigonometry
 from engine.emit.lanes import REGISTER_TYPES, Lanes, is_float, is_signed
 from engine.emit.registry import Operation, emitter
+from engine.machine_code.llvm import ir
 
 C_NAMES = {
     "exponential": "exp",

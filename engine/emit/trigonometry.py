@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
-
 from engine.emit.estimates import constant, fused
 from engine.emit.lanes import F32, F64, I32, I64, Lanes
 from engine.emit.loops import if_any
 from engine.emit.polynomials import horner, keep_tiny
+from engine.machine_code.llvm import ir
 
 TWO_OVER_PI = 0x517CC1B727220A94FE13ABE8FA9A6EE06DB14ACC9E21C820FF2
 """2 / pi in units of 2**-203: f32 reach 2**128, have 24 bits, and come as near as 2**-30 to a multiple of pi / 2."""

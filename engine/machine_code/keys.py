@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from engine.cache_directory import cache_directory
-from engine.machine_code import sources
+from engine.machine_code import given_objects, sources
 from engine.machine_code.processor import features_text, target
 
 
@@ -21,11 +21,14 @@ def folder(kind: str, position: Path) -> Path:
 @cache
 def fingerprint(position: Path) -> str:
     """A hash (hexadecimal) of a folder's sources and all they import, of the compilers and of the processor."""
-    return hashlib.sha256(sources.digest(position) + repr(_compilers_and_processor()).encode()).hexdigest()
+    return hashlib.sha256(sources.digest(position) + compilers_and_processor().encode()).hexdigest()
 
 
-def _compilers_and_processor() -> tuple[object, ...]:
+def compilers_and_processor() -> str:
+    """What object code depends on beside its sources, or what the object code given depends on."""
+    if not given_objects.has_compiler():
+        return given_objects.origin().key
     from llvmlite import binding  # not needed by a process that only builds a model
 
     compilers = metadata.version("numba"), metadata.version("llvmlite"), binding.llvm_version_info
-    return *compilers, platform.python_version(), platform.machine(), target()[0], features_text()
+    return repr((*compilers, platform.python_version(), platform.machine(), target()[0], features_text()))

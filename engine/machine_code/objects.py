@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 
 from engine.cache_directory import load, store
+from engine.machine_code import given_objects
 from engine.machine_code.llvm_thread import llvm_thread
 
 Compile = Callable[[], bytes]
@@ -18,15 +20,17 @@ def begin_object(path: Path, prepare: Callable[[], Compile], pool: Executor) -> 
     If it is not on disk, `prepare` writes the LLVM IR at once; the function it returns compiles that in a thread of
     `pool`.
     """
-    kept = load(path)
+    kept = given_objects.find(path) or load(path)
     if kept is not None:
-        return lambda: kept
+        return partial(given_objects.record, path, kept)
+    if not given_objects.has_compiler():
+        raise given_objects.missing(path)
     compile = prepare()
 
     def compile_and_keep() -> bytes:
         code = compile()
         store(path, code)
-        return code
+        return given_objects.record(path, code)
 
     return pool.submit(compile_and_keep).result
 

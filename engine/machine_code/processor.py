@@ -8,6 +8,8 @@ import platform
 import sys
 from functools import cache
 
+from engine.machine_code import given_objects
+
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 ARM = platform.machine().lower() in ("aarch64", "arm64")
 ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA = 158, 0x1023, 18
@@ -16,10 +18,16 @@ ARCH_PRCTL, REQUEST_PERMISSION, MATRIX_DATA = 158, 0x1023, 18
 @cache
 def target() -> tuple[str, frozenset[str]]:
     """LLVM's CPU name and features (such as "avx512f", "neon"). NUMBA_CPU_NAME and NUMBA_CPU_FEATURES override them."""
+    if not given_objects.has_compiler():
+        return given_objects.origin().cpu, _enabled(given_objects.origin().features)
     from llvmlite import binding  # not needed by a process that only builds a model
 
     name = os.environ.get("NUMBA_CPU_NAME") or binding.get_host_cpu_name()
-    return name, frozenset(feature[1:] for feature in features_text().split(",") if feature.startswith("+"))
+    return name, _enabled(features_text())
+
+
+def _enabled(features: str) -> frozenset[str]:
+    return frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
 
 
 @cache

@@ -1,0 +1,78 @@
+"""`python -m engine.aot PROGRAM`: compiles a program ahead of time, for processes without Numba and LLVM."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.errors import ConfigurationError, IPUError
+from engine.machine_code.instruction_sets import LEVELS
+
+SUFFIXES = (".popef", ".poplar_exec")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = argparse.ArgumentParser("python -m engine.aot", description=__doc__)
+    made.add_argument("program", type=Path, help="a program, or an exported directory that holds one in assets")
+    made.add_argument("--cpu", choices=["host", *LEVELS], default="host", help="the oldest processor that is to run it")
+    made.add_argument("--output", type=Path, help="the file to write; beside the program if not given")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes a file of objects; returns the exit status."""
+    options = parser().parse_args(arguments)
+    if options.cpu != "host":  # read by Numba, and by engine.machine_code.processor
+        os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = LEVELS[options.cpu]
+    try:
+        program = program_at(options.program)
+        output = options.output or program.with_suffix(f".{options.cpu}.objects")
+        count = compile_ahead(program, output)
+    except (IPUError, OSError) as error:
+        print(f"python -m engine.aot: {error}", file=sys.stderr)
+        return 1
+    print(f"{output}: {count} objects, {output.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def program_at(path: Path) -> Path:
+    """The program of an exported directory, or the path itself. Raises ConfigurationError for directories of others."""
+    if not path.is_dir():
+        return path
+    found = [each for each in (path / "assets").glob("*") if each.suffix in SUFFIXES]
+    if len(found) != 1:
+        raise ConfigurationError(f"Expected one program in {path / 'assets'}. Received: {len(found)}.")
+    return found[0]
+
+
+def compile_ahead(program: Path, output: Path) -> int:
+    """Writes all object code that a program needs for the processor of this process' environment; returns its count."""
+    from engine.codelets.build import make
+    from engine.codelets.waiting import pause_often
+    from engine.files import read_executable
+    from engine.files.objects import write_objects
+    from engine.loaded import compile_file
+    from engine.machine_code.given_objects import Origin, recording
+    from engine.machine_code.instruction_sets import check_system, flag_of, flags
+    from engine.machine_code.keys import compilers_and_processor
+    from engine.machine_code.processor import features_text, target
+
+    check_system()
+    with recording() as objects:
+        compile_file(read_executable(program), str(program))
+        make([pause_often])
+    name, features = target()
+    required = {flag_of(feature) for feature in features}
+    if "NUMBA_CPU_NAME" not in os.environ:  # Linux names no others, such as those that all processors have
+        required &= flags()
+    origin = Origin(compilers_and_processor(), name, features_text())
+    write_objects(output, origin, objects, sorted(required))
+    return len(objects)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Links object code of x86-64 on Linux without LLVM: ELF sections in memory, with their relocations applied."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.errors import InternalError
+
+SECTION, SYMBOL, RELOCATION = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
+MACHINE_X86_64 = 62
+SYMTAB, RELA, NOBITS, UNWIND = 2, 4, 8, 0x70000001  # types of sections
+WRITE, ALLOC = 1, 2  # their flags
+UNDEFINED = 0
+ADDRESS, RELATIVE = 1, 24  # R_X86_64_64 and R_X86_64_PC64, the only ones of the large code model
+ALIGNMENT = 64
+
+_symbols: dict[str, int] = {}
+_memory: list[mmap.mmap] = []
+
+
+class Section(NamedTuple):
+    """A section header."""
+
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_bytes: int
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the program needs it in memory; nothing unwinds a codelet."""
+        return bool(self.flags & ALLOC and self.size and self.type != UNWIND)
+
+
+@dataclass
+class _Object:
+    """An object file; `places` has the offsets of loaded sections in memory."""
+
+    data: bytes
+    sections: list[Section] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", self.data, 18)[0] != MACHINE_X86_64:
+            raise InternalError(f"Expected object code of x86-64. Received: a file of {self.data[:20]!r}.")
+        start, count = struct.unpack_from("<Q", self.data, 40)[0], struct.unpack_from("<H", self.data, 60)[0]
+        self.sections = [Section(*SECTION.unpack_from(self.data, start + 64 * number)) for number in range(count)]
+
+    def content(self, section: Section) -> bytes:
+        return self.data[section.offset : section.offset + section.size]
+
+    def text(self, table: Section, start: int) -> str:
+        begin = table.offset + start
+        return self.data[begin : self.data.index(b"\0", begin)].decode()
+
+    def symbols(self) -> Iterator[tuple[str, int, int]]:
+        """Name, section and offset of each symbol."""
+        for table in (each for each in self.sections if each.type == SYMTAB):
+            for name, _, _, section, value, _ in SYMBOL.iter_unpack(self.content(table)):
+                yield self.text(self.sections[table.link], name), section, value
+
+
+def define(name: str, address: int) -> None:
+    """Lets object code that is linked later refer to an address by name."""
+    _symbols[name] = address
+
+
+def link(objects: list[bytes], names: Sequence[str]) -> dict[str, int]:
+    """Addresses of functions of these objects, which stay in executable memory for the lifetime of the process."""
+    files = [_Object(data) for data in objects]
+    size = 0
+    for file in files:
+        for number, section in enumerate(file.sections):
+            if section.is_loaded:
+                size += -size % max(section.alignment, ALIGNMENT)
+                file.places[number] = size
+                size += section.size
+    memory = mmap.mmap(-1, max(size, 1))
+    _memory.append(memory)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for file in files:
+        for number, place in file.places.items():
+            if file.sections[number].type != NOBITS:
+                memory[place : place + file.sections[number].size] = file.content(file.sections[number])
+    found: dict[str, int] = {}
+    for file in files:
+        found |= {name: base + file.places[at] + value for name, at, value in file.symbols() if at in file.places}
+    for file in files:
+        _relocate(file, memory, base)
+    if ctypes.CDLL(None, use_errno=True).mprotect(
+        ctypes.c_void_p(base), ctypes.c_size_t(len(memory)), mmap.PROT_READ | mmap.PROT_EXEC
+    ):
+        raise InternalError(f"Expected memory that can be executed. Received: error {ctypes.get_errno()} of mprotect.")
+    return {name: found[name] for name in names}
+
+
+def _relocate(file: _Object, memory: mmap.mmap, base: int) -> None:
+    addresses = [
+        _external(name) if section == UNDEFINED else base + file.places.get(section, 0) + value
+        for name, section, value in file.symbols()
+    ]
+    for table in (each for each in file.sections if each.type == RELA and each.info in file.places):
+        place = file.places[table.info]
+        for offset, info, addend in RELOCATION.iter_unpack(file.content(table)):
+            symbol, kind = info >> 32, info & 0xFFFFFFFF
+            if kind not in (ADDRESS, RELATIVE):
+                raise InternalError(f"Expected relocations of the large code model. Received: number {kind}.")
+            value = addresses[symbol] + addend - (base + place + offset if kind == RELATIVE else 0)
+            struct.pack_into("<Q", memory, place + offset, value & 0xFFFFFFFFFFFFFFFF)
+
+
+def _external(name: str) -> int:
+    """The address of a function that object code calls: another object's, or the C library's."""
+    if not name:
+        return 0
+    if name not in _symbols:
+        for library in (None, "libm.so.6"):
+            function = getattr(ctypes.CDLL(library), name, None)
+            if function is not None:
+                _symbols[name] = ctypes.cast(function, ctypes.c_void_p).value or 0
+                break
+        else:
+            raise InternalError(f"Expected object code that calls the C library alone. Received: a call of {name}.")
+    return _symbols[name]

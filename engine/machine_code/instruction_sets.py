@@ -1,0 +1,54 @@
+"""Instruction sets that object code for another machine may use, and those that this machine has."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+
+from engine.errors import ConfigurationError
+from engine.machine_code.processor import X86
+
+V3 = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c,+lzcnt,+movbe"
+LEVELS = {
+    "x86-64": ("generic", ""),
+    "x86-64-v3": ("x86-64-v3", V3),
+    "x86-64-v4": ("x86-64-v4", f"{V3},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"),
+}
+"""LLVM's CPU name and features, by the level of the psABI of x86-64."""
+FLAGS = {"sse3": "pni", "bmi": "bmi1", "lzcnt": "abm", "sahf": "lahflm", "64bit": "lm", "crc32": "sse42"}
+"""Linux's names, without separators, where they differ from LLVM's."""
+
+
+def check_system() -> None:
+    """Raises ConfigurationError where object code cannot be linked without LLVM."""
+    if not (X86 and sys.platform.startswith("linux")):
+        raise ConfigurationError(
+            f"Expected x86-64 and Linux, for which object code is linked without a compiler. Received: {sys.platform}. "
+            "Install numba, and load the program without objects."
+        )
+
+
+def flag_of(feature: str) -> str:
+    """Linux's name, without separators, of one of LLVM's features."""
+    plain = re.sub(r"[._-]", "", feature)
+    return FLAGS.get(plain, plain)
+
+
+@cache
+def flags() -> frozenset[str]:
+    """The instruction sets of this machine, by Linux's names without separators."""
+    with open("/proc/cpuinfo") as file:
+        line = next((each for each in file if each.startswith("flags")), ":")
+    return frozenset(re.sub(r"[._-]", "", flag) for flag in line.partition(":")[2].split())
+
+
+def check_flags(required: list[str], path: str) -> None:
+    """Raises ConfigurationError if this machine lacks some of the instruction sets."""
+    check_system()
+    absent = sorted(set(required) - flags())
+    if absent:
+        raise ConfigurationError(
+            f"Expected a processor with {', '.join(absent)}, for which {path} was compiled. Received: one without. "
+            "Compile it with --cpu x86-64-v3, or --cpu x86-64, which runs on all."
+        )

@@ -1,0 +1,37 @@
+"""LLVM IR's types and builder, where llvmlite is installed; object code that is given runs without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+
+class _Missing(type):
+    """The type of a class that stands for any name of `llvmlite.ir` where that is not installed: constants, types and
+    classes of codelets can be defined, and no code can be emitted."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        return cls
+
+    def __or__(cls, other: Any) -> Any:
+        return cls
+
+    __ror__ = __or__
+
+
+if TYPE_CHECKING:
+    from llvmlite import ir
+else:
+    try:
+        from llvmlite import ir
+    except ModuleNotFoundError:
+
+        class ir(metaclass=_Missing):
+            """Stands for `llvmlite.ir`."""
+
+
+__all__ = ["ir"]

@@ -1,0 +1,123 @@
+"""Programs compiled ahead of time run in a process that has NumPy and the engine alone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import aot
+from engine.errors import ConfigurationError, InvalidFile
+from engine.files import ExecutableFile, write_executable
+from engine.files.objects import give_objects, write_objects
+from engine.ir.builder import Builder
+from engine.machine_code import elf, instruction_sets
+from engine.machine_code.given_objects import Origin
+from engine.machine_code.optimising import Pipeline, compile_text
+from tests.files.programs import signature
+from tests.interrupting import HANGS_SECONDS
+
+ROOT = Path(__file__).parent.parent.parent
+pytestmark = pytest.mark.skipif(
+    not (instruction_sets.X86 and sys.platform.startswith("linux")), reason="objects are of x86-64 and Linux"
+)
+BARE = """
+import sys
+import numpy as np, engine
+from engine.errors import ConfigurationError
+program, objects, x, y = sys.argv[1:]
+try:
+    engine.load(program)
+    raise SystemExit("expected an error that names the command")
+except ConfigurationError as error:
+    assert "python -m engine.aot" in str(error), error
+loaded = engine.load(program, objects=objects)
+np.save(y, loaded.run([np.load(x)])[0])
+assert not {"numba", "llvmlite", "tensorflow", "keras"} & sys.modules.keys()
+"""
+TEXT = """
+@table = private constant [2 x double] [double 1.0, double 2.0]
+declare double @cos(double)
+declare double @given(double)
+define double @sum(i64 %at, double %x) {
+  %place = getelementptr [2 x double], ptr @table, i64 0, i64 %at
+  %a = load double, ptr %place
+  %b = call double @cos(double %x)
+  %c = call double @given(double %x)
+  %ab = fadd double %a, %b
+  %abc = fadd double %ab, %c
+  ret double %abc
+}
+"""
+
+
+def run(*command: object, **variables: str) -> None:
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd="/",
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=HANGS_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_numpy_and_the_engine_are_enough(tmp_path: Path) -> None:
+    builder = (
+        Builder()
+    )  # a product, a fused nest, and conversions of halves, which --cpu x86-64 has no instructions for
+    x, w = builder.parameter("f16", (9, 5)), builder.parameter("f16", (5, 7))
+    module = builder.module(builder.tuple(builder.elementwise("tanh", builder.dot(x, w))))
+    rng = np.random.default_rng(0)
+    inputs, weights = rng.normal(size=(9, 5)).astype(np.float16), rng.normal(size=(5, 7)).astype(np.float16)
+    program, objects = tmp_path / "p.popef", tmp_path / "p.x86-64.objects"
+    write_executable(
+        program, ExecutableFile(module, ["feed", "constant"], {1: weights}, signature(module, ["x"], ["y"]))
+    )
+    run(sys.executable, "-m", "engine.aot", program, "--cpu", "x86-64", PYTHONPATH=os.pathsep.join(sys.path))
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "engine").symlink_to(ROOT / "engine")
+    for name in ("numpy", "ml_dtypes"):
+        spec = find_spec(name)
+        assert spec is not None and spec.origin is not None
+        for part in Path(spec.origin).parent.parent.glob(f"{name}*"):  # numpy.libs, too
+            (site / part.name).symlink_to(part)
+    np.save(tmp_path / "x.npy", inputs)
+    bare = f"import sys; sys.path.insert(0, {str(site)!r})\n{BARE}"
+    run(sys.executable, "-I", "-S", "-c", bare, program, objects, tmp_path / "x.npy", tmp_path / "y.npy")
+    expected = np.tanh(inputs.astype(np.float32) @ weights.astype(np.float32))
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy").astype(np.float32), expected, atol=2e-3)
+
+
+def test_objects_link_to_each_other_and_to_the_c_library() -> None:
+    given = "define double @given(double %x) {\n %y = fmul double %x, 3.0\n ret double %y\n}"
+    elf.define("given", elf.link([compile_text(given)], ["given"])["given"])
+    code = compile_text(TEXT, Pipeline(level=1, loops=False))
+    call = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64, ctypes.c_double)(elf.link([code], ["sum"])["sum"])
+    assert call(1, 0.5) == 2.0 + np.cos(0.5) + 1.5
+
+
+def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "a.popef"
+    builder = Builder()
+    module = builder.module(builder.tuple(builder.parameter("f32", (2,))))
+    write_executable(other, ExecutableFile(module, ["feed"], {}, signature(module, ["x"], ["y"])))
+    with pytest.raises(InvalidFile, match=r"engine\.aot"):
+        give_objects(other)
+    objects = tmp_path / "a.objects"
+    write_objects(objects, Origin("key", "x86-64-v4", "+avx512f"), {}, ["avx512f"])
+    monkeypatch.setattr(instruction_sets, "flags", lambda: frozenset({"avx2"}))
+    with pytest.raises(ConfigurationError, match="avx512f"):
+        give_objects(objects)
+    (tmp_path / "assets").mkdir()
+    assert aot.main([str(tmp_path)]) == 1
+    assert "Expected one program" in capsys.readouterr().err
