@@ -15,7 +15,7 @@ from ipu._internal.thread_values import ThreadValue
 from keras_ext.epochs.feeds import BatchSignature, BatchSource, FeedIterator, take
 
 logger = logging.getLogger("ipu")
-
+_warned: set[str] = set()
 
 _ipus = ThreadValue(1)
 
@@ -36,7 +36,7 @@ def replicas_of(strategy: tf.distribute.Strategy) -> int:
 def steps_per_replica(batches: int | None, replicas: int) -> int | None:
     """The number of steps each replica makes with a number of batches; None or negative if that is not known.
 
-    Logs a warning when batches are left over; raises StepCountError when there are too few for all replicas.
+    Warns once in a process of each number of batches left over; raises StepCountError when there are too few for all.
     """
     if batches is None or batches < 0 or replicas == 1:
         return batches
@@ -81,15 +81,13 @@ def refuse_too_few(batches: int, replicas: int) -> None:
 
 
 def _notice_dropped(dropped: int, batches: int, replicas: int) -> None:
-    logger.warning(
-        "%d of %d batches are left out: they do not divide among %d replicas, which make the same number of steps. "
-        "Nearest numbers of batches: %d, %d.",
-        dropped,
-        batches,
-        replicas,
-        batches - dropped,
-        batches - dropped + replicas,
+    text = (
+        f"{dropped} of {batches} batches are left out: they do not divide among {replicas} replicas, which make the "
+        f"same number of steps. Nearest numbers of batches: {batches - dropped}, {batches - dropped + replicas}."
     )
+    if text not in _warned:
+        _warned.add(text)
+        logger.warning(text)
 
 
 class ReplicatedBatches:

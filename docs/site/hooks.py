@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the pages of the reference, pages that no section lists, links to files beside the docs."""
+"""Hooks of MkDocs: pages of modules and notebooks, pages that no section lists, links beside the docs."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import reference  # beside this file, which MkDocs finds by its path
+import tutorials
 from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
 
 WORKER, ELSEWHERE = "assets/iframe_worker.js", re.compile(r"https://unpkg\.com/iframe-worker/[\w.]+")
 """The search's worker for pages that are files, in place of one that the theme loads from elsewhere."""
-OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]*\)")
+OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?!\w+\.md)[^)]*\)")
+NOTEBOOK = re.compile(r"\]\(([^)]+)\.ipynb\)")
 
 
 def on_config(config: Any) -> Any:
-    """Adds unlisted pages to the how-to section, and the modules' pages to the reference."""
+    """Adds unlisted pages to the how-to section, and notebooks' and modules' pages to theirs."""
     sections = {name: pages for section in config.nav for name, pages in section.items()}
     listed = {page for pages in sections.values() for page in pages}
+    sections["Tutorials"] += [path for path in tutorials.pages(Path(config.docs_dir)) if path not in listed]
     sections["How-to"] += sorted(path.name for path in Path(config.docs_dir).glob("*.md") if path.name not in listed)
     sections["Reference"].append({"API": [*reference.pages()]})
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the pages of the reference."""
-    for path, text in reference.pages().items():
+    """Adds the pages of the reference and of notebooks."""
+    for path, text in {**reference.pages(), **tutorials.pages(Path(config.docs_dir))}.items():
         files.append(File.generated(config, path, content=text))
     files.append(File.generated(config, WORKER, content=(Path(__file__).parent / "iframe_worker.js").read_text()))
     return files
@@ -43,5 +46,5 @@ def on_post_template(output: str, **_: Any) -> str:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Leaves of links to sources their text: the site has documents alone."""
-    return OUTSIDE.sub(r"\1", markdown)
+    """Leaves of links to sources their text, as the site has documents alone; notebooks are pages there."""
+    return NOTEBOOK.sub(r"](\1.md)", OUTSIDE.sub(r"\1", markdown))
