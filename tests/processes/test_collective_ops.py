@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import tf_keras
 from engine.errors import ConfigurationError, ProcessError
 from ipu._internal.processes.cluster import cluster_of
 from ipu._internal.processes.collective_ops import CollectiveOps, transport_of
-from ipu._internal.processes.time_limits import COLLECTIVE, CONNECTION
+from ipu._internal.processes.time_limits import COLLECTIVE, CONNECTION, SILENCE
 from ipu._internal.processes.transport import SingleProcess
 from ipu._internal.processes.versions import check_versions, versions
 from ipu.ipu_strategy import IPUStrategy
@@ -34,13 +35,13 @@ def addresses(count: int) -> list[str]:
     return found
 
 
-def run_workers(program: str, *arguments: str, count: int = 2) -> list[tuple[int | None, str]]:
+def run_workers(program: str, *arguments: str, count: int = 2, **variables: str) -> list[tuple[int | None, str]]:
     """The exit status and the output of each worker of a program."""
     workers = addresses(count)
     started = []
     for index in range(count):
         task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-        environment = {"TF_CONFIG": json.dumps(task), CONNECTION: "120", COLLECTIVE: "120"}
+        environment = {"TF_CONFIG": json.dumps(task), CONNECTION: "120", COLLECTIVE: "120", **variables}
         started.append(forking.start(forking.program, PROGRAMS / program, *arguments, **environment))
     return [end() for end in started]
 
@@ -72,6 +73,17 @@ def test_two_workers_train_in_graphs_functions_fit_and_estimators(tmp_path: Path
     for status, output in run_workers("workers.py", str(tmp_path)):
         agreed = [line for line in output.splitlines() if line.endswith("agrees") or line.endswith("agree")]
         assert status == 0 and [line.split()[0] for line in agreed] == TRAININGS, output
+
+
+@pytest.mark.explore
+def test_a_slow_worker_is_named_and_a_stopped_one_is_an_error() -> None:
+    (status, first), (killed, second) = run_workers("failures.py", "is slow, then stopped", **{SILENCE: "9"})
+    assert (status, killed) == (1, -9), first + second
+    assert re.search("slow one for 3 s: process 1 (computes|does not use the processor), at .*failures.py", first), (
+        first
+    )
+    assert "gradients. Received: process 1 has given no sign of life for 9 s" in first
+    assert "slow processes are no error" in second
 
 
 @pytest.mark.explore

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import time
@@ -9,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from ipu._internal.processes.time_limits import SILENCE
+
 pytest.importorskip("mpi4py", exc_type=ImportError)
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m ipu.run` with these arguments."""
-    return subprocess.run([sys.executable, "-m", "ipu.run", *arguments], capture_output=True, text=True, timeout=300)
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`python -m ipu.run` with these arguments and environment variables."""
+    command, environment = [sys.executable, "-m", "ipu.run", *arguments], {**os.environ, **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def test_two_processes_call_collectives_and_differences_are_errors() -> None:
@@ -30,11 +35,35 @@ def test_two_processes_call_collectives_and_differences_are_errors() -> None:
         assert f"[{rank}] ProcessError: Expected processes that call the same" in done.stdout
 
 
+def fail(action: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Two processes of which one fails."""
+    return run("-n", "2", "--workers", "1", "--", str(PROGRAMS / "failures.py"), action, **variables)
+
+
 def test_a_killed_process_ends_all() -> None:
     begin = time.monotonic()
-    done = run("--processes", "2", "--", str(PROGRAMS / "collectives.py"), "killed")
+    done = fail("is killed")
     assert done.returncode == 137 and time.monotonic() - begin < 60
     assert "process 1 on" in done.stderr and "signal 9" in done.stderr
+
+
+def test_a_slow_process_is_named_and_a_stopped_one_is_an_error() -> None:
+    done = fail("is slow, then stopped", **{SILENCE: "3"})
+    assert done.returncode == 1 and done.stdout.count("slow processes are no error") == 2
+    assert re.search(
+        r"\[0\] Process 0 waits in barrier of uint8\[0\] after the slow one for 1 s: process 1 .*failures.py:\d+",
+        done.stderr,
+    ), done.stderr
+    assert (
+        "ProcessError: Expected signs of life of all 2 processes each 3 seconds, in all_reduce sum of float32[3] "
+        "gradients. Received: process 1 is stopped by a signal"
+    ) in done.stderr
+
+
+@pytest.mark.explore
+def test_a_process_that_never_starts_is_an_error() -> None:
+    done = fail("never starts", **{SILENCE: "3"})
+    assert done.returncode == 1 and "within 3 seconds. Received: process 1 is not running" in done.stderr
 
 
 @pytest.mark.explore

@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import cache
 from typing import Any
 
@@ -21,9 +22,11 @@ from engine.errors import ProcessError
 from ipu._internal.processes.active import active
 from ipu._internal.processes.cluster import Cluster, cluster_of
 from ipu._internal.processes.failures import different_calls, failed_before, no_answer
+from ipu._internal.processes.session_link import SessionLink
 from ipu._internal.processes.time_limits import COLLECTIVE, CONNECTION, time_limit
 from ipu._internal.processes.transport import Operation, SingleProcess, Transport, digest_of
 from ipu._internal.processes.versions import check_versions
+from ipu._internal.processes.watch import TICK, Watch
 
 tf1 = tf.compat.v1
 MERGES = {"sum": "Add", "min": "Min", "max": "Max", "product": "Mul"}
@@ -47,7 +50,7 @@ class CollectiveOps(Transport):
         self.cluster = cluster
         self.rank, self.size = cluster.rank, len(cluster.tasks)
         self.local_rank, self.local_size = cluster.local_ranks.index(self.rank), len(cluster.local_ranks)
-        self._limit = time_limit(COLLECTIVE)
+        self._limit = time_limit(COLLECTIVE) + 2 * ENDING  # the watch has the same limit, and says more
         self._session: Any = None
         self._failed = False
         self._called = ""
@@ -62,6 +65,8 @@ class CollectiveOps(Transport):
         if self._session is not None and not self._failed:
             with contextlib.suppress(ProcessError):
                 self.barrier("at the end of the program")
+        if self.watch is not None:
+            self.watch.close()
 
     def _agree(self, call: str) -> None:
         """Keeps the description, which is compared beside the operation."""
@@ -100,7 +105,7 @@ class CollectiveOps(Transport):
             result, texts = self._run(
                 self._runnable(kind, array.dtype), self._limit, array, instance, _row(self._called)
             )
-        except (tf.errors.OpError, TimeoutError) as error:
+        except tf.errors.OpError as error:
             raise self._explained(error) from error
         calls = _texts(texts)
         if len(set(calls)) > 1:
@@ -117,8 +122,10 @@ class CollectiveOps(Transport):
         self._session = tf1.Session(target, graph=tf.Graph(), config=config)
         try:
             check_versions(self._gathered_objects, self.rank)
-        except (tf.errors.OpError, TimeoutError) as error:
+        except tf.errors.OpError as error:
             raise self._explained(error) from error
+        self.watch = Watch(self.rank, self.size, SessionLink(self.cluster), {}, unlimited="")
+        self.watch.begin(self._called)
         shown = sys.excepthook
 
         def hook(*error: Any) -> None:  # pragma: no cover - ends the process
@@ -133,12 +140,12 @@ class CollectiveOps(Transport):
 
     def _explained(self, error: Exception) -> ProcessError:
         self._failed = True
-        is_late = isinstance(error, tf.errors.DeadlineExceededError | TimeoutError)
+        is_late = isinstance(error, tf.errors.DeadlineExceededError)
         end = time.monotonic() + (0 if is_late else ENDING)
         while not (ended := self.cluster.unreachable()) and time.monotonic() < end:
             time.sleep(0.1)
         if is_late and not ended:
-            return no_answer(self.rank, self.size, self._limit, self._called)
+            return no_answer(self.size, time_limit(CONNECTION), "the start", "no answer from another one")
         return ProcessError(
             f"Expected all {self.size} processes at {self._called or 'the start'}. Received: "
             f"{'; '.join(ended) or type(error).__name__}: another process has ended or failed. Look for its error, and "
@@ -159,8 +166,12 @@ class CollectiveOps(Transport):
 
         threading.Thread(target=run, daemon=True).start()
         try:
-            return future.result(limit + ENDING)
-        except KeyboardInterrupt:
+            while True:
+                with contextlib.suppress(FutureTimeoutError):
+                    return future.result(TICK)
+                if self.watch is not None and self.watch.error is not None:
+                    raise self.watch.error
+        except (KeyboardInterrupt, ProcessError):
             self._failed = True
             raise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.errors import ProcessError
-from ipu._internal.processes.time_limits import COLLECTIVE
+from ipu._internal.processes.time_limits import COLLECTIVE, SILENCE
 
 
 def different_calls(calls: Sequence[str]) -> ProcessError:
@@ -17,12 +17,20 @@ def different_calls(calls: Sequence[str]) -> ProcessError:
     )
 
 
-def no_answer(rank: int, size: int, seconds: float, call: str) -> ProcessError:
-    """The error for a time limit that has passed."""
+def no_answer(size: int, seconds: float, call: str, others: str) -> ProcessError:
+    """The error for a time limit that has passed; `others` says what the other processes do."""
     return ProcessError(
-        f"Expected all {size} processes within {seconds:g} seconds at {call}. Received: no answer "
-        f"in process {rank}. Look for the process that hangs or computes alone; {COLLECTIVE} in the "
-        f"environment sets another limit."
+        f"Expected all {size} processes within {seconds:g} seconds at {call}. Received: {others}. Look for the process "
+        f"that hangs or computes alone; {COLLECTIVE} in the environment sets another limit."
+    )
+
+
+def no_sign(size: int, seconds: float, call: str, others: str) -> ProcessError:
+    """The error for a process that is stopped, or on a machine that cannot be reached."""
+    return ProcessError(
+        f"Expected signs of life of all {size} processes each {seconds:g} seconds, in {call}. Received: {others}. "
+        f"Look for what has stopped the process or its machine, and restart the run; {SILENCE} in the environment sets "
+        f"another limit."
     )
 
 

@@ -1,21 +1,23 @@
-"""Collectives on MPI, by mpi4py. Importing this file initialises MPI."""
+"""Collectives on MPI, by mpi4py."""
 
 from __future__ import annotations
 
-import contextlib
+import os
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterable
 from types import TracebackType
 
 import numpy as np
-from mpi4py import MPI
 
 from engine.errors import ProcessError
-from ipu._internal.processes.failures import different_calls, failed_before, no_answer
-from ipu._internal.processes.time_limits import COLLECTIVE, time_limit
+from ipu._internal.processes.failures import different_calls, failed_before
+from ipu._internal.processes.mpi_start import MPI, start
+from ipu._internal.processes.signs import Sign
 from ipu._internal.processes.transport import Operation, Transport, digest_of
 from ipu._internal.processes.versions import check_versions
+from ipu._internal.processes.watch import Link, Watch
 
 SPINNING = 0.002
 """Seconds for which a process polls for the others before it sleeps between two polls."""
@@ -28,14 +30,17 @@ class MPITransport(Transport):
 
     def __init__(self) -> None:
         super().__init__()
+        start()
         self._comm = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._comm.rank, self._comm.size
         local = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = local.rank, local.size
-        self._limit = time_limit(COLLECTIVE)
         self._failed = False
         sys.excepthook = self._end_all
         check_versions(self._comm.allgather, self.rank)
+        pids = dict(local.allgather((self.rank, os.getpid())))
+        self._messages = Messages()
+        self.watch: Watch = Watch(self.rank, self.size, self._messages, pids, unlimited=THE_END)
 
     def _agree(self, call: str) -> None:
         if self._failed:
@@ -43,18 +48,18 @@ class MPITransport(Transport):
         digest = digest_of(call)
         own = np.array([digest, -digest], np.int64)
         least = np.empty_like(own)
-        self._wait(self._comm.Iallreduce(own, least, op=MPI.MIN), call)
+        self._wait(self._comm.Iallreduce(own, least, op=MPI.MIN))
         if least[0] != -least[1]:
             self._failed = True
             raise different_calls(self._comm.allgather(call))
 
-    def _wait(self, request: MPI.Request, call: str) -> None:
+    def _wait(self, request: MPI.Request) -> None:
         begin = time.monotonic()
         while not request.Test():
             waited = time.monotonic() - begin
-            if waited > self._limit and call != THE_END:
+            if self.watch.error is not None:
                 self._failed = True
-                raise no_answer(self.rank, self.size, self._limit, call)
+                raise self.watch.error
             if waited > SPINNING:
                 time.sleep(min(1e-4 + waited / 100, 0.02))
 
@@ -81,17 +86,53 @@ class MPITransport(Transport):
     def close(self) -> None:
         """Waits for all processes; those in a collective raise ProcessError. Does nothing after a failure."""
         if not (self._failed or MPI.Is_finalized()):
-            with contextlib.suppress(ProcessError):
+            self.watch.begin(THE_END)
+            try:
                 self._agree(THE_END)
+            except ProcessError:
+                if self.watch.error is not None:  # the end of MPI would wait for the process that is stopped
+                    self._messages.end_all(self.watch.error)
+        self.watch.close()
 
     def _end_all(
         self, kind: type[BaseException], error: BaseException, where: TracebackType | None
     ) -> None:  # pragma: no cover - ends the process
         """Prints an error that nothing has caught, and ends all processes, which would wait for this one."""
-        traceback.print_exception(kind, error, where)
-        sys.stderr.flush()
         sys.stdout.flush()
+        sys.stderr.write("".join(traceback.format_exception(kind, error, where)))  # at once: lines stay together
+        sys.stderr.flush()
         self._comm.Abort(1)
+
+
+class Messages(Link):
+    """Questions for signs, and the answers, as messages of MPI."""
+
+    ASK, TELL = 1, 2
+
+    def __init__(self) -> None:
+        self._comm = MPI.COMM_WORLD.Dup()
+        self._sent: list[MPI.Request] = []
+
+    def ask(self, ranks: Iterable[int]) -> None:
+        """Sends messages to processes, which may never receive them."""
+        self._sent += [self._comm.isend(None, rank, self.ASK) for rank in ranks]
+
+    def answers(self, own: Callable[[], Sign]) -> list[tuple[int, Sign]]:
+        """The signs that have come, by rank; sends its own to processes that have asked."""
+        self._sent = [each for each in self._sent if not each.Test()]
+        self._sent += [self._comm.isend(own(), rank, self.TELL) for rank, _ in self._received(self.ASK)]
+        return self._received(self.TELL)
+
+    def end_all(self, error: ProcessError) -> None:
+        """Prints an error and ends all processes."""
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        self._comm.Abort(1)
+
+    def _received(self, tag: int) -> list[tuple[int, Sign]]:
+        found, status = [], MPI.Status()
+        while self._comm.iprobe(MPI.ANY_SOURCE, tag, status):
+            found.append((status.source, self._comm.recv(None, status.source, tag)))
+        return found
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

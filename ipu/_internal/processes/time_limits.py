@@ -10,7 +10,9 @@ COLLECTIVE = "SOFTWARE_IPU_COLLECTIVE_TIMEOUT"
 """The environment variable with the seconds for which a collective waits for other processes; 600 unless set."""
 CONNECTION = "SOFTWARE_IPU_CONNECTION_TIMEOUT"
 """The environment variable with the seconds within which all workers of a cluster must have started; 20 unless set."""
-_SECONDS = {COLLECTIVE: "600", CONNECTION: "20"}
+SILENCE = "SOFTWARE_IPU_SILENCE_TIMEOUT"
+"""The environment variable with the seconds after which a process that gives no sign of life is lost; 30 unless set."""
+_SECONDS = {COLLECTIVE: "600", CONNECTION: "20", SILENCE: "30"}
 
 
 def time_limit(variable: str) -> float:

@@ -12,9 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from ipu._internal.processes.watch import Watch
 
 Operation = Literal["sum", "min", "max", "product"]
 FOLDS: dict[str, Callable[..., np.ndarray]] = {"sum": np.sum, "min": np.min, "max": np.max, "product": np.prod}
@@ -30,6 +33,7 @@ class Transport(ABC):
     """
 
     rank, size, local_rank, local_size = 0, 1, 0, 1
+    watch: Watch | None = None
 
     def __init__(self) -> None:
         self.seconds, self.bytes = 0.0, 0
@@ -76,10 +80,15 @@ class Transport(ABC):
     @contextmanager
     def _call(self, operation: str, array: np.ndarray, name: str) -> Iterator[None]:
         begin = time.perf_counter()
+        call = f"{operation} of {array.dtype}{list(array.shape)} {name}".rstrip()
+        if self.watch is not None:
+            self.watch.begin(call)
         try:
-            self._agree(f"{operation} of {array.dtype}{list(array.shape)} {name}".rstrip())
+            self._agree(call)
             yield
         finally:
+            if self.watch is not None:
+                self.watch.end()
             self.seconds += time.perf_counter() - begin
             self.bytes += array.nbytes
 
