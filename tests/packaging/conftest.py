@@ -1,0 +1,62 @@
+"""The wheel, installed where nothing else of the project is on the path, and what programs print there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.interrupting import HANGS_SECONDS
+from tests.packaging.programs import IN_FORKS, given
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the tree as it is."""
+    if importlib.util.find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed, and building with isolation would need the network")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="session")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of an environment in which the wheel is installed."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    made = next(folder.glob("lib/python*/site-packages"))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(made)
+    return made
+
+
+@pytest.fixture(scope="session")
+def printouts(site: Path) -> dict[str, str]:
+    """What each of the programs prints in that environment, or its traceback."""
+    # TensorFlow from here, but no .pth file of this environment: only the wheel's own hook can be at work.
+    path = os.pathsep.join([str(site), *(path for path in sys.path if path.endswith("site-packages"))])
+    done = subprocess.run(
+        [str(site.parents[2] / "bin" / "python"), "-c", IN_FORKS],
+        capture_output=True,
+        text=True,
+        input=given(),
+        cwd="/",
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "0", "PYTHONPATH": path},
+        timeout=HANGS_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
