@@ -68,6 +68,7 @@ class Acceleration(contextlib.AbstractContextManager["Acceleration"]):
         else:
             self._scope = self._strategy.scope()
         self._scope.__enter__()
+        _in_force.add(self)
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
@@ -76,7 +77,12 @@ class Acceleration(contextlib.AbstractContextManager["Acceleration"]):
 
     def __exit__(self, *exception: Any) -> None:
         """Models made from here on are plain; those made before stay on the engine."""
+        _in_force.discard(self)
         self._scope.__exit__(*exception)
+
+
+_in_force: set[Acceleration] = set()
+"""Results that a program may have dropped: a strategy's scope ends when it is collected."""
 
 
 def accelerate(model: KerasModel | None = None) -> Any:

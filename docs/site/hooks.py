@@ -11,8 +11,9 @@ import tutorials
 from mkdocs.structure.files import File, Files
 from mkdocs.utils import get_relative_url
 
-WORKER, ELSEWHERE = "assets/iframe_worker.js", re.compile(r"https://unpkg\.com/iframe-worker/[\w.]+")
-"""The search's worker for pages that are files, in place of one that the theme loads from elsewhere."""
+WORKER, STYLE = "assets/iframe_worker.js", "assets/cells.css"
+ELSEWHERE = re.compile(r"https://unpkg\.com/iframe-worker/[\w.]+")
+"""What the theme loads from elsewhere: the search's worker for pages that are files."""
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?!\w+\.md)[^)]*\)")
 NOTEBOOK = re.compile(r"\]\(([^)]+)\.ipynb\)")
 
@@ -31,7 +32,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Adds the pages of the reference and of notebooks."""
     for path, text in {**reference.pages(), **tutorials.pages(Path(config.docs_dir))}.items():
         files.append(File.generated(config, path, content=text))
-    files.append(File.generated(config, WORKER, content=(Path(__file__).parent / "iframe_worker.js").read_text()))
+    for path in (WORKER, STYLE):
+        files.append(File.generated(config, path, content=(Path(__file__).parent / Path(path).name).read_text()))
     return files
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import ipu
-from keras_ext.acceleration import STEPS
+from keras_ext.acceleration import STEPS, _in_force
 from keras_ext.training import StepFunction
 from tests.keras.helpers import Kit, data
 
@@ -158,3 +159,18 @@ def test_a_call_is_in_force_until_it_ends(kit: Kit) -> None:
     assert isinstance(model.make_train_function(), StepFunction)
     assert twice.shape == (2, 2)
     assert not tf.distribute.has_strategy()
+
+
+def test_a_call_is_in_force_though_its_result_is_dropped(kit: Kit) -> None:
+    x, y = data(16)
+    kept = set(_in_force)
+    ipu.accelerate()
+    try:
+        gc.collect()
+        model = kit.compiled(kit.sequential())
+        model.fit(x, y, verbose=0)
+    finally:
+        (acceleration,) = _in_force - kept
+        acceleration.__exit__(None, None, None)
+    assert isinstance(model.train_function, StepFunction)
+    assert acceleration.fallbacks == () and not tf.distribute.has_strategy()
