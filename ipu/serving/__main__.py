@@ -1,109 +1,11 @@
-"""`python -m ipu.serving DIR`: serves an exported model on the engine, as TensorFlow Serving's REST API does."""
+"""`python -m ipu.serving DIR`: the server of engine.serving, with the steps of models that TensorFlow runs."""
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
-import time
-from collections.abc import Sequence
-from contextlib import nullcontext
 
-from engine import trusting_vertices
-from engine.errors import ConfigurationError, IPUError
-
-logger = logging.getLogger("ipu.serving")
-PACKAGES = ("uvicorn", "starlette", "anyio", "h11", "click")
-CONNECTIONS_PER_REQUEST = 4
-"""Open connections for each concurrent request: many are idle, kept alive."""
-
-
-def parser() -> argparse.ArgumentParser:
-    """The parser of the command line."""
-    made = argparse.ArgumentParser("python -m ipu.serving", description=__doc__)
-    made.add_argument("directory", help="a SavedModel exported for the IPU, or a directory of versions of one")
-    made.add_argument("--name", help="the model's name in URLs; that of the directory if not given")
-    made.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: this machine only)")
-    made.add_argument("--port", type=int, default=8501, help="the port; 0 takes a free one (default 8501)")
-    made.add_argument("--batch-window", type=_time, default=1.0, help="milliseconds to wait for a full batch")
-    made.add_argument("--max-body", type=_positive, default=32, help="the most MiB of a request (default 32)")
-    made.add_argument("--max-requests", type=_positive, default=256, help="requests at the same time (default 256)")
-    made.add_argument("--read-timeout", type=_time, default=30.0, help="seconds for a request to arrive")
-    made.add_argument(
-        "--predict-timeout", type=_time, default=30.0, help="seconds for a prediction, and for the batch it is in"
-    )
-    made.add_argument(
-        "--trust-vertices", action="store_true", help="run the code of vertices that the model brings with it"
-    )
-    made.add_argument("--verbose", action="store_true", help="log each request")
-    return made
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves until SIGINT or SIGTERM; returns the exit status, 1 for a model that cannot be served."""
-    options = parser().parse_args(arguments)
-    level = logging.DEBUG if options.verbose else logging.INFO
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    logger.setLevel(level)
-    try:
-        with trusting_vertices() if options.trust_vertices else nullcontext():
-            _serve(options)
-    except IPUError as error:
-        print(f"python -m ipu.serving: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _serve(options: argparse.Namespace) -> None:
-    try:
-        from ipu._internal.serving.application import Application, Limits
-        from ipu._internal.serving.server import bound_socket, serve
-    except ModuleNotFoundError as error:
-        if error.name not in PACKAGES:
-            raise
-        raise ConfigurationError(
-            f"Expected the packages that the server needs. Received: no module {error.name!r}. Install them: pip "
-            "install 'software-ipu[serving]'."
-        ) from error
-    from ipu._internal.serving.servable import open_servables
-
-    begin = time.perf_counter()
-    servables = open_servables(options.directory, options.name)
-    for servable in servables:
-        servable.warm_up(options.predict_timeout or None)
-    limits = Limits(
-        body_bytes=options.max_body << 20,
-        read_timeout=options.read_timeout,
-        predict_timeout=options.predict_timeout,
-        concurrent_requests=options.max_requests,
-        batch_window=options.batch_window / 1e3,
-    )
-    listener = bound_socket(options.host, options.port)
-    host, port = listener.getsockname()[:2]
-    address = f"[{host}]" if ":" in host else host
-    for servable in servables:
-        logger.info(
-            "Serving http://%s:%d/v1/models/%s, version %d, batches of %s, loaded in %.2f s",
-            *(address, port, servable.name, servable.version),
-            *(servable.manifest.batch_size or "one shape", time.perf_counter() - begin),
-        )
-    serve(Application(servables, limits), listener, CONNECTIONS_PER_REQUEST * options.max_requests)
-    logger.info("Stopped")
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected an integer of at least 1, received {text}")
-    return value
-
-
-def _time(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1e7:
-        raise argparse.ArgumentTypeError(f"expected a time of at least 0, received {text}")
-    return value
-
+from engine.serving.__main__ import main
+from ipu._internal.serving.host_steps import with_steps
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("ipu.serving", with_steps=with_steps))

@@ -14,8 +14,8 @@ from engine import load
 from engine.files.executable_file import read_executable, write_executable
 from engine.ir import Module
 from engine.ir.outlining import outlined_call
+from engine.serving.manifest import read_manifest
 from ipu._internal.compiler.executable_file import executable_file, traced_function
-from ipu._internal.serving.manifest import read_manifest
 
 X = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
 RATE = 0.1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ipu._internal.serving import server
+from engine.serving import server
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
 from tests.interrupting import PATIENCE_SECONDS
 from tests.keras.helpers import KITS, Kit

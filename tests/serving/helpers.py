@@ -13,9 +13,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from ipu._internal.serving.application import Application, Limits
-from ipu._internal.serving.servable import open_servables
-from ipu._internal.serving.server import bound_socket, server
+from engine.serving.application import Application, Limits
+from engine.serving.servable import open_servables
+from engine.serving.server import bound_socket, server
+from ipu._internal.serving.host_steps import with_steps
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import PATIENCE_SECONDS, wait_for
 
@@ -80,7 +81,7 @@ class Client:
 @contextlib.contextmanager
 def running(directory: Path, limits: Limits | None = None, name: str | None = None) -> Iterator[Client]:
     """A server for a directory in a thread, with a client; at the end it has stopped in order."""
-    servables = open_servables(directory, name)
+    servables = open_servables(directory, name, with_steps)
     listener = bound_socket("127.0.0.1", 0)
     made = server(Application(servables, limits or PATIENT), most_connections=1000)
     made.config.timeout_graceful_shutdown = int(PATIENCE_SECONDS)

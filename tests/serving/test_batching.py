@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu._internal.serving.batching import Batcher
-from ipu._internal.serving.errors import RequestError
-from ipu._internal.serving.manifest import Manifest, TensorManifest
-from ipu._internal.serving.servable import Arrays, Servable
+from engine.serving.batching import Batcher
+from engine.serving.errors import RequestError
+from engine.serving.manifest import Manifest, TensorManifest
+from engine.serving.servable import Arrays, Servable
 from tests.interrupting import PATIENCE_SECONDS
 
 BATCH = 4

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ipu._internal.serving.manifest import read_manifest
+from engine.serving.manifest import read_manifest
 from tests.keras.helpers import Kit
 
 PROGRAMS = Path(__file__).parent / "chapter_programs"

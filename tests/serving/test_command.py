@@ -54,7 +54,7 @@ def test_what_cannot_be_served(kind: str, mlp: tuple[Path, Any], tmp_path: Path)
     import shutil
 
     from engine.errors import InvalidFile
-    from ipu._internal.serving.servable import open_servables
+    from engine.serving.servable import open_servables
 
     target = tmp_path / "1"
     if kind != "missing":

@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 
 from engine import load
+from engine.serving.manifest import read_manifest
 from ipu import serving
-from ipu._internal.serving.manifest import read_manifest
 from ipu.embedded_runtime import embedded_runtime_call, embedded_runtime_start
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
 from tests.interrupting import HANGS_SECONDS

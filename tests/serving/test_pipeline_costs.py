@@ -15,9 +15,9 @@ from engine.profile import Estimate
 from engine.report.command import main
 from engine.report.executables import estimator_of
 from engine.report.report import Report
+from engine.serving.manifest import read_manifest
 from engine.target import target
 from ipu import serving
-from ipu._internal.serving.manifest import read_manifest
 from ipu.ipu_strategy import IPUStrategyV1
 from ipu.ops.pipelining_ops import PipelineSchedule, PipelineStageOptions
 from tests.keras.helpers import KITS

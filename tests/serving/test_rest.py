@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu._internal.serving.errors import RequestError
-from ipu._internal.serving.manifest import Manifest, TensorManifest
-from ipu._internal.serving.rest import format_response, parse_request
+from engine.serving.errors import RequestError
+from engine.serving.manifest import Manifest, TensorManifest
+from engine.serving.rest import format_response, parse_request
 from tests.exploring import seed
 
 DTYPES = ("float32", "float16", "int32", "uint8", "bool", "string")

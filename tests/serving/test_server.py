@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu._internal.serving import server
-from ipu._internal.serving.application import Application
-from ipu._internal.serving.batching import Batcher
+from engine.serving import server
+from engine.serving.application import Application
+from engine.serving.batching import Batcher
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import PATIENCE_SECONDS, wait_for
 from tests.keras.helpers import TOLERANCE, Kit

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from engine.serving.servable import open_servables
 from ipu._internal.serving.export import export_single_step
-from ipu._internal.serving.servable import open_servables
 from ipu.ipu_strategy import IPUStrategyV1
 from tests.interrupting import living_workers, wait_for
 from tests.serving.helpers import PATIENT, running

@@ -17,10 +17,10 @@ from engine.files import ExecutableFile, Signature, TensorInfo, check_exportable
 from engine.ir import Module
 from engine.runtime.execution_locks import Execution
 from engine.runtime.feeds import RowFeed
+from engine.serving.manifest import Manifest
 from ipu._internal.compiler.program import build_executable
 from ipu._internal.compiler.replication import alone
 from ipu._internal.compiler.trace import trace_step
-from ipu._internal.serving.manifest import Manifest
 
 
 @dataclass(frozen=True)

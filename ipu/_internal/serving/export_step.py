@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from engine.serving.manifest import STRING, Manifest, PipelineManifest, TensorManifest
 from ipu._internal.serving.compiled import freeze_step, write_program
 from ipu._internal.serving.directory import complete_directory
 from ipu._internal.serving.errors import ExportTypeError
-from ipu._internal.serving.manifest import STRING, Manifest, PipelineManifest, TensorManifest
 from ipu._internal.serving.program_calls import call_program, mark_exported
 from ipu._internal.serving.saved_model import frozen, save
 from ipu._internal.serving.served_functions import Step, check_match, checked_step

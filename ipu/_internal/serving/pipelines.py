@@ -12,10 +12,10 @@ from engine.errors import ConfigurationError
 from engine.ir.op_names import STAGE
 from engine.partition.schedule import devices_of
 from engine.partition.schedule_checks import check_count, check_pipeline
+from engine.serving.manifest import PipelineManifest
 from ipu._internal.pipelining.errors import PipelineTypeError
 from ipu._internal.pipelining.options import check_stage_list, checked_device_mapping, checked_schedule, kind_of
 from ipu._internal.pipelining.stage_options import check_stage_options, library_options
-from ipu._internal.serving.manifest import PipelineManifest
 from ipu._internal.serving.served_functions import traceable
 from ipu._internal.types import Function, Nest
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import CallTimeout
-from ipu._internal.serving.errors import RequestError
-from ipu._internal.serving.servable import Arrays, Servable
+from engine.serving.errors import RequestError
+from engine.serving.servable import Arrays, Servable
 
 LEAST_SECONDS = 0.001
 """Least time limit of a batch, whatever its requests' deadlines."""

@@ -18,10 +18,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ipu._internal.serving.batching import Batcher
-from ipu._internal.serving.errors import RequestError
-from ipu._internal.serving.rest import format_response, metadata, parse_request
-from ipu._internal.serving.servable import Servable
+from engine.serving.batching import Batcher
+from engine.serving.errors import RequestError
+from engine.serving.rest import format_response, metadata, parse_request
+from engine.serving.servable import Servable
 
 logger = logging.getLogger("ipu.serving")
 LARGE_BODY = 1 << 16

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from engine import load
-from engine.errors import CallTimeout, InvalidFile
-from engine.loaded import LoadedExecutable
-from ipu._internal.serving.manifest import Manifest, read_manifest
+from engine.errors import CallTimeout, ConfigurationError, InvalidFile
+from engine.serving.manifest import Manifest, read_manifest
+
+if TYPE_CHECKING:
+    from engine.loaded import LoadedExecutable
 
 Arrays = list[np.ndarray]
 logger = logging.getLogger("ipu.serving")
@@ -48,11 +50,21 @@ class Servable:
             logger.warning("%s, version %d, is served without a first batch: %s", self.name, self.version, error)
 
 
-def open_servables(directory: str | Path, name: str | None = None) -> list[Servable]:
+WithSteps = Callable[[Path, Manifest, BatchFunction], BatchFunction]
+"""Adds the steps of an exported directory, before and after the program, to the function that runs the program."""
+
+
+def open_servables(
+    directory: str | Path,
+    name: str | None = None,
+    with_steps: WithSteps | None = None,
+    objects: str | Path | None = None,
+) -> list[Servable]:
     """The newest version in a directory of versions with numbers for names, or `directory` itself if it is a version.
 
     The name of the model is that of the directory of versions, unless given. A directory that is a version itself, and
-    whose name is no number, is version 1. Raises InvalidFile where there is none, or a broken one.
+    whose name is no number, is version 1. `objects` is that of engine.load. Raises InvalidFile where there is none, or
+    a broken one, and ConfigurationError for one with steps before or after the program without `with_steps`.
     """
     path = Path(directory).resolve()
     if not path.is_dir():
@@ -60,7 +72,7 @@ def open_servables(directory: str | Path, name: str | None = None) -> list[Serva
     if (path / "saved_model.pb").is_file():
         version = _version(path)
         default = path.name if version is None else path.parent.name
-        return [open_servable(path, name or default, 1 if version is None else version)]
+        return [open_servable(path, name or default, 1 if version is None else version, with_steps, objects)]
     versions = {_version(child): child for child in path.iterdir() if (child / "saved_model.pb").is_file()}
     numbers = [number for number in versions if number is not None]
     if not numbers:
@@ -68,14 +80,16 @@ def open_servables(directory: str | Path, name: str | None = None) -> list[Serva
             f"Expected a SavedModel, or a directory of them with numbers for names. Received: {str(directory)!r}, "
             "which holds neither."
         )
-    return [open_servable(versions[max(numbers)], name or path.name, max(numbers))]
+    return [open_servable(versions[max(numbers)], name or path.name, max(numbers), with_steps, objects)]
 
 
-def open_servable(path: Path, name: str, version: int) -> Servable:
-    """Loads a version; imports TensorFlow only for steps before or after the program. Raises InvalidFile."""
+def open_servable(
+    path: Path, name: str, version: int, with_steps: WithSteps | None = None, objects: str | Path | None = None
+) -> Servable:
+    """Loads a version. Raises what `open_servables` does."""
     manifest = read_manifest(path)
     try:
-        executable = load(path / "assets" / manifest.executable)
+        executable = load(path / "assets" / manifest.executable, objects=objects)
     except OSError as error:
         raise InvalidFile(f"Expected {manifest.executable} in the assets of {path}. Received: {error}.") from error
     _check_program(manifest, executable)
@@ -83,9 +97,14 @@ def open_servable(path: Path, name: str, version: int) -> Servable:
     def run(arrays: Arrays, timeout: float | None = None) -> Arrays:
         return [np.asarray(result) for result in executable.run(arrays, timeout)]
 
-    if manifest.has_preprocessing or manifest.has_postprocessing:
-        return Servable(name, version, manifest, _with_steps(path, manifest, run))
-    return Servable(name, version, manifest, run)
+    if not (manifest.has_preprocessing or manifest.has_postprocessing):
+        return Servable(name, version, manifest, run)
+    if with_steps is None:
+        raise ConfigurationError(
+            f"Expected a program alone. Received: {path}, with steps before or after it, which TensorFlow runs. Serve it "
+            "by `python -m ipu.serving`, of the package software-ipu."
+        )
+    return Servable(name, version, manifest, with_steps(path, manifest, run))
 
 
 def _check_program(manifest: Manifest, executable: LoadedExecutable) -> None:
@@ -100,29 +119,6 @@ def _check_program(manifest: Manifest, executable: LoadedExecutable) -> None:
                 f"Expected a description with the {what} of the compiled program, {expected}. Received: {received}. "
                 "Export the model again."
             )
-
-
-def _with_steps(path: Path, manifest: Manifest, program: BatchFunction) -> BatchFunction:
-    import tensorflow as tf
-
-    model = tf.saved_model.load(str(path))
-    lock = threading.Lock()
-
-    def tensors(arrays: Arrays, dtypes: list[str]) -> list[Any]:
-        return [tf.constant(array, tf.as_dtype(dtype)) for array, dtype in zip(arrays, dtypes, strict=True)]
-
-    def run(arrays: Arrays, timeout: float | None = None) -> Arrays:
-        with lock:
-            if manifest.has_preprocessing:
-                given = tensors(arrays, [each.dtype for each in manifest.inputs])
-                arrays = [each.numpy() for each in model.preprocessing(*given)]
-            arrays = program(arrays, timeout)
-            if manifest.has_postprocessing:
-                given = tensors(arrays, [each.dtype for each in manifest.program_outputs])
-                arrays = [each.numpy() for each in model.postprocessing(*given)]
-            return arrays
-
-    return run
 
 
 def _version(path: Path) -> int | None:

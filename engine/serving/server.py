@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.errors import ConfigurationError
-from ipu._internal.serving.application import Application
+from engine.serving.application import Application
 
 logger = logging.getLogger("ipu.serving")
 HEADER_TIMEOUT = 10.0

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ipu._internal.serving.errors import RequestError
-from ipu._internal.serving.manifest import STRING, Manifest, TensorManifest
-from ipu._internal.types import Nest
+from engine.serving.errors import RequestError
+from engine.serving.manifest import STRING, Manifest, TensorManifest
 
 SIGNATURE = "serving_default"
 BASE64 = "b64"
@@ -95,7 +94,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     return request
 
 
-def _from_rows(instances: Nest, manifest: Manifest) -> Mapping[str, Any]:
+def _from_rows(instances: Any, manifest: Manifest) -> Mapping[str, Any]:
     if manifest.batch_size is None:
         raise RequestError(400, "Expected 'inputs': this model has no batch dimension, so there are no 'instances'")
     if not isinstance(instances, list) or not instances:
@@ -108,7 +107,7 @@ def _from_rows(instances: Nest, manifest: Manifest) -> Mapping[str, Any]:
     return {name: [instance[name] for instance in instances] for name in names}
 
 
-def _from_columns(inputs: Nest, manifest: Manifest) -> Mapping[str, Any]:
+def _from_columns(inputs: Any, manifest: Manifest) -> Mapping[str, Any]:
     names = [tensor.name for tensor in manifest.inputs]
     if len(names) == 1 and not _is_named(inputs):
         return {names[0]: inputs}
@@ -120,13 +119,13 @@ def _is_named(value: object) -> bool:
     return isinstance(value, dict) and set(value) != {BASE64}
 
 
-def _check_names(value: Nest, names: Sequence[str], what: str) -> None:
+def _check_names(value: Any, names: Sequence[str], what: str) -> None:
     if not isinstance(value, dict) or set(value) != set(names):
         received = sorted(map(str, value))[:20] if isinstance(value, dict) else type(value).__name__
         raise RequestError(400, f"Expected {what} to be an object with the inputs {list(names)}. Received: {received}")
 
 
-def _array(value: Nest, tensor: TensorManifest, batch_size: int | None) -> np.ndarray:
+def _array(value: Any, tensor: TensorManifest, batch_size: int | None) -> np.ndarray:
     leaves, shape = _flattened(value, tensor)
     expected = list(tensor.shape) if batch_size is None else ["any number", *tensor.shape[1:]]
     start = 0 if batch_size is None else 1
@@ -139,7 +138,7 @@ def _array(value: Nest, tensor: TensorManifest, batch_size: int | None) -> np.nd
     return array.reshape(shape)
 
 
-def _flattened(value: Nest, tensor: TensorManifest) -> tuple[list[Any], list[int]]:
+def _flattened(value: Any, tensor: TensorManifest) -> tuple[list[Any], list[int]]:
     """The leaves of nested lists, and the length of the lists of each level."""
     level, shape = [value], list[int]()
     while set(map(type, level)) == {list} and len(shape) <= len(tensor.shape):
@@ -181,7 +180,7 @@ def _out_of_range(tensor: TensorManifest) -> RequestError:
     return RequestError(400, f"Expected input {tensor.name!r} in the range of {tensor.dtype}. Received: other numbers")
 
 
-def _bytes(value: Nest, tensor: TensorManifest) -> bytes:
+def _bytes(value: Any, tensor: TensorManifest) -> bytes:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, dict) and set(value) == {BASE64} and isinstance(value[BASE64], str):
@@ -201,7 +200,7 @@ def _plain(array: np.ndarray, tensor: TensorManifest) -> Any:
     return _plain_strings(array.tolist(), as_bytes)
 
 
-def _plain_strings(value: Nest, as_bytes: bool) -> Any:
+def _plain_strings(value: Any, as_bytes: bool) -> Any:
     """Strings for JSON; as in TensorFlow Serving, an output whose name ends in `_bytes` is in base64."""
     if isinstance(value, list):
         return [_plain_strings(each, as_bytes) for each in value]
