@@ -101,8 +101,8 @@ def open_servable(
         return Servable(name, version, manifest, run)
     if with_steps is None:
         raise ConfigurationError(
-            f"Expected a program alone. Received: {path}, with steps before or after it, which TensorFlow runs. Serve it "
-            "by `python -m ipu.serving`, of the package software-ipu."
+            f"Expected a program alone. Received: {path}, with steps before or after it, which TensorFlow runs. Serve "
+            "it by `python -m ipu.serving`, of the package software-ipu."
         )
     return Servable(name, version, manifest, with_steps(path, manifest, run))
 
