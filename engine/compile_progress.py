@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,9 @@ QUIET_SECONDS = 1.0
 REDRAW_SECONDS = 0.1
 COMPILING = "IPU: compiling for this processor, kept for later runs"
 COMPILED = "IPU: compiled"
+SLOW_SECONDS = 4.0
+"""A step that takes longer to trace and check is announced."""
+TRACING = "IPU: tracing a step, which takes long for large models"
 
 
 class CompileProgress:
@@ -79,3 +83,21 @@ def compile_progress() -> Iterator[CompileProgress]:
             yield progress
         finally:
             progress.finish()
+
+
+@contextmanager
+def slow_notice() -> Iterator[None]:
+    """Prints a line on stderr once the context has been open for SLOW_SECONDS."""
+    timer = threading.Timer(SLOW_SECONDS, _announce)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _announce() -> None:
+    start_line()
+    sys.stderr.write(f"{TRACING}\n")
+    sys.stderr.flush()

@@ -13,8 +13,8 @@ from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFF
 from engine.profile.liveness import LiveRange, follow
 from engine.profile.names import ACCUMULATOR
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES, Assumptions
-from engine.profile.program_estimate import Estimate, estimate
-from engine.profile.recomputation import backward_begin, recomputes
+from engine.profile.program_estimate import Estimate, measured
+from engine.profile.recomputation import backward_begin, recomputed, recomputes
 from engine.profile.splitting import most_stages, split
 from engine.program.program import Program
 
@@ -67,6 +67,7 @@ class Estimator:
         self._estimates = {found.assumptions: found}
         self._peaks: dict[Change, int] = {}
         self._scaled: dict[tuple[Assumptions, int], list[LiveRange]] = {}
+        self._recomputed: dict[Change, list[LiveRange]] = {}
 
     def alone(self) -> list[Lever]:
         """The applicable changes, each by itself."""
@@ -148,7 +149,10 @@ class Estimator:
         return " + ".join(found)
 
     def _estimated(self, change: Change) -> int:
-        found, compute_sets = self._estimate(change.assumptions), len(self.program.compute_sets)
+        compute_sets = len(self.program.compute_sets)
+        if change.assumptions == replace(self.found.assumptions, recomputes=True) != self.found.assumptions:
+            return _peak(self._with_recomputation(Change(), self.found), self.found.tiles.fixed, compute_sets)
+        found = self._estimate(change.assumptions)
         blocks = list(found.tiles.blocks)
         if change.batch:
             blocks = self._smaller(found, change.batch)
@@ -156,13 +160,21 @@ class Estimator:
             blocks = self._in_half_precision(found, blocks)
         if change.ipus > 1:
             changed = replace(found, tiles=replace(found.tiles, blocks=tuple(blocks)))
-            splits = split(self.program, changed, change.ipus)
+            splits = split(
+                self.program, changed, change.ipus, self._with_recomputation(replace(change, ipus=1), changed)
+            )
             return max(_peak(blocks, fixed, compute_sets) for blocks, fixed in splits)
         if change.accumulates and change.batch:
             blocks = [*blocks, *self._accumulators(found)]
         if blocks == list(found.tiles.blocks):
             return found.memory.peak_fullest
         return _peak(blocks, found.tiles.fixed, compute_sets)
+
+    def _with_recomputation(self, change: Change, changed: Estimate) -> list[LiveRange]:
+        """The live ranges of the changed program with recomputation, cached: several numbers of IPUs share them."""
+        if change not in self._recomputed:
+            self._recomputed[change] = recomputed(self.program, changed.tiles)
+        return self._recomputed[change]
 
     def _smaller(self, found: Estimate, batch: int) -> list[LiveRange]:
         """The live ranges with a smaller batch, cached: planning products is slow, and several changes share them."""
@@ -172,9 +184,13 @@ class Estimator:
         return self._scaled[key]
 
     def _estimate(self, assumptions: Assumptions | None) -> Estimate:
+        """The cost report with the memory of other options; its cycles are those of the present ones."""
         wanted = assumptions or self.found.assumptions
         if wanted not in self._estimates:
-            self._estimates[wanted] = estimate(self.program, self.found.target, assumptions=wanted)
+            held = measured(self.program, self.found.target, wanted).memory
+            self._estimates[wanted] = replace(
+                self.found, assumptions=wanted, memory=held.memory, tiles=held.tiles, liveness=held.liveness
+            )
         return self._estimates[wanted]
 
     def _accumulators(self, found: Estimate) -> list[LiveRange]:

@@ -10,7 +10,7 @@ from engine.profile.liveness import LiveRange
 from engine.profile.mapping import Placer
 from engine.profile.names import ACCUMULATOR
 from engine.profile.program_estimate import Estimate
-from engine.profile.recomputation import backward_begin, recomputed
+from engine.profile.recomputation import backward_begin
 from engine.program.program import Buffer, Program
 
 IN_FLIGHT = 2
@@ -18,15 +18,14 @@ IN_FLIGHT = 2
 Split = tuple[list[LiveRange], dict[str, np.ndarray]]
 
 
-def split(program: Program, found: Estimate, ipus: int) -> list[Split]:
+def split(program: Program, found: Estimate, ipus: int, recomputing: list[LiveRange]) -> list[Split]:
     """Memory of each IPU of a pipeline: live ranges, and fixed bytes (int64 [tiles]) by category.
 
     Each IPU has a run of layers, with their variables and gradients, such that the bytes are about equal. In a training
     step activations are recomputed within a stage, its inputs wait for all micro-batches in flight, and gradients are
-    summed.
+    summed. `recomputing` are the live ranges with recomputation, none for a program without a backward pass.
     """
     stages = _stages(program, found, ipus)
-    recomputing = recomputed(program, found.tiles)
     blocks = recomputing or list(found.tiles.blocks)
     counts = np.bincount(stages, minlength=ipus) / max(1, len(stages))
     owners = _owners(program, stages)

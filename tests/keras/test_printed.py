@@ -95,6 +95,15 @@ def test_nothing_is_said_of_a_chip_that_is_not_configured(kit: Kit, caplog: pyte
     assert not [record for record in caplog.records if record.name == "ipu" and record.levelno >= logging.WARNING]
 
 
+def test_a_step_that_takes_long_to_trace_is_announced(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    for seconds, times in ((600, 0), (0, 1)):
+        monkeypatch.setattr(compile_progress, "SLOW_SECONDS", seconds)
+        model_with(kit, 2).fit(np.ones((4, 2), np.float32), np.ones((4, 1), np.float32), batch_size=4, verbose=0)
+        assert stream.getvalue().count(f"{compile_progress.TRACING}\n") == times
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_lines_of_the_compiler_fit_a_terminal(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()

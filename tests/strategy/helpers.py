@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from engine.compile_progress import COMPILED, COMPILING
+from engine.compile_progress import COMPILED, COMPILING, TRACING
 from ipu.config import IPUConfig
 
 
@@ -33,4 +33,4 @@ def compiled(function: Callable[..., Any]) -> Any:
 def written(capfd: pytest.CaptureFixture[str]) -> str:
     """What was written to stderr, without the progress of compilation, which a cold cache of codelets adds."""
     lines = capfd.readouterr().err.splitlines(keepends=True)
-    return "".join(line for line in lines if not line.startswith((COMPILING, COMPILED)))
+    return "".join(line for line in lines if not line.startswith((COMPILING, COMPILED, TRACING)))

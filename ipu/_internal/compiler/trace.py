@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
+from engine.compile_progress import slow_notice
 from engine.errors import UnsupportedOperation
 from engine.ir import Module
 from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
@@ -68,10 +69,12 @@ replace_host_operations()
 def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> TracedStep:
     """Traces `function`, called with one tensor for each of `specs`, without running it in TensorFlow.
 
-    Raises UnsupportedOperation where XLA cannot compile an operation of the function.
+    It says so on stderr if that takes seconds. Raises UnsupportedOperation where XLA cannot compile an operation of the
+    function.
     """
-    concrete, used = _traced(function, specs)
-    return bind(concrete, used)
+    with slow_notice():
+        concrete, used = _traced(function, specs)
+        return bind(concrete, used)
 
 
 def graph_of(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tf.Graph:
