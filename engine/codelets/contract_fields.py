@@ -164,8 +164,7 @@ def _check_batches(*tables: np.ndarray | None) -> int:
 
 def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[Layout, int]:
     """B's layout and pitch."""
-    steps = np.diff(offset_b)
-    constant = len(steps) == 0 or bool(np.all(steps == steps[0]))
+    steps, constant = _steps(offset_b)
     pitch = int(steps[0]) if len(steps) and constant else 0
     if stride_b == element_bytes:
         return (Layout.ROWS, pitch) if constant else (Layout.SCATTERED_ROWS, 0)
@@ -180,14 +179,20 @@ def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[La
 
 def run_of(offset_a: np.ndarray, element_bytes: int) -> int:
     """The length of A's contiguous runs along k: the greatest common divisor of all of them."""
-    breaks = np.flatnonzero(np.diff(offset_a) != element_bytes) + 1
+    steps, constant = _steps(offset_a)
+    if constant and len(steps):
+        return len(offset_a) if steps[0] == element_bytes else 1
+    breaks = np.flatnonzero(steps != element_bytes) + 1
     return int(np.gcd.reduce(breaks, initial=len(offset_a))) if len(offset_a) else 0
 
 
 def rows_together(row_a: np.ndarray, element_bytes: int) -> int:
     """1 if all rows of A are contiguous, GROUP if aligned groups of that many are, else 0."""
-    together = np.diff(row_a) == element_bytes
-    if len(row_a) < 2 or not bool(np.all(together[np.arange(1, len(row_a)) % GROUP != 0])):
+    steps, constant = _steps(row_a)
+    if constant:
+        return int(len(steps) > 0 and steps[0] == element_bytes)
+    together = steps == element_bytes
+    if not bool(np.all(together[np.arange(1, len(row_a)) % GROUP != 0])):
         return 0
     return 1 if bool(np.all(together)) else GROUP
 
@@ -197,5 +202,12 @@ def _packs(row_a: np.ndarray, offset_a: np.ndarray, element_bytes: int, columns:
     if len(offset_a) < 2:
         return 0
     far = FAR // 8 if columns >= MANY_COLUMNS else FAR
-    distant = float(np.median(np.abs(np.diff(offset_a)))) >= far
+    steps, constant = _steps(offset_a)
+    distant = abs(steps[0]) >= far if constant else float(np.median(np.abs(steps))) >= far
     return rows_together(row_a, element_bytes) if distant else 0
+
+
+def _steps(offsets: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The steps between neighbours, and whether they are equal."""
+    steps = offsets[1:] - offsets[:-1]
+    return steps, len(steps) == 0 or bool((steps == steps[0]).all())

@@ -107,21 +107,20 @@ def block(*parts: Part) -> Block:
     Raises InternalError for a table that is not C-contiguous.
     """
     values = [value for part in parts for value in _values(part)]
-    tables = {number: value for number, value in enumerate(values) if isinstance(value, np.ndarray)}
-    for table in tables.values():
-        if not table.flags.c_contiguous:
-            raise InternalError(f"Expected a C-contiguous table. Received: strides of {table.strides} bytes.")
-    relocations = tuple(
-        (number, value)
-        for number, value in enumerate(values)
-        if not isinstance(value, int | np.integer | np.ndarray | None)
-    )
-    for number, table in tables.items():
-        values[number] = table.ctypes.data
-    for number, _ in relocations:
+    tables: list[np.ndarray] = []
+    relocations: list[tuple[int, Any]] = []
+    for number, value in enumerate(values):
+        if isinstance(value, (int, np.integer)):
+            continue
         values[number] = 0
-    words = np.array([0 if value is None else value for value in values], np.int64)
-    return Block(words, relocations, tuple(tables.values()))
+        if isinstance(value, np.ndarray):
+            if not value.flags.c_contiguous:
+                raise InternalError(f"Expected a C-contiguous table. Received: strides of {value.strides} bytes.")
+            values[number] = value.ctypes.data
+            tables.append(value)
+        elif value is not None:
+            relocations.append((number, value))
+    return Block(np.array(values, np.int64), tuple(relocations), tuple(tables))
 
 
 def _values(part: Part) -> Iterator[Any]:

@@ -61,26 +61,27 @@ def fixed_bytes(
     table = sizes()
     always, control, exchange, state = (table[name] for name in ("always", "control", "exchange_code", "vertex_state"))
     code = np.full(target.tiles, stack_bytes(target, stacks) + always["runtime"] if with_code else 0, np.int64)
-    bodies: set[ComputeSet] = set()
+    covered: dict[ComputeSet, np.ndarray] = {}
     vertices = np.zeros(target.tiles, np.int64)
     tiles_of: dict[Any, tuple[int, np.ndarray]] = {}
     for compute_set, step, position in zip(compute_sets, supersteps, positions, strict=True):
+        body = compute_set.of_body or compute_set
+        if body in covered:
+            position.cover(covered[body])
+            continue
         work_estimate, vertex = compute_set.work_estimate, compute_set.work.vertex
         key = (work_estimate.element_type, "product") if work_estimate.multiply_adds else vertex
         if key not in tiles_of:
-            tiles_of[key] = code_bytes(compute_set), np.zeros(target.tiles, np.int64)
-        position.sized(1).add_to(tiles_of[key][1])
-        if compute_set.of_body in bodies:
-            continue
-        if compute_set.of_body is not None:
-            bodies.add(compute_set.of_body)
+            tiles_of[key] = code_bytes(compute_set), np.zeros(target.tiles, bool)
+        covered[body] = tiles_of[key][1]
+        position.cover(covered[body])
         code += control["bytes_per_compute_set"]
         position.sized(state.get(family_of(compute_set), state["other"])).add_to(vertices)
         if step.received_bytes:
             sources = _sources(compute_set, step, target)
             position.sized(exchange["bytes_per_exchange"] + sources * exchange["bytes_per_source"]).add_to(code)
     for size, where in tiles_of.values() if with_code else ():
-        code += size * (where > 0)
+        code += size * where
     return {CODE: code, VERTEX_STATE: vertices}
 
 

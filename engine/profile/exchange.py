@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from engine.emit.nest import Apply
@@ -57,6 +58,15 @@ class Layouts:
         if buffer.kind == "queue" or (buffer.kind == "constant" and buffer.shape.elements == 1):
             return False
         return layout_of(buffer, span.partition, units) != self._written.get(buffer, LINEAR)
+
+    def known_of(self, compute_set: ComputeSet) -> Hashable:
+        """What is known of its arrays: for equal answers, copies of a compute set have the same cost."""
+        reads = (
+            (self._written.get(b), self.is_home(b, compute_set), b in self.random_bits, b.kind)
+            for b in (span.buffer for span in compute_set.reads)
+        )
+        writes = ((b in self._homes, b.permanent, b.kind) for b in (span.buffer for span in compute_set.writes))
+        return tuple(reads), tuple(writes)
 
     def write(self, compute_set: ComputeSet) -> None:
         """Records the layout of each array that a compute set writes; without a partition it is row-major."""

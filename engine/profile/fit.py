@@ -35,9 +35,9 @@ def certainly_fits(program: Program, target: Target, assumptions: Assumptions = 
     arrays = {span.buffer for c in program.compute_sets for span in (*c.reads, *c.writes)}
     arrays |= {*program.feeds.values(), *program.variables.values(), *program.outputs}
     held = sum(ceil(b.shape.bytes / computing.tiles) + least for b in arrays if b.kind != "queue")
-    distinct = len({c.of_body or c for c in program.compute_sets})
-    brought = max((_brought(c, computing) for c in program.compute_sets), default=0)
-    return held + brought + distinct * _fixed_bytes() + _always(computing, assumptions) <= SMALL * capacity
+    distinct = {c.of_body or c for c in program.compute_sets}
+    brought = max((_brought(c, computing) for c in distinct), default=0)
+    return held + brought + len(distinct) * _fixed_bytes() + _always(computing, assumptions) <= SMALL * capacity
 
 
 def check_fit(

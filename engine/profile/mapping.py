@@ -95,6 +95,12 @@ class TileMapping:
             ring[:around] += sign * self.per_tile
         ring[(self.start + self.tiles - 1) % self.ring] -= sign * (self.per_tile - self.last_tile)
 
+    def cover(self, tiles: np.ndarray) -> None:
+        """Sets the tiles' elements of a bool array [tiles of the chip]."""
+        ring = tiles[self.origin : self.origin + self.ring]
+        ring[self.start : self.start + self.tiles] = True
+        ring[: max(0, self.start + self.tiles - self.ring)] = True
+
     def numbers(self) -> np.ndarray:
         """The numbers of the tiles, int64 [self.tiles]."""
         return self.origin + np.arange(self.start, self.start + self.tiles) % self.ring

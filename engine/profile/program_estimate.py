@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -110,9 +110,15 @@ def measured(
     layouts = Layouts(program.compute_sets)
     steps = []
     computing = assumptions.compute_target(target)
+    shared = planning is None and not assumptions.layers
+    of_bodies: dict[Hashable, SuperstepCost] = {}
     for number, compute_set in enumerate(program.compute_sets):
         options = assumptions if planning is None else planning[number]
-        steps.append(superstep(compute_set, layouts, computing, options))
+        key = compute_set.of_body and shared and (compute_set.of_body, layouts.known_of(compute_set))
+        step = of_bodies.get(key) if key else None
+        steps.append(step or superstep(compute_set, layouts, computing, options))
+        if key:
+            of_bodies[key] = steps[-1]
         layouts.write(compute_set)
     if assumptions.optimizations.merges:
         steps = merge_supersteps(program, steps, layouts, computing, assumptions, planning)

@@ -57,6 +57,10 @@ class Contraction(Work):
     depthwise: bool = False
 
     @property
+    def addresses(self) -> tuple[Address, ...]:
+        return self.a, self.b, self.c
+
+    @property
     def size(self) -> tuple[int, int, int, int]:
         """Batches, rows, columns and k."""
         return len(self.batch_a), len(self.row_a), self.columns, len(self.k_a)

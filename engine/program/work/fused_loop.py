@@ -51,6 +51,12 @@ class FusedLoop(Work):
         return self.nest
 
     @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Those of the arrays, and of the record of exceptions."""
+        found = [operand.address for operand in self.operands if isinstance(operand, Strided)]
+        return (*found, *(() if self.record is None else (self.record,)))
+
+    @property
     def points(self) -> int:
         """Number of executions of the innermost body."""
         return prod(self.extents)
