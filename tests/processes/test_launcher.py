@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ipu._internal.processes.signs import state_of
 from ipu._internal.processes.time_limits import SILENCE
 
 pytest.importorskip("mpi4py", exc_type=ImportError)
@@ -67,6 +69,47 @@ def test_a_process_that_never_starts_is_an_error() -> None:
 
 
 @pytest.mark.explore
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_their_launcher(number: int) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "ipu.run",
+        "-n",
+        "2",
+        "--workers",
+        "1",
+        "--",
+        str(PROGRAMS / "failures.py"),
+        "waits",
+    ]
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert launcher.stdout is not None
+    pids = [int(launcher.stdout.readline().rpartition(" ")[2]) for _ in range(2)]
+    launcher.send_signal(number)
+    end = time.monotonic() + 60
+    while any(state_of(pid) for pid in pids):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert launcher.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 1, signal.SIGKILL: -signal.SIGKILL}[number]
+
+
+@pytest.mark.explore
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a process another host name")
+def test_processes_on_two_hosts(tmp_path: Path) -> None:
+    agent = tmp_path / "ssh"
+    agent.write_text('#!/bin/sh\nhost=$1; shift\nexec unshare -u sh -c "hostname $host; $*"\n')
+    agent.chmod(0o755)
+    program = ["--hosts", "first:2,second:2", "--", str(PROGRAMS / "hosts.py")]
+    done = run("-n", "4", *program, PRTE_MCA_plm_ssh_agent=str(agent))
+    assert done.returncode == 0, done.stderr
+    host = lambda rank: "first" if rank < 2 else "second"  # noqa: E731
+    assert sorted(done.stdout.splitlines()) == [
+        f"[{rank}] {host(rank)}: {rank % 2} of 2, {rank} of 4; 6.0" for rank in range(4)
+    ]
+
+
+@pytest.mark.explore
 def test_horovod_and_its_documented_pipeline() -> None:
     done = run("--processes", "2", "--", str(PROGRAMS / "horovod.py"))
     assert done.returncode == 0, done.stderr[-3000:]
@@ -85,7 +128,11 @@ def test_the_example_learns() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["-n", "0", "--", "x.py"], "--processes to be at least 1"), (["-n", "2"], "Expected a program after --")],
+    [
+        (["-n", "0", "--", "x.py"], "--processes to be at least 1"),
+        (["-n", "2"], "Expected a program after --"),
+        (["-n", "4", "--hosts", "a:1,b:2", "--", "x.py"], "as in host1:2,host2:2. Received: 'a:1,b:2'"),
+    ],
 )
 def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
     done = run(*arguments)

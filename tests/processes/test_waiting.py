@@ -19,7 +19,7 @@ def test_signs_tell_processes_that_compute_wait_and_are_silent() -> None:
     assert waiting.first(0) and not waiting.first(1)
     assert waiting.passes(1.0) and waiting.passes(3.0) and not waiting.passes(2.0)
     assert str(waiting) == (
-        "process 1 computes, at a.py:2 in load; process 2 waits in max; process 3 has given no sign of life for 2 s"
+        "process 3 has given no sign of life for 2 s; process 1 computes, at a.py:2 in load; process 2 waits in max"
     )
     assert waiting.silent(1.9) and not waiting.silent(2.0)
 

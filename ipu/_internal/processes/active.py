@@ -52,7 +52,7 @@ def initialise() -> Transport:
         return activate(SingleProcess())
     try:
         from ipu._internal.processes.mpi import MPITransport
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # mpi4py, or the library of MPI
         raise ConfigurationError(
             f"Expected mpi4py in a process that a launcher of MPI has started. Received: {error}. Install it: "
             f"pip install 'software-ipu[mpi]'."

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import IO
 
 from engine.errors import ConfigurationError
+from ipu._internal.processes.output import LAUNCHED, Output
 from ipu._internal.processes.settings import GRADIENT_TYPE, LOCAL_REPLICAS
 
-TAG = re.compile(rb"\[\d+,(\d+)\]<std(?:out|err)>: ?")
-NOTICE = re.compile(rb"-{60,}\s*$")
-"""The lines around MPI's notices, which repeat in many words what the launcher says in one."""
-ENDED = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) (.*?)\.", re.DOTALL)
+ENDING = 10.0
+"""Seconds that MPI's launcher has to end all processes after the first has failed."""
+SSH = "PRTE_MCA_plm_ssh_args"
+"""The environment variable with the options of ssh; without one, a host that does not answer takes two minutes."""
+PR_SET_PDEATHSIG = 1
+"""Of Linux' prctl: the signal that a process gets when its parent ends."""
 
 
 def launch(
@@ -47,7 +50,7 @@ def launch(
     if not program:
         raise ConfigurationError("Expected a program after --. Received: none. Example: -- train.py --epochs 3.")
     cores = len(os.sched_getaffinity(0))
-    each = workers or max(1, cores // processes)
+    each = workers or max(1, cores // (most_of(hosts, processes) if hosts else processes))
     fits = processes * each <= cores and hosts is None
     binding = ["--map-by", f"slot:PE={each}", "--bind-to", "core"] if fits else ["--bind-to", "none", "--oversubscribe"]
     command = [mpiexec(), "-n", str(processes), "--tag-output", *binding]
@@ -58,11 +61,25 @@ def launch(
         LOCAL_REPLICAS: str(replicas),
         "PYTHONUNBUFFERED": "1",
         "OMPI_MCA_mpi_yield_when_idle": "1",
+        LAUNCHED: "1",
     }
     environment |= {GRADIENT_TYPE: gradients} if gradients else {}
     for name in environment:
         command += ["-x", name] if hosts else []
+    if hosts and "PRTE_MCA_plm_ssh_agent" not in os.environ:
+        environment[SSH] = os.environ.get(SSH, "-o ConnectTimeout=20")
     return _run([*command, sys.executable, *program], {**os.environ, **environment})
+
+
+def most_of(hosts: str, processes: int) -> int:
+    """The most processes of one host. Raises ConfigurationError unless the hosts have as many as there are."""
+    counts = [each.partition(":")[2] or "1" for each in hosts.split(",")]
+    if not all(each.isdecimal() for each in counts) or sum(map(int, counts)) < processes:
+        raise ConfigurationError(
+            f"Expected --hosts with numbers of processes that add up to {processes}, as in "
+            f"host1:{processes - processes // 2},host2:{processes // 2}. Received: {hosts!r}."
+        )
+    return max(map(int, counts))
 
 
 def mpiexec() -> str:
@@ -81,40 +98,47 @@ def mpiexec() -> str:
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
-    running = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    signal.signal(signal.SIGTERM, lambda *_: running.terminate())
-    notices: list[str] = []
+    running = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_end_with_parent
+    )
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: running.terminate())
+    output = Output()
     assert running.stdout is not None and running.stderr is not None
     threads = [
-        threading.Thread(target=_forward, args=(running.stdout, sys.stdout.buffer, notices)),
-        threading.Thread(target=_forward, args=(running.stderr, sys.stderr.buffer, notices)),
+        threading.Thread(target=output.forward, args=(pipe, out.buffer), daemon=True)
+        for pipe, out in ((running.stdout, sys.stdout), (running.stderr, sys.stderr))
     ]
     for thread in threads:
         thread.start()
+    interrupted = False
     try:
-        status = running.wait()
+        while running.poll() is None and not output.aborted.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.wait(0.2)
     except KeyboardInterrupt:
-        running.send_signal(signal.SIGINT)
-        status = running.wait() or 130
+        interrupted = True
+        running.terminate()
+    try:
+        status = running.wait(ENDING)
+    except subprocess.TimeoutExpired:  # it waits for a machine that does not answer
+        running.kill()
+        status = max(1, running.wait())
     for thread in threads:
-        thread.join()
-    ended = ENDED.search(" ".join("".join(notices).split()))
-    if status:
-        which = f"process {ended[1]} on {ended[2]} ended first: {ended[3]}" if ended else "".join(notices).strip()
-        print(f"python -m ipu.run: exit status {status}; {which or 'a process failed'}", file=sys.stderr, flush=True)
-    return status
+        thread.join(1.0 if status else None)  # a process that is stopped keeps the pipes open
+    status = 130 if interrupted else 128 - status if status < 0 else status
+    lost = [] if status else output.lost()
+    if status or lost:
+        told = "interrupted" if interrupted else lost_in_words(lost) if lost else output.failure()
+        print(f"python -m ipu.run: exit status {status or 1}; {told}", file=sys.stderr, flush=True)
+    return status or bool(lost)
 
 
-def _forward(lines: Iterable[bytes], out: IO[bytes], notices: list[str]) -> None:
-    """Writes lines with the number of their process; MPI's notices go to a list."""
-    inside = False
-    for line in lines:
-        tag = TAG.match(line)
-        text = line[tag.end() :] if tag else line
-        if NOTICE.match(text):
-            inside = not inside
-        elif inside or (tag is None and not line.strip()):
-            notices.append(text.decode(errors="replace"))
-        elif text.strip():
-            out.write(b"[%s] %s" % (tag[1], text) if tag else text)
-            out.flush()
+def lost_in_words(ranks: Sequence[int]) -> str:
+    """That processes have not ended, though MPI's launcher has."""
+    return f"lost processes {', '.join(map(str, ranks))}: MPI's daemon on a machine, or its connection, has ended"
+
+
+def _end_with_parent() -> None:
+    """Has the system end MPI's launcher, and it the processes, should this process be killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

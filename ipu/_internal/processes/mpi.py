@@ -14,6 +14,7 @@ import numpy as np
 from engine.errors import ProcessError
 from ipu._internal.processes.failures import different_calls, failed_before
 from ipu._internal.processes.mpi_start import MPI, start
+from ipu._internal.processes.output import tell
 from ipu._internal.processes.signs import Sign
 from ipu._internal.processes.transport import Operation, Transport, digest_of
 from ipu._internal.processes.versions import check_versions
@@ -31,6 +32,7 @@ class MPITransport(Transport):
     def __init__(self) -> None:
         super().__init__()
         start()
+        tell("begin")
         self._comm = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._comm.rank, self._comm.size
         local = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -93,6 +95,7 @@ class MPITransport(Transport):
                 if self.watch.error is not None:  # the end of MPI would wait for the process that is stopped
                     self._messages.end_all(self.watch.error)
         self.watch.close()
+        tell("end")
 
     def _end_all(
         self, kind: type[BaseException], error: BaseException, where: TracebackType | None
@@ -100,7 +103,7 @@ class MPITransport(Transport):
         """Prints an error that nothing has caught, and ends all processes, which would wait for this one."""
         sys.stdout.flush()
         sys.stderr.write("".join(traceback.format_exception(kind, error, where)))  # at once: lines stay together
-        sys.stderr.flush()
+        tell("abort")
         self._comm.Abort(1)
 
 
@@ -125,7 +128,8 @@ class Messages(Link):
 
     def end_all(self, error: ProcessError) -> None:
         """Prints an error and ends all processes."""
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        tell("abort")
         self._comm.Abort(1)
 
     def _received(self, tag: int) -> list[tuple[int, Sign]]:

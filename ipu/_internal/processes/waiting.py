@@ -49,7 +49,9 @@ class Waiting:
 
     def __str__(self) -> str:
         """For whom this process waits, in words."""
-        late = {rank: other for rank, other in self.others.items() if not other.waits_in(self.call)} or self.others
+        silent = {rank: other for rank, other in self.others.items() if other.is_silent}
+        late = {rank: other for rank, other in self.others.items() if not other.waits_in(self.call)}
+        late = silent | late or self.others
         told = [f"process {rank} {other.told(self.seconds)}" for rank, other in list(late.items())[:LISTED]]
         return "; ".join(told) + (f"; and {len(late) - LISTED} more" if len(late) > LISTED else "")
 
@@ -66,6 +68,11 @@ class _Other:
     @property
     def waits(self) -> bool:
         return self.sign is not None and bool(self.sign.call)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has not answered, and is not known to compute."""
+        return self._missed and not self._busy
 
     def waits_in(self, call: str) -> bool:
         """Whether its last sign came from the same collective."""
@@ -102,7 +109,7 @@ class _Other:
             return "has ended"
         if self._state == "stopped":
             return f"is stopped by a signal{line}"
-        if self._missed and not self._busy:
+        if self.is_silent:
             return f"has given no sign of life for {now - self.heard:.0f} s{line and f', last seen{line[1:]}'}"
         if self.sign is not None and self.sign.call:
             return f"waits in {self.sign.call}"

@@ -1,0 +1,49 @@
+"""Output of several processes: labels, the events that they tell the launcher, and which one failed."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from ipu._internal.processes.output import Output
+
+RULE = "-" * 70
+
+
+def forwarded(*lines: str) -> tuple[Output, str]:
+    """What has forwarded lines of stderr, and what was written."""
+    output, out = Output(), io.BytesIO()
+    output.forward([f"{line}\n".encode() for line in lines], out)
+    return output, out.getvalue().decode()
+
+
+def test_lines_are_labelled_and_events_are_not_shown() -> None:
+    output, text = forwarded(
+        *(f"[7,{rank}]<stderr>: \0begin of MPI" for rank in range(3)),
+        "[7,1]<stderr>: half\0end of MPI",
+        "[7,0]<stderr>: \0[7,2]<stderr>: whole",
+        "[7,0]<stderr>: ",
+    )
+    assert text == "[1] half[2] whole\n" and output.lost() == [0, 2] and not output.aborted.is_set()
+    assert forwarded("[7,0]<stderr>: \0abort of MPI")[0].aborted.is_set()
+
+
+@pytest.mark.parametrize(
+    ("notice", "told"),
+    [
+        (["prterun noticed that process rank 1 with PID 5 on node a exited on", "signal 9 (Killed)."],
+         "process 1 on a ended first: exited on signal 9 (Killed)"),
+        (["Process name: [prterun-a-1@1,1]", "Exit code:    3"], "process 1 ended first: exit status 3"),
+        (["MPI_ABORT was invoked on rank 1 in"], 'process 1 ended first: calling "abort"'),
+    ],
+)  # fmt: skip
+def test_the_error_of_the_first_that_failed_is_the_last(notice: list[str], told: str) -> None:
+    error = [
+        f"[7,1]<stderr>: {line}" for line in ("Traceback (most recent call last):", "  line", "ValueError: a", "b")
+    ]
+    closing = [RULE, *notice, RULE]
+    assert forwarded(*error, *closing)[0].failure() == told
+    others = "[7,0]<stderr>: ProcessError: of another"
+    assert forwarded(*error, others, *closing)[0].failure() == f"{told}:\nValueError: a\nb"
+    assert forwarded(others)[0].failure() == "MPI's launcher has ended all processes"
