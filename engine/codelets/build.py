@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from engine.codelets.identity import path_of, path_of_library
+from engine.codelets.intrinsic import Inner
 from engine.machine_code.abi import CODELET_TYPE
 from engine.machine_code.llvm_thread import llvm_thread
 from engine.machine_code.objects import begin_object
@@ -72,8 +73,8 @@ class Codelet:
         """Writes the LLVM IR; the function returned compiles it to object code with the one symbol `symbol`."""
         for listener in list(_listeners):
             listener(self.name)
-        from engine.codelets.frontend import ir_of
         from engine.codelets.linking import object_of
+        from engine.codelets.translate import ir_of
 
         return partial(object_of, *ir_of(self.function), symbol, self.in_vectors)
 
@@ -91,33 +92,6 @@ class Codelet:
 def codelet(function: Callable[[int, int, int, int], None]) -> Codelet:
     """Decorator: a Codelet of a function that Numba can compile."""
     return Codelet(function)
-
-
-class Inner:
-    """A function that codelets call; compiled into its callers."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.__name__ = function.__name__
-        self.__doc__ = function.__doc__
-        self.function = function
-
-    @cached_property
-    def _dispatcher(self) -> Any:
-        from engine.codelets.frontend import InnerDispatcher
-
-        return InnerDispatcher(self.function)
-
-    @property
-    def _numba_type_(self) -> Any:
-        """The attribute by which Numba asks a value for its type."""
-        return self._dispatcher._numba_type_
-
-    if TYPE_CHECKING:
-
-        def __call__(self, *arguments: Any) -> Any: ...
-
-    def __repr__(self) -> str:
-        return f"Inner({self.__name__})"
 
 
 def inner(function: Callable[..., Any]) -> Any:

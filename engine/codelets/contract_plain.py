@@ -10,7 +10,6 @@ from engine.codelets.contract_f32 import contract_f32, contract_scratch_bytes
 from engine.codelets.contract_fields import Field
 from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
 from engine.codelets.element import BYTES, NUMBA_NAMES, decode, load_element, storage_name, store_element
-from engine.codelets.lazy import numba
 from engine.codelets.memory import load_i64, pointer
 from engine.codelets.rows import word
 from engine.codelets.vector import HALF_TYPES
@@ -72,7 +71,7 @@ def _plain_codelet(kind: str, result: str) -> Codelet:
         row, rows, column, columns, k, k_count = block
         stride_b = word(parameters, Field.STRIDE_B)
         accumulate = word(parameters, Field.ACCUMULATE)
-        sums = numba.carray(pointer(scratch, number), COLUMN_BLOCK)
+        sums = pointer(scratch, number)
         for m in range(row, row + rows):
             a_row = a + load_i64(word(parameters, Field.ROW_A) + 8 * m)
             c_row = c + load_i64(word(parameters, Field.ROW_C) + 8 * m)
@@ -85,7 +84,7 @@ def _plain_codelet(kind: str, result: str) -> Codelet:
                     factor = load_element(a_row + offset_a, kind, result)
                     b_row = b + load_i64(word(parameters, Field.OFFSET_B) + 8 * j) + n * stride_b
                     if stride_b == element_bytes:
-                        b_array = numba.carray(pointer(b_row, storage), width)
+                        b_array = pointer(b_row, storage)
                         for i in range(width):
                             sums[i] += factor * decode(b_array[i], kind, result)
                     else:

@@ -43,7 +43,7 @@ def _element(kind: types.Type) -> tuple[str, types.Type]:
     return kind.literal_value, getattr(types, NUMBA_NAMES[kind.literal_value])
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def decode(typing_context: Any, stored: types.Type, kind: types.Type, number: types.Type) -> tuple[Any, Emitter]:
     """A stored element, converted to the element type that `number` names."""
     name, computed = _element(kind)
@@ -55,7 +55,7 @@ def decode(typing_context: Any, stored: types.Type, kind: types.Type, number: ty
     return result(getattr(types, storage_name(name)), kind, number), emit
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def load_element(typing_context: Any, address: types.Type, kind: types.Type, number: types.Type) -> tuple[Any, Emitter]:
     """The element at an address, converted to the element type that `number` names."""
     name, computed = _element(kind)
@@ -70,7 +70,7 @@ def load_element(typing_context: Any, address: types.Type, kind: types.Type, num
     return result(types.int64, kind, number), emit
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def store_element(typing_context: Any, address: types.Type, kind: types.Type, value: types.Type) -> tuple[Any, Emitter]:
     """Stores an element of the named type; float32 is rounded to the nearest f16 or bf16, ties to even."""
     name, computed = _element(kind)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from engine.codelets.build import codelet, inner
-from engine.codelets.lazy import numba
 from engine.codelets.memory import pointer, store_release
 from engine.codelets.random import fetch_and_add
 from engine.codelets.record import Address, Record
@@ -45,21 +44,21 @@ def special(array: int, first: int, last: int) -> tuple[int, int]:
     exponent, mantissa = word(array, Array.EXPONENT), word(array, Array.MANTISSA)
     non_finite = nans = 0
     if size == 4:
-        words = numba.carray(pointer(address, "int32"), last)
+        words = pointer(address, "int32")
         for k in range(first, last):
             non_finite += (words[k] & exponent) == exponent
         if non_finite:
             for k in range(first, last):
                 nans += (words[k] & exponent) == exponent and (words[k] & mantissa) != 0
     elif size == 2:
-        half = numba.carray(pointer(address, "int16"), last)
+        half = pointer(address, "int16")
         for k in range(first, last):
             non_finite += (half[k] & exponent) == exponent
         if non_finite:
             for k in range(first, last):
                 nans += (half[k] & exponent) == exponent and (half[k] & mantissa) != 0
     else:
-        doubles = numba.carray(pointer(address, "int64"), last)
+        doubles = pointer(address, "int64")
         for k in range(first, last):
             non_finite += (doubles[k] & exponent) == exponent
         if non_finite:

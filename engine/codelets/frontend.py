@@ -1,6 +1,6 @@
-"""Numba's frontend alone: from a codelet's function to unoptimised LLVM IR.
+"""Numba's frontend alone: from a vertex's function to unoptimised LLVM IR, and the types and operators of codelets.
 
-Numba by itself would optimise and compile each function that a codelet calls, and then the codelet with all of them
+Numba by itself would optimise and compile each function that a vertex calls, and then the vertex with all of them
 inlined once more. Here each gets types and IR only; optimisation and code generation are done once, in linking.py.
 """
 
@@ -12,7 +12,18 @@ from inspect import isfunction
 from typing import Any
 
 from llvmlite import binding, ir
-from numba.core import codegen, cpu, dispatcher, externals, fastmathpass, sigutils, target_extension, types, typing
+from numba.core import (
+    callconv,
+    codegen,
+    cpu,
+    dispatcher,
+    externals,
+    fastmathpass,
+    sigutils,
+    target_extension,
+    types,
+    typing,
+)
 from numba.core import ir as numba_ir
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
@@ -20,8 +31,6 @@ from numba.core.registry import CPUTarget
 
 from engine.codelets.frontend_passes import MembersAsNumbers, Passes
 from engine.errors import InternalError
-from engine.garbage import collector_paused
-from engine.machine_code.abi import ARGUMENTS
 
 NAME = "codelets"  # of this target among those of Numba
 OPTIONS: dict[str, Any] = {
@@ -33,7 +42,6 @@ OPTIONS: dict[str, Any] = {
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
 }
-SIGNATURE = types.void(*[types.int64] * ARGUMENTS)
 
 
 class Library(codegen.CodeLibrary):
@@ -103,6 +111,13 @@ class TypingContext(typing.BaseContext):
 class CodeletContext(cpu.CPUContext):
     """Lowering for the language of codelets, without Numba's runtime."""
 
+    convention = callconv.CPUCallConv
+
+    @property
+    def call_conv(self) -> callconv.CPUCallConv:
+        """How functions that Numba compiles are called."""
+        return self.convention(self)
+
     @global_compiler_lock
     def init(self) -> None:
         self.is32bit = False
@@ -163,7 +178,7 @@ class FunctionCompiler(dispatcher._FunctionCompiler):
 
 
 class InnerDispatcher(dispatcher.Dispatcher):
-    """A function that codelets call: its IR for each signature."""
+    """A function that vertices call: its IR for each signature."""
 
     targetdescr = TARGET
 
@@ -193,7 +208,7 @@ def _without_number(argument: Any) -> Any:
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class HelpersAsInner(FunctionPass):
-    """Lets a user's vertex call Python functions, and those compiled by `numba.njit`, as codelets call inner ones."""
+    """Lets a user's vertex call Python functions, and those compiled by `numba.njit`."""
 
     _name = "helpers_as_inner"
 
@@ -234,10 +249,3 @@ target_extension.target_registry[NAME] = Codelets
 target_extension.dispatcher_registry[Codelets] = InnerDispatcher
 # The compiler of those of Numba's own functions that are written in Python.
 target_extension.jit_registry[Codelets] = lambda *arguments, **options: InnerDispatcher
-
-
-def ir_of(function: Callable[..., None]) -> tuple[list[str], str]:
-    """LLVM IR of a codelet and of all its callees, as texts of modules; and the name of its function in them."""
-    with global_compiler_lock, target_extension.target_override(NAME), collector_paused():
-        made = FunctionCompiler(function).compile(SIGNATURE.args, SIGNATURE.return_type)
-        return made.library.all_texts(), made.fndesc.llvm_func_name

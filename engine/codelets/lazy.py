@@ -15,10 +15,8 @@ class LazyModule(ModuleType):
 
 
 if TYPE_CHECKING:
-    import numba
     from numba.core import cgutils, errors, types
 else:
-    numba = LazyModule("numba")
     types, errors, cgutils = (LazyModule(f"numba.core.{name}") for name in ("types", "errors", "cgutils"))
 
-__all__ = ["cgutils", "errors", "numba", "types"]
+__all__ = ["cgutils", "errors", "types"]

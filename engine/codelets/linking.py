@@ -9,32 +9,22 @@ from engine.machine_code import optimising
 
 PIPELINE = optimising.Pipeline(level=3, loops=True)
 
-# Numba's functions return a status and take addresses for a result and an exception, which codelets do not use.
-ENTRY = """
-declare i32 @"{function}"(ptr, ptr, i64, i64, i64, i64)
-
-define void @"{name}"(i64 %parameters, i64 %lo, i64 %hi, i64 %scratch) {{
-  %result = alloca ptr
-  %exception = alloca ptr
-  call i32 @"{function}"(ptr %result, ptr %exception, i64 %parameters, i64 %lo, i64 %hi, i64 %scratch)
-  ret void
-}}
-"""
 RUNTIMES = ("numba", "NRT_", "Py", "_Py", "_ZN08NumbaEnv")
 """Prefixes of symbols that only exist in a process that has loaded Numba, or are addresses of one process."""
 
 
 def object_of(texts: list[str], function: str, name: str, in_vectors: bool = False) -> bytes:
-    """Object code with one symbol, the codelet `name`, from the modules' IR; `function` is its name in the IR.
+    """Object code with one symbol, the codelet `name`, from the modules' IR, in which it is `function`.
 
     With `in_vectors` the loops of the IR are vectorised by hand.
 
     Raises InternalError for a codelet that needs Python or Numba at run time, for instance one that allocates.
     """
     context = binding.create_context()
-    module = binding.parse_assembly(ENTRY.format(function=function, name=name), context)
-    for text in texts:
-        module.link_in(binding.parse_assembly(text, context))
+    module, *others = [binding.parse_assembly(text, context) for text in texts]
+    for other in others:
+        module.link_in(other)
+    module.get_function(function).name = name
     for each in (*module.functions, *module.global_variables):
         if not each.is_declaration and each.name != name:
             each.linkage = "internal"

@@ -66,9 +66,9 @@ load_f32, store_f32 = _load("float32"), _store("float32")
 load_f64, store_f64 = _load("float64"), _store("float64")
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def pointer(typing_context: Any, address: types.Type, name: types.Type) -> tuple[Any, Emitter]:
-    """`pointer(address, "float32")`: a C pointer for `numba.carray`, which LLVM can vectorise through."""
+    """`pointer(address, "float32")`: a C pointer to index, by which LLVM can vectorise loops."""
     if not isinstance(name, types.StringLiteral):
         raise errors.TypingError(f"Expected a literal type name. Received: {name}.")
     element = getattr(types, name.literal_value)

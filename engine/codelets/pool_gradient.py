@@ -67,7 +67,7 @@ def _predicate(direction: types.Type) -> str:
     return PREDICATES[direction.literal_value]
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def _keeps(typing_context: Any, kept: types.Type, candidate: types.Type, direction: types.Type) -> tuple[Any, Emitter]:
     """Whether `kept` stays selected; False if one is NaN."""
     predicate = _predicate(direction)
@@ -78,7 +78,7 @@ def _keeps(typing_context: Any, kept: types.Type, candidate: types.Type, directi
     return types.boolean(types.float32, types.float32, direction), emit
 
 
-@intrinsic(prefer_literal=True)
+@intrinsic
 def _window_lanes(
     typing_context: Any,
     operand: types.Type,

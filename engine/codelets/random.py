@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from engine.codelets.build import codelet, inner
-from engine.codelets.lazy import numba, types
+from engine.codelets.lazy import types
 from engine.codelets.memory import I64, intrinsic, load_i64, pointer, store_i64
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_memory, word
@@ -91,11 +91,11 @@ def philox_fill(target: Any, first: int, count: int, key: int, low: int, high: i
 def philox_fill_typed(target: int, value_bytes: int, first: int, count: int, key: int, low: int, high: int) -> None:
     """`philox_fill` for memory at an address."""
     if value_bytes == 4:
-        philox_fill(numba.carray(pointer(target, "uint32"), 4 * count), first, count, key, low, high)
+        philox_fill(pointer(target, "uint32"), first, count, key, low, high)
     elif value_bytes == 2:
-        philox_fill(numba.carray(pointer(target, "uint16"), 4 * count), first, count, key, low, high)
+        philox_fill(pointer(target, "uint16"), first, count, key, low, high)
     else:
-        philox_fill(numba.carray(pointer(target, "uint8"), 4 * count), first, count, key, low, high)
+        philox_fill(pointer(target, "uint8"), first, count, key, low, high)
 
 
 @codelet
@@ -171,11 +171,11 @@ def three_fry_bits(parameters: int, lo: int, hi: int, scratch: int) -> None:
             x0, x1 = three_fry(key, start + counter)
             store_i64(target + 8 * counter, x0 | (x1 << 32))
     elif size == 4:
-        three_fry_fill(numba.carray(pointer(target, "uint32"), 1), parameters, first, last)
+        three_fry_fill(pointer(target, "uint32"), parameters, first, last)
     elif size == 2:
-        three_fry_fill(numba.carray(pointer(target, "uint16"), 1), parameters, first, last)
+        three_fry_fill(pointer(target, "uint16"), parameters, first, last)
     else:
-        three_fry_fill(numba.carray(pointer(target, "uint8"), 1), parameters, first, last)
+        three_fry_fill(pointer(target, "uint8"), parameters, first, last)
 
 
 @intrinsic

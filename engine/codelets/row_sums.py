@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from engine.codelets.build import codelet, inner
 from engine.codelets.gather import load_index
-from engine.codelets.lazy import numba
 from engine.codelets.memory import call4, load_i64, pointer, store_i64
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_memory, word
@@ -87,15 +86,15 @@ def sort_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @inner
 def _clear(address: int, count: int) -> None:
-    values = numba.carray(pointer(address, "float32"), (count,))
+    values = pointer(address, "float32")
     for i in range(count):
         values[i] = 0
 
 
 @inner
 def _add(target: int, source: int, count: int) -> None:
-    values = numba.carray(pointer(target, "float32"), (count,))
-    updates = numba.carray(pointer(source, "float32"), (count,))
+    values = pointer(target, "float32")
+    updates = pointer(source, "float32")
     for i in range(count):
         values[i] += updates[i]
 

@@ -14,12 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba import int64, njit
 
 from engine.codelets import build, memory
-from engine.codelets.build import inner
+from engine.codelets.build import codelet, inner
 from engine.codelets.identity import FOLDER, identity
-from engine.codelets.memory import load_f32, store_i64
+from engine.codelets.memory import load_f32, load_i64, store_i64
 from engine.machine_code import keys, processor
 from tests.codelets.scaling import scale
 from tests.interrupting import HANGS_SECONDS
@@ -141,68 +140,67 @@ def test_change_of_any_source_changes_the_folder(tmp_path: Path) -> None:
     assert fingerprint(copy) != before
 
 
-@njit
-def round_trip(address: int, value: int) -> int:
+@codelet
+def round_trip(address: int, value: int, hi: int, result: int) -> None:
     memory.store_release(address, value)
     memory.pause()
-    return memory.load_acquire(address)
+    store_i64(result, memory.load_acquire(address))
 
 
-@njit
-def narrow(address: int) -> tuple[int, int, int, float]:
+@codelet
+def narrow(address: int, lo: int, hi: int, result: int) -> None:
     memory.store_i8(address, -3)
     memory.store_i16(address + 2, -300)
     memory.store_i32(address + 4, -70000)
-    memory.store_f64(address + 8, 0.1)
-    small, short = memory.load_i8(address), memory.load_i16(address + 2)
-    return small, short, memory.load_i32(address + 4), memory.load_f64(address + 8)
+    store_i64(result, memory.load_i8(address))
+    store_i64(result + 8, memory.load_i16(address + 2))
+    store_i64(result + 16, memory.load_i32(address + 4))
 
 
-@njit
-def half(address: int) -> float:
-    return load_f32(address) * np.float32(0.5)
+@inner
+def product(address: int) -> float:
+    return load_f32(address) * load_f32(address + 4)
 
 
-@njit
-def half_flushed(address: int) -> float:
+@codelet
+def multiply(address: int, flushes: int, hi: int, result: int) -> None:
     before = memory.floating_point_state()
-    memory.set_floating_point_state(memory.flush_to_zero(before))
-    result = half(address)
+    if flushes:
+        memory.set_floating_point_state(memory.flush_to_zero(before))
+    memory.store_f32(result, product(address))
     memory.set_floating_point_state(before)
-    return result
 
 
-@njit
-def call(codelet: int, function: int, parameters: int, lo: int, hi: int) -> int:
-    memory.call4(codelet, parameters, lo, hi, 0)
-    return memory.call0(function)
+@codelet
+def call(codelets: int, lo: int, hi: int, function: int) -> None:
+    """Calls the codelet with the parameters in two words, and stores what the function returns behind them."""
+    memory.call4(load_i64(codelets), load_i64(codelets + 8), lo, hi, 0)
+    store_i64(codelets + 16, memory.call0(function))
 
 
 def test_memory_intrinsics() -> None:
-    slot = np.zeros(2, np.int64)
-    assert round_trip(slot.ctypes.data, -5) == -5 and slot[0] == -5
-    assert narrow(slot.ctypes.data) == (-3, -300, -70000, 0.1)
+    slot, result = np.zeros(1, np.int64), np.zeros(3, np.int64)
+    round_trip(slot.ctypes.data, -5, 0, result.ctypes.data)
+    assert result[0] == slot[0] == -5
+    narrow(slot.ctypes.data, 0, 0, result.ctypes.data)
+    assert result.tolist() == [-3, -300, -70000]
 
 
 def test_calls_by_address() -> None:
     function = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 42)
     address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
     parameters = np.array([x.ctypes.data, y.ctypes.data])
-    assert call(scale.address, address, parameters.ctypes.data, 1, 3) == 42
+    codelets = np.array([scale.address, parameters.ctypes.data, 0])
+    call(codelets.ctypes.data, 1, 3, address)
+    assert codelets[2] == 42
     assert y.tolist() == [0, 3, 3, 0]
 
 
 @pytest.mark.skipif(not (processor.X86 or processor.ARM), reason="the processor has no such mode that we know")
 def test_denormals_are_flushed_only_in_between() -> None:
-    smallest_normal = np.array([np.finfo(np.float32).tiny])
-    address = smallest_normal.ctypes.data
-    assert half(address) > 0
-    assert half_flushed(address) == 0
-    assert half(address) > 0
-
-
-def test_store_and_load_int64_at_an_address() -> None:
-    slot = np.zeros(1, np.int64)
-    njit((int64, int64))(lambda address, value: store_i64(address, value))(slot.ctypes.data, 7)
-    assert slot[0] == 7
+    factors, result = np.array([np.finfo(np.float32).tiny, 0.5], np.float32), np.zeros(1, np.float32)
+    for flushes in (0, 1, 0):
+        multiply(factors.ctypes.data, flushes, 0, result.ctypes.data)
+        assert (result[0] == 0) == bool(flushes)

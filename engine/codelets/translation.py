@@ -1,0 +1,106 @@
+"""The translation of a codelet: a module of LLVM IR with its functions, and what Numba implements for numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import callconv, compiler, errors, types
+
+from engine.codelets.frontend import OPTIONS, TARGET
+from engine.codelets.intrinsic import Intrinsic
+from engine.codelets.values import Constant, Form
+from engine.errors import InternalError
+
+Written = tuple[ir.Function, Form]
+"""A function, and the form of its result."""
+Write = Callable[["Translation", Callable[..., Any], tuple[Form, ...]], Written]
+"""Writes a function for arguments of some forms."""
+
+
+class CallConvention(callconv.CPUCallConv):
+    """How Numba's own functions are called: a status of theirs is not returned, as functions of codelets have none."""
+
+    def return_status_propagate(self, builder: ir.IRBuilder, status: Any) -> None:
+        """Does nothing."""
+
+
+class Translation:
+    """Collects the functions of a codelet in one module, each once for the forms of its arguments."""
+
+    def __init__(self, write: Write) -> None:
+        flags = compiler.Flags()
+        TARGET.options.parse_as_flags(flags, dict(OPTIONS))
+        self.typing = TARGET.typing_context
+        self.typing.refresh()
+        TARGET.target_context.refresh()
+        self.context = compiler._make_subtarget(TARGET.target_context, flags).subtarget(convention=CallConvention)
+        self.library = self.context.codegen().create_library("codelet")
+        self.module = self.library.create_ir_module("codelet")
+        self._write = write
+        self._functions: dict[Any, Written] = {}
+        self._implementations: dict[Any, Any] = {}
+
+    def function(self, function: Callable[..., Any], forms: tuple[Form, ...]) -> Written:
+        """The function for arguments of these forms."""
+        key = function, forms
+        if key not in self._functions:
+            self._functions[key] = self._write(self, function, forms)
+        return self._functions[key]
+
+    def declare(self, name: str, signature: ir.FunctionType) -> ir.Function:
+        """A new function of the module."""
+        function = ir.Function(self.module, signature, self.module.get_unique_name(name))
+        function.attributes.add("nounwind")
+        return function
+
+    def forget(self, function: ir.Function) -> None:
+        """Removes a function that nothing calls."""
+        del self.module.globals[function.name]
+
+    def implementation(self, function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
+        """Signature and code, as a function of a builder and arguments, of what Numba implements for these types.
+
+        Raises InternalError for what it does not implement without NumPy and Numba's runtime.
+        """
+        key = function, kinds
+        if key not in self._implementations:
+            try:
+                kind = self.typing.resolve_value_type(function)
+                self._implementations[key] = self.method(kind, kinds)
+            except (ValueError, NotImplementedError, errors.NumbaError) as error:
+                name = getattr(function, "__name__", function)
+                raise InternalError(
+                    f"Expected what codelets can compute. Received: {name} of {', '.join(map(str, kinds))}."
+                ) from error
+        return self._implementations[key]
+
+    def method(self, kind: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
+        """The same for a function or method of Numba's type `kind`."""
+        signature = kind.get_call_type(self.typing, kinds, {})
+        code = self.context.get_function(kind, signature)
+        for library in getattr(code, "libs", ()):
+            self.library.add_linking_library(library)
+        return signature, code
+
+    def intrinsic(self, function: Intrinsic, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
+        """Signature and code of an intrinsic for these types; its code is a function of context, builder and both."""
+        key = function, kinds
+        if key not in self._implementations:
+            self._implementations[key] = function.definition(self.typing, *kinds)
+        return self._implementations[key]
+
+    def unified(self, a: Any, b: Any) -> Any:
+        """The type of a variable that has values of both. Raises InternalError for floats beside other numbers."""
+        if a == b:
+            return a
+        found = self.typing.unify_types(a, b)
+        if found is None or isinstance(found, types.Float | types.Complex):
+            raise InternalError(f"Expected values of one type in a variable. Received: {a} and {b}.")
+        return found
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is a constant number, which is in a variable at run time."""
+    return isinstance(value, Constant) and isinstance(value.value, bool | int | float | complex)

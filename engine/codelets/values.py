@@ -1,0 +1,90 @@
+"""Values in a codelet that is being translated: known at once, computed at run time, or tuples of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """What the translation knows: a global, a value of the closure, a literal, or what it computes of them."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+class Number(NamedTuple):
+    """A value of a Numba type: a number, a pointer or an array."""
+
+    type: Any
+    value: ir.Value
+
+
+class Tuple(NamedTuple):
+    """A tuple, named or not: there is none at run time, only its items."""
+
+    items: tuple[Any, ...]
+    kind: type | None = None
+
+
+class Method(NamedTuple):
+    """A method of a number."""
+
+    of: Number
+    type: Any
+
+
+Value = Constant | Number | Tuple | Method
+
+
+class TupleForm(NamedTuple):
+    """The forms of a tuple's items."""
+
+    items: tuple[Any, ...]
+    kind: type | None
+
+
+Form = Any
+"""What is known of a value before run time: a number's type, a TupleForm, or the Constant itself."""
+NOTHING = Constant(None)
+
+
+def form_of(value: Value) -> Form:
+    """The form of a value."""
+    if isinstance(value, Tuple):
+        return TupleForm(tuple(form_of(each) for each in value.items), value.kind)
+    return value.type if isinstance(value, Number) else value
+
+
+def leaves(value: Value) -> Iterator[Number]:
+    """The numbers of a value, which are passed at run time."""
+    if isinstance(value, Tuple):
+        for each in value.items:
+            yield from leaves(each)
+    elif isinstance(value, Number):
+        yield value
+
+
+def types_of(form: Form) -> Iterator[Any]:
+    """The types of the numbers of a value of this form."""
+    if isinstance(form, TupleForm):
+        for each in form.items:
+            yield from types_of(each)
+    elif not isinstance(form, Constant | Method):
+        yield form
+
+
+def rebuilt(form: Form, numbers: Iterator[ir.Value]) -> Value:
+    """The value of this form that has these numbers."""
+    if isinstance(form, TupleForm):
+        return Tuple(tuple(rebuilt(each, numbers) for each in form.items), form.kind)
+    return form if isinstance(form, Constant) else Number(form, next(numbers))
