@@ -18,6 +18,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--replicas", type=int, default=1, help="replicas in each process (default 1)")
     made.add_argument("--workers", type=int, help="worker threads of each process (default: cores / processes)")
     made.add_argument("--gradients", choices=("float32", "bfloat16"), help="the type of gradients between processes")
+    made.add_argument("--bucket-bytes", type=int, help="bytes of gradients that are summed together (default 4 MiB)")
     made.add_argument("--hosts", help="machines and their numbers of processes, as in host1:2,host2:2")
     made.add_argument("program", nargs=argparse.REMAINDER, help="a Python program or -m module, and its arguments")
     return made
@@ -30,7 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from ipu._internal.processes.launcher import launch
 
     try:
-        return launch(program, options.processes, options.replicas, options.workers, options.hosts, options.gradients)
+        return launch(
+            program,
+            options.processes,
+            options.replicas,
+            options.workers,
+            options.hosts,
+            gradients=options.gradients,
+            bucket_bytes=options.bucket_bytes,
+        )
     except IPUError as error:
         print(f"python -m ipu.run: {error}", file=sys.stderr)
         return 2

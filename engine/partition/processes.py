@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.host_functions import HostFunction
 from engine.ir import Instruction, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import HOST_FUNCTION
+from engine.ir.module import topological
 from engine.partition.marks import is_total
 
 
@@ -17,15 +18,20 @@ from engine.partition.marks import is_total
 class Processes:
     """The `count` processes of a program, of which this is number `index`. Each has as many replicas.
 
-    `all_reduce` gives the sums of its operands over the processes, `reduce_gradients` does so for gradients, perhaps
-    rounded; `all_gather` gives the [count, ...] values of its one operand.
+    `all_reduce` gives the sums of its operands over the processes; `all_gather` gives the [count, ...] values of its
+    one operand. `begin` takes the number of a bucket and its values, whose sums are computed beside the program, and
+    `begin_gradients` does so for gradients, perhaps rounded; `end` takes the number of buckets and gives all sums.
+    Buckets have `bucket_bytes` unless they have one value.
     """
 
     count: int
     index: int
     all_reduce: HostFunction
-    reduce_gradients: HostFunction
     all_gather: HostFunction
+    begin: HostFunction
+    begin_gradients: HostFunction
+    end: HostFunction
+    bucket_bytes: int
 
     def summed(self, b: Builder, values: Sequence[Instruction]) -> list[Instruction]:
         """The sums of values over the processes, in one call."""
@@ -37,18 +43,53 @@ class Processes:
         return _call(b, self.all_gather, [value], [shape.with_dimensions((self.count, *shape.dimensions))])[0]
 
     def reduced(self, b: Builder, marks: Mapping[Instruction, Instruction]) -> dict[Instruction, Instruction]:
-        """The sums over the processes of what replaces each mark."""
-        found: dict[Instruction, Instruction] = {}
-        for function, are_totals in ((self.reduce_gradients, False), (self.all_reduce, True)):
-            values = {m: value for m, value in marks.items() if is_total(m) == are_totals or self._together}
-            if values and not found.keys() >= values.keys():
-                results = _call(b, function, list(values.values()), [value.array_shape for value in values.values()])
-                found.update(zip(values, results, strict=True))
+        """The sums over the processes of what replaces each mark; those of several buckets begin as early as can be."""
+        depth = _depths(b.instructions)
+        marks = dict(sorted(marks.items(), key=lambda item: depth[item[1]]))
+        totals = {m: value for m, value in marks.items() if is_total(m) or self.begin_gradients is self.begin}
+        gradients = {m: value for m, value in marks.items() if m not in totals}
+        buckets = [(self.begin_gradients, each) for each in self._buckets(gradients.values())]
+        buckets += [(self.begin, each) for each in self._buckets(totals.values())]
+        ordered = [*gradients, *totals]
+        if not gradients and len(buckets) <= 1:
+            return dict(zip(ordered, self.summed(b, list(totals.values())), strict=True))
+        for number, (function, bucket) in enumerate(buckets):
+            _call(b, function, [b.constant(number, "s32"), *bucket], [])
+        shapes = [marks[mark].array_shape for mark in ordered]
+        sums = _call(b, self.end, [b.constant(len(buckets), "s32")], shapes)
+        _move_calls_forward(b)
+        return dict(zip(ordered, sums, strict=True))
+
+    def _buckets(self, values: Iterable[Instruction]) -> list[list[Instruction]]:
+        """Successive values, of as many bytes together as a bucket has."""
+        found: list[list[Instruction]] = []
+        size = self.bucket_bytes
+        for value in values:
+            if size + value.array_shape.bytes > self.bucket_bytes:
+                found.append([])
+                size = 0
+            found[-1].append(value)
+            size += value.array_shape.bytes
         return found
 
-    @property
-    def _together(self) -> bool:
-        return self.reduce_gradients is self.all_reduce
+
+def _depths(instructions: Iterable[Instruction]) -> dict[Instruction, int]:
+    """The length of the longest path to each instruction: gradients of the last layers are computed first."""
+    depth: dict[Instruction, int] = {}
+    for each in instructions:
+        depth[each] = 1 + max((depth[operand] for operand in each.operands), default=0)
+    return depth
+
+
+def _move_calls_forward(b: Builder) -> None:
+    """Orders the instructions so that each call follows the last of its operands at once."""
+    first = [i for i in b.instructions if i.opcode == "parameter"] + [i for i in b.instructions if is_call(i)]
+    b.instructions[:] = dict.fromkeys([*topological(first), *b.instructions])
+
+
+def is_call(instruction: Instruction) -> bool:
+    """Whether an instruction is a call between processes."""
+    return bool(instruction.get("of_processes"))
 
 
 def _call(

@@ -16,6 +16,7 @@ import tf_keras
 from engine.errors import ConfigurationError, ProcessError
 from ipu._internal.processes.cluster import cluster_of
 from ipu._internal.processes.collective_ops import CollectiveOps, transport_of
+from ipu._internal.processes.settings import BUCKET_BYTES
 from ipu._internal.processes.time_limits import COLLECTIVE, CONNECTION, SILENCE
 from ipu._internal.processes.transport import SingleProcess
 from ipu._internal.processes.versions import check_versions, versions
@@ -70,7 +71,7 @@ def test_two_workers_call_collectives_and_differences_are_errors() -> None:
 
 
 def test_two_workers_train_in_graphs_functions_fit_and_estimators(tmp_path: Path) -> None:
-    for status, output in run_workers("workers.py", str(tmp_path)):
+    for status, output in run_workers("workers.py", str(tmp_path), **{BUCKET_BYTES: "8"}):
         agreed = [line for line in output.splitlines() if line.endswith("agrees") or line.endswith("agree")]
         assert status == 0 and [line.split()[0] for line in agreed] == TRAININGS, output
 

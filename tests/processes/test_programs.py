@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
 from engine.errors import ConfigurationError, ProcessError
-from ipu._internal.compiler.processes import _AllReduce, gradient_type, processes_of
+from ipu._internal.compiler.processes import processes_of
 from ipu._internal.compiler.trace import trace_step
 from ipu._internal.processes import versions
-from ipu._internal.processes.settings import GRADIENT_TYPE
 from tests.collectives.running import OnReplicas, on_replicas
 from tests.processes.threads import ThreadTransport, in_threads
 
@@ -69,28 +67,6 @@ def test_other_operations_are_another_program() -> None:
 
     with pytest.raises(ProcessError, match="in program"):
         in_threads(2, work)
-
-
-def test_gradients_are_rounded_between_processes_by_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.random.default_rng(0).normal(size=(2, 1001)).astype(np.float32)
-    counts = np.int32([3, 4])
-
-    def work(transport: ThreadTransport) -> list[np.ndarray]:
-        reduce = _AllReduce(transport, "x", gradient_type())
-        results = reduce(values[transport.rank, :1000].reshape(10, 100), counts, values[transport.rank, 1000])
-        return [np.array(each) for each in results]
-
-    for whole, number, scalar in in_threads(2, work):
-        np.testing.assert_array_equal(whole.reshape(-1), values.sum(0)[:1000])
-        assert number.tolist() == [6, 8] and scalar == values.sum(0)[1000]
-    monkeypatch.setenv(GRADIENT_TYPE, "bfloat16")
-    rounded = values.astype(ml_dtypes.bfloat16).astype(np.float32).sum(0).astype(ml_dtypes.bfloat16).astype(np.float32)
-    for whole, number, scalar in in_threads(2, work):
-        assert whole.dtype == np.float32 and number.tolist() == [6, 8] and scalar == rounded[1000]
-        np.testing.assert_array_equal(whole.reshape(-1), rounded[:1000])
-    monkeypatch.setenv(GRADIENT_TYPE, "int8")
-    with pytest.raises(ConfigurationError, match="float32 or bfloat16. Received: 'int8'"):
-        gradient_type()
 
 
 def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,8 @@ def results(folder: Path, processes: int, *models: str) -> dict[str, np.ndarray]
     file = folder / f"results{processes}.npz"
     program = (str(PROGRAMS / "training.py"), str(file), *models)
     if processes > 1:
-        done = run("-n", str(processes), "--replicas", str(4 // processes), "--workers", "1", "--", *program)
+        sizes = ("--replicas", str(4 // processes), "--workers", "1", "--bucket-bytes", "256")
+        done = run("-n", str(processes), *sizes, "--", *program)
         status, output = done.returncode, done.stderr
     else:
         status, output = forking.run(forking.program, *program, **{LOCAL_REPLICAS: "4"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import ml_dtypes
@@ -14,9 +13,10 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from engine.host_functions import PythonFunction
 from engine.ir import Module
+from ipu._internal.compiler.buckets import Buckets
 from ipu._internal.config.system import current_system
 from ipu._internal.processes.active import active
-from ipu._internal.processes.settings import GRADIENT_TYPE
+from ipu._internal.processes.settings import BUCKET_BYTES, GRADIENT_TYPE
 from ipu._internal.processes.transport import Transport
 
 if TYPE_CHECKING:
@@ -48,14 +48,22 @@ def processes_of(module: Module, transport: Transport | None) -> Processes | Non
     from engine.partition.processes import Processes
 
     name, kind = f"in program {_digest(module)}", gradient_type()
+    buckets = Buckets(transport, name)
 
     def all_gather(array: np.ndarray) -> list[np.ndarray]:
         return [transport.all_gather(array, name)]
 
-    all_reduce = PythonFunction("all-reduce of processes", _AllReduce(transport, name))
-    gradients = PythonFunction("all-reduce of gradients", _AllReduce(transport, name, kind)) if kind else all_reduce
-    gather = PythonFunction("all-gather of processes", all_gather)
-    return Processes(transport.size, transport.rank, all_reduce, gradients, gather)
+    begin = PythonFunction("all-reduce of processes begins", buckets.beginning())
+    return Processes(
+        count=transport.size,
+        index=transport.rank,
+        all_reduce=PythonFunction("all-reduce of processes", buckets.all_reduce),
+        all_gather=PythonFunction("all-gather of processes", all_gather),
+        begin=begin,
+        begin_gradients=PythonFunction("all-reduce of gradients begins", buckets.beginning(kind)) if kind else begin,
+        end=PythonFunction("all-reduce of processes ends", buckets.end),
+        bucket_bytes=bucket_bytes(),
+    )
 
 
 def gradient_type() -> type | None:
@@ -66,35 +74,12 @@ def gradient_type() -> type | None:
     return ml_dtypes.bfloat16 if text == "bfloat16" else None
 
 
-class _AllReduce:
-    """Sums of arrays over the processes: those of one dtype in one call of the transport, perhaps rounded before."""
-
-    def __init__(self, transport: Transport, name: str, rounded: type | None = None) -> None:
-        self._transport, self._name, self._rounded = transport, name, rounded
-        self._buffers: dict[tuple, tuple[list[np.ndarray], list[np.ndarray]]] = {}
-
-    def __call__(self, *arrays: np.ndarray) -> Sequence[np.ndarray]:
-        key = tuple((array.dtype, array.shape) for array in arrays)
-        if key not in self._buffers:
-            self._buffers[key] = self._joined(arrays)
-        buffers, parts = self._buffers[key]
-        for part, array in zip(parts, arrays, strict=True):
-            part[...] = array
-        for buffer in buffers:
-            self._transport.all_reduce_in_place(buffer, self._name)
-        return [part.astype(array.dtype, copy=False) for part, array in zip(parts, arrays, strict=True)]
-
-    def _joined(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """A buffer for each dtype, and the part of each array."""
-        buffers, parts = [], list(arrays)
-        for dtype in dict.fromkeys(array.dtype for array in arrays):
-            numbers = [number for number, array in enumerate(arrays) if array.dtype == dtype]
-            kind = np.dtype(self._rounded) if self._rounded and dtype == np.float32 else dtype
-            buffers.append(np.empty(sum(arrays[number].size for number in numbers), kind))
-            ends = np.cumsum([arrays[number].size for number in numbers])
-            for number, part in zip(numbers, np.split(buffers[-1], ends[:-1]), strict=True):
-                parts[number] = part.reshape(arrays[number].shape)
-        return buffers, parts
+def bucket_bytes() -> int:
+    """The bytes of a bucket of gradients. Raises ConfigurationError for no number above 0."""
+    text = os.environ.get(BUCKET_BYTES, str(4 << 20))
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigurationError(f"Expected {BUCKET_BYTES} to be an integer of at least 1. Received: {text!r}.")
+    return int(text)
 
 
 def _digest(module: Module) -> str:

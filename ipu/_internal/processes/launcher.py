@@ -16,7 +16,7 @@ from pathlib import Path
 
 from engine.errors import ConfigurationError
 from ipu._internal.processes.output import LAUNCHED, Output
-from ipu._internal.processes.settings import GRADIENT_TYPE, LOCAL_REPLICAS
+from ipu._internal.processes.settings import BUCKET_BYTES, GRADIENT_TYPE, LOCAL_REPLICAS
 
 ENDING = 10.0
 """Seconds that MPI's launcher has to end all processes after the first has failed."""
@@ -33,10 +33,12 @@ def launch(
     workers: int | None = None,
     hosts: str | None = None,
     gradients: str | None = None,
+    bucket_bytes: int | None = None,
 ) -> int:
     """Runs a Python program in `processes` processes of `replicas` replicas and `workers` threads; its exit status.
 
-    `hosts` are machines as MPI's launcher takes them, `gradients` the type that gradients have between processes.
+    `hosts` are machines as MPI's launcher takes them, `gradients` the type that gradients have between processes, and
+    `bucket_bytes` the bytes of those that are summed together.
 
     Raises ConfigurationError for numbers below 1, no program, and where MPI's launcher is not installed.
     """
@@ -44,6 +46,7 @@ def launch(
         ("processes", processes),
         ("replicas", replicas),
         ("workers", 1 if workers is None else workers),
+        ("bucket-bytes", 1 if bucket_bytes is None else bucket_bytes),
     ):
         if number < 1:
             raise ConfigurationError(f"Expected --{name} to be at least 1. Received: {number}. Nearest: 1.")
@@ -64,6 +67,7 @@ def launch(
         LAUNCHED: "1",
     }
     environment |= {GRADIENT_TYPE: gradients} if gradients else {}
+    environment |= {} if bucket_bytes is None else {BUCKET_BYTES: str(bucket_bytes)}
     for name in environment:
         command += ["-x", name] if hosts else []
     if hosts and "PRTE_MCA_plm_ssh_agent" not in os.environ:

@@ -62,7 +62,7 @@ class MPITransport(Transport):
             if self.watch.error is not None:
                 self._failed = True
                 raise self.watch.error
-            if waited > SPINNING:
+            if waited > SPINNING or self._background.is_current:  # which leaves the core to the program
                 time.sleep(min(1e-4 + waited / 100, 0.02))
 
     def _all_reduce(self, array: np.ndarray, operation: Operation) -> np.ndarray:

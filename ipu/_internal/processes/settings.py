@@ -14,6 +14,10 @@ GRADIENT_TYPE = "SOFTWARE_IPU_GRADIENT_TYPE"
 """The environment variable with the type of gradients between processes: float32, or bfloat16."""
 
 
+BUCKET_BYTES = "SOFTWARE_IPU_GRADIENT_BUCKET_BYTES"
+"""The environment variable with the bytes of gradients that are summed together; 4 MiB unless set."""
+
+
 def local_replicas() -> int:
     """The number of replicas of this process, 1 without a launcher. Raises ConfigurationError for no number."""
     text = os.environ.get(LOCAL_REPLICAS, "1")

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ipu._internal.processes.background import Background
+
 if TYPE_CHECKING:
     from ipu._internal.processes.watch import Watch
 
@@ -26,8 +28,9 @@ FOLDS: dict[str, Callable[..., np.ndarray]] = {"sum": np.sum, "min": np.min, "ma
 class Transport(ABC):
     """The processes of a run, as one of them sees them: number `rank` of `size`.
 
-    `local_rank` and `local_size` count those on the same machine. `seconds` is the time that collectives have taken so
-    far, that of waiting for other processes included, and `bytes` what they were called with. `name` in the methods
+    `local_rank` and `local_size` count those on the same machine. `seconds` is the time that the program has spent in
+    collectives so far, that of waiting for other processes included, `background_seconds` that of a thread beside it,
+    and `bytes` what both were called with. `name` in the methods
     tells apart calls on equal shapes. All raise ProcessError where processes call different operations, where another
     one has ended, and after a time limit.
     """
@@ -36,7 +39,24 @@ class Transport(ABC):
     watch: Watch | None = None
 
     def __init__(self) -> None:
-        self.seconds, self.bytes = 0.0, 0
+        self.seconds, self.background_seconds, self.bytes = 0.0, 0.0, 0
+        self._background = Background()
+
+    def in_background(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Begins a call of collectives in a thread, after earlier ones; the result waits for it, and raises its error.
+
+        Other collectives wait for those of the thread.
+        """
+        future = self._background.submit(call)
+
+        def wait() -> None:
+            begin = time.perf_counter()
+            try:
+                future.result()
+            finally:
+                self.seconds += time.perf_counter() - begin
+
+        return wait
 
     def all_reduce(self, array: np.ndarray, operation: Operation = "sum", name: str = "") -> np.ndarray:
         """The sum, minimum, maximum or product of the processes' arrays, of one shape and dtype; equal on all."""
@@ -79,7 +99,9 @@ class Transport(ABC):
 
     @contextmanager
     def _call(self, operation: str, array: np.ndarray, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
+        begin, beside = time.perf_counter(), self._background.is_current
+        if not beside:
+            self._background.wait()
         call = f"{operation} of {array.dtype}{list(array.shape)} {name}".rstrip()
         if self.watch is not None:
             self.watch.begin(call)
@@ -89,7 +111,9 @@ class Transport(ABC):
         finally:
             if self.watch is not None:
                 self.watch.end()
-            self.seconds += time.perf_counter() - begin
+            seconds = time.perf_counter() - begin
+            self.seconds += 0 if beside else seconds
+            self.background_seconds += seconds if beside else 0
             self.bytes += array.nbytes
 
     @abstractmethod
