@@ -54,7 +54,9 @@ def start(paths: list[Path], arguments: list[str], output: int | IO[str]) -> sub
     others = [f"--ignore={path}" for group in groups() for path in group if path not in paths]
     # With several workers, one that is done helps the other: the last tests take minutes, or milliseconds.
     command = [sys.executable, "-m", "pytest", "--dist=worksteal", str(HERE), *others, *arguments]
-    return subprocess.Popen(command, cwd=HERE.parent, stdout=output, text=True)
+    # Some thirty processes would each compile all modules of the project and of the tests: theirs are kept.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.Popen(command, cwd=HERE.parent, env=environment, stdout=output, text=True)
 
 
 def passed_on(lines: Iterable[str]) -> Counter[str]:

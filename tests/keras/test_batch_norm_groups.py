@@ -105,6 +105,7 @@ def check(kit: Kit, build: Callable[[Kit], Any], steps: int, replicas: int, grou
     return model
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("build", "steps", "replicas", "group"),
     [(dense, 1, 2, 2), (convolution, 2, 2, 2), (convolution, 1, 4, 2), (dense, 2, 4, 4)],
@@ -147,6 +148,7 @@ def test_the_account_is_that_of_one_replica(kit: Kit) -> None:
     assert cycles[1] == pytest.approx(cycles[0], rel=0.1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "group"), [(4, 3), (2, 4), (1, 2)])
 def test_groups_that_do_not_divide_are_refused_and_the_model_stays_usable(kit: Kit, replicas: int, group: int) -> None:
     configure(replicas, group)

@@ -136,7 +136,7 @@ ALL = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("kit", "name"), ALL, indirect=["kit"])
 def test_every_optimizer(kit: Kit, name: str) -> None:
     rate = 1.0 if name == "Adadelta" else 0.02

@@ -87,7 +87,7 @@ def looked_at(model: keras.Model) -> None:
     assert np.isfinite(float(model.metrics[0].result()))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("change", [None, evaluated, reset, counted_once_more, given_by_numpy, looked_at])
 @pytest.mark.parametrize("kind", [keras.Sequential, OwnStep])
 def test_epochs_tell_what_keras_tells(kind: type, change: Change | None) -> None:

@@ -77,6 +77,7 @@ BATCHES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["fit", "evaluate"])
 @pytest.mark.parametrize("source", BATCHES)
 def test_sequential_models_without_input_keep_open_rows(kit: Kit, source: str, method: str) -> None:

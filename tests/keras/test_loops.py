@@ -244,7 +244,7 @@ def outcome(model: keras.Model) -> list[np.ndarray]:
     return [before, after, *(np.array(values) for values in history.values()), *model.get_weights()]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_as_tensorflow_does_with_any_number_of_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = outcome(compiled(MODELS[name], eager=True))

@@ -122,7 +122,7 @@ def test_halves_come_as_near_to_float64_as_in_tensorflow(kit: Kit, policy: str, 
     assert [v.dtype for v in ours.get_weights()] == [v.dtype for v in theirs.get_weights()]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("layer", CASES)
 def test_float64_is_computed_in_float64(kit: Kit, layer: str) -> None:
     theirs = built(kit, "float64", layer, run_eagerly=True)

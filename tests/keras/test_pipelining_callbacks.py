@@ -44,7 +44,7 @@ def assert_same_calls(received: Any, expected: Any, steps: int = STEPS) -> None:
             np.testing.assert_array_equal(one[key], other[key])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 @pytest.mark.parametrize("method", ["evaluate", "predict"])
 def test_each_step_with_its_own_logs(kit: Kit, method: str, schedule: PipelineSchedule) -> None:
@@ -62,7 +62,7 @@ def test_each_step_with_its_own_logs(kit: Kit, method: str, schedule: PipelineSc
     assert once.calls == [("begin", 0), ("end", STEPS - 1)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_each_step_of_fit(kit: Kit, schedule: PipelineSchedule, replicas: int) -> None:

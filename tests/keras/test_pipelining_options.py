@@ -125,7 +125,7 @@ def estimated(
     return trained_weights(model), pipeline_report(model), model.get_pipeline_schedule()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("option", STORAGE)
 def test_flags_that_move_data_change_the_account_and_no_numbers(kit: Kit, option: str) -> None:
     """Weights are offloaded where they are sharded."""
