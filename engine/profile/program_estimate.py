@@ -141,7 +141,9 @@ def _warn_of_streams(io_tiles: int, proportion: float) -> None:
 def _cost(compute_set: ComputeSet, step: SuperstepCost, label: str, live: int, runs: int) -> ComputeSetCost:
     cycles = (runs * step.compute, runs * step.exchange, runs * step.sync)
     done = operation_of(compute_set)
-    return ComputeSetCost(compute_set.name, label, *cycles, step.tiles, live, runs, done, step.method)
+    return ComputeSetCost(
+        compute_set.name, label, *cycles, step.tiles, live, runs, done, step.method, compute_set.op_name
+    )
 
 
 def _assumed(program: Program) -> tuple[str, ...]:

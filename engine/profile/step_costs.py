@@ -19,7 +19,7 @@ class ComputeSetCost:
     """Cycles of one compute set, number of tiles used, and live bytes at it that are not always live.
 
     Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times; `operation` is the work of
-    one execution, `method` its vertex or plan where there are several.
+    one execution, `method` its vertex or plan where there are several. `op_name` is that of the front end.
     """
 
     name: str
@@ -32,6 +32,7 @@ class ComputeSetCost:
     runs: int = 1
     operation: OperationCounts = OperationCounts()
     method: str = ""
+    op_name: str = ""
 
     @property
     def cycles(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -44,7 +44,8 @@ class Subject:
     """Subject of a report: the cost report of a program on one chip and, if they are known, on `others`.
 
     `failure` is the text of the error that kept the program from running, `levers` the changes that would make it fit.
-    `gradient_bytes` are those that replicas would add up; a pipeline's follow from its cost report.
+    `gradient_bytes` are those that replicas would add up; a pipeline's follow from its cost report. `source` gives the
+    line of the user's program for an op_name, empty if it is unknown.
     """
 
     name: str
@@ -55,11 +56,12 @@ class Subject:
     levers: tuple[Lever, ...] = ()
     gradient_bytes: int = 0
     seeds: Mapping[str, int] = field(default_factory=dict)
+    source: Callable[[str], str] = lambda op_name: ""
 
 
 def report_data(subject: Subject) -> dict[str, Any]:
     """All data of the report, as schema.json describes them."""
-    estimate = subject.estimate
+    estimate, source = subject.estimate, subject.source
     data: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
@@ -75,9 +77,9 @@ def report_data(subject: Subject) -> dict[str, Any]:
         "tiles": _tiles(estimate),
         "memory": _memory(estimate, subject.levers),
         "liveness": _liveness(estimate),
-        "operations": operation_rows(whole_step(estimate), estimate),
-        "by_ipu": _by_ipu(estimate),
-        "supersteps": [] if estimate.pipeline is None else operation_rows(estimate.costs, estimate),
+        "operations": operation_rows(whole_step(estimate), estimate, source),
+        "by_ipu": _by_ipu(estimate, source),
+        "supersteps": [] if estimate.pipeline is None else operation_rows(estimate.costs, estimate, source),
         "exchange": _exchange(estimate),
         "host": _host(estimate, subject.feeding),
         "pipeline": _pipeline(estimate),
@@ -106,7 +108,7 @@ def _speed(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _by_ipu(estimate: Estimate) -> list[dict[str, Any]]:
+def _by_ipu(estimate: Estimate, source: Callable[[str], str]) -> list[dict[str, Any]]:
     """Of each IPU of a pipeline what the report has of the fullest one at its top level."""
     ipus = [] if estimate.pipeline is None else estimate.pipeline.ipus
     return [
@@ -115,7 +117,7 @@ def _by_ipu(estimate: Estimate) -> list[dict[str, Any]]:
             "tiles": _tiles(each.estimate),
             "memory": _memory(each.estimate, ()),
             "liveness": _liveness(each.estimate),
-            "supersteps": operation_rows(each.estimate.costs, each.estimate),
+            "supersteps": operation_rows(each.estimate.costs, each.estimate, source),
         }
         for each in ipus
         if isinstance(each.estimate, Estimate)

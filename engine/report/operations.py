@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.profile.program_estimate import Estimate
@@ -11,9 +11,14 @@ from engine.profile.vertices import kind_of
 from engine.report.records import fields_of
 
 
-def operation_rows(costs: Iterable[ComputeSetCost], estimate: Estimate) -> list[dict[str, Any]]:
-    """One row for each compute set, in the order in which they run; cycles, flop and bytes of a whole step."""
-    return [_row(number, cost, estimate) for number, cost in enumerate(costs)]
+def operation_rows(
+    costs: Iterable[ComputeSetCost], estimate: Estimate, source: Callable[[str], str]
+) -> list[dict[str, Any]]:
+    """One row for each compute set, in the order in which they run; cycles, flop and bytes of a whole step.
+
+    `source` gives the line of the user's program for an op_name.
+    """
+    return [_row(number, cost, estimate, source(cost.op_name)) for number, cost in enumerate(costs)]
 
 
 def whole_step(estimate: Estimate) -> tuple[ComputeSetCost, ...]:
@@ -45,7 +50,7 @@ def amp_flops(estimate: Estimate) -> dict[str, int]:
     return found
 
 
-def _row(number: int, cost: ComputeSetCost, estimate: Estimate) -> dict[str, Any]:
+def _row(number: int, cost: ComputeSetCost, estimate: Estimate, source: str) -> dict[str, Any]:
     operation, target = cost.operation, estimate.target
     flop, share = operation.flop * cost.runs, None
     if operation.unit == "AMP" and cost.cycles:
@@ -55,7 +60,7 @@ def _row(number: int, cost: ComputeSetCost, estimate: Estimate) -> dict[str, Any
         "number": number,
         "name": cost.label,
         "layer": operation.layer,
-        "source": "",
+        "source": source,
         "unit": operation.unit,
         "dtype": operation.element_type,
         **fields_of(cost, "runs", "tiles", "compute", "exchange", "sync", "cycles"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,12 +153,13 @@ def report_on(
     helps: Sequence[Lever] = (),
     gradients: int = 0,
     seeds: Mapping[str, int] | None = None,
+    source: Callable[[str], str] = lambda op_name: "",
 ) -> Report:
     """The report on an existing cost report, such as that of an OutOfTileMemory error.
 
-    `failure` is the error's text, `helps` are its levers, `gradients` the bytes that replicas would add up; the rest
-    is as for `make_report`.
+    `failure` is the error's text, `helps` are its levers, `gradients` the bytes that replicas would add up, `source`
+    gives the line of the user's program for an op_name; the rest is as for `make_report`.
     """
     named = name or found.program_name
-    subject = Subject(named, found, tuple(others), feeding, failure, tuple(helps), gradients, seeds or {})
+    subject = Subject(named, found, tuple(others), feeding, failure, tuple(helps), gradients, seeds or {}, source)
     return Report(report_data(subject))

@@ -127,7 +127,7 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
         state=optimizer_state_of(concrete.graph),
         pipelines=tuple(pipelines),
         ipus=ipus,
-        stack_traces=stack_traces(concrete.graph.get_operations()),
+        stack_traces=stack_traces(concrete.graph),
     )
 
 

@@ -131,7 +131,7 @@ def report_of_compiled(program: TracedProgram, name: str, feeding: Feeding | Non
     alone = found.pipeline is None
     helps = levers(program.engine_program, found) if alone and not found.fits else ()
     gradients = gradient_bytes(program.engine_program) if alone else 0
-    report = report_on(
+    return report_on(
         found,
         on_other_chips(found, on_chip),
         name=name,
@@ -139,11 +139,8 @@ def report_of_compiled(program: TracedProgram, name: str, feeding: Feeding | Non
         helps=helps,
         gradients=gradients,
         seeds=seeds(),
+        source=lambda op_name: source_of(op_name, program.stack_traces),
     )
-    if alone:
-        for row, compute_set in zip(report.data["operations"], program.chip_program().compute_sets, strict=True):
-            row["source"] = source_of(compute_set.op_name, program.stack_traces)
-    return report
 
 
 def report_of_program(program: EngineProgram, name: str) -> Report:
