@@ -8,6 +8,8 @@ import keras
 from keras import layers
 
 VOCABULARY = 20_000
+TRANSLATED = 2_000
+"""The words of both languages of `seq2seq`."""
 CATEGORIES, CATEGORY_SIZE, NUMBERS = 8, 1_000, 13
 
 
@@ -124,3 +126,93 @@ def tabular() -> keras.Model:
     x = layers.Concatenate()([products, bottom])
     x = layers.Dense(64, "relu")(layers.Dense(128, "relu")(x))
     return keras.Model([categories, numbers], layers.Dense(2)(x))
+
+
+def unet() -> keras.Model:
+    """A U-Net of 16 to 128 channels on 64 x 64 pixels: four classes of pixels."""
+    inputs = keras.Input((64, 64, 3))
+    x, skipped = inputs, []
+    for channels in (16, 32, 64):
+        x = _two_convolutions(x, channels)
+        skipped.append(x)
+        x = layers.MaxPooling2D()(x)
+    x = _two_convolutions(x, 128)
+    for channels, skip in zip((64, 32, 16), reversed(skipped), strict=True):
+        x = layers.Conv2DTranspose(channels, 2, 2)(x)
+        x = _two_convolutions(layers.Concatenate()([x, skip]), channels)
+    return keras.Model(inputs, layers.Conv2D(4, 1)(x))
+
+
+def _two_convolutions(x: Any, channels: int) -> Any:
+    for _ in range(2):
+        x = layers.Conv2D(channels, 3, padding="same", activation="relu")(x)
+    return x
+
+
+def mixer() -> keras.Model:
+    """MLP-Mixer: four blocks over 49 patches of 4 x 4 of 28 x 28 pixels, 128 channels."""
+    inputs = keras.Input((28, 28, 1))
+    x = layers.Reshape((49, 128))(layers.Conv2D(128, 4, 4)(inputs))
+    for _ in range(4):
+        y = layers.Permute((2, 1))(layers.LayerNormalization()(x))
+        y = layers.Dense(49)(layers.Dense(64, "gelu")(y))
+        x = layers.Add()([x, layers.Permute((2, 1))(y)])
+        y = layers.LayerNormalization()(x)
+        x = layers.Add()([x, layers.Dense(128)(layers.Dense(256, "gelu")(y))])
+    x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
+    return keras.Model(inputs, layers.Dense(10)(x))
+
+
+def vision_transformer() -> keras.Model:
+    """Four encoder layers of 192 over 64 patches of 4 x 4 of 32 x 32 pixels, with learnt positions."""
+    inputs = keras.Input((32, 32, 3))
+    x = layers.Reshape((64, 192))(layers.Conv2D(192, 4, 4)(inputs))
+    positions = layers.Embedding(64, 192)(keras.ops.arange(64))
+    x = x + positions
+    for _ in range(4):
+        y = layers.LayerNormalization()(x)
+        x = layers.Add()([x, layers.MultiHeadAttention(3, 64)(y, y)])
+        y = layers.LayerNormalization()(x)
+        x = layers.Add()([x, layers.Dense(192)(layers.Dense(768, "gelu")(y))])
+    x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
+    return keras.Model(inputs, layers.Dense(10)(x))
+
+
+def seq2seq() -> keras.Model:
+    """An LSTM of 96 units reads 24 words; another, with attention to the first, predicts each of 24."""
+    source, target = keras.Input((24,), dtype="int32"), keras.Input((24,), dtype="int32")
+    read, *state = layers.LSTM(96, return_sequences=True, return_state=True)(layers.Embedding(TRANSLATED, 96)(source))
+    written = layers.LSTM(96, return_sequences=True)(layers.Embedding(TRANSLATED, 96)(target), initial_state=state)
+    attended = layers.Attention()([written, read])
+    return keras.Model([source, target], layers.Dense(TRANSLATED)(layers.Concatenate()([written, attended])))
+
+
+class Sampled(keras.layers.Layer):
+    """A sample of the normal distribution of the given means and logarithms of variances; adds its divergence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seeds = keras.random.SeedGenerator(0)
+
+    def call(self, inputs: Any) -> Any:
+        """Means and logarithms of variances [batch, n] to samples [batch, n]."""
+        mean, variance = inputs
+        divergence = keras.ops.exp(variance) + keras.ops.square(mean) - 1 - variance
+        self.add_loss(0.5 * keras.ops.mean(keras.ops.sum(divergence, axis=-1)) / 784)
+        noise = keras.random.normal(keras.ops.shape(mean), seed=self.seeds)
+        return mean + keras.ops.exp(0.5 * variance) * noise
+
+
+def variational_autoencoder() -> keras.Model:
+    """784-256-20-256-784, a Bernoulli decoder."""
+    inputs = keras.Input((784,))
+    x = layers.Dense(256, "relu")(inputs)
+    x = Sampled()([layers.Dense(20)(x), layers.Dense(20)(x)])
+    return keras.Model(inputs, layers.Dense(784)(layers.Dense(256, "relu")(x)))
+
+
+def efficientnet() -> keras.Model:
+    """EfficientNetB0 of keras.applications on 64 x 64 pixels, ten classes."""
+    return keras.applications.EfficientNetB0(
+        weights=None, input_shape=(64, 64, 3), classes=10, classifier_activation=None
+    )

@@ -30,6 +30,8 @@ class Workload:
     kind: Kind = "fit"
     policy: str = "float32"
     """The dtype policy of the layers."""
+    loss: Literal["categories", "pixels"] = "categories"
+    """Cross entropy of labels of classes, or of each input's value as a probability; both from logits."""
 
     @property
     def samples(self) -> int:
@@ -56,6 +58,23 @@ def table(generator: np.random.Generator, samples: int) -> Data:
     return [categories, generator.random((samples, 13), np.float32)], generator.integers(0, 2, samples)
 
 
+def segments(generator: np.random.Generator, samples: int) -> Data:
+    """Random images of 64 x 64, float32 [samples, 64, 64, 3], and a class of each pixel, int64 [samples, 64, 64]."""
+    return generator.random((samples, 64, 64, 3), np.float32), generator.integers(0, 4, (samples, 64, 64))
+
+
+def sentences(generator: np.random.Generator, samples: int) -> Data:
+    """Random pairs of 24 words, int32 [samples, 24] each, and the words that follow, int64 [samples, 24]."""
+    source, target, following = generator.integers(0, 2_000, (3, samples, 24))
+    return [source.astype(np.int32), target.astype(np.int32)], following
+
+
+def pixels(generator: np.random.Generator, samples: int) -> Data:
+    """Random images, float32 [samples, 784], that are their own labels."""
+    images = generator.random((samples, 784), np.float32)
+    return images, images
+
+
 WORKLOADS = {
     each.name: each
     for each in (
@@ -70,6 +89,12 @@ WORKLOADS = {
         Workload("lstm", "lstm", reals(64, 32), 32, 100, 50, 5.0),
         Workload("encoder, 2 layers", "encoder", reals(64, 128), 16, 40, 20, 2.0, (2, 128), "adam"),
         Workload("encoder, 6 layers", "encoder", reals(64, 256), 16, 6, 3, 2.0, (6, 256), "adam"),
+        Workload("unet", "unet", segments, 8, 20, 10, 2.0, optimizer="adam"),
+        Workload("mixer", "mixer", reals(28, 28, 1), 32, 20, 10, 2.0, optimizer="adam"),
+        Workload("vision transformer", "vision_transformer", reals(32, 32, 3), 16, 10, 5, 2.0, optimizer="adam"),
+        Workload("seq2seq", "seq2seq", sentences, 32, 40, 20, 2.0, optimizer="adam"),
+        Workload("vae", "variational_autoencoder", pixels, 128, 100, 50, 2.0, optimizer="adam", loss="pixels"),
+        Workload("efficientnet", "efficientnet", reals(64, 64, 3), 8, 6, 3, 2.0, optimizer="adam"),
         Workload("text classifier", "text_classifier", words, 32, 200, 100, 4.0, optimizer="adam"),
         Workload("tabular", "tabular", table, 128, 200, 100, 3.0, optimizer="adam"),
         Workload("mlp, float16", "mlp", reals(784), 32, 1000, 100, 4.0, policy="mixed_float16"),

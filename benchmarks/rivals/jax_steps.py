@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from benchmarks import models
-from benchmarks.rivals.keras_fit import rows_of
+from benchmarks.rivals.keras_fit import loss_of, rows_of
 from benchmarks.workloads import Workload
 
 
@@ -25,11 +25,11 @@ def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, lab
         return _predicting(workload, model, inputs)
     optimizer = keras.optimizers.get(workload.optimizer)
     optimizer.build(model.trainable_variables)
-    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    compared = loss_of(workload)
 
     def loss(trainable: Any, rest: Any, x: Any, y: Any) -> Any:
-        predicted, rest = model.stateless_call(trainable, rest, x, training=True)
-        return loss_of(y, predicted), rest
+        predicted, rest, losses = model.stateless_call(trainable, rest, x, training=True, return_losses=True)
+        return compared(y, predicted) + sum(losses), rest
 
     @jax.jit
     def step(state: Any, x: Any, y: Any) -> Any:

@@ -34,6 +34,13 @@ def dtype_policy(name: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
+def loss_of(workload: Workload) -> keras.losses.Loss:
+    """The loss of a workload, from logits."""
+    losses = keras.losses
+    kind = losses.SparseCategoricalCrossentropy if workload.loss == "categories" else losses.BinaryCrossentropy
+    return kind(from_logits=True)
+
+
 def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
     """Builds the model and runs its first execution; a round is an epoch, and returns its seconds per step."""
     keras.ops.convert_to_tensor(0)  # TensorFlow's own start is not timed for any way
@@ -43,8 +50,8 @@ def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, lab
         model = getattr(models, workload.model)(*workload.arguments)
         model.compile(
             optimizer=keras.optimizers.get(workload.optimizer),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
+            loss=loss_of(workload),
+            metrics=["accuracy"] if workload.loss == "categories" else [],
             steps_per_execution=together,
             jit_compile="jit" in options,
         )

@@ -23,12 +23,16 @@ def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, lab
     if workload.kind != "fit":
         return _predicting(workload, model, inputs)
     optimizer = OPTIMIZERS[workload.optimizer](model.parameters(), lr=1e-3, foreach=True)
-    loss_of = torch.nn.CrossEntropyLoss()
+    by_class = workload.loss == "categories"
+    loss_of = torch.nn.CrossEntropyLoss() if by_class else torch.nn.BCEWithLogitsLoss()
 
     def step(rows: Any) -> None:
         x = [each[rows] for each in inputs] if isinstance(inputs, list) else inputs[rows]
         optimizer.zero_grad()
-        loss_of(model(_tensors(x), training=True), torch.from_numpy(labels[rows])).backward()
+        predicted, expected = model(_tensors(x), training=True), torch.from_numpy(labels[rows])
+        if by_class:
+            predicted, expected = predicted.flatten(0, -2), expected.flatten()
+        (loss_of(predicted, expected) + sum(model.losses)).backward()
         optimizer.step()
 
     step(np.arange(batch))
