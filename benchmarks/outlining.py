@@ -1,6 +1,8 @@
 """Transformer layers as calls of one outlined function against the same layers inlined: compilation, a step, code.
 
-python -m benchmarks.outlining [--layers N] [--rounds N] [--width N] [--inference]
+python -m benchmarks.outlining [--layers N] [--builds N] [--rounds N] [--width N] [--inference]
+
+First results are medians of several builds of each, in turn: of one, a fifth is noise.
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ def seconds(run: Callable[[], Any]) -> float:
 def main() -> None:
     """Prints the figures of both, and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for option, default in (("--layers", 48), ("--rounds", 40), ("--width", 64)):
+    for option, default in (("--layers", 48), ("--builds", 3), ("--rounds", 40), ("--width", 64)):
         parser.add_argument(option, type=int, default=default)
     parser.add_argument("--inference", action="store_true", help="without gradients and updates")
     options = parser.parse_args()
@@ -115,15 +117,21 @@ def main() -> None:
     build = partial(contender, width=options.width, training=not options.inference)
     for outlined in (True, False):
         build(outlined, layers=2, shift=shift)  # whose codelets are those of more layers
-    shared, inlined = (build(outlined, layers=options.layers, shift=shift) for outlined in (True, False))
+    builds = [
+        [build(outlined, layers=options.layers, shift=shift + number) for outlined in (True, False)]
+        for number in range(options.builds)
+    ]
+    (first_shared, first_inlined), (cpu_shared, cpu_inlined) = (
+        [median(getattr(each, name) for each in made) for made in zip(*builds, strict=True)]
+        for name in ("first", "processor")
+    )
+    shared, inlined = builds[-1]
     pairs = [(seconds(shared.again), seconds(inlined.again)) for _ in range(options.rounds)]
     steps = [median(times) for times in zip(*pairs, strict=True)]
     print(f"{options.layers} layers           outlined   inlined")
-    print(f"first result, s     {shared.first:8.2f}  {inlined.first:8.2f}   {inlined.first / shared.first:.2f} times")
-    ratio = inlined.processor / shared.processor
-    print(
-        f"  of processor time {shared.processor:8.2f}  {inlined.processor:8.2f}   {ratio:.2f} (promise: {COMPILATION})"
-    )
+    print(f"first result, s     {first_shared:8.2f}  {first_inlined:8.2f}   {first_inlined / first_shared:.2f} times")
+    ratio = cpu_inlined / cpu_shared
+    print(f"  of processor time {cpu_shared:8.2f}  {cpu_inlined:8.2f}   {ratio:.2f} (promise: {COMPILATION})")
     paired = median(a / b for a, b in pairs)
     print(f"step, ms            {steps[0] * 1e3:8.2f}  {steps[1] * 1e3:8.2f}   {paired:.3f} (promise: {RUN})")
     print(f"code, bytes on tile {shared.code:8,}  {inlined.code:8,}   {inlined.code / shared.code:.2f} times less")

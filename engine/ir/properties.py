@@ -29,6 +29,8 @@ def _exchanges(instruction: Instruction) -> bool:
     """Whether it exchanges data with the host, or is marked as having a side effect."""
     if instruction.opcode in EFFECTS and OPCODES[instruction.opcode].effect == "host":
         return True
+    if not instruction.attributes:
+        return False
     return instruction.get("custom_call_has_side_effect", False) or is_queue(instruction)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from engine.ir import Instruction
+from engine.ir.origin import Origin
 from engine.lower.context import Context, LoweredBody, Value, lowering
 from engine.lower.control import lower_computation
 from engine.lower.state import leaves
@@ -46,6 +47,8 @@ class _Call:
     def __init__(self, context: Context, instruction: Instruction, operands: list[Buffer]) -> None:
         self.context, self.instruction, self.operands = context, instruction, operands
         self.buffers: dict[Buffer, Buffer] = {}
+        self.scope = instruction.op_name.rpartition("/")[0]
+        self.origins: dict[Origin, Origin] = {}
 
     def run(self, body: LoweredBody) -> Value:
         self.buffers = dict(zip(body.parameters, self.operands, strict=True))
@@ -64,14 +67,18 @@ class _Call:
             writes=[self._span(span) for span in compute_set.writes],
             overwrites=None if overwritten is None else self._buffer(overwritten),
             op_name=self._op_name(compute_set.op_name),
-            origins={n: replace(o, op_name=self._op_name(o.op_name)) for n, o in compute_set.origins.items()},
+            origins={number: self._origin(origin) for number, origin in compute_set.origins.items()},
             of_body=compute_set.of_body or compute_set,
         )
 
     def _op_name(self, op_name: str) -> str:
         """The operation's name inside the scope of the call."""
-        scope = self.instruction.op_name.rpartition("/")[0]
-        return f"{scope}/{op_name.rpartition('PartitionedCall/')[2]}" if scope else op_name
+        return f"{self.scope}/{op_name.rpartition('PartitionedCall/')[2]}" if self.scope else op_name
+
+    def _origin(self, origin: Origin) -> Origin:
+        if origin not in self.origins:
+            self.origins[origin] = replace(origin, op_name=self._op_name(origin.op_name))
+        return self.origins[origin]
 
     def _span(self, span: Span) -> Span:
         return Span(self._buffer(span.buffer), span.partition, span.slot)

@@ -148,18 +148,22 @@ class _Sweep:
 
     def run(self, computation: Computation) -> Computation:
         self.names = Names(computation.instructions)
+        new = self.new
         for instruction in computation.instructions:
-            self.settle(instruction)
+            operands = tuple(map(new.get, instruction.operands))
+            replacement = None if instruction in new or None in operands else self.visited(instruction, operands)
+            if instruction not in new:
+                self.settle(instruction, replacement)
         root = self.new[computation.root]
         if root is computation.root and self.instructions == computation.instructions:
             return computation
         return Computation(computation.name, self.instructions, root)
 
-    def settle(self, instruction: Instruction) -> None:
-        """Rewrites an instruction and all new instructions of its replacements."""
+    def settle(self, instruction: Instruction, replacement: Instruction | None) -> None:
+        """Rewrites an instruction, which may have a replacement, and all new instructions of its replacements."""
         new = self.new
-        replaced: dict[Instruction, Instruction] = {}
-        stack = [instruction]
+        replaced = {} if replacement is None else {instruction: replacement}
+        stack = [instruction, *replaced.values()]
         while stack:
             current = stack[-1]
             if current in new:
@@ -168,20 +172,24 @@ class _Sweep:
                 new[current] = new[replaced[current]]
             elif None in (operands := tuple(map(new.get, current.operands))):
                 stack += [operand for operand in current.operands if operand not in new]
-            else:
-                candidate = current
-                if current.called or operands != current.operands:
-                    called = [self.computations.get(callee, callee) for callee in current.called]
-                    candidate = with_parts(current, [new[operand] for operand in current.operands], called)
-                replacement = self.visit(current, candidate)
-                if replacement is None or replacement is candidate:
-                    kept = self.names.settle(candidate, current)
-                    new[current] = new[kept] = kept
-                    self.instructions.append(kept)
-                else:
-                    _check(candidate, replacement)
-                    replaced[current] = replacement
-                    stack.append(replacement)
+            elif (replacement := self.visited(current, operands)) is not None:
+                replaced[current] = replacement
+                stack.append(replacement)
+
+    def visited(self, current: Instruction, operands: tuple[Instruction | None, ...]) -> Instruction | None:
+        """The replacement of an instruction with rewritten operands; None if there is none, and it is kept."""
+        candidate = current
+        if current.called or operands != current.operands:
+            called = [self.computations.get(callee, callee) for callee in current.called]
+            candidate = with_parts(current, [self.new[operand] for operand in current.operands], called)
+        replacement = self.visit(current, candidate)
+        if replacement is None or replacement is candidate:
+            kept = self.names.settle(candidate, current)
+            self.new[current] = self.new[kept] = kept
+            self.instructions.append(kept)
+            return None
+        _check(candidate, replacement)
+        return replacement
 
 
 def _check(before: Instruction, after: Instruction) -> None:
