@@ -20,6 +20,7 @@ from ipu._internal.compiler.fit import chip_is_checked
 from ipu._internal.thread_values import ThreadValue
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.model_copies import copy_of
+from keras_ext.plain_steps import Outside, falls_back
 from keras_ext.training import StepFunction
 from keras_ext.types import KerasModel
 from keras_ext.wrapping import Original, wrap
@@ -90,8 +91,9 @@ def accelerate(model: KerasModel | None = None) -> Any:
 
     Nothing else of a program changes. What the engine refuses runs with plain Keras, after one warning that says why:
     from then on that of `fit`, `evaluate` or `predict` which was refused, until the model is compiled again. Callbacks
-    then see the beginning of that call twice. Where `compile` gives no `steps_per_execution`, a call of the engine
-    runs 32 steps, and 1 where a callback has methods for batches. No chip's memory limits the models.
+    then see the beginning of that call twice. Of a shape that is refused once other batches have run, batches alone do.
+    Where `compile` gives no `steps_per_execution`, a call of the engine runs 32 steps, and 1 where a callback has
+    methods for batches. No chip's memory limits the models.
 
     Args:
         model: a model of Keras 3 or tf_keras, built or not, compiled or not. None for all that are built later.
@@ -178,8 +180,15 @@ def _run(
         replayed = _Replayed(source, has_run)
         if isinstance(source, types.GeneratorType):
             call.arguments["x"] = replayed.items()
+
+        def fall_back(refused: KerasModel, error: IPUError) -> Outside | None:
+            if refused is not model or not isinstance(error, REFUSALS) or not has_run():
+                return None
+            _tell(strategy, model, name, error, "some batches of ")
+            return functools.partial(_plain, framework, model)
+
         try:
-            with chip_is_checked.replaced_by(False):
+            with chip_is_checked.replaced_by(False), falls_back.replaced_by(fall_back):
                 return method(*call.args, **call.kwargs)
         except REFUSALS as error:
             if has_run():
@@ -217,20 +226,27 @@ def _run_plain(
     if state is not None:
         _set_steps(framework, model, state, 1)
     call.arguments.get("kwargs", {}).pop("_use_cached_eval_dataset", None)  # made for the engine
-    strategy = getattr(model, framework.strategy_attribute)
     if isinstance(getattr(model, f"{mode}_function"), StepFunction):
         setattr(model, f"{mode}_function", None)
+    with _plain(framework, model):
+        return method(*call.args, **call.kwargs)
+
+
+@contextlib.contextmanager
+def _plain(framework: Framework, model: KerasModel) -> Iterator[None]:
+    """Within, the model's strategy leaves it to Keras."""
+    strategy = getattr(model, framework.strategy_attribute)
     setattr(model, framework.strategy_attribute, strategy.without_keras_extensions())
     try:
-        return method(*call.args, **call.kwargs)
+        yield
     finally:
         setattr(model, framework.strategy_attribute, strategy)
 
 
-def _tell(strategy: AcceleratingStrategy, model: KerasModel, name: str, error: IPUError) -> None:
+def _tell(strategy: AcceleratingStrategy, model: KerasModel, name: str, error: IPUError, part: str = "") -> None:
     reason = REASON.split(str(error).splitlines()[0])[0]
     strategy.fallbacks.append(Fallback(model.name, name, reason))
-    logger.warning("Model %r runs %s with plain Keras: %s", model.name, name, reason)
+    logger.warning("Model %r runs %s%s with plain Keras: %s", model.name, part, name, reason)
 
 
 def _calls(model: KerasModel, mode: str) -> tuple[Any, int]:

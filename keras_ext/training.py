@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from engine.errors import OutOfTileMemory
+from engine.errors import IPUError, OutOfTileMemory
 from engine.partition.accumulation import Accumulation
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.config.system import current_system
@@ -26,6 +26,7 @@ from keras_ext.pipelining.options import ModelPipelining, accumulator_type_of_pi
 from keras_ext.pipelining.outfeed import begin_execution
 from keras_ext.pipelining.schedules import note_pipeline
 from keras_ext.pipelining.traced_step import check_batches_of_pipeline, inference_micro_batches, traced_step
+from keras_ext.plain_steps import PlainStep, falls_back
 from keras_ext.processes import transport_of_step
 from keras_ext.program_cache import ProgramCache, Updates, graph_of_step
 from keras_ext.queue_options import buffer_depth
@@ -75,6 +76,7 @@ class StepFunction:
         self._model = weakref.ref(model)
         self._mode = mode
         self._programs = ProgramCache()
+        self._plain: dict[BatchSignature, PlainStep] = {}
         self._tracing = threading.RLock()
         self.calls = 0
         """How often a program has run."""
@@ -132,6 +134,21 @@ class StepFunction:
         if updates is not None and updates.pipelining is not None:
             note_pipeline(model, self._mode, program)
         return program
+
+    def _program_or_plain(
+        self, batches: BatchSource, callbacks: StepCallbacks | None, asked: Asked
+    ) -> TracedProgram | PlainStep:
+        """The program for these batches, or plain Keras' step where the engine refuses them and it may take them."""
+        if batches.signature in self._plain:
+            return self._plain[batches.signature]
+        try:
+            return self.program(batches, callbacks, asked)
+        except IPUError as error:
+            outside = falls_back.value(self.model, error)
+            if outside is None:
+                raise
+        plain = PlainStep(lambda data: self.framework.step(self.model, self._mode, data), outside)
+        return self._plain.setdefault(batches.signature, plain)
 
     def _replicas(self) -> int:
         return replicas_of(self.model.distribute_strategy)
@@ -230,21 +247,25 @@ class EpochFunction(StepFunction):
         else:
             check_batches_of_pipeline(self.model, asked.pipelining, taken)
         begin_execution(self.model, self._mode)
+        stopped = False
         for batches in taken:
-            program = self.program(batches, callbacks, asked)
+            program = self._program_or_plain(batches, callbacks, asked)
+            if isinstance(program, PlainStep):
+                logs = program(batches)[-1]
+                continue
             if callbacks is None:
                 results = program.run(batches.steps, batches.feeds)
-                self.calls += 1
-                continue
-            of_steps, stopped = self._run_reporting(program, batches, callbacks)
+            else:
+                of_steps, stopped = self._run_reporting(program, batches, callbacks)
+                results = [result[-1] for result in of_steps]
             self.calls += 1
-            results = [result[-1] for result in of_steps]
+            logs = program.pack([_log(result) for result in results])
             if stopped:
                 break
-        logs = program.pack([_log(result) for result in results])
         together = 1 if asked.accumulation is None else asked.accumulation.micro_batches
-        if callbacks is None and asked.pipelining is None and together == 1 and program.latest_run is not None:
-            self._told = logs, program.latest_run
+        latest = None if isinstance(program, PlainStep) else program.latest_run
+        if callbacks is None and asked.pipelining is None and together == 1 and latest is not None:
+            self._told = logs, latest
         return logs
 
     def _logs(self, program: TracedProgram, results: list[np.ndarray]) -> Any:
@@ -274,7 +295,11 @@ class PredictFunction(StepFunction):
         asked = self._ask()
         check_batches_of_pipeline(self.model, asked.pipelining, taken)
         for batches in taken:
-            program = self.program(batches, callbacks, asked)
+            program = self._program_or_plain(batches, callbacks, asked)
+            if isinstance(program, PlainStep):
+                of_steps = [tf.nest.flatten(outputs) for outputs in program(batches)]
+                parts.append([np.concatenate(column) for column in zip(*of_steps, strict=True)])
+                continue
             if callbacks is None:
                 results = program.run(batches.steps, batches.feeds, outputs="all")
             else:
@@ -283,7 +308,9 @@ class PredictFunction(StepFunction):
             parts.append([_all_rows(result) for result in results])
             if stopped:
                 break
-        return program, [part[0] if len(part) == 1 else np.concatenate(part) for part in zip(*parts, strict=True)]
+        known = self.latest_program()  # outputs have one structure
+        assert known is not None
+        return known, [part[0] if len(part) == 1 else np.concatenate(part) for part in zip(*parts, strict=True)]
 
     def _logs(self, program: TracedProgram, results: list[np.ndarray]) -> Any:
         return {"outputs": program.pack([tf.convert_to_tensor(_all_rows(result)) for result in results])}

@@ -85,7 +85,7 @@ print("largest difference of a weight:", max(float(abs(a - b).max()) for a, b in
 # Which layers belong together? A plan balances the estimated cycles of the stages:
 
 # %%
-model.plan_pipeline(4)
+plan = model.plan_pipeline(4)
 
 # %% [markdown]
 # [The page on pipelining](../pipelining.md) has models inside models, subclasses, recomputation, and pipelines of

@@ -109,6 +109,29 @@ def test_training_stays_on_the_engine_where_evaluation_is_refused(kit: Kit) -> N
     assert fast.evaluate(x, y, verbose=0) == pytest.approx(plain.evaluate(x, y, verbose=0), rel=1e-5)
 
 
+def test_plain_keras_runs_batches_of_a_shape_that_is_refused_after_others(kit: Kit) -> None:
+    class RefusedIfPartial(kit.keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            is_partial = inputs.shape[0] is not None and inputs.shape[0] < 8
+            return inputs + 0 * tf.linalg.qr(inputs[:2, :2])[0][0, 0] if is_partial else inputs
+
+    def make() -> Any:
+        layers = kit.keras.layers
+        model = kit.keras.Sequential([layers.Input((5,)), RefusedIfPartial(), layers.Dense(3, "softmax")])
+        model.compile(**{**LOSSES, "optimizer": kit.keras.optimizers.Adam(0.01)}, metrics=["accuracy"])
+        return model
+
+    x, y = data(84)
+    plain, fast, acceleration = both(make)
+    for _ in range(2):
+        assert_same_fit(plain, fast, x=x, y=y, batch_size=8, epochs=2, validation_data=(x, y), validation_batch_size=8)
+    expected = plain.predict(x, batch_size=8, verbose=0)
+    np.testing.assert_allclose(fast.predict(x, batch_size=8, verbose=0), expected, rtol=1e-5, atol=1e-6)
+    assert [each.method for each in acceleration.fallbacks] == ["fit", "evaluate", "predict"]
+    assert isinstance(fast.train_function, StepFunction) and fast.train_function.calls
+    assert int(fast.optimizer.iterations.numpy()) == int(plain.optimizer.iterations.numpy()) == 44
+
+
 @pytest.mark.filterwarnings("ignore:.*(ran out of data|was provided as a generator)")
 def test_a_generator_loses_no_batch_to_a_refusal(kit: Kit) -> None:
     x, y = data(80)
