@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 BACKWARD = "gradient_tape"
@@ -20,6 +22,8 @@ GENERATED = re.compile(r"ipu_stage_\d+(_\d+)?|(Stateful)?PartitionedCall(_\d+)?|
 """Scopes that no program writes: stages of pipelines, calls and loops."""
 GRADIENTS, GRADIENT = "gradients", "_grad"
 """Scope of the gradients of a loop's body or a graph, and end of the scope of each operation's gradient in it."""
+WHOLE = "whole_path"
+"""Outermost scope of operations whose names keep all other scopes, also that which otherwise is the model's."""
 DROPOUT = "dropout"
 """An operation, and also the name of the first layer of its kind, which follows the model."""
 
@@ -40,6 +44,29 @@ def readable_name(op_name: str, default: str = "") -> str:
 def layer_of(op_name: str) -> str:
     """The path of the layer (or optimizer, or loss) of an op_name; empty if it has none."""
     return _layer(_split(op_name)[0])
+
+
+def ambiguous_scopes(op_names: Collection[str]) -> set[str]:
+    """Outermost scopes without which layers have equal paths: a and b of a/dense and b/dense."""
+    firsts = (op_name.split("/", 3) for op_name in op_names)
+    begins = ([part for part in parts if part != BACKWARD] for parts in firsts)
+    # Splitting names takes long, and few programs have equal scopes below others.
+    if not _apart((parts[1:2], parts[0]) for parts in begins if len(parts) > 2):
+        return set()
+    scopes = (_split(op_name)[0] for op_name in op_names)
+    return _apart((scope[1:], scope[0]) for scope in scopes if len(scope) > 1)
+
+
+def _apart(paths: Iterable[tuple[list[str], str]]) -> set[str]:
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path, outermost in paths:
+        found["/".join(path)].add(outermost)
+    return {each for several in found.values() if len(several) > 1 for each in several}
+
+
+def outermost_scope(op_name: str) -> str:
+    """The outermost scope that a program writes; empty if there is none."""
+    return next(iter(_split(op_name)[0]), "")
 
 
 def in_scope_of(op_name: str, other: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.ir.op_names import RECOMPUTED
+from engine.ir.op_names import RECOMPUTED, WHOLE
 
 ROOT = Path(__file__).parent.parent.parent.parent
 LIBRARIES = (*(f"{ROOT / name}/" for name in ("engine", "ipu", "keras_ext")), sysconfig.get_path("stdlib"), "<")
@@ -47,7 +47,7 @@ def _traces(graph: Any, known: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def source_of(op_name: str, traces: Mapping[str, Any]) -> str:
     """The innermost line of the user's program in an operation's trace, as path:line; empty if there is none."""
-    frames = list(traces.get(op_name.removeprefix(f"{RECOMPUTED}/"), ()))
+    frames = list(traces.get(op_name.removeprefix(f"{RECOMPUTED}/").removeprefix(f"{WHOLE}/"), ()))
     begins = (at for at in range(len(frames), 0, -1) if frames[at - 1].filename.endswith(CALLS))
     within = frames[next(begins, 0) :]
     users = (each for each in reversed(within) if not _is_of_a_library(each.filename))

@@ -1,0 +1,83 @@
+"""Names and lines of a report's operations lead to the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python import ipu
+
+from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import KITS, Kit
+
+
+@pytest.fixture(params=KITS)
+def kit(request: pytest.FixtureRequest) -> Kit:
+    return KITS[request.param]
+
+
+def sums(kit: Kit) -> tuple[Any, str]:
+    """A layer named sums, and the line that makes its operation."""
+
+    class Sums(kit.keras.layers.Layer):  # type: ignore[name-defined]
+        def call(self, inputs: Any) -> Any:
+            return tf.cumsum(inputs, axis=1)
+
+    return Sums(name="sums"), f"{__file__}:{Sums.call.__code__.co_firstlineno + 1}"
+
+
+def test_operations_have_the_lines_that_made_them(kit: Kit) -> None:
+    layers = kit.keras.layers
+    summed, line = sums(kit)
+    model = kit.ipu_model(lambda: kit.keras.Sequential([layers.Input((8,)), summed, layers.Dense(3, name="head")]))
+    x, y = np.ones((16, 8), np.float32), np.zeros(16, np.int32)
+    rows = ipu.profile(model, x, y, batch_size=16, mode="test", path=None).data["operations"]
+    found = {row["name"].split(" ")[0]: row["source"] for row in rows}
+    assert found["sums"] == line and found["head"] == ""
+
+
+def test_operations_of_loops_and_called_functions_have_their_lines() -> None:
+    def halved(a: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(a) / 2.0
+
+    @tf.function
+    def shifted(a: tf.Tensor) -> tf.Tensor:
+        return tf.sin(a) + 1.0
+
+    @tf.function
+    def looping(a: tf.Tensor) -> tf.Tensor:
+        for _ in tf.range(3):
+            a = tf.linalg.matmul(halved(a), a)
+        return shifted(a)
+
+    with IPUStrategy().scope():
+        rows = ipu.profile(looping, tf.ones((8, 8)), path=None).data["operations"]
+    first = {each: each.__code__.co_firstlineno for each in (halved, shifted.python_function, looping.python_function)}
+    _, of_shifted, of_looping = first.values()
+    found = {row["name"].split(" ")[-1]: row["source"] for row in rows if row["source"]}
+    assert found["truediv"] == f"{__file__}:{first[halved] + 1}"
+    assert found["MatMul"] == f"{__file__}:{of_looping + 3}" and found["add"] == f"{__file__}:{of_shifted + 2}"
+
+
+def test_scopes_that_tell_operations_apart_are_named() -> None:
+    """The outermost scope, else a model's name, stays where the paths below it are equal."""
+
+    def scaled(outermost: tuple[str, str]) -> tf.types.experimental.GenericFunction:
+        @tf.function
+        def function(values: tf.Tensor) -> tf.Tensor:
+            for name in outermost:
+                with tf.name_scope(f"{name}/dense"):
+                    values = tf.linalg.matmul(values, values)
+            return values
+
+        return function
+
+    found = []
+    with IPUStrategy().scope():
+        for outermost in (("one", "other"), ("one", "one")):
+            rows = ipu.profile(scaled(outermost), tf.ones((4, 4)), path=None).data["operations"]
+            found.append([(row["name"], row["layer"]) for row in rows if "MatMul" in row["name"]])
+    assert found[0] == [("one/dense MatMul", "one/dense"), ("other/dense MatMul", "other/dense")]
+    assert {layer.split("_")[0] for _, layer in found[1]} == {"dense"}
