@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from engine.errors import ConfigurationError
+from engine.runtime.threads import usable_cores
 from ipu._internal.processes.output import LAUNCHED, Output
 from ipu._internal.processes.settings import BUCKET_BYTES, GRADIENT_TYPE, LOCAL_REPLICAS
 
@@ -52,7 +53,7 @@ def launch(
             raise ConfigurationError(f"Expected --{name} to be at least 1. Received: {number}. Nearest: 1.")
     if not program:
         raise ConfigurationError("Expected a program after --. Received: none. Example: -- train.py --epochs 3.")
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     each = workers or max(1, cores // (most_of(hosts, processes) if hosts else processes))
     fits = processes * each <= cores and hosts is None
     binding = ["--map-by", f"slot:PE={each}", "--bind-to", "core"] if fits else ["--bind-to", "none", "--oversubscribe"]
@@ -102,8 +103,9 @@ def mpiexec() -> str:
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
+    first = _end_with_parent if sys.platform.startswith("linux") else None
     running = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_end_with_parent
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=first
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: running.terminate())
