@@ -9,14 +9,19 @@ from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from ipu._internal.releases import check_release
+
 FRAMEWORKS = {"keras": "keras_ext.frameworks.keras3", "tf_keras": "keras_ext.frameworks.tf_keras"}
 
 
 def install() -> None:
     """Extends the imported ones of FRAMEWORKS now and the others when they are imported; called for each IPUStrategy.
 
-    Raises ConfigurationError when Keras 3 runs on another backend than TensorFlow.
+    Raises ConfigurationError when Keras 3 runs on another backend than TensorFlow, and for releases of TensorFlow and
+    Keras outside of `RELEASES`.
     """
+    if "tensorflow" in sys.modules:
+        check_release(sys.modules["tensorflow"])
     missing = [name for name in FRAMEWORKS if name not in sys.modules]
     if missing and not any(isinstance(finder, InstallingFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, InstallingFinder())
@@ -27,6 +32,7 @@ def install() -> None:
 
 def extend(name: str) -> None:
     """Installs the extensions into the framework of that name, once."""
+    check_release(sys.modules[name])
     import_module(FRAMEWORKS[name]).install()
 
 
