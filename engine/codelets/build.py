@@ -22,7 +22,7 @@ _provided: set[str] = set()  # names of libraries that this process has loaded
 
 
 class Library(NamedTuple):
-    """Functions that several codelets call, compiled once: `text` returns their LLVM IR, written in vectors."""
+    """Functions that several codelets call, compiled once: `text` returns their LLVM IR, written out."""
 
     name: str
     functions: tuple[str, ...]
@@ -76,7 +76,7 @@ class Codelet:
         from engine.codelets.linking import object_of
         from engine.codelets.translate import ir_of
 
-        return partial(object_of, *ir_of(self.function), symbol, self.in_vectors)
+        return partial(object_of, *ir_of(self.function, self.in_vectors), symbol, self.in_vectors)
 
     @cached_property
     def _callable(self) -> Callable[..., None]:
@@ -144,9 +144,9 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
 
 def _compiled(library: Library) -> Callable[[], bytes]:
     """The function that writes and compiles a library, which needs no frontend."""
-    from engine.machine_code.optimising import compile_text
+    from engine.machine_code.optimising import WRITTEN_OUT, compile_text
 
-    return lambda: compile_text(library.text())
+    return lambda: compile_text(library.text(), WRITTEN_OUT)
 
 
 def _provide(library: Library, code: bytes) -> None:

@@ -42,6 +42,8 @@ def write_function(translation: Translation, function: Callable[..., Any], forms
         written = writer.begin()
         try:
             writer.write(written)
+            if writer.has_loops and translation.in_vectors:
+                written.attributes.add("noinline")
             return written, writer.result
         except Widened:
             translation.forget(written)
@@ -61,6 +63,7 @@ class FunctionWriter(Expressions):
         self.slots: dict[str, ir.Value] = {}
         self.loops: list[tuple[ir.Block, ir.Block]] = []
         """Of each enclosing loop the block of its next iteration, and that behind it."""
+        self.has_loops = False
         self.result = _announced(self.node.returns)
 
     def begin(self) -> ir.Function:
@@ -249,6 +252,7 @@ class FunctionWriter(Expressions):
     def _iterate(self, node: ast.While | ast.For, body: ir.Block, following: ir.Block, end: ir.Block) -> None:
         """Writes the body of a loop, and leaves the builder behind the loop."""
         self.builder.position_at_end(body)
+        self.has_loops = True
         self.loops.append((following, end))
         self.statements(node.body)
         self.loops.pop()

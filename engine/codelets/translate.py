@@ -19,13 +19,13 @@ from engine.garbage import collector_paused
 from engine.machine_code.abi import ARGUMENTS
 
 
-def ir_of(function: Callable[..., None]) -> tuple[list[str], str]:
+def ir_of(function: Callable[..., None], in_vectors: bool = False) -> tuple[list[str], str]:
     """LLVM IR of a codelet and of all its callees, as texts of modules; and the name of its function in the first.
 
     Raises InternalError for a function that is not in the language of codelets.
     """
     with global_compiler_lock, target_extension.target_override(NAME), collector_paused():
-        translation = Translation(write_function)
+        translation = Translation(write_function, in_vectors)
         with translation.context.push_code_library(translation.library):
             written, _ = translation.function(function, (types.int64,) * ARGUMENTS)
             translation.context.post_lowering(translation.module, translation.library)

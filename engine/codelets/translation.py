@@ -27,9 +27,13 @@ class CallConvention(callconv.CPUCallConv):
 
 
 class Translation:
-    """Collects the functions of a codelet in one module, each once for the forms of its arguments."""
+    """Collects the functions of a codelet in one module, each once for the forms of its arguments.
 
-    def __init__(self, write: Write) -> None:
+    Where loops are written `in_vectors`, a function that has one is not inlined: it would only cost compile time.
+    """
+
+    def __init__(self, write: Write, in_vectors: bool = False) -> None:
+        self.in_vectors = in_vectors
         flags = compiler.Flags()
         TARGET.options.parse_as_flags(flags, dict(OPTIONS))
         self.typing = TARGET.typing_context

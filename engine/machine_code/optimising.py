@@ -13,14 +13,20 @@ from engine.machine_code.processor import features_text, target
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """LLVM's passes at an optimisation level, with or without loop vectorisation and unrolling."""
+    """LLVM's passes at an optimisation level, with or without loop vectorisation and unrolling.
+
+    With `only_combines` the only one is that which combines instructions.
+    """
 
     level: int
     loops: bool
+    only_combines: bool = False
 
 
 WRITTEN_IN_VECTORS = Pipeline(level=2, loops=False)
 """For IR whose loops are vectorised by hand: the vectorisers would only cost compile time."""
+WRITTEN_OUT = Pipeline(level=2, loops=False, only_combines=True)
+"""For IR that has nothing to inline, to hoist or to share: the other passes would only cost compile time."""
 
 
 def new_target_machine(level: int) -> Any:
@@ -50,7 +56,12 @@ def optimise(module: Any, pipeline: Pipeline) -> None:
     options.loop_vectorization = options.loop_unrolling = pipeline.loops
     options.slp_vectorization = False
     passes = binding.create_pass_builder(machine, options)
-    passes.getModulePassManager().run(module, passes)
+    if pipeline.only_combines:
+        manager = binding.create_new_module_pass_manager()
+        manager.add_instruction_combine_pass()
+    else:
+        manager = passes.getModulePassManager()
+    manager.run(module, passes)
 
 
 def object_of(module: Any, pipeline: Pipeline) -> bytes:
