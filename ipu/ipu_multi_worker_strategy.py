@@ -66,16 +66,6 @@ class IPUMultiWorkerExtendedV1(PopDistExtendedV1):
         """Whether each worker builds a graph of its own: always True."""
         return True
 
-    @property
-    def should_checkpoint(self) -> bool:
-        """Whether this worker writes checkpoints."""
-        return bool(self._container_strategy().transport.rank == 0)
-
-    @property
-    def should_save_summary(self) -> bool:
-        """Whether this worker writes summaries."""
-        return self.should_checkpoint
-
 
 class IPUMultiWorkerStrategyV1(IPUStrategyV1):
     """Workers, each with a program and replicas of its own, train one model (Python API, 18.9).

@@ -15,6 +15,7 @@ from ipu._internal.compiler.variables import tracing
 from ipu._internal.names.namespace import public_names
 from ipu._internal.processes import host_collectives, settings
 from ipu._internal.processes.active import initialise, is_alone
+from ipu._internal.processes.on_read import check_synchronization
 from ipu._internal.types import Nest
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUExtendedV1, IPUStrategyV1, _reduce_op
@@ -28,8 +29,10 @@ class PopDistExtendedV1(IPUExtendedV1):
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         initial = kwargs.get("initial_value")
-        if initial is not None and not is_alone() and initialise().size > 1:
-            kwargs["initial_value"] = functools.partial(_of_first, initial, kwargs.get("dtype"), kwargs.get("name"))
+        if not is_alone() and initialise().size > 1:
+            check_synchronization(kwargs.get("synchronization"), kwargs.get("aggregation"), kwargs.get("name"))
+            if initial is not None:
+                kwargs["initial_value"] = functools.partial(_of_first, initial, kwargs.get("dtype"), kwargs.get("name"))
         return super()._create_variable(next_creator, **kwargs)
 
     def _reduce_to(
@@ -39,6 +42,16 @@ class PopDistExtendedV1(IPUExtendedV1):
         if in_function_trace() and not strategy._add_ipu_cross_replica_reductions:
             return value
         return strategy.reduce(reduce_op, value, axis=None)
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether this process writes checkpoints."""
+        return bool(self._container_strategy().transport.rank == 0)
+
+    @property
+    def should_save_summary(self) -> bool:
+        """Whether this process writes summaries."""
+        return self.should_checkpoint
 
 
 def _of_first(initial: Any, dtype: tf.DType | None, name: str | None) -> tf.Tensor:

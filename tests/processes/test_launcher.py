@@ -110,8 +110,8 @@ def test_processes_on_two_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.explore
-def test_horovod_and_its_documented_pipeline() -> None:
-    done = run("--processes", "2", "--", str(PROGRAMS / "horovod.py"))
+def test_horovod_its_documented_pipeline_and_an_estimator(tmp_path: Path) -> None:
+    done = run("--processes", "2", "--", str(PROGRAMS / "horovod.py"), str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     assert all(f"[{rank}] Horovod agrees" in done.stdout for rank in (0, 1))
 

@@ -15,6 +15,7 @@ from engine.errors import ConfigurationError
 from engine.ir.device_operations import CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM
 from ipu import ipu_compiler
 from ipu._internal.compiler.collectives import cross_replica_sum
+from ipu._internal.compiler.processes import transport_of_functions
 from ipu._internal.estimators.estimator import Estimator
 from ipu._internal.estimators.fed_arrays import fed_arrays
 from ipu._internal.estimators.hooks import EndOfData
@@ -120,6 +121,8 @@ class DeviceEstimator(Estimator):
                     f"Expected model_fn to leave initial values as they are. Received: {variable.name!r}, initialised "
                     "in the device's program, as by tf.train.init_from_checkpoint. Use warm_start_from."
                 )
+        transport = transport_of_functions()
+        replicas = replicas if transport is None else replicas // transport.size  # those of this process
         if self._ipu.compile_summary:
             ipu_compile_summary("compile_summary", replicas, collections=[v1.GraphKeys.SUMMARIES])
         text = f"Expected a model with {self._ipu.num_shards} shards, for {expected} replicas. Received replicas:"

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu.distributed.popdist_strategy import PopDistStrategy
 from ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategyV1
 
 DEFAULT_SECONDS = 600
@@ -32,6 +33,7 @@ FIELDS = {
     "session_creation_timeout_secs": 7200,
 }
 TRAINING = "train_distribute"
+STRATEGIES = (IPUMultiWorkerStrategyV1, PopDistStrategy)
 DISTRIBUTED = (TRAINING, "eval_distribute", "experimental_distribute")
 OF_CLUSTERS = ("protocol", "experimental_max_worker_delay_secs")
 LEAST = {
@@ -49,7 +51,8 @@ class RunConfig:
     """Configuration of an estimator's runs.
 
     Its arguments, which are attributes too, are those of tf.estimator.RunConfig; the cluster is that of the
-    environment variable TF_CONFIG. `train_distribute` may be an IPUMultiWorkerStrategy; other strategies are refused.
+    environment variable TF_CONFIG. `train_distribute` may be an IPUMultiWorkerStrategy or a PopDistStrategy; others are
+    refused.
 
     Raises:
         ValueError: an unknown argument, save_checkpoints_steps and save_checkpoints_secs, one that is too small, a
@@ -65,7 +68,7 @@ class RunConfig:
     keep_checkpoint_every_n_hours: float
     log_step_count_steps: int | None
     session_creation_timeout_secs: int
-    train_distribute: IPUMultiWorkerStrategyV1 | None
+    train_distribute: IPUMultiWorkerStrategyV1 | PopDistStrategy | None
 
     def __init__(self, **kwargs: Any) -> None:
         unknown = sorted(kwargs.keys() - FIELDS.keys())
@@ -108,7 +111,8 @@ class RunConfig:
     @property
     def workers(self) -> int:
         """The number of workers that train."""
-        return 1 if self.train_distribute is None else int(self.train_distribute.num_replicas_in_sync)
+        transport = None if self.train_distribute is None else self.train_distribute.transport
+        return 1 if transport is None else transport.size
 
     @property
     def writes_files(self) -> bool:
@@ -142,10 +146,11 @@ def _check(values: dict[str, Any]) -> None:
     if not isinstance(values["session_config"], tf.compat.v1.ConfigProto | None):
         raise TypeError(f"Expected session_config to be a ConfigProto. Received: {values['session_config']!r}.")
     for name in DISTRIBUTED:
-        if values[name] is not None and not (name == TRAINING and isinstance(values[name], IPUMultiWorkerStrategyV1)):
+        if values[name] is not None and not (name == TRAINING and isinstance(values[name], STRATEGIES)):
+            strategies = ", an IPUMultiWorkerStrategy or a PopDistStrategy" if name == TRAINING else ""
             raise ConfigurationError(
-                f"Expected {name} to be None{', or an IPUMultiWorkerStrategy' if name == TRAINING else ''}. Received: "
-                f"{values[name]!r}. Replicate with IPURunConfig(num_replicas=...)."
+                f"Expected {name} to be None{strategies}. Received: {values[name]!r}. Replicate with "
+                f"IPURunConfig(num_replicas=...)."
             )
     for name in OF_CLUSTERS:
         if values[name] is not None:

@@ -1,13 +1,29 @@
-"""Run in two processes: Horovod's names, eager and in a session with the documented pipeline (Python API, 18.10)."""
+"""Run in two processes: Horovod's names, eager, in a session with the documented pipeline (Python API, 18.10), and an
+estimator."""
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
+import popdist
+import popdist.tensorflow
 import tensorflow as tf
 from tensorflow.python.ipu import horovod as hvd
-from tensorflow.python.ipu import ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, pipelining_ops, scopes, utils
+from tensorflow.python.ipu import (
+    ipu_compiler,
+    ipu_estimator,
+    ipu_infeed_queue,
+    ipu_outfeed_queue,
+    ipu_run_config,
+    pipelining_ops,
+    scopes,
+    utils,
+)
 from tensorflow.python.ipu.config import IPUConfig
+from tensorflow.python.ipu.distributed.popdist_strategy import PopDistStrategy
 from tensorflow.python.ipu.horovod import ipu_horovod_strategy, ipu_multi_replica_strategy
+from tensorflow.python.ipu.optimizers import CrossReplicaOptimizer
 
 hvd.init()
 rank = hvd.rank()
@@ -129,4 +145,32 @@ for _ in range(4):
 np.testing.assert_allclose(found, losses, rtol=1e-4)
 np.testing.assert_allclose(after[0], first, rtol=1e-4, atol=1e-5)
 np.testing.assert_allclose(after[1], second, rtol=1e-4, atol=1e-5)
+
+rows = np.random.default_rng(0).normal(size=(2, 8, 6)).astype(np.float32)
+
+
+def linear(features: tf.Tensor, labels: tf.Tensor, mode: str, params: object) -> object:
+    """A linear model with the mean squared error."""
+    kernel = tf.compat.v1.get_variable("kernel", [6], use_resource=True)
+    loss = tf.reduce_mean((tf.linalg.matvec(features, kernel) - labels) ** 2)
+    optimizer = CrossReplicaOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.05))
+    return ipu_estimator.IPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
+
+
+def batches() -> tf.data.Dataset:
+    """Batches of four rows of this process."""
+    return tf.data.Dataset.from_tensor_slices((rows[rank], rows[rank].sum(-1))).batch(4, drop_remainder=True).repeat()
+
+
+config = IPUConfig()
+popdist.tensorflow.set_ipu_config(config)
+run = ipu_run_config.IPURunConfig(iterations_per_loop=2, ipu_options=config)
+run_config = ipu_run_config.RunConfig(run, train_distribute=PopDistStrategy())
+estimator = ipu_estimator.IPUEstimator(linear, sys.argv[1], run_config, params={})
+estimator.train(batches, steps=2)
+kernel = tf.train.load_variable(f"{sys.argv[1]}/model.ckpt-0", "kernel")
+for begin in (0, 4):
+    both = rows[:, begin : begin + 4].reshape(-1, 6)
+    kernel = kernel - 0.05 * (2 * (both @ kernel - both.sum(-1))[:, None] * both).mean(0)
+np.testing.assert_allclose(estimator.get_variable_value("kernel"), kernel, rtol=1e-4)
 print("Horovod agrees", flush=True)

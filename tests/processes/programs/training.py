@@ -107,6 +107,12 @@ with strategy.scope():
     found = strategy.run(collectives, args=(tf.range(8, dtype=tf.float32),))
     results |= {f"collectives.{name}": np.asarray(value) for name, value in found.items()}
     variable = tf.Variable([float(index)])
+    on_read = {"synchronization": tf.VariableSynchronization.ON_READ, "aggregation": tf.VariableAggregation.SUM}
+    try:
+        tf.Variable([0.0], name="total", **on_read)
+        assert count == 1
+    except ValueError as error:
+        assert count > 1 and "variable 'total' with synchronization=ON_READ" in str(error), error
     results["variable"] = variable.numpy()
 for framework in sys.argv[2:]:
     name, *numbers = framework.split(":")
