@@ -70,10 +70,10 @@ def kept(source: Path) -> Any:
 
 
 def kinds(made: Any) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """The structure of a notebook: of each cell its source and the kinds of its outputs, whose values may differ."""
+    """The structure of a notebook: of each cell its source and the kinds of its outputs, without logs."""
     return [
-        (cell.source, [tuple(sorted(each.get("data", {each.get("name"): 0}))) for each in cell.get("outputs", ())])
-        for cell in made.cells
+        (cell.source, [tuple(sorted(each.get("data", ["text"]))) for each in outputs if each.get("name") != "stderr"])
+        for cell, outputs in ((cell, cell.get("outputs", ())) for cell in made.cells)
     ]
 
 
