@@ -171,6 +171,15 @@ class IPUStrategyV1(tf.distribute.Strategy):
         an export for serving, or the signature of its SavedModel, runs its program on the engine and the steps before
         and after it on the host.
 
+        Args:
+            fn: a tf.function; inside a tf.function any callable; or what an export for serving returned.
+            args: its positional arguments: tensors, queues, or Python values, for each of which it is traced.
+            kwargs: its arguments by name.
+            options: accepted, and has no effect on the device.
+
+        Returns:
+            What `fn` returns, of replica 0, as tensors.
+
         Raises:
             ValueError: a plain Python function called eagerly.
             TypeError: tensors of dtype float64 among the arguments or results.
@@ -211,7 +220,16 @@ class IPUStrategyV1(tf.distribute.Strategy):
     def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, axis: int | None) -> Any:
         """The sum or mean of `value` over the replicas, inside a function called by `run`; elsewhere `value` itself.
 
-        Raises ValueError for another reduction than SUM and MEAN.
+        Args:
+            reduce_op: tf.distribute.ReduceOp.SUM or MEAN, or its name.
+            value: a tensor or nested tensors.
+            axis: accepted; the value is reduced over replicas alone.
+
+        Returns:
+            The nested tensors, in their shapes.
+
+        Raises:
+            ValueError: another reduction.
         """
         return reduced(_reduce_op(reduce_op), value)
 

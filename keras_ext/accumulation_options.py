@@ -42,13 +42,22 @@ class AccumulationOptions(Extension):
         """Sets how `fit` accumulates gradients; `evaluate` and `predict` do not.
 
         Each replica takes that many batches with the same weights. Their gradients are reduced, summed over replicas
-        and applied once. The reduction is "sum", "mean" or "running_mean". Of the further arguments `dtype` is the type
-        gradients are accumulated in: one for all, or a function of the variable; an optimizer with an apply_gradients
-        or update_step of its own is given gradients in it. `offload_weight_update_variables` and
-        `replicated_optimizer_state_sharding` change the cost report alone: the optimizer's state is in remote
-        memory, and its transfers take cycles, unless the first is False (training a model, section 6.7).
+        and applied once.
 
-        Raises ConfigurationError, a ValueError, for arguments out of range and for those that Keras fills in.
+        Args:
+            gradient_accumulation_steps_per_replica: the batches that each replica takes with the same weights; None
+                accumulates nothing.
+            gradient_accumulation_reduction_method: "sum", "mean" or "running_mean" of a replica's gradients; those of
+                replicas are summed.
+            use_v2_gradient_accumulation_optimizer: accepted for Keras' optimizers: the numbers are the same.
+            **gradient_accumulation_optimizer_kwargs: `dtype`, the type gradients are accumulated in: one for all, or
+                a function of the variable; an optimizer with an apply_gradients or update_step of its own is given
+                gradients in it. `offload_weight_update_variables` and `replicated_optimizer_state_sharding` change
+                the cost report alone: the optimizer's state is in remote memory, and its transfers take cycles,
+                unless the first is False (training a model, section 6.7).
+
+        Raises:
+            ConfigurationError: a ValueError: arguments out of range, and those that Keras fills in.
         """
         steps = checked_steps(gradient_accumulation_steps_per_replica)
         reduction = checked_reduction(gradient_accumulation_reduction_method)

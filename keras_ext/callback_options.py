@@ -30,7 +30,11 @@ class CallbackOptions(Extension):
         update; steps that were complete by then are still reported, but for an exception, and for other steps of the
         same update.
 
-        Raises ConfigurationError for anything but a bool.
+        Args:
+            asynchronous: whether each step has a call.
+
+        Raises:
+            ConfigurationError: anything but a bool.
         """
         if not isinstance(asynchronous, bool):
             raise ConfigurationError(f"Expected asynchronous to be True or False. Received: {asynchronous!r}.")

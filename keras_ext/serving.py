@@ -38,21 +38,32 @@ class ServingExport(Extension):
         postprocessing_step_signature: Nest = None,
         purge_export_dir: bool = False,
     ) -> Callable[..., Any]:
-        """Exports the step of `predict` as a SavedModel that also contains a compiled program; see
-        `ipu.serving.export_single_step` for the directory, the steps around it and the names (Keras API; Keras with
-        IPUs, section 19.9).
+        """Exports the step of `predict` as a SavedModel that also contains a compiled program.
 
-        The model must be built. One batch is `batch_size` samples (an int or a scalar tensor), even if the
-        model was built with another batch size, or that of the model's inputs if it is None. Inputs have the
-        names of the model's; later changes of weights have no effect. The number of iterations is
-        `steps_per_execution` of `compile`; with pipeline stages it must be legal for the schedule.
+        `ipu.serving.export_single_step` says what is in the directory (Keras API; Keras with IPUs, section 19.9). The
+        model must be built. Inputs have the names of the model's; later changes of weights have no effect. The number
+        of iterations is `steps_per_execution` of `compile`; with pipeline stages it must be legal for the schedule.
 
-        Returns a tf.function that runs the exported program on the engine. It returns a dict of tensors by
-        `output_names`, or a list of tensors if these are None.
+        Args:
+            export_dir: a directory that does not exist or is empty.
+            batch_size: samples of one batch, an int or a scalar tensor, even if the model was built with another
+                batch size; None for that of the model's inputs.
+            output_names: names of the outputs, which then are a dict; None for a list.
+            preprocessing_step: a function, or a tf.function, that TensorFlow runs before the program.
+            preprocessing_step_signature: tf.TensorSpecs of its arguments, for a function.
+            postprocessing_step: likewise, after the program.
+            postprocessing_step_signature: likewise.
+            purge_export_dir: whether its contents are removed, once the new model is complete.
 
-        Raises ConfigurationError, a ValueError, for a model that is not built or lacks a batch size, for a directory
-        that is not empty and for names and steps that do not fit; StepCountError, also one, for a number of
-        iterations that is illegal for the schedule; UnsupportedOperation for operations that an IPU cannot run.
+        Returns:
+            A tf.function that runs the exported program on the engine. It returns a dict of tensors by
+            `output_names`, or a list of tensors if these are None.
+
+        Raises:
+            ConfigurationError: a ValueError: a model that is not built or lacks a batch size, a directory that is not
+                empty, names and steps that do not fit.
+            StepCountError: a ValueError: a number of iterations that is illegal for the schedule.
+            UnsupportedOperation: operations that an IPU cannot run.
         """
         arguments = dict(locals())
         check_directory(export_dir, purge_export_dir)

@@ -38,7 +38,16 @@ def cross_replica_sum(x: TensorLike, replica_group_size: int | None = None, name
 def cross_replica_mean(x: TensorLike, replica_group_size: int | None = None, name: str | None = None) -> tf.Tensor:
     """Compute the mean of the input tensor across replicas: `cross_replica_sum` divided by the size of the group.
 
-    Args, results and errors are those of `cross_replica_sum`; integer division truncates towards zero.
+    Args:
+        x: the local tensor, of any shape and numeric type.
+        replica_group_size: the number of replicas of a group, which divides that of all; None for all in one group.
+        name: optional name of the operation.
+
+    Returns:
+        A tensor like `x`; the mean of integers is truncated towards zero.
+
+    Raises:
+        ValueError, TypeError: as for `cross_replica_sum`.
     """
     return collectives.cross_replica_mean(x, replica_group_size, name)
 

@@ -47,17 +47,42 @@ def gelu(x: TensorLike, approximate: bool = True, name: str | None = None) -> tf
 
 
 def hard_sigmoid(x: TensorLike, name: str | None = None) -> tf.Tensor:
-    """0.2 * x + 0.5, clipped to [0, 1]: a tensor like `x`."""
+    """0.2 * x + 0.5, clipped to [0, 1].
+
+    Args:
+        x: a tensor of a floating-point type and any shape.
+        name: optional name of the operation.
+
+    Returns:
+        A tensor like `x`, computed in float32 and rounded once.
+    """
     return in_float32(lambda x: tf.clip_by_value(0.2 * x + 0.5, 0.0, 1.0), x, name, "hard_sigmoid")
 
 
 def swish(x: TensorLike, name: str | None = None) -> tf.Tensor:
-    """x * sigmoid(x): a tensor like `x`."""
+    """x * sigmoid(x).
+
+    Args:
+        x: a tensor of a floating-point type and any shape.
+        name: optional name of the operation.
+
+    Returns:
+        A tensor like `x`, computed in float32 and rounded once.
+    """
     return in_float32(tf.nn.silu, x, name, "swish")
 
 
 def softmax(x: TensorLike, stable: bool = False, name: str | None = None) -> tf.Tensor:
-    """exp(x) over its sum along the last dimension: a tensor like `x`. `stable` is accepted: it always is."""
+    """exp(x) over its sum along the last dimension.
+
+    Args:
+        x: a tensor of a floating-point type and any shape.
+        stable: accepted; the largest element is subtracted in any case.
+        name: optional name of the operation.
+
+    Returns:
+        A tensor like `x`, computed in float32 and rounded once.
+    """
     return in_float32(tf.nn.softmax, x, name, "softmax")
 
 

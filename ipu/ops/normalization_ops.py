@@ -86,7 +86,27 @@ def instance_norm(
     trainable: bool = True,
     scope: Any = None,
 ) -> tf.Tensor:
-    """Functional interface for the instance normalization layer: `group_norm` with each channel as a group."""
+    """Functional interface for the instance normalization layer: `group_norm` with each channel as a group.
+
+    Args:
+        inputs: float16 or float32 [N, ..., C], or [N, C, ...] with `channels_axis` 1.
+        channels_axis: 1 or the last dimension, which may be given as -1.
+        center: whether to add beta, [C].
+        scale: whether to multiply by gamma, [C].
+        epsilon: small float added to variances.
+        param_initializers: optional initializers, by the names "beta" and "gamma".
+        reuse: whether the variables should be reused, for which the scope must be given.
+        variables_collections: optional collections for the variables.
+        training: accepted; there are no moving averages.
+        trainable: whether the variables belong to the trainable ones.
+        scope: optional scope for variable_scope.
+
+    Returns:
+        A tensor of the shape and type of `inputs`.
+
+    Raises:
+        ValueError: rank or number of channels are not known, or `channels_axis` is neither 1 nor the last dimension.
+    """
     shared = (center, scale, epsilon, param_initializers, reuse, variables_collections, trainable, scope, True)
     return with_variables(inputs, None, channels_axis, *shared, "InstanceNorm")
 
@@ -104,6 +124,26 @@ def layer_norm(
     trainable: bool = True,
     scope: Any = None,
 ) -> tf.Tensor:
-    """Adds a layer normalization: `group_norm` with all channels, and all spatial dimensions, as one group."""
+    """Adds a layer normalization: `group_norm` with all channels, and all spatial dimensions, as one group.
+
+    Args:
+        inputs: float16 or float32 [N, ..., C], or [N, C, ...] with `channels_axis` 1.
+        channels_axis: 1 or the last dimension, which may be given as -1.
+        center: whether to add beta, [C].
+        scale: whether to multiply by gamma, [C].
+        epsilon: small float added to variances.
+        param_initializers: optional initializers, by the names "beta" and "gamma".
+        reuse: whether the variables should be reused, for which the scope must be given.
+        variables_collections: optional collections for the variables.
+        training: accepted; there are no moving averages.
+        trainable: whether the variables belong to the trainable ones.
+        scope: optional scope for variable_scope.
+
+    Returns:
+        A tensor of the shape and type of `inputs`.
+
+    Raises:
+        ValueError: rank or number of channels are not known, or `channels_axis` is neither 1 nor the last dimension.
+    """
     shared = (center, scale, epsilon, param_initializers, reuse, variables_collections, trainable, scope, True)
     return with_variables(inputs, 1, channels_axis, *shared, "LayerNorm")

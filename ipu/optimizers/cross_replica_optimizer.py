@@ -32,9 +32,18 @@ class CrossReplicaOptimizer(IpuOptimizer):
     def apply_gradients(
         self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
     ) -> Any:
-        """Applies the mean over replicas of each gradient with the wrapped optimizer; returns an operation.
+        """Applies the mean over replicas of each gradient with the wrapped optimizer.
 
-        Raises ValueError if `grads_and_vars` has no gradient, or outside of a function that runs on the IPU.
+        Args:
+            grads_and_vars: pairs as of `compute_gradients`.
+            global_step: a variable to increment by one after the variables have been updated.
+            name: optional name of the operation.
+
+        Returns:
+            An operation.
+
+        Raises:
+            ValueError: `grads_and_vars` has no gradient, or it is called outside of a function that runs on the IPU.
         """
         averaged = [(None if g is None else cross_replica_mean(g, name=self._name), v) for g, v in grads_and_vars]
         with already_reduced():

@@ -56,9 +56,18 @@ class _Accumulating(IpuOptimizer):
     def apply_gradients(
         self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
     ) -> Any:
-        """Accumulates gradients; after the last batch the wrapped optimizer applies them. Returns an operation.
+        """Accumulates gradients; after the last batch the wrapped optimizer applies them.
 
-        Raises ValueError if `grads_and_vars` has no gradient.
+        Args:
+            grads_and_vars: pairs as of `compute_gradients`.
+            global_step: a variable to increment by one after the variables have been updated.
+            name: optional name of the operation.
+
+        Returns:
+            An operation.
+
+        Raises:
+            ValueError: `grads_and_vars` has no gradient.
         """
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
         if not pairs:

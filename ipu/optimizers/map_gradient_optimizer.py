@@ -59,5 +59,14 @@ class MapGradientOptimizerInvertedChaining(_Mapped):
     def apply_gradients(
         self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
     ) -> Any:
-        """Applies the modified gradients with the wrapped optimizer; returns an operation."""
+        """Applies the modified gradients with the wrapped optimizer.
+
+        Args:
+            grads_and_vars: pairs as of `compute_gradients`.
+            global_step: a variable to increment by one after the variables have been updated.
+            name: optional name of the operation.
+
+        Returns:
+            An operation.
+        """
         return self._opt.apply_gradients(self._mapped(grads_and_vars), global_step=global_step, name=name)

@@ -34,7 +34,16 @@ class ShardedOptimizer(IpuOptimizer):
     def compute_gradients(
         self, loss: TensorLike, var_list: Iterable[Variable] | None = None, **kwargs: object
     ) -> list[tuple[Any, Any]]:
-        """The (gradient, variable) pairs of the wrapped optimizer, their operations on their forward pass's shards."""
+        """The (gradient, variable) pairs of the wrapped optimizer, their operations on their forward pass's shards.
+
+        Args:
+            loss: the tensor to differentiate.
+            var_list: the variables; needed inside a tf.function.
+            **kwargs: further arguments of the wrapped optimizer's method.
+
+        Returns:
+            A list of (gradient, variable).
+        """
         kwargs["colocate_gradients_with_ops"] = True
         pairs = self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
         self._propagate()
@@ -43,9 +52,18 @@ class ShardedOptimizer(IpuOptimizer):
     def apply_gradients(
         self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
     ) -> Any:
-        """Applies gradients with the wrapped optimizer; returns an operation.
+        """Applies gradients with the wrapped optimizer.
 
-        Raises ValueError if `grads_and_vars` has no gradient.
+        Args:
+            grads_and_vars: pairs as of `compute_gradients`.
+            global_step: a variable to increment by one after the variables have been updated.
+            name: optional name of the operation.
+
+        Returns:
+            An operation.
+
+        Raises:
+            ValueError: `grads_and_vars` has no gradient.
         """
         applied = self._opt.apply_gradients(grads_and_vars, global_step=global_step, name=name)
         self._propagate()

@@ -52,11 +52,15 @@ class StageAssignments(Extension):
     def set_pipeline_stage_assignment(self: KerasModel, pipeline_stage_assignment: object) -> None:
         """Assigns all layers, or calls of layers, to stages; `fit`, `evaluate` and `predict` run as a pipeline then.
 
-        A list like that of `get_pipeline_stage_assignment()`; a nested model can be assigned like a layer. For a
-        `Sequential` model it can be of integers, one for each layer; for a subclass of `Model` one for each element of
-        that list, or for each layer, in the order in which they are called first. None removes the model's
-        stages. Raises ValueError for anything else: a list of another length or order, a layer without a stage, a
-        stage before that of a layer whose output it takes.
+        Args:
+            pipeline_stage_assignment: a list like that of `get_pipeline_stage_assignment()`; a nested model can be
+                assigned like a layer. For a `Sequential` model it can be of integers, one for each layer; for a
+                subclass of `Model` one for each element of that list, or for each layer, in the order in which they
+                are called first. None removes the model's stages.
+
+        Raises:
+            ValueError: a list of another length or order, a layer without a stage, a stage before that of a layer
+                whose output it takes.
         """
         if pipeline_stage_assignment is None:
             reset(self)
@@ -80,7 +84,9 @@ class StageAssignments(Extension):
     ) -> None:
         """Prints the stage of each layer as a table, and each stage's parameters and activations if all are known.
 
-        `line_length` is the width of the table in characters, `print_fn` is called with each line in place of `print`.
+        Args:
+            line_length: width of the table in characters.
+            print_fn: called with each line, in place of `print`.
         """
         calls = calls_of(self)
         print_summary(self, calls, assigned_stages(self), line_length, print_fn)

@@ -116,14 +116,17 @@ class PipeliningOptions(Extension):
     ) -> None:
         """Sets how the model runs once it has pipeline stages (Keras API; Keras with IPUs, section 19.4.4).
 
-        Each replica takes `gradient_accumulation_steps_per_replica` micro-batches with the same weights; `fit` needs
-        it but for the Sequential schedule. `device_mapping` has the IPU of each stage; if it is
-        None, stages that share layers share an IPU. With `accumulate_outfeed` the
-        loss and metrics of an execution are the means of its micro-batches'. Other arguments are those of
-        `ipu.pipelining_ops.pipeline()`, and are not saved.
+        Args:
+            gradient_accumulation_steps_per_replica: the micro-batches that each replica takes with the same weights;
+                `fit` needs it but for the Sequential schedule.
+            device_mapping: the IPU of each stage; if None, stages that share layers share an IPU.
+            accumulate_outfeed: whether loss and metrics of an execution are the means of its micro-batches'.
+            gradient_accumulation_reduction_method: "sum", "mean" or "running_mean" of the micro-batches' gradients.
+            **pipelining_kwargs: further arguments of `ipu.pipelining_ops.pipeline()`, which are not saved.
 
-        Raises ConfigurationError, a ValueError, for values out of range, for arguments that `pipeline()` lacks and
-        for those that Keras fills in.
+        Raises:
+            ConfigurationError: a ValueError: values out of range, arguments that `pipeline()` lacks or that Keras
+                fills in.
         """
         steps = checked_steps(gradient_accumulation_steps_per_replica)
         if device_mapping is not None:

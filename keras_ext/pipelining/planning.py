@@ -165,6 +165,9 @@ class PipelinePlanning(Extension):
             chip: "ipu2" or another, or a Target; that of the configuration by default.
             print_fn: function called with the table; None prints nothing.
 
+        Returns:
+            The plan: stages, estimated cycles and bytes, and `apply()`; notebooks show it as a table.
+
         Raises:
             ConfigurationError, a ValueError: too few layers, incompatible options, shapes not known.
             AccumulationStepError, a ValueError and a RuntimeError: a number of micro-batches illegal for the schedule.

@@ -22,24 +22,37 @@ class PipelineSchedules(Extension):
     """The methods about schedules."""
 
     def get_pipeline_schedule(self: KerasModel, mode: str | None = None) -> list[Row]:
-        """The rows (slot, ipu, stage, kind, micro_batch) of one execution of the pipeline that ran last.
+        """What each IPU does in each slot of one execution of the pipeline that ran last.
 
-        The list prints as a table with a line for each IPU.
+        Args:
+            mode: "train", "test" or "predict" for that of the last `fit`, `evaluate` or `predict`; None for the last
+                of all.
 
-        `mode` is "train", "test" or "predict" for that of the last `fit`, `evaluate` or `predict`. Raises
-        RuntimeError for a model that has not run as a pipeline.
+        Returns:
+            A list of rows (slot, ipu, stage, kind, micro_batch), which prints as a table with a line for each IPU and
+            which notebooks draw.
+
+        Raises:
+            RuntimeError: a model that has not run as a pipeline.
         """
         return ScheduleRows.of(schedule_of(self, mode))
 
     def plot_pipeline(
         self: KerasModel, path: str | PathLike[str] = "pipeline.svg", mode: str | None = None
     ) -> PipelineChart:
-        """Draws the schedule that ran last as a Gantt chart, a row for each IPU, to a file of SVG or HTML.
+        """Draws the schedule that ran last as a Gantt chart, a row for each IPU, to a file.
 
-        Returns the chart, which notebooks show, with its `path`.
+        Args:
+            path: a file of SVG or HTML, by its ending.
+            mode: "train", "test" or "predict" for that of the last `fit`, `evaluate` or `predict`; None for the last
+                of all.
 
-        `mode` is as for `get_pipeline_schedule`. Raises RuntimeError for a model that has not run as a pipeline,
-        ValueError for a path that does not end in .svg or .html.
+        Returns:
+            The chart, which notebooks show, with its `path`.
+
+        Raises:
+            RuntimeError: a model that has not run as a pipeline.
+            ValueError: a path that does not end in .svg or .html.
         """
         return write_chart(schedule_of(self, mode), self.name, path)
 

@@ -101,7 +101,9 @@ def allow_out_of_memory(allowed: bool = True) -> None:
     """Runs programs that no chip would hold, from now on and in this process, each with one warning.
 
     This is Poplar's option debug.allowOutOfMemory for all later configurations, unless POPLAR_ENGINE_OPTIONS sets it.
-    With `allowed` False such programs raise OutOfTileMemory again, if the configuration does not set the option.
+
+    Args:
+        allowed: False has such programs raise OutOfTileMemory again, if the configuration does not set the option.
     """
     global _allowed
     _allowed = allowed

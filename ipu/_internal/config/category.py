@@ -113,10 +113,16 @@ class Category:
         return self, name
 
     def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
-        """The metadata of an option or category; raises UnknownAttribute, a ValueError, for an unknown name.
+        """The metadata of an option or category.
 
         Args:
             attr: the full name, relative to the category this is called on.
+
+        Returns:
+            Its types, default, description and, of a deprecated one, what to use.
+
+        Raises:
+            UnknownAttribute: a ValueError: an unknown name.
         """
         category, last = self._find(attr)
         name = category._prefix + last
@@ -136,8 +142,14 @@ class Category:
     def from_dict(self, dct: dict[str, Any]) -> None:
         """Sets the values of a dictionary from `to_dict`; nothing changes when any of them is wrong.
 
-        Attributes the dictionary lacks keep their value, with a warning. Raises ValueError for an unknown
-        name and TypeError for a value of another type.
+        Attributes the dictionary lacks keep their value, with a warning.
+
+        Args:
+            dct: full names, and plain values.
+
+        Raises:
+            ValueError: an unknown name.
+            TypeError: a value of another type.
         """
         changes = []
         for name, plain in dct.items():
@@ -155,7 +167,15 @@ class Category:
         return json.dumps(self.to_dict(), indent=2)
 
     def from_json(self, json_cfg: str) -> None:
-        """Sets the values of a text from `to_json`, as `from_dict` does."""
+        """Sets the values of a text from `to_json`, as `from_dict` does.
+
+        Args:
+            json_cfg: a JSON object of full names and plain values.
+
+        Raises:
+            ValueError: no JSON, or an unknown name.
+            TypeError: a value of another type.
+        """
         self.from_dict(json.loads(json_cfg))
 
     def __str__(self) -> str:

@@ -52,6 +52,12 @@ class Vertex:
         vertex has an output `d_NAME` for each input NAME that has a gradient. A function returns a gradient (or None)
         for each input, in order, or a dictionary of those that it has.
 
+        Args:
+            function: the gradient: a `Vertex`, or a function of tensors.
+
+        Returns:
+            `function` itself.
+
         Raises:
             VertexError: a parameter of another name.
         """

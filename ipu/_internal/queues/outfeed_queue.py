@@ -96,6 +96,12 @@ class IPUOutfeedQueue:
         Layers and optimizers of Keras models may call it: in `fit` a layer enqueues for each micro-batch, and tensors
         that depend on accumulated gradients are enqueued once per update. While Keras infers shapes it does nothing.
 
+        Args:
+            tensors: a tensor, or a tuple, list or dict of tensors, also nested, of static shapes.
+
+        Returns:
+            The operation that does it.
+
         Raises:
             ValueError: a second call in one graph, no tensors, or shapes that are not fully defined.
             RuntimeError: called outside of a tf.function that runs on the device.
@@ -143,6 +149,12 @@ class IPUOutfeedQueue:
         With R > 1 replicas the leaves have an axis [R] before the element's own. Before any function enqueues, an empty
         list. With `wait_for_completion`, it waits for the end of a program that runs in another thread.
         In a tf.Graph the result are tensors, which dequeue in each run of a session that fetches them.
+
+        Args:
+            wait_for_completion: whether to wait for the end of a program that runs in another thread.
+
+        Returns:
+            The structure that was enqueued, its leaves as above; in a tf.Graph, tensors.
 
         Raises:
             ValueError: in a graph, before any function enqueues.
