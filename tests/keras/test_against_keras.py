@@ -37,7 +37,7 @@ def test_kinds_of_model(kit: Kit, steps_per_execution: int, build: str) -> None:
     kit.assert_same(whole_life, getattr(kit, build), steps_per_execution=steps_per_execution)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["SGD", "Adam", "RMSprop", "AdamW", "Adagrad", "Lion", "Nadam", "Ftrl"])
 def test_optimizers(kit: Kit, keras: Any, name: str) -> None:
     if name == "Nadam" and not kit.is_keras3:

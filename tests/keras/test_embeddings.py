@@ -234,7 +234,7 @@ def test_optimizers_that_change_every_row_do(kit: Kit, optimizer: str) -> None:
     assert any(touches_whole_table(program, each) for each in program.compute_sets if is_big(each))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("optimizer", BY_ROWS)
 @pytest.mark.parametrize("build", [flattened, pooled, shared])
 def test_updates_by_rows_give_what_dense_ones_give(kit: Kit, build: Build, optimizer: str) -> None:

@@ -58,7 +58,7 @@ def on_ipu() -> bool:
     return isinstance(tf.distribute.get_strategy(), IPUStrategy)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", PAIRS)
 def test_training_is_that_of_keras_own_layer(kit: Kit, name: str) -> None:
     ours, theirs, shape = PAIRS[name]

@@ -93,7 +93,7 @@ def pair(kit: Kit, build: Any) -> tuple[Any, Any]:
     return models[0], models[1]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("build", [in_subclass, in_functional, in_sequential, in_unbuilt_sequential])
 def test_scopes_in_inner_models_count(kit: Kit, build: Any) -> None:
     models = pair(kit, build)

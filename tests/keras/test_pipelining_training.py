@@ -59,6 +59,7 @@ def test_perceptron(kit: Kit, schedule: PipelineSchedule) -> None:
     assert len([row for row in rows if row.kind == "forward"]) == 4 * STEPS
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("schedule", "mode"),
     [

@@ -38,6 +38,7 @@ def dataset(passes: list[list[int]], begin: Callable[[int], None] = lambda batch
     return tf.data.Dataset.from_generator(batches, output_signature=SIGNATURE)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("depth", "executions"), [(None, 1), (2, 2), (5, 5)])
 def test_so_many_executions_are_prepared_ahead(kit: Kit, depth: int | None, executions: int) -> None:
     """So many batches are made while the callback of the first execution waits, and no more."""

@@ -78,6 +78,7 @@ def formats(kit: Kit) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "saved_model", {"save_format": "tf"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 def test_options_come_back_in_a_scope_and_are_ignored_outside(kit: Kit, model: Any, tmp_path: Path) -> None:
     expected = model.predict(X, verbose=0)

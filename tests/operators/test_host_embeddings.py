@@ -59,6 +59,7 @@ def run(step: Any, *batches: np.ndarray) -> list[Any]:
     return [IPUStrategy().run(step, (tf.constant(ids),)) for ids in batches]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 def test_rows_are_updated_in_place(dtype: Any) -> None:
     table = TABLE.astype(dtype)

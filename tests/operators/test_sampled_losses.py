@@ -19,6 +19,7 @@ LABELS = RANDOM.integers(0, 11, (5, 2))
 SAMPLED = (np.array([0, 3, 7, int(LABELS[0, 0])]), np.full((5, 2), 0.3, np.float32), np.float32([0.9, 0.5, 0.2, 0.1]))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("name", ["nce_loss", "sampled_softmax_loss"])
 def test_losses_of_given_candidates(name: str, dtype: Any) -> None:

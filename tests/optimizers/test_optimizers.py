@@ -40,7 +40,7 @@ def test_without_it_each_replica_trains_by_itself(replicas: int) -> None:
     close(trained.values, plainly_trained(PLAIN["momentum"], 3, replicas, 1, first_only=True))
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("replicas", REPLICAS)
 @pytest.mark.parametrize("plain", sorted(PLAIN))
 @pytest.mark.parametrize("batches", [1, 3])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,13 +36,6 @@ return axes.flatMap(repeated)
 """
 """Labels of axes that say the same only since they are cut."""
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    made = Browser()
-    yield made
-    made.close()
 
 
 @cache

@@ -71,7 +71,7 @@ def in_tensorflow(directory: Path, **inputs: Any) -> dict[str, Any]:
     return {name: value.numpy() for name, value in function(**{k: tf.constant(v) for k, v in inputs.items()}).items()}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_agree_with_predict(name: str, kit: Kit, tmp_path: Path) -> None:
     model = kit.ipu_model(getattr(kit, name))
