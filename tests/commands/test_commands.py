@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from engine.cache_directory import cache_directory, store
+from engine.codelets import rows
+from engine.codelets.build import Codelet
 from engine.errors import ConfigurationError
-from ipu._internal.commands import bench
+from engine.runtime.general_codelets import general_codelets
+from ipu._internal.commands import bench, cache
 from ipu._internal.commands.command import main
 
 MODEL = """
@@ -66,6 +69,21 @@ def test_cache_is_cleared_of_compiled_code_alone(
     assert code.exists()
     assert main(["cache", "--clear"]) == 0
     assert not code.parent.exists() and other.exists()
+
+
+def test_codelets_are_compiled_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert {"contract_f32", "executor", "run_member", "infeed"} <= {each.name for each in general_codelets()}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    fresh = [Codelet(rows.infeed.function, "infeed"), Codelet(rows.outfeed.function, "outfeed")]
+    monkeypatch.setattr(cache, "general_codelets", lambda: fresh)
+    for compiled in (2, 0):
+        assert main(["cache", "--warm"]) == 0
+        printed = capsys.readouterr().out
+        assert f"compiled      {compiled} codelets" in printed and "codelets    2 files" in printed
+        assert all(each.is_made and each.path.exists() for each in fresh)
+        fresh = [Codelet(each.function, each.name) for each in fresh]
 
 
 def test_bench_compares_a_model_of_ones_own(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Compiled code on disk: what there is, which of it this machine and release use, and its removal."""
+"""Compiled code on disk: what there is, which of it this machine and release use, its removal, and code made ahead."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.cache_directory import FOLDER, cache_directory
+from engine.codelets.build import building, make
+from engine.runtime.general_codelets import general_codelets
 
 ROOT_KIND = "codelets"
 CONTENT = {
@@ -38,6 +40,15 @@ def cleared() -> Iterator[str]:
     for folder in folders:
         shutil.rmtree(folder)
     yield f"removed       {len(folders)} folders; processes that run keep what they have loaded"
+
+
+def warmed() -> Iterator[str]:
+    """Compiles the codelets that do not depend on a model, as far as they are not kept; lines that say so."""
+    compiled: list[str] = []
+    with building(compiled.append):
+        make(general_codelets())
+    yield f"compiled      {len(compiled)} codelets that do not depend on a model"
+    yield from listing()
 
 
 def _folders() -> Iterator[Path]:

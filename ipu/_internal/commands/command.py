@@ -17,7 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ipu", description=DESCRIPTION)
     commands = parser.add_subparsers(dest="command")
     kept = commands.add_parser("cache", help="what is compiled and kept on disk")
-    kept.add_argument("--clear", action="store_true", help="delete it; what is needed is compiled again")
+    change = kept.add_mutually_exclusive_group()
+    change.add_argument("--clear", action="store_true", help="delete it; what is needed is compiled again")
+    change.add_argument("--warm", action="store_true", help="compile ahead what does not depend on a model")
     bench = commands.add_parser("bench", help="compare a model of yours with plain Keras")
     bench.add_argument("model", help="FILE:FUNCTION; the function returns (compiled model, x, y), or a compiled model")
     bench.add_argument("--batch-size", type=_positive, default=32, help="samples of a batch (default: 32)")
@@ -30,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run(options.model, options.batch_size, options.samples, options.rounds)
     if options.command == "cache":
-        print("\n".join(cache.cleared() if options.clear else cache.listing()))
+        lines = cache.cleared if options.clear else cache.warmed if options.warm else cache.listing
+        print("\n".join(lines()))
     else:
         print("\n".join([*machine.listing(), *cache.listing()]))
     return 0
