@@ -10,7 +10,7 @@ from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.errors import InternalError
 from engine.ir import Computation, Instruction, Module
 from engine.ir.properties import is_repeatable
-from engine.passes.liveness import LiveStorage, peak_of, storage_of
+from engine.passes.liveness import LiveStorage, peak_liveness, peak_of, storage_of
 from engine.passes.scheduling import clustering, followers_of, look_ahead, post_order, shortest_path
 from engine.passes.update_order import readers_before_updates
 
@@ -53,6 +53,11 @@ def schedule(module: Module, before: Before | None = None, options: CompilerOpti
 def schedule_updates_last(module: Module, options: CompilerOptions = DEFAULT_OPTIONS) -> Module:
     """`schedule` with the readers of each variable before its update, as far as possible."""
     return schedule(module, readers_before_updates(module), options)
+
+
+def live_peak(module: Module) -> int:
+    """The most bytes that results take at once in the entry's order; updates overwrite variables where they can."""
+    return peak_liveness(module.entry, _updates_in_place(module))
 
 
 def ordered(body: Computation) -> Computation:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from engine.ir import Computation, Instruction, Module
 from engine.ir.op_names import RECOMPUTED, stage_in
 from engine.passes.loops.rebuilding import element_of, tuple_of
-from engine.passes.order import ordered
+from engine.passes.order import live_peak, ordered, schedule_updates_last
 from engine.passes.rewriting import Callees, Names, changed, with_computations, with_parts
 from engine.passes.segments import Segments, segments_of
+
+GAIN = 0.9
+"""Without checkpoints nothing is recomputed unless the most live bytes fall to this share."""
 
 
 def recompute_activations(module: Module) -> Module:
@@ -26,8 +29,17 @@ def recompute_activations(module: Module) -> Module:
     def change(computation: Computation, callees: Callees) -> Computation:
         in_stages = any(stage_in(i.op_name) is not None for i in computation.instructions)
         found = segments_of(computation, updated) if computation in steps and not in_stages else Segments()
-        made = _Recomputation(computation, callees, found).run()
-        return ordered(made) if found.copied and computation is not module.entry else made
+        kept, made = (_Recomputation(computation, callees, each).run() for each in (Segments(), found))
+        if not found.copied:
+            return made
+        if computation is module.entry:
+            before, after = (
+                schedule_updates_last(Module(module.name, each, dict(module.aliases))) for each in (kept, made)
+            )
+        else:
+            before, after = (Module(each.name, ordered(each)) for each in (kept, made))
+            made = after.entry
+        return made if found.is_marked or live_peak(after) <= GAIN * live_peak(before) else kept
 
     return with_computations(module, change)
 

@@ -20,8 +20,6 @@ from engine.passes.liveness import bytes_of
 
 SMALL = 16
 """Values are kept that are so many times smaller than the largest activation. Chosen by hand."""
-GAIN = 0.9
-"""Without checkpoints nothing is recomputed unless activations take at most this share of their memory then."""
 MOVES = AFFINE | SOURCES | TUPLES
 
 Numbers = Mapping[Instruction, int]
@@ -31,7 +29,8 @@ Numbers = Mapping[Instruction, int]
 class Segments:
     """What is recomputed in a computation: the segments of `copied` values and of the tuples they are elements of.
 
-    `sources` are the values that an instruction is or moves, `gates` the gradients that segments wait for.
+    `sources` are the values that an instruction is or moves, `gates` the gradients that segments wait for. `is_marked`
+    says whether they end at checkpoints.
     """
 
     backward: Set[Instruction] = frozenset()
@@ -39,6 +38,7 @@ class Segments:
     sources: Mapping[Instruction, tuple[Instruction, ...]] = field(default_factory=dict)
     updated: Set[Instruction] = frozenset()
     gates: dict[int, Instruction] = field(default_factory=dict)
+    is_marked: bool = False
 
     def segment(self, instruction: Instruction) -> int | None:
         """The segment in which an instruction is copied, None for one that is not."""
@@ -69,7 +69,7 @@ def segments_of(computation: Computation, updated: Set[Instruction]) -> Segments
     """
     forward = _Forward(computation)
     copied = forward.copied() if forward.activations else {}
-    found = Segments(forward.backward, copied, forward.sources, updated)
+    found = Segments(forward.backward, copied, forward.sources, updated, is_marked=forward.is_marked)
     for segment in set(copied.values()):
         if (gate := _gate(computation, found, segment)) is not None:
             found.gates[segment] = gate
@@ -141,6 +141,7 @@ class _Forward:
         most = max((self.bytes[v] for v in self.activations), default=0)
         small = {v for v in self.values if SMALL * self.bytes[v] <= most}
         passed_whole = {v for v, maker in self.values.items() if v is not maker and maker in whole}
+        self.is_marked = any(map(_is_marked, self.values.values()))
         self.fixed = self._draws() | small | passed_whole | set(self.sources[computation.root])
 
     def _draws(self) -> set[Instruction]:
@@ -154,13 +155,13 @@ class _Forward:
 
     def copied(self) -> Numbers:
         """The values to recompute, and what computes them, each with its segment."""
-        if any(map(_is_marked, self.values.values())):
+        if self.is_marked:
             return self._plan(self._by_checkpoints())[0]
         before = sum(self.bytes[v] for v in self.activations)
         counts = range(2, min(len(self.activations), 3 * isqrt(len(self.activations)) + 1) + 1)
         plans = [self._plan(self._cut(count)) for count in counts]
         plan, after = min(plans, key=lambda each: each[1], default=({}, before))
-        return plan if after <= GAIN * before else {}
+        return plan if after < before else {}
 
     def _by_checkpoints(self) -> Numbers:
         """The number of checkpoints on the way to each value."""
