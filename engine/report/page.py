@@ -9,14 +9,15 @@ from typing import Any
 
 from engine.errors import InvalidFile
 from engine.report import numbers
-from engine.report.charts import charts, charts_by_ipu
+from engine.report.charts import charts
 from engine.report.charts.style import CATEGORIES
 from engine.report.charts.trace import shown_ipu
-from engine.report.operations import supersteps, work_cycles
+from engine.report.operations import work_cycles
 from engine.report.render import library, picture, prepare, runtime
 from engine.report.style_sheet import TEMPLATES, style_sheet
 from engine.report.tables import labelled
 from engine.report.verdicts import basis_of
+from engine.report.views import leads, views
 
 ROWS = 60
 """Rows of a long table in a page without scripts."""
@@ -52,17 +53,11 @@ def page(data: dict[str, Any]) -> str:
         alive=_alive(data),
         basis=basis_of(data),
         work=work_cycles(data),
-        most_live=_most_live(data),
+        leads=leads(data),
         category_numbers={name: number for number, name in enumerate(CATEGORIES)},
     )
     before, mark, rest = made.partition(MARK)
     return labelled(before) + mark + rest
-
-
-def _most_live(data: dict[str, Any]) -> str:
-    """Name of the compute set with the most live bytes; empty without compute sets."""
-    live, steps = data["liveness"]["live_bytes"], supersteps(data)
-    return str(steps[max(range(len(live)), key=live.__getitem__)]["name"]) if live else ""
 
 
 def _alive(data: dict[str, Any]) -> list[dict[str, Any]]:
@@ -73,8 +68,10 @@ def _alive(data: dict[str, Any]) -> list[dict[str, Any]]:
 
 def packed(data: dict[str, Any], specifications: dict[str, Any]) -> str:
     """The report, the charts and the library that draws them, as gzipped JSON in base64, which needs no escaping."""
-    views = charts_by_ipu(data)
-    content = {"report": data, "charts": specifications, "views": views, "categories": CATEGORIES, "library": runtime()}
+    content = {
+        **{"report": data, "charts": specifications, "leads": leads(data), "views": views(data)},
+        **{"categories": CATEGORIES, "library": runtime()},
+    }
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode("ascii")
 

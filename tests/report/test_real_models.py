@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine.report import Report
+from engine.report.numbers import size
 from tests.report.browser import Browser, missing
 from tests.report.real_models import REAL
 
@@ -146,3 +147,22 @@ def of_the_pipeline(browser: Browser, data: dict[str, Any]) -> None:
         browser.go("memory")
         told = browser.hover("memory-map", 0.5 / 64, 0.5 / 23)
         assert told == f"tile 0; bytes at its peak {each['tiles'][0]['peak_bytes']:,}"
+        of_one_ipu(browser, each)
+
+
+def of_one_ipu(browser: Browser, shown: dict[str, Any]) -> None:
+    """Leads, categories and operations are those of the IPU that is chosen."""
+    of_weights = sum(shown["memory"]["categories"]["weights"])
+    begin = f"IPU {shown['ipu']}: "
+    assert browser.text("#memory .lead").startswith(begin)
+    assert browser.text("#memory .lead").endswith(f"the fullest holds {size(shown['memory']['peak_fullest'])}.")
+    assert float(browser.text("#categories tr:nth-child(2) td").split()[0]) == float(size(of_weights).split()[0])
+    browser.go("liveness")
+    assert browser.text("#liveness .lead").startswith(begin)
+    browser.go("trace")
+    count = len(shown["supersteps"])
+    assert f"Above IPU {shown['ipu']}, over the whole step" in browser.text("#trace .lead")
+    assert f" {count} compute sets" in browser.text("#trace .lead")
+    browser.go("operations")
+    browser.run("const f = document.querySelector('#filter'); f.value = ''; f.dispatchEvent(new Event('input'))")
+    assert f"of {count} compute sets of this IPU; the {count} found" in browser.text("#shown")

@@ -35,31 +35,6 @@ CHARTS: dict[str, Chart] = {
 """Functions from a report's data to a specification, by name; they return None where there is nothing to show."""
 
 
-OF_ONE_IPU = ("memory-by-tile", "memory-map", "memory-histogram", "live-bytes", "live-tensors", "phases", "lanes")
-"""Charts of one IPU of a pipeline."""
-OF_WORK = ("costliest", "exchanges")
-"""Charts of the work of all IPUs, or of one."""
-
-
-def charts_by_ipu(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """For each IPU of a pipeline the charts that show one."""
-    views, at = [], 0
-    for each in data.get("by_ipu", ()):
-        end = at + len(each["supersteps"])
-        of_ipu = data | each | {"operations": data["operations"][at:end]}
-        # The operations of a pipeline are those of its IPUs, one after the other.
-        names = (*OF_ONE_IPU, *OF_WORK) if _is_work_of(data, at, each["supersteps"]) else OF_ONE_IPU
-        drawn = {name: CHARTS[name](of_ipu) for name in names}
-        views.append({"ipu": each["ipu"], "charts": {name: chart for name, chart in drawn.items() if chart}})
-        at = end
-    return views
-
-
-def _is_work_of(data: dict[str, Any], begin: int, steps: list[dict[str, Any]]) -> bool:
-    """Whether the operations from `begin` on are these compute sets, for all micro-batches."""
-    return [row["name"] for row in data["operations"][begin : begin + len(steps)]] == [row["name"] for row in steps]
-
-
 def charts(data: dict[str, Any]) -> dict[str, Specification]:
     """All charts for which a report has data, by name."""
     found = {name: chart(data) for name, chart in CHARTS.items()}

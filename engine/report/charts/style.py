@@ -173,7 +173,7 @@ def limit_line(value: float, text: str, most: float) -> list[dict[str, Any]]:
         beyond = {"type": "text", "align": "right", "dx": -4, "color": "var(--muted)", "fontSize": 11}
         place = {
             "x": {"value": "width"},
-            "y": {"value": 4},
+            "y": {"value": 8},
             "text": {"value": f"{text}, {value / max(most, 1):.0f} times as much"},
         }
         return [{"data": {"values": [{}]}, "mark": beyond, "encoding": place}]

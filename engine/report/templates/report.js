@@ -28,7 +28,7 @@
 
   // Tabs -----------------------------------------------------------------------------------------------------------
   const sections = $$("main > section");
-  let charts = {}, report = null, views = [], all = {}, shown = null;
+  let charts = {}, report = null, views = [], all = {}, leads = {}, shown = null, rowsOf = null;
   const drawn = new Map();
   const phone = matchMedia("(max-width: 640px)"), desktop = matchMedia("(min-width: 1000px)");
 
@@ -136,7 +136,8 @@
     const text = $("#filter").value, exact = /^"(.*)"$/.exec(text);
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     const matches = (row) => exact ? row.name === exact[1] : words.every((word) => `${row.name} ${row.layer} ${row.source || ""} ${row.unit} ${row.method} ${row.dtype}`.toLowerCase().includes(word));
-    const found = report.operations.filter(matches);
+    const listed = rowsOf ? report.operations.slice(...rowsOf) : report.operations;
+    const found = listed.filter(matches);
     const sign = sorting.up ? 1 : -1;
     const value = (row) => (row[sorting.key] === null ? -1 : row[sorting.key]);
     found.sort((a, b) => (value(a) < value(b) ? -sign : value(a) > value(b) ? sign : a.number - b.number));
@@ -167,7 +168,7 @@
     $("#table tbody").replaceChildren(...rows);
     labelled($("#table"));
     const cycles = found.reduce((sum, row) => sum + row.cycles, 0);
-    $("#shown").textContent = `Showing ${number.format(rows.length)} of ${number.format(report.operations.length)} compute sets; ` +
+    $("#shown").textContent = `Showing ${number.format(rows.length)} of ${number.format(listed.length)} compute sets${rowsOf ? " of this IPU" : ""}; ` +
       `the ${number.format(found.length)} found take ${number.format(cycles)} cycles`;
     for (const head of $$("#table th[data-key]")) {
       head.setAttribute("aria-sort", head.dataset.key === sorting.key ? (sorting.up ? "ascending" : "descending") : "none");
@@ -219,8 +220,20 @@
 
   // IPUs of a pipeline ---------------------------------------------------------------------------------------------
   function choose(number) {
+    const view = number < 0 ? { charts: all, leads, rows: null } : views[number];
     shown = number < 0 ? report : report.by_ipu[number];
-    charts = number < 0 ? all : { ...all, ...views[number].charts };
+    charts = { ...all, ...view.charts };
+    rowsOf = view.rows;
+    for (const [key, text] of Object.entries(view.leads)) $(`[data-lead="${key}"]`).textContent = text;
+    $("#categories tbody").replaceChildren(...Object.entries(shown.memory.categories).map(([name, sizes]) => {
+      const line = element("tr"), title = element("th"), sum = sizes.reduce((one, other) => one + other, 0);
+      title.scope = "row";
+      title.append(element("i", "", `dot category-${report.memory_categories.indexOf(name)}`), name);
+      line.append(title, ...[sum, sum / sizes.length, Math.max(...sizes)].map((each) => cell(size(each), "n")));
+      return line;
+    }));
+    labelled($("#categories"));
+    operations();
     drawn.clear();
     alive(shown.memory.peak_at);
     draw($("section.shown"));
@@ -236,7 +249,7 @@
   show(location.hash.slice(1));
   if (typeof DecompressionStream === "undefined") return;
   unpack($("#packed").textContent).then((content) => {
-    ({ report, charts, views } = content);
+    ({ report, charts, views, leads } = content);
     all = charts;
     shown = report;
     if ($("#ipu")) {

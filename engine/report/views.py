@@ -1,0 +1,68 @@
+"""What the page shows of one IPU of a pipeline in place of the fullest: charts, leads, and a part of the operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.report.charts import CHARTS
+from engine.report.charts.trace import shown_ipu
+from engine.report.numbers import count, size
+from engine.report.operations import supersteps
+
+OF_ONE_IPU = ("memory-by-tile", "memory-map", "memory-histogram", "live-bytes", "live-tensors", "phases", "lanes")
+"""Charts of one IPU of a pipeline."""
+OF_WORK = ("costliest", "exchanges")
+"""Charts of the work of all IPUs, or of one."""
+
+
+def views(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of each IPU of a pipeline its charts, its leads, and [begin, end] of its rows in the table of operations.
+
+    The latter is None where the table does not have them, as for stages that run concurrently.
+    """
+    found, at = [], 0
+    for each in data.get("by_ipu", ()):
+        end = at + len(each["supersteps"])
+        of_ipu = data | each | {"operations": data["operations"][at:end]}
+        # The operations of a pipeline are those of its IPUs, one after the other.
+        has_work = _is_work_of(data, at, each["supersteps"])
+        drawn = {name: CHARTS[name](of_ipu) for name in (*OF_ONE_IPU, *(OF_WORK if has_work else ()))}
+        shown = {name: chart for name, chart in drawn.items() if chart}
+        rows = [at, end] if has_work else None
+        found.append({"ipu": each["ipu"], "charts": shown, "leads": leads(of_ipu), "rows": rows})
+        at = end
+    return found
+
+
+def _is_work_of(data: dict[str, Any], begin: int, steps: list[dict[str, Any]]) -> bool:
+    """Whether the operations from `begin` on are these compute sets, for all micro-batches."""
+    return [row["name"] for row in data["operations"][begin : begin + len(steps)]] == [row["name"] for row in steps]
+
+
+def leads(data: dict[str, Any]) -> dict[str, str]:
+    """The sentences above charts, and below that of liveness, by the name of a section or chart."""
+    memory, target, live, steps = data["memory"], data["target"], data["liveness"], supersteps(data)
+    ipu = "" if data["pipeline"] is None else f"IPU {shown_ipu(data)}{'' if 'ipu' in data else ', the fullest'}"
+    whose = f"{ipu}: " if ipu else ""
+    loops = any(row["runs"] > 1 for row in steps)
+    largest = max(range(len(steps)), key=live["live_bytes"].__getitem__, default=None)
+    return {
+        "memory": (
+            f"{whose}{count(target['tiles'])} tiles of {count(memory['limit_bytes'])} bytes. On average a tile holds "
+            f"{size(memory['always_live_mean'])} always and {size(memory['peak_mean'])} at the peak; the fullest holds "
+            f"{size(memory['peak_fullest'])}."
+        ),
+        "liveness": (
+            f"{whose}{size(live['always_live_bytes'])} live always: variables, constants, code and the state of "
+            "vertices. The rest comes and goes with the compute sets that make and read it."
+        ),
+        "live-bytes": (
+            f"All tiles together; most of it at the dot, {'' if largest is None else steps[largest]['name']}. Point at "
+            "a step to see below which tensors live then."
+        ),
+        "trace": (
+            f"{f'Above {ipu}, over the whole step, below each part of its stages once: ' if ipu else ''}"
+            f"{count(len(steps))} compute sets. In each, tiles sync, exchange what they need, and compute; the slowest "
+            f"tile says how long.{' What runs in a loop is drawn with all of its iterations as one.' if loops else ''}"
+        ),
+    }
