@@ -10,9 +10,10 @@ from ipu._internal.processes import active
 
 HOMES = dict.fromkeys(("allgather", "allreduce", "broadcast"), "ipu.distributed.host_collective_ops")
 NAMES = ("init", "shutdown", "is_initialized", "size", "rank", "local_size", "local_rank")
+STRATEGIES = ("ipu_horovod_strategy", "ipu_multi_replica_strategy", "popdist_strategy")
 Average, Sum, Adasum, Min, Max, Product = "average", "sum", "adasum", "min", "max", "product"
 __all__ = [*HOMES, *NAMES, "Average", "Sum", "Adasum", "Min", "Max", "Product"]  # noqa: PLE0604
-__getattr__, __dir__ = public_names(__name__, (*__all__, "ipu_horovod_strategy", "ipu_multi_replica_strategy"), HOMES)
+__getattr__, __dir__ = public_names(__name__, (*__all__, *STRATEGIES), HOMES)
 
 
 def init() -> None:

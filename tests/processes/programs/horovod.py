@@ -22,11 +22,12 @@ from tensorflow.python.ipu import (
 )
 from tensorflow.python.ipu.config import IPUConfig
 from tensorflow.python.ipu.distributed.popdist_strategy import PopDistStrategy
-from tensorflow.python.ipu.horovod import ipu_horovod_strategy, ipu_multi_replica_strategy
+from tensorflow.python.ipu.horovod import ipu_horovod_strategy, ipu_multi_replica_strategy, popdist_strategy
 from tensorflow.python.ipu.optimizers import CrossReplicaOptimizer
 
 hvd.init()
 rank = hvd.rank()
+assert popdist_strategy.PopDistStrategy is PopDistStrategy
 assert hvd.is_initialized() and (hvd.size(), hvd.local_size(), hvd.local_rank()) == (2, 2, rank)
 own = np.float32([1, 2, 3]) + rank
 assert hvd.allreduce(own).numpy().tolist() == [1.5, 2.5, 3.5]
