@@ -112,7 +112,8 @@ def test_random_data_have_the_shapes_of_the_model() -> None:
 
     def model(loss: Any, size: int | None = 4) -> Any:
         inputs = [keras.Input((size, 2)), keras.Input((), dtype="int32")]
-        made = keras.Model(inputs, keras.layers.Dense(3)(inputs[0]))
+        factor = keras.ops.cast(inputs[1], "float32")[:, None, None]
+        made = keras.Model(inputs, keras.layers.Dense(3)(inputs[0]) * factor)
         made.compile("sgd", loss)
         return made
 
