@@ -11,13 +11,24 @@ from ipu._internal.compiler.processes import transport_of
 from ipu._internal.processes.active import alone
 from ipu._internal.processes.transport import Transport
 from keras_ext.pipelining.outfeed import has_accumulated_logs
-from keras_ext.types import KerasModel
+from keras_ext.step_callbacks import model_of
+from keras_ext.types import KerasModel, Logs
 from keras_ext.wrapping import Original, wrap
 
 
-def install(checkpoint: type) -> None:
-    """Wraps the class of one framework's ModelCheckpoint: process 0 alone writes files."""
+def install(checkpoint: type, callback_list: type) -> None:
+    """Wraps classes of one framework: process 0 alone writes ModelCheckpoint's files, and all end epochs together."""
     wrap(checkpoint, "_save_model", _save_in_first)
+    wrap(callback_list, "on_epoch_end", _end_epoch_together)
+
+
+def _end_epoch_together(original: Original, callbacks: Any, epoch: int, logs: Logs = None) -> None:
+    """Raises ProcessError where processes have other numbers of batches: steps of two epochs would be summed."""
+    model = model_of(callbacks)
+    transport = None if model is None else _transport(model)
+    if transport is not None:
+        transport.barrier(f"at the end of epoch {epoch + 1}")
+    original(callbacks, epoch, logs)
 
 
 def _save_in_first(original: Original, callback: Any, *arguments: Any, **named: Any) -> None:

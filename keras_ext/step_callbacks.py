@@ -73,7 +73,7 @@ def _begin_batch(
 ) -> None:
     callback_list._ipu_execution, callback_list._ipu_first_step = None, batch
     begin(callback_list, batch, logs)
-    model = _model_of(callback_list)
+    model = model_of(callback_list)
     if model is None:
         return
     vars(model).get("_ipu_steps_made", {}).pop(mode, None)
@@ -84,12 +84,13 @@ def _begin_batch(
 
 def _end_batch(mode: str, end: Original, callback_list: KerasCallbackList, batch: int, logs: Logs = None) -> None:
     execution, callback_list._ipu_execution = getattr(callback_list, "_ipu_execution", None), None
-    model, first = _model_of(callback_list), getattr(callback_list, "_ipu_first_step", None)
+    model, first = model_of(callback_list), getattr(callback_list, "_ipu_first_step", None)
     if model is not None and first is not None:
         batch = _last_step(model, mode, first, batch)
     if execution is None or not execution.taken:
         end(callback_list, batch, logs)
 
 
-def _model_of(callback_list: KerasCallbackList) -> Any:
+def model_of(callback_list: KerasCallbackList) -> Any:
+    """The model of a list of callbacks; None before it has one."""
     return getattr(callback_list, "_model", None) or getattr(callback_list, "model", None)

@@ -220,7 +220,7 @@ def install() -> None:
     step_callbacks.install(CallbackList, direct="_")
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)
-    processes.install(ModelCheckpoint)
+    processes.install(ModelCheckpoint, CallbackList)
     wrap(saving_lib, "get_attr_skipset", processes.without_others)  # it creates variables where files are written
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
     acceleration.install(trainer, acceleration.Framework("_distribute_strategy", _set_steps, steps_need_length=False))

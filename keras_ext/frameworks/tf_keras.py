@@ -111,7 +111,7 @@ def install() -> None:
     step_callbacks.install(CallbackList)
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)
-    processes.install(ModelCheckpoint)
+    processes.install(ModelCheckpoint, CallbackList)
     runs.install(Model, lambda model: serves(getattr(model, "_distribution_strategy", None)))
     acceleration.install(Model, acceleration.Framework("_distribution_strategy", _set_steps, steps_need_length=True))
     registration.register("tf_keras")

@@ -77,6 +77,13 @@ def test_two_workers_train_in_graphs_functions_fit_and_estimators(tmp_path: Path
 
 
 @pytest.mark.explore
+def test_sums_have_the_same_bits_in_each_run() -> None:
+    lines = [line for _ in range(2) for _, output in run_workers("sums.py", count=3) for line in output.splitlines()]
+    digests = [line for line in lines if line.startswith("digest")]
+    assert len(digests) == 6 and len(set(digests)) == 1
+
+
+@pytest.mark.explore
 def test_a_slow_worker_is_named_and_a_stopped_one_is_an_error() -> None:
     (status, first), (killed, second) = run_workers("failures.py", "is slow, then stopped", **{SILENCE: "9"})
     assert (status, killed) == (1, -9), first + second

@@ -37,14 +37,15 @@ def test_two_processes_call_collectives_and_differences_are_errors() -> None:
         assert f"[{rank}] ProcessError: Expected processes that call the same" in done.stdout
 
 
-def fail(action: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Two processes of which one fails."""
-    return run("-n", "2", "--workers", "1", "--", str(PROGRAMS / "failures.py"), action, **variables)
+def fail(action: str, processes: int = 2, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Processes of which one fails."""
+    return run("-n", str(processes), "--workers", "1", "--", str(PROGRAMS / "failures.py"), action, **variables)
 
 
-def test_a_killed_process_ends_all() -> None:
+def test_sums_of_four_processes_have_the_same_bits_and_a_killed_one_ends_all() -> None:
     begin = time.monotonic()
-    done = fail("is killed")
+    done = fail("is killed", 4)
+    assert done.stdout.count("sums have the same bits") == 4
     assert done.returncode == 137 and time.monotonic() - begin < 60
     assert "process 1 on" in done.stderr and "signal 9" in done.stderr
 
@@ -83,21 +84,21 @@ def test_processes_end_with_their_launcher(number: int) -> None:
         str(PROGRAMS / "failures.py"),
         "waits",
     ]
-    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert launcher.stdout is not None
-    pids = [int(launcher.stdout.readline().rpartition(" ")[2]) for _ in range(2)]
-    launcher.send_signal(number)
-    end = time.monotonic() + 60
-    while any(state_of(pid) for pid in pids):
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        pids = [int(launcher.stdout.readline().rpartition(" ")[2]) for _ in range(2)]
+        launcher.send_signal(number)
+        end = time.monotonic() + 60
+        while any(state_of(pid) for pid in pids):
+            assert time.monotonic() < end
+            time.sleep(0.1)
     assert launcher.wait(60) == {signal.SIGINT: 130, signal.SIGTERM: 1, signal.SIGKILL: -signal.SIGKILL}[number]
 
 
 @pytest.mark.explore
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a process another host name")
 def test_processes_on_two_hosts(tmp_path: Path) -> None:
-    agent = tmp_path / "ssh"
+    agent = tmp_path / "agent"
     agent.write_text('#!/bin/sh\nhost=$1; shift\nexec unshare -u sh -c "hostname $host; $*"\n')
     agent.chmod(0o755)
     program = ["--hosts", "first:2,second:2", "--", str(PROGRAMS / "hosts.py")]
@@ -107,6 +108,12 @@ def test_processes_on_two_hosts(tmp_path: Path) -> None:
     assert sorted(done.stdout.splitlines()) == [
         f"[{rank}] {host(rank)}: {rank % 2} of 2, {rank} of 4; 6.0" for rank in range(4)
     ]
+
+
+@pytest.mark.explore
+def test_sums_have_the_same_bits_in_each_run() -> None:
+    runs = [run("-n", "3", "--", str(PROGRAMS / "sums.py")).stdout.splitlines() for _ in range(2)]
+    assert len(runs[0]) == 3 and len({line.partition(" ")[2] for line in runs[0] + runs[1]}) == 1
 
 
 @pytest.mark.explore

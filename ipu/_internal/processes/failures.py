@@ -13,7 +13,8 @@ def different_calls(calls: Sequence[str]) -> ProcessError:
     return ProcessError(
         "Expected all processes to call the same collectives in the same order. Received: "
         f"{'; '.join(f'{each} in process {rank}' for rank, each in enumerate(calls))}. Run the same program "
-        f"with as many steps of the same batch size in all processes."
+        "with as many steps of the same batch size in all processes: dataset.shard(processes, index), then "
+        "batch(size, drop_remainder=True) and take(steps) with the least number of steps."
     )
 
 

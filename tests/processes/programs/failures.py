@@ -8,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+from sums import digest
 
 from engine.errors import ProcessError
 from ipu._internal.processes.active import activate, initialise
@@ -27,8 +28,10 @@ def be_slow() -> None:
         pass
 
 
-if action == "never starts" and is_late:
-    sys.exit(0)
+if action == "never starts":
+    if is_late:
+        sys.exit(0)
+    time.sleep(2)  # a process that ends after another one has started MPI is an error at once
 if "TF_CONFIG" in os.environ:
     import tensorflow as tf
 
@@ -43,6 +46,10 @@ if action == "is slow, then stopped":
         be_slow()
     transport.barrier("after the slow one")
     print("slow processes are no error", flush=True)
+if action == "is killed":
+    assert digest(transport) == digest(transport)
+    print("sums have the same bits", flush=True)
+    transport.barrier()
 if action == "is killed" and is_late:
     os.kill(os.getpid(), signal.SIGKILL)
 if action == "waits" or is_late:
