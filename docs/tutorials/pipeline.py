@@ -63,7 +63,8 @@ print(f"loss {history['loss'][0]:.2f} to {history['loss'][-1]:.3f}, accuracy {hi
 model.get_pipeline_schedule()
 
 # %% [markdown]
-# The interleaved schedule runs forward and backward passes alternately. It keeps fewer activations, and waits more:
+# The interleaved schedule runs forward and backward passes alternately. It keeps fewer activations, here in as many
+# slots:
 
 # %%
 with strategy.scope():
