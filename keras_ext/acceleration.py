@@ -46,6 +46,16 @@ class Fallback(NamedTuple):
     reason: str
 
 
+class _PlainStrategy(IPUStrategyV1):
+    """Runs functions as TensorFlow does, eagerly, too."""
+
+    serves_functions = False
+
+    def run(self, fn: Callable[..., Any], args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        """As `tf.distribute.Strategy.run`."""
+        return tf.distribute.Strategy.run(self, fn, args, kwargs, options)
+
+
 class AcceleratingStrategy(IPUStrategyV1):
     """The strategy of models that plain Keras takes over where the engine refuses; functions stay TensorFlow's."""
 
@@ -54,6 +64,10 @@ class AcceleratingStrategy(IPUStrategyV1):
     def __init__(self) -> None:
         super().__init__(enable_dataset_iterators=False)
         self.fallbacks: list[Fallback] = []
+
+    def without_keras_extensions(self) -> IPUStrategyV1:
+        """The strategy of a model while plain Keras runs it."""
+        return _PlainStrategy(self._ipu_device, self._cpu_device, False, enable_keras_extensions=False)
 
 
 class Acceleration(contextlib.AbstractContextManager["Acceleration"]):

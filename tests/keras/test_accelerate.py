@@ -100,6 +100,19 @@ def test_plain_keras_runs_what_the_engine_refuses(kit: Kit, caplog: pytest.LogCa
     assert fast.train_on_batch(x[:8], y[:8]) == pytest.approx(plain.train_on_batch(x[:8], y[:8]), rel=1e-5)
 
 
+def test_plain_keras_runs_eagerly(kit: Kit) -> None:
+    x, y = data(40)
+
+    def make() -> Any:
+        model = kit.keras.Sequential([kit.keras.layers.Input((5,)), kit.keras.layers.Dense(3, "softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+        return model
+
+    plain, fast, acceleration = both(make)
+    assert_same_fit(plain, fast, x=x, y=y, batch_size=8, validation_data=(x, y))
+    assert [each.method for each in acceleration.fallbacks] == ["fit"]
+
+
 def test_training_stays_on_the_engine_where_evaluation_is_refused(kit: Kit) -> None:
     x, y = data(80)
     plain, fast, acceleration = both(lambda: refused(kit, training=False))
