@@ -14,7 +14,7 @@ from ipu._internal.thread_values import ThreadValue
 from keras_ext.accumulation import accumulation_of
 from keras_ext.epochs.passes import DataPasses
 from keras_ext.pipelining.micro_batches import pipelined_run
-from keras_ext.processes import share_statistics
+from keras_ext.processes import share_statistics, writes_files
 from keras_ext.queue_options import prefetch_depth
 from keras_ext.queue_report import begin_report, queue_report
 from keras_ext.replication import replicas_of
@@ -89,6 +89,8 @@ def _run_method(
     if not strategy_serves(model):
         return method(model, *arguments, **named)
     given = signature.bind(model, *arguments, **named).arguments
+    if "verbose" not in given and not writes_files(model):
+        named["verbose"] = 0  # process 0 alone draws progress bars, unless the program asks for more
     begin_report(model, mode)
     try:
         with _run.replaced_by(MethodRun(model, mode)), pipelined_run(model, mode, given):

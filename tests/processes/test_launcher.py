@@ -117,6 +117,14 @@ def test_sums_have_the_same_bits_in_each_run() -> None:
 
 
 @pytest.mark.explore
+def test_progress_bars_are_those_of_process_0() -> None:
+    done = run("-n", "2", "--", str(PROGRAMS / "bars.py"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    bars = [line[:3] for line in done.stdout.splitlines() if "4/4" in line]
+    assert bars.count("[1]") == 2 and len(bars) >= 10, done.stdout  # process 1 draws those of verbose=2
+
+
+@pytest.mark.explore
 def test_horovod_its_documented_pipeline_and_an_estimator(tmp_path: Path) -> None:
     done = run("--processes", "2", "--", str(PROGRAMS / "horovod.py"), str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
