@@ -18,6 +18,7 @@ from ipu._internal.config.system import current_system
 from ipu._internal.operators.gradient_capture import GradientCaptureContext
 from ipu._internal.profiling import failures
 from keras_ext.accumulation import accumulation_of, accumulation_with, accumulator_type_of, storage_of
+from keras_ext.activations import notice_large_activations
 from keras_ext.callback_thread import CallbackThread
 from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, take, together
 from keras_ext.epochs.structure import flatten
@@ -155,6 +156,8 @@ class StepFunction:
 
     def _step(self, data: Batch) -> Any:
         """Traces one step."""
+        if self._mode == "train" and pipelining_of(self.model, True) is None:
+            notice_large_activations(self.model, data)
         with GradientCaptureContext():
             return traced_step(self.model, self._mode, data, self.framework.step)
 

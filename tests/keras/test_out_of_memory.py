@@ -70,6 +70,19 @@ def test_it_is_told_before_the_program_runs_and_a_smaller_batch_is_fitted(kit: K
     assert model.predict(x[:32], batch_size=16, verbose=0).shape == (32, 3)
 
 
+def test_large_activations_are_noticed_before_the_step_is_traced(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    """Once for each size of batch, by the bytes of tensors that layers with a kernel read and write."""
+    model = kit.ipu_model(lambda: wide(kit))
+    x, y = data(2048)
+    model.fit(x, y, batch_size=32, verbose=0)
+    for _ in range(2):
+        with pytest.raises(OutOfTileMemory):
+            model.fit(x, y, batch_size=2048, verbose=0)
+    told = [record.getMessage() for record in caplog.records if "likely to be refused" in record.getMessage()]
+    needed = 4 * 2048 * (FEATURES + WIDTH + 64 + 3)
+    assert len(told) == 1 and f"{needed / 1e9:.2f} GB for a batch of 2048" in told[0]
+
+
 def test_the_advice_is_followed(kit: Kit) -> None:
     """The batch that the error proposes fits."""
     model = kit.ipu_model(lambda: wide(kit))

@@ -1,0 +1,62 @@
+"""A notice, before a step is traced, that the activations of a model alone exceed a chip's memory."""
+
+from __future__ import annotations
+
+import logging
+import math
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from ipu._internal.compiler.fit import chip_is_checked, out_of_memory_is_allowed
+from ipu._internal.config.chip import configured_target
+from ipu._internal.config.system import current_system
+from keras_ext.types import Batch, KerasModel
+
+logger = logging.getLogger("ipu")
+_noticed: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+NOTICE = (
+    "The inputs and outputs of the weighted layers of %r, which its gradients read, come to %.2f GB for a batch of %d. "
+    "The memory of one chip is %.2f GB, so this step is likely to be refused; the check needs the traced step, which "
+    "takes long for large models. A smaller batch needs less; ipu.allow_out_of_memory() trains it here as it is."
+)
+
+
+def notice_large_activations(model: KerasModel, batch: Batch) -> None:
+    """Logs once for each model and size of `batch` that a training step of it is unlikely to fit one chip.
+
+    Only layers of Functional and Sequential models have known shapes; a step that recomputes activations, or that need
+    not fit, has no notice.
+    """
+    samples = next((int(leaf.shape[0]) for leaf in tf.nest.flatten(batch) if leaf.shape.rank), 0)
+    noticed = _noticed.setdefault(model, set())
+    recomputes = current_system().config.allow_recompute
+    if samples in noticed or recomputes or not chip_is_checked.value or out_of_memory_is_allowed():
+        return
+    noticed.add(samples)
+    chip = configured_target()
+    capacity, needed = chip.tiles * chip.bytes_per_tile, samples * bytes_per_sample(model)
+    if needed > capacity:
+        logger.warning(NOTICE, model.name, needed / 1e9, samples, capacity / 1e9)
+
+
+def bytes_per_sample(model: KerasModel) -> int:
+    """Bytes for a sample of the distinct floating-point tensors that layers with a kernel read and write.
+
+    Of layers without known inputs and outputs, as those of subclassed models, there are none.
+    """
+    kept: dict[int, int] = {}
+    for layer in model._flatten_layers(include_self=False):
+        if hasattr(layer, "layers") or not any(len(weight.shape) > 1 for weight in layer.trainable_weights):
+            continue
+        read, written = (tf.nest.flatten(getattr(layer, side, None)) for side in ("input", "output"))
+        if all(each is not None and tf.as_dtype(each.dtype).is_floating for each in (*read, *written)):
+            kept |= {id(each): _bytes(each) for each in (*read, *written)}
+    return sum(kept.values())
+
+
+def _bytes(tensor: Any) -> int:
+    """Bytes of a sample, 0 if a dimension is not known."""
+    sizes = list(tensor.shape)[1:]
+    return 0 if None in sizes else math.prod(sizes) * int(tf.as_dtype(tensor.dtype).size)
