@@ -18,6 +18,10 @@ LANE_GRAIN = 64
 """Elements; a unit's part of the last dimension is a multiple, for whole vectors and cache lines. Chosen by hand."""
 SMALL_BYTES = 1 << 15
 """Bytes of a result below which one worker does it all, where elements are gathered or moved. Chosen by hand."""
+ENOUGH = 16
+"""Iterations of a loop that divide into enough units. Chosen by hand."""
+LINE = 64
+"""Bytes of a cache line."""
 LARGE = 1 << 17
 """Points from which on sums over rows are split: each unit has its own rows, as in the compute sets around it."""
 
@@ -99,7 +103,7 @@ def _widest_parallel(draft: Draft) -> int:
     """The outermost parallel loop that is long enough, else the longest one."""
     parallel = [d for d, reduced in enumerate(draft.reduced) if not reduced]
     for loop in parallel[:-1]:
-        if draft.extents[loop] >= 16:
+        if draft.extents[loop] >= ENOUGH:
             return loop
     return max(parallel, key=lambda d: draft.extents[d])
 
@@ -126,10 +130,16 @@ def _wants_split(draft: Draft) -> bool:
 
 
 def _split(draft: Draft, points: int) -> UnitCut:
-    loop = max((d for d, reduced in enumerate(draft.reduced) if reduced), key=lambda d: draft.extents[d])
+    reduced = [d for d, is_reduced in enumerate(draft.reduced) if is_reduced]
+    loop = max(reduced, key=lambda d: (draft.extents[d] >= ENOUGH and not _shares_lines(draft, d), draft.extents[d]))
     extent = draft.extents[loop]
     units = min(MOST_UNITS, max(2, points // SMALL), extent)
     return UnitCut(draft, loop, -(-extent // units))
+
+
+def _shares_lines(draft: Draft, loop: int) -> bool:
+    """Whether units along a loop read the same cache lines of a transposed array: each would read all of it."""
+    return any(0 < abs(r.strides[loop]) < LINE <= abs(r.strides[-1]) for r in draft.reached if r.source is not None)
 
 
 def collapsed(draft: Draft, fences: frozenset[int] = frozenset()) -> Draft:

@@ -7,6 +7,7 @@ import pytest
 
 from engine.compile import build_program, prepare
 from engine.ir.builder import Builder
+from engine.program.work.fused_loop import FusedLoop
 from tests.engine.running import check
 from tests.lower.random_modules import LARGE, SHAPES, Maker
 from tests.passes.checking import arguments_for
@@ -81,6 +82,16 @@ def test_batch_statistics() -> None:
     result = builder.multiply(centred, builder.broadcast(factor, shape, (3,)))
     positive = builder.elementwise("maximum", result, builder.splat(0.0, shape))
     check(builder.module(builder.tuple(positive, mean, variance)))
+
+
+def test_units_of_sums_over_transposed_arrays_read_whole_cache_lines() -> None:
+    builder = Builder()
+    x, y = builder.parameter("f32", (20, 64, 30)), builder.parameter("f32", (20, 30, 64))
+    product = builder.multiply(builder.transpose(x, (0, 2, 1)), y)
+    module = builder.module(builder.reduce(product, builder.constant(0.0), (0, 1)))
+    partial = build_program(module, ["variable"] * 2, {}).compute_sets[0].work
+    assert isinstance(partial, FusedLoop) and partial.nest.partition == 0
+    check(module)
 
 
 def test_a_chain_is_one_codelet() -> None:
