@@ -77,7 +77,7 @@ class StepFunction:
         self._model = weakref.ref(model)
         self._mode = mode
         self._programs = ProgramCache()
-        self._plain: dict[BatchSignature, PlainStep] = {}
+        self._plain: dict[tuple[BatchSignature, Any, int], PlainStep] = {}
         self._tracing = threading.RLock()
         self.calls = 0
         """How often a program has run."""
@@ -139,17 +139,24 @@ class StepFunction:
     def _program_or_plain(
         self, batches: BatchSource, callbacks: StepCallbacks | None, asked: Asked
     ) -> TracedProgram | PlainStep:
-        """The program for these batches, or plain Keras' step where the engine refuses them and it may take them."""
-        if batches.signature in self._plain:
-            return self._plain[batches.signature]
-        try:
+        """The program for these batches, or plain Keras' step where the engine refuses them and it may take them.
+
+        A plain step takes one batch, so not where an update takes several; it does not run callbacks of each step.
+        """
+        together = 1 if asked.accumulation is None else asked.accumulation.micro_batches
+        if callbacks is not None or asked.pipelining is not None or together > 1:
             return self.program(batches, callbacks, asked)
+        key = batches.signature, self.framework.optimizer(self.model), current_system().version
+        if key in self._plain:
+            return self._plain[key]
+        try:
+            return self.program(batches, None, asked)
         except IPUError as error:
             outside = falls_back.value(self.model, error)
             if outside is None:
                 raise
         plain = PlainStep(lambda data: self.framework.step(self.model, self._mode, data), outside)
-        return self._plain.setdefault(batches.signature, plain)
+        return self._plain.setdefault(key, plain)
 
     def _replicas(self) -> int:
         return replicas_of(self.model.distribute_strategy)

@@ -15,7 +15,7 @@ from engine.codelets import rows
 from engine.codelets.build import Codelet
 from engine.errors import ConfigurationError
 from engine.runtime.general_codelets import general_codelets
-from ipu._internal.commands import bench, cache
+from ipu._internal.commands import bench
 from ipu._internal.commands.command import main
 
 MODEL = """
@@ -77,7 +77,7 @@ def test_codelets_are_compiled_ahead(
     assert {"contract_f32", "executor", "run_member", "infeed"} <= {each.name for each in general_codelets()}
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fresh = [Codelet(rows.infeed.function, "infeed"), Codelet(rows.outfeed.function, "outfeed")]
-    monkeypatch.setattr(cache, "general_codelets", lambda: fresh)
+    monkeypatch.setattr("engine.runtime.general_codelets.general_codelets", lambda: fresh)
     for compiled in (2, 0):
         assert main(["cache", "--warm"]) == 0
         printed = capsys.readouterr().out

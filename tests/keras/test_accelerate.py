@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import ipu
+from engine.errors import UnsupportedOperation
 from keras_ext.acceleration import STEPS, _in_force
 from keras_ext.training import StepFunction
 from tests.keras.helpers import Kit, data
@@ -122,20 +123,23 @@ def test_training_stays_on_the_engine_where_evaluation_is_refused(kit: Kit) -> N
     assert fast.evaluate(x, y, verbose=0) == pytest.approx(plain.evaluate(x, y, verbose=0), rel=1e-5)
 
 
-def test_plain_keras_runs_batches_of_a_shape_that_is_refused_after_others(kit: Kit) -> None:
+def refused_if_partial(kit: Kit, **options: Any) -> Any:
+    """A model that the engine refuses for batches of fewer than 8 samples."""
+
     class RefusedIfPartial(kit.keras.layers.Layer):
         def call(self, inputs: Any) -> Any:
             is_partial = inputs.shape[0] is not None and inputs.shape[0] < 8
             return inputs + 0 * tf.linalg.qr(inputs[:2, :2])[0][0, 0] if is_partial else inputs
 
-    def make() -> Any:
-        layers = kit.keras.layers
-        model = kit.keras.Sequential([layers.Input((5,)), RefusedIfPartial(), layers.Dense(3, "softmax")])
-        model.compile(**{**LOSSES, "optimizer": kit.keras.optimizers.Adam(0.01)}, metrics=["accuracy"])
-        return model
+    layers = kit.keras.layers
+    model = kit.keras.Sequential([layers.Input((5,)), RefusedIfPartial(), layers.Dense(3, "softmax")])
+    model.compile(**{**LOSSES, "optimizer": kit.keras.optimizers.Adam(0.01)}, metrics=["accuracy"], **options)
+    return model
 
+
+def test_plain_keras_runs_batches_of_a_shape_that_is_refused_after_others(kit: Kit) -> None:
     x, y = data(84)
-    plain, fast, acceleration = both(make)
+    plain, fast, acceleration = both(lambda: refused_if_partial(kit))
     for _ in range(2):
         assert_same_fit(plain, fast, x=x, y=y, batch_size=8, epochs=2, validation_data=(x, y), validation_batch_size=8)
     expected = plain.predict(x, batch_size=8, verbose=0)
@@ -143,6 +147,23 @@ def test_plain_keras_runs_batches_of_a_shape_that_is_refused_after_others(kit: K
     assert [each.method for each in acceleration.fallbacks] == ["fit", "evaluate", "predict"]
     assert isinstance(fast.train_function, StepFunction) and fast.train_function.calls
     assert int(fast.optimizer.iterations.numpy()) == int(plain.optimizer.iterations.numpy()) == 44
+
+
+@pytest.mark.filterwarnings("ignore:.*(ran out of data|was provided as a generator)")
+def test_a_shape_that_is_refused_later_is_an_error_where_an_update_takes_several_batches(kit: Kit) -> None:
+    """A plain step has one batch: the others of its update would be left out."""
+    x, y = data(48)
+
+    def batches() -> Iterator[Any]:
+        for first, size in ((0, 8), (8, 8), (16, 4), (20, 4)):
+            yield x[first : first + size], y[first : first + size]
+
+    _, fast, _ = both(lambda: refused_if_partial(kit, steps_per_execution=2))
+    fast.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
+    with pytest.raises(UnsupportedOperation):
+        fast.fit(batches(), steps_per_epoch=4, verbose=0)
+    fast.fit(x, y, batch_size=8, verbose=0)
+    assert int(fast.optimizer.iterations.numpy()) == 1 + 3
 
 
 @pytest.mark.filterwarnings("ignore:.*(ran out of data|was provided as a generator)")

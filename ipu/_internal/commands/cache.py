@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.cache_directory import FOLDER, cache_directory
-from engine.codelets.build import building, make
-from engine.runtime.general_codelets import general_codelets
 
 ROOT_KIND = "codelets"
 CONTENT = {
@@ -44,6 +42,9 @@ def cleared() -> Iterator[str]:
 
 def warmed() -> Iterator[str]:
     """Compiles the codelets that do not depend on a model, as far as they are not kept; lines that say so."""
+    from engine.codelets.build import building, make
+    from engine.runtime.general_codelets import general_codelets
+
     compiled: list[str] = []
     with building(compiled.append):
         make(general_codelets())
