@@ -39,6 +39,9 @@ def start(function: Callable[..., Any], *arguments: Any, **environment: str) -> 
 
     def end() -> tuple[int | None, str]:
         process.join(HANGS_SECONDS)
+        if process.is_alive():  # else it would be joined at exit
+            process.kill()
+            process.join()
         with output:
             return process.exitcode, output.read()
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,16 +21,26 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the tree as it is."""
+def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """A function that builds the wheel of a project's folder, from the tree as it is."""
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("hatchling is not installed, and building with isolation would need the network")
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (path,) = folder.glob("*.whl")
-    return path
+
+    def built(project: Path) -> Path:
+        folder = tmp_path_factory.mktemp("wheel")
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        (path,) = folder.glob("*.whl")
+        return path
+
+    return built
+
+
+@pytest.fixture(scope="session")
+def wheel(build: Callable[[Path], Path]) -> Path:
+    """The wheel of the whole."""
+    return build(ROOT)
 
 
 @pytest.fixture(scope="session")
