@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import ml_dtypes
@@ -21,7 +22,7 @@ from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.buckets import Buckets
 from ipu._internal.compiler.processes import bucket_bytes, gradient_type, processes_of
 from ipu._internal.processes.settings import BUCKET_BYTES, GRADIENT_TYPE
-from ipu._internal.processes.transport import Operation
+from ipu._internal.processes.transport import Operation, SingleProcess
 from tests.interrupting import PATIENCE_SECONDS
 from tests.partition.steps import mark
 from tests.partition.test_repeat import buffers
@@ -143,6 +144,23 @@ def test_errors_of_the_thread_end_the_step(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv(BUCKET_BYTES, wrong)
         with pytest.raises(ConfigurationError, match=f"{BUCKET_BYTES} to be an integer of at least 1"):
             bucket_bytes()
+
+
+def test_a_bucket_that_an_error_has_left_begins_again_after_its_sum() -> None:
+    summed = []
+
+    class Slow(SingleProcess):
+        """Its arrays are read late."""
+
+        def _all_reduce(self, array: np.ndarray, operation: Operation) -> np.ndarray:
+            time.sleep(0.05)
+            summed.append(array.tolist())
+            return array
+
+    buckets = Buckets(Slow(), "x")
+    for value in (1.0, 2.0):
+        buckets.beginning()(np.array(0), np.float32([value]))
+    assert buckets.end(np.array(1))[0].tolist() == [2.0] and summed == [[1.0], [2.0]]
 
 
 def test_gradients_are_rounded_between_processes_by_choice(monkeypatch: pytest.MonkeyPatch) -> None:

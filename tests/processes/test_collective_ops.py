@@ -113,6 +113,10 @@ def test_backups_of_workers_continue_with_as_many_and_with_one(tmp_path: Path) -
 def test_a_missing_worker_and_a_wrong_address_are_errors_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONNECTION, "0.2")
     own, missing = addresses(2)
+    with socket.create_server(("localhost", 0)) as silent:
+        transport = CollectiveOps(cluster_of(resolver({"worker": [own, f"localhost:{silent.getsockname()[1]}"]})))
+        with pytest.raises(ProcessError, match=rf"within 0.2 seconds at the start.* alone; {CONNECTION} in"):
+            transport.barrier()
     for address in (missing, "no.such.host.invalid:2222"):
         transport = CollectiveOps(cluster_of(resolver({"worker": [own, address]})))
         with pytest.raises(ProcessError, match=f"no answer from worker 1 at {address}"):

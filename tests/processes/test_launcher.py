@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ipu._internal.processes.launcher import most_of
 from ipu._internal.processes.signs import state_of
 from ipu._internal.processes.time_limits import SILENCE
 
@@ -71,8 +72,9 @@ def test_a_process_that_never_starts_is_an_error() -> None:
 
 @pytest.mark.explore
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_processes_end_with_their_launcher(number: int) -> None:
+def test_processes_end_with_their_launcher_but_not_of_hang_up_under_nohup(number: int) -> None:
     command = [
+        "nohup",
         sys.executable,
         "-m",
         "ipu.run",
@@ -84,9 +86,12 @@ def test_processes_end_with_their_launcher(number: int) -> None:
         str(PROGRAMS / "failures.py"),
         "waits",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as launcher:
         assert launcher.stdout is not None
         pids = [int(launcher.stdout.readline().rpartition(" ")[2]) for _ in range(2)]
+        os.killpg(launcher.pid, signal.SIGHUP)
+        time.sleep(1)
+        assert all(state_of(pid) for pid in pids)
         launcher.send_signal(number)
         end = time.monotonic() + 60
         while any(state_of(pid) for pid in pids):
@@ -139,6 +144,10 @@ def test_the_example_learns() -> None:
     accuracies = [float(line.rpartition(" ")[2].rstrip("%")) for line in done.stdout.splitlines() if "accuracy" in line]
     assert len(accuracies) == 5 and accuracies[-1] > 90, done.stdout
     assert "[0] 2 processes, " in done.stdout
+
+
+def test_processes_of_a_host_add_up() -> None:
+    assert most_of("a,b:2,a:2", 5) == 3
 
 
 @pytest.mark.parametrize(

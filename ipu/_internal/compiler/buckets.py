@@ -60,6 +60,8 @@ class Buckets:
         """A function that takes the number of a bucket and its arrays, and begins to sum them."""
 
         def begin(number: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+            if old := self._begun.pop(int(number), None):  # an error has ended the step before `end`
+                old[1]()
             bucket, name = self._taken(int(number), arrays, rounded), f"bucket {number} {self._name}"
             ended = self._transport.in_background(lambda: bucket.reduce(self._transport, name))
             self._begun[int(number)] = bucket, ended

@@ -10,7 +10,6 @@ import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import cache
 from typing import Any
 
@@ -145,15 +144,20 @@ class CollectiveOps(Transport):
         while not (ended := self.cluster.unreachable()) and time.monotonic() < end:
             time.sleep(0.1)
         if is_late and not ended:
-            return no_answer(self.size, time_limit(CONNECTION), "the start", "no answer from another one")
+            return self._late()
         return ProcessError(
             f"Expected all {self.size} processes at {self._called or 'the start'}. Received: "
             f"{'; '.join(ended) or type(error).__name__}: another process has ended or failed. Look for its error, and "
             f"restart the run."
         )
 
+    def _late(self) -> ProcessError:
+        call, variable = ("the start", CONNECTION) if self.watch is None else (self._called, COLLECTIVE)
+        return no_answer(self.size, time_limit(variable), call, "no answer from another one", variable)
+
     def _run(self, runnable: Callable[..., Any], limit: float, *feeds: Any) -> Any:
         """A run of the session, in a thread: the one that waits for it gets signals, and an end in any case."""
+        end = time.monotonic() + limit + ENDING
         options = tf1.RunOptions(timeout_in_ms=int(limit * 1000))
         options.experimental.collective_graph_key = GROUP
         future: Future[Any] = Future()
@@ -167,10 +171,12 @@ class CollectiveOps(Transport):
         threading.Thread(target=run, daemon=True).start()
         try:
             while True:
-                with contextlib.suppress(FutureTimeoutError):
+                with contextlib.suppress(TimeoutError):
                     return future.result(TICK)
                 if self.watch is not None and self.watch.error is not None:
                     raise self.watch.error
+                if self.watch is None and time.monotonic() > end:
+                    raise self._late()
         except (KeyboardInterrupt, ProcessError):
             self._failed = True
             raise

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -78,13 +79,16 @@ def launch(
 
 def most_of(hosts: str, processes: int) -> int:
     """The most processes of one host. Raises ConfigurationError unless the hosts have as many as there are."""
-    counts = [each.partition(":")[2] or "1" for each in hosts.split(",")]
-    if not all(each.isdecimal() for each in counts) or sum(map(int, counts)) < processes:
+    named = [(name, count or "1") for name, _, count in (each.partition(":") for each in hosts.split(","))]
+    counts: Counter[str] = Counter()
+    for name, count in named:
+        counts[name] += int(count) if count.isdecimal() else 0
+    if not all(count.isdecimal() for _, count in named) or counts.total() < processes:
         raise ConfigurationError(
             f"Expected --hosts with numbers of processes that add up to {processes}, as in "
             f"host1:{processes - processes // 2},host2:{processes // 2}. Received: {hosts!r}."
         )
-    return max(map(int, counts))
+    return max(counts.values())
 
 
 def mpiexec() -> str:
@@ -104,11 +108,14 @@ def mpiexec() -> str:
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> int:
     first = _end_with_parent if sys.platform.startswith("linux") else None
+    # MPI's launcher ends on hang-up even under nohup, unless the signal does not come to its group.
+    group = 0 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
     running = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=first
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=first, process_group=group
     )
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: running.terminate())
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: running.terminate())
     output = Output()
     assert running.stdout is not None and running.stderr is not None
     threads = [

@@ -88,6 +88,7 @@ class MPITransport(Transport):
     def close(self) -> None:
         """Waits for all processes; those in a collective raise ProcessError. Does nothing after a failure."""
         if not (self._failed or MPI.Is_finalized()):
+            self._background.wait()
             self.watch.begin(THE_END)
             try:
                 self._agree(THE_END)
