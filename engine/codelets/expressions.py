@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
 from llvmlite import ir
 from numba.core import types
 
@@ -130,6 +131,9 @@ class Expressions(Operations, ast.NodeVisitor):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Value:
         yes, no = (Number(types.boolean, ir.IntType(1)(value)) for value in (True, False))
+        constants = [self.visit(each) for each in node.values if self.known(each) is not None]
+        if not all(isinstance(each, Constant) and isinstance(each.value, bool | np.bool_) for each in constants):
+            self.generic_visit(node)
         known = self.known(node)
         return self._chosen(node, node, lambda: yes, lambda: no) if known is None else Constant(known)
 

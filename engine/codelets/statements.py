@@ -26,6 +26,7 @@ from engine.codelets.values import (
     rebuilt,
     types_of,
 )
+from engine.errors import InternalError
 
 RESULTS = {"int": types.int64, "bool": types.boolean, "None": NOTHING}
 """Forms of results by annotation; of others the first result tells."""
@@ -88,6 +89,10 @@ class FunctionWriter(Expressions):
     # Variables
 
     def assign(self, name: str, value: Value) -> None:
+        if name in self.bound and _fixed(self.bound[name]) != _fixed(value):
+            raise InternalError(
+                f"Expected one constant, or tuples of one length, in a variable. Received: others in {name}."
+            )
         if isinstance(value, Tuple):
             for number, each in enumerate(value.items):
                 self.assign(f"{name}.{number}", each)
@@ -177,11 +182,13 @@ class FunctionWriter(Expressions):
             self.builder.ret(result)
 
     def _joined(self, a: Form, b: Form) -> Form:
-        """A form that values of both have."""
-        if isinstance(a, TupleForm) and isinstance(b, TupleForm):
-            return TupleForm(tuple(map(self._joined, a.items, b.items)), b.kind)
-        if isinstance(a, Constant) or isinstance(b, Constant) or isinstance(a, TupleForm) or isinstance(b, TupleForm):
+        """A form that values of both have. Raises InternalError if there is none."""
+        if a == b:
             return b
+        if _fixed(a) != _fixed(b) or isinstance(a, Constant):
+            raise InternalError(f"Expected results of one form in {self.node.name}. Received: {a} and {b}.")
+        if isinstance(a, TupleForm):
+            return TupleForm(tuple(map(self._joined, a.items, b.items)), b.kind)
         return self.translation.unified(a, b)
 
     def visit_If(self, node: ast.If) -> None:
@@ -205,12 +212,17 @@ class FunctionWriter(Expressions):
     # Loops
 
     def visit_While(self, node: ast.While) -> None:
+        if node.orelse:
+            self.generic_visit(node)
+        is_endless = self.known(node.test)
         head = self.builder.append_basic_block("head")
         self.builder.branch(head)
         self.builder.position_at_end(head)
         body, end = self.builder.append_basic_block("body"), self.builder.append_basic_block("end")
         self.branch(node.test, body, end)
         self._iterate(node, body, head, end)
+        if is_endless and not any(end in b.terminator.operands for b in end.function.blocks if b.is_terminated):
+            self.builder.unreachable()
 
     def visit_For(self, node: ast.For) -> None:
         called = node.iter
@@ -265,6 +277,13 @@ class FunctionWriter(Expressions):
 
     def visit_Break(self, node: ast.Break) -> None:
         self.builder.branch(self.loops[-1][1])
+
+
+def _fixed(value: Value | Form) -> Any:
+    """What is known of a variable's value before run time, and so must be the same on all paths."""
+    if isinstance(value, Tuple | TupleForm):
+        return len(value.items), value.kind
+    return value if isinstance(value, Constant) and not is_plain(value) else None
 
 
 def _announced(annotation: ast.expr | None) -> Form:

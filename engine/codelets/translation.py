@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import callconv, compiler, errors, types
 
@@ -107,4 +108,4 @@ class Translation:
 
 def is_plain(value: Any) -> bool:
     """Whether a value is a constant number, which is in a variable at run time."""
-    return isinstance(value, Constant) and isinstance(value.value, bool | int | float | complex)
+    return isinstance(value, Constant) and isinstance(value.value, bool | int | float | complex | np.number | np.bool_)

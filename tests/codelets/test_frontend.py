@@ -191,6 +191,110 @@ def test_a_variable_has_one_type() -> None:
         _ = Codelet(refused).address
 
 
+START, LABELS = np.int64(0), ("low", "high")
+
+
+@codelet
+def counts_from_a_scalar(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """A scalar of NumPy's is a number: a variable that begins with it changes."""
+    x = START
+    while x < hi:
+        x += 1
+    store_i64(word(parameters, 0), x)
+
+
+def test_scalars_of_numpy_are_numbers() -> None:
+    assert result(counts_from_a_scalar, hi=5) == 5
+
+
+@inner
+def first_multiple(of: int, start: int) -> int:
+    while True:
+        if start % of == 0:
+            return start
+        start += 1
+
+
+@inner
+def first_that_breaks(of: int, start: int) -> int:
+    while True:
+        if start % of == 0:
+            break
+        start += 1
+    return start
+
+
+@codelet
+def endless(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    store_i64(word(parameters, 0), 100 * first_multiple(hi, lo) + first_that_breaks(hi, lo))
+
+
+def test_loops_that_end_by_return_or_break() -> None:
+    assert result(endless, lo=8, hi=5) == 1010
+
+
+def text_by_a_condition(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    kind = "int32" if lo > 3 else "int64"
+    store_i64(parameters, pointer(parameters, kind)[0])
+
+
+def text_then_another(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    kind = LABELS[0]
+    if lo > 3:
+        kind = LABELS[1]
+    store_i64(parameters, 1 if kind == "high" else 0)
+
+
+def tuples_of_two_lengths(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    both = (lo, hi)
+    if lo > 3:
+        both = (lo, hi, lo)
+    store_i64(parameters, max(*both))
+
+
+def number_or_boolean(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    store_i64(parameters, 4 or hi > lo)
+
+
+def boolean_and_number(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    store_i64(parameters, hi > lo and 4)
+
+
+def loop_with_else(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    while lo < hi:
+        lo += 1
+    else:
+        store_i64(parameters, lo)
+
+
+@inner
+def nothing_or_number(lo: int):  # type: ignore[no-untyped-def]
+    if lo > 3:
+        return lo
+    return None
+
+
+def result_of_two_forms(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    store_i64(parameters, nothing_or_number(lo))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (text_by_a_condition, "one constant"),
+        (text_then_another, "one constant"),
+        (tuples_of_two_lengths, "tuples of one length"),
+        (number_or_boolean, "Received: 4 or hi > lo"),
+        (boolean_and_number, "Received: hi > lo and 4"),
+        (loop_with_else, "Received: while lo < hi"),
+        (result_of_two_forms, "results of one form in nothing_or_number"),
+    ],
+)
+def test_what_control_flow_decides_is_no_constant(function: Callable[[int, int, int, int], None], message: str) -> None:
+    with pytest.raises(InternalError, match=message):
+        ir_of(function)
+
+
 def test_an_error_leaves_the_others_to_be_made() -> None:
     good = Codelet(storing(31))
     with pytest.raises((InternalError, numba.NumbaError)):
