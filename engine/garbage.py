@@ -17,7 +17,7 @@ _promoted = 0
 def collector_paused() -> Iterator[None]:
     """Pauses the collector, which would scan all objects repeatedly: with TensorFlow loaded 0.25 s each time.
 
-    What is allocated meanwhile is old at the end: it is scanned with all other objects, and not before.
+    Objects allocated meanwhile are old at the end: they are scanned with all others, and not before.
     """
     enabled = gc.isenabled()
     gc.disable()

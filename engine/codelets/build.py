@@ -1,4 +1,4 @@
-"""Codelets: functions in the language that Numba compiles, built on first use, cached on disk, called by address."""
+"""Codelets: functions in a subset of Python, compiled by LLVM on first use, cached on disk, called by address."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Codelet:
 
 
 def codelet(function: Callable[[int, int, int, int], None]) -> Codelet:
-    """Decorator: a Codelet of a function that Numba can compile."""
+    """Decorator: a Codelet of a function in the language of codelets."""
     return Codelet(function)
 
 
@@ -119,7 +119,7 @@ def make(codelets: Iterable[Codelet]) -> None:
 def making(codelets: Iterable[Codelet]) -> Iterator[None]:
     """As `make`, but the codelets have addresses only when the context ends.
 
-    LLVM works on one codelet, without the GIL, while Numba's frontend processes the next, and then the caller's block.
+    LLVM works on one codelet, without the GIL, while the IR of the next is written, and then the caller's block.
     """
     with _lock:
         missing = list(dict.fromkeys(each for each in codelets if not each.is_made))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 
 class LazyModule(ModuleType):
-    """Stands for the module of its name. Numba, which finds it in a codelet's globals, takes it for a module too."""
+    """Stands for the module of its name."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module(self.__name__), name)

@@ -45,11 +45,11 @@ class Section(NamedTuple):
 
 @dataclass
 class _Object:
-    """An object file; `places` has the offsets of loaded sections in memory."""
+    """An object file; `offsets` are those of loaded sections in memory."""
 
     data: bytes
     sections: list[Section] = field(default_factory=list)
-    places: dict[int, int] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", self.data, 18)[0] != MACHINE_X86_64:
@@ -83,19 +83,23 @@ def link(objects: list[bytes], names: Sequence[str]) -> dict[str, int]:
     for file in files:
         for number, section in enumerate(file.sections):
             if section.is_loaded:
+                if section.flags & WRITE:
+                    raise InternalError(
+                        "Expected object code without variables. Received: a section that is written to."
+                    )
                 size += -size % max(section.alignment, ALIGNMENT)
-                file.places[number] = size
+                file.offsets[number] = size
                 size += section.size
     memory = mmap.mmap(-1, max(size, 1))
     _memory.append(memory)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for file in files:
-        for number, place in file.places.items():
+        for number, offset in file.offsets.items():
             if file.sections[number].type != NOBITS:
-                memory[place : place + file.sections[number].size] = file.content(file.sections[number])
+                memory[offset : offset + file.sections[number].size] = file.content(file.sections[number])
     found: dict[str, int] = {}
     for file in files:
-        found |= {name: base + file.places[at] + value for name, at, value in file.symbols() if at in file.places}
+        found |= {name: base + file.offsets[at] + value for name, at, value in file.symbols() if at in file.offsets}
     for file in files:
         _relocate(file, memory, base)
     if ctypes.CDLL(None, use_errno=True).mprotect(
@@ -107,17 +111,17 @@ def link(objects: list[bytes], names: Sequence[str]) -> dict[str, int]:
 
 def _relocate(file: _Object, memory: mmap.mmap, base: int) -> None:
     addresses = [
-        _external(name) if section == UNDEFINED else base + file.places.get(section, 0) + value
+        _external(name) if section == UNDEFINED else base + file.offsets.get(section, 0) + value
         for name, section, value in file.symbols()
     ]
-    for table in (each for each in file.sections if each.type == RELA and each.info in file.places):
-        place = file.places[table.info]
+    for table in (each for each in file.sections if each.type == RELA and each.info in file.offsets):
+        start = file.offsets[table.info]
         for offset, info, addend in RELOCATION.iter_unpack(file.content(table)):
             symbol, kind = info >> 32, info & 0xFFFFFFFF
             if kind not in (ADDRESS, RELATIVE):
                 raise InternalError(f"Expected relocations of the large code model. Received: number {kind}.")
-            value = addresses[symbol] + addend - (base + place + offset if kind == RELATIVE else 0)
-            struct.pack_into("<Q", memory, place + offset, value & 0xFFFFFFFFFFFFFFFF)
+            value = addresses[symbol] + addend - (base + start + offset if kind == RELATIVE else 0)
+            struct.pack_into("<Q", memory, start + offset, value & 0xFFFFFFFFFFFFFFFF)
 
 
 def _external(name: str) -> int:

@@ -44,6 +44,8 @@ class Processes:
 
     def reduced(self, b: Builder, marks: Mapping[Instruction, Instruction]) -> dict[Instruction, Instruction]:
         """The sums over the processes of what replaces each mark; those of several buckets begin as early as can be."""
+        if not marks:
+            return {}
         depth = _depths(b.instructions)
         marks = dict(sorted(marks.items(), key=lambda item: depth[item[1]]))
         totals = {m: value for m, value in marks.items() if is_total(m) or self.begin_gradients is self.begin}
@@ -63,9 +65,9 @@ class Processes:
     def _buckets(self, values: Iterable[Instruction]) -> list[list[Instruction]]:
         """Successive values, of as many bytes together as a bucket has."""
         found: list[list[Instruction]] = []
-        size = self.bucket_bytes
+        size = 0
         for value in values:
-            if size + value.array_shape.bytes > self.bucket_bytes:
+            if not found or size + value.array_shape.bytes > self.bucket_bytes:
                 found.append([])
                 size = 0
             found[-1].append(value)

@@ -29,9 +29,12 @@ def recompute_activations(module: Module) -> Module:
     def change(computation: Computation, callees: Callees) -> Computation:
         in_stages = any(stage_in(i.op_name) is not None for i in computation.instructions)
         found = segments_of(computation, updated) if computation in steps and not in_stages else Segments()
-        kept, made = (_Recomputation(computation, callees, each).run() for each in (Segments(), found))
+        made = _Recomputation(computation, callees, found).run()
         if not found.copied:
             return made
+        if found.is_marked:
+            return made if computation is module.entry else ordered(made)
+        kept = _Recomputation(computation, callees, Segments()).run()
         if computation is module.entry:
             before, after = (
                 schedule_updates_last(Module(module.name, each, dict(module.aliases))) for each in (kept, made)
@@ -39,7 +42,7 @@ def recompute_activations(module: Module) -> Module:
         else:
             before, after = (Module(each.name, ordered(each)) for each in (kept, made))
             made = after.entry
-        return made if found.is_marked or live_peak(after) <= GAIN * live_peak(before) else kept
+        return made if live_peak(after) <= GAIN * live_peak(before) else kept
 
     return with_computations(module, change)
 

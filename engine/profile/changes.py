@@ -150,7 +150,8 @@ class Estimator:
 
     def _estimated(self, change: Change) -> int:
         compute_sets = len(self.program.compute_sets)
-        if change.assumptions == replace(self.found.assumptions, recomputes=True) != self.found.assumptions:
+        alone = Change(assumptions=replace(self.found.assumptions, recomputes=True))
+        if change == alone and alone.assumptions != self.found.assumptions:
             return _peak(self._with_recomputation(Change(), self.found), self.found.tiles.fixed, compute_sets)
         found = self._estimate(change.assumptions)
         blocks = list(found.tiles.blocks)

@@ -29,9 +29,12 @@ def parser(command: str) -> argparse.ArgumentParser:
     made.add_argument("--batch-window", type=_time, default=1.0, help="milliseconds to wait for a full batch")
     made.add_argument("--max-body", type=_positive, default=32, help="the most MiB of a request (default 32)")
     made.add_argument("--max-requests", type=_positive, default=256, help="requests at the same time (default 256)")
-    made.add_argument("--read-timeout", type=_time, default=30.0, help="seconds for a request to arrive")
+    made.add_argument("--read-timeout", type=_time, default=30.0, help="seconds for a request to arrive; 0 is no limit")
     made.add_argument(
-        "--predict-timeout", type=_time, default=30.0, help="seconds for a prediction, and for the batch it is in"
+        "--predict-timeout",
+        type=_time,
+        default=30.0,
+        help="seconds for a prediction, and for the batch it is in; 0 is no limit",
     )
     made.add_argument(
         "--trust-vertices", action="store_true", help="run the code of vertices that the model brings with it"

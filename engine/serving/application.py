@@ -71,7 +71,7 @@ class Application:
             self._servables.setdefault(servable.name, {})[servable.version] = servable
         self._batchers = {
             (s.name, s.version): Batcher(
-                s, self._limits.batch_window, self._limits.waiting_batches, self._limits.predict_timeout
+                s, self._limits.batch_window, self._limits.waiting_batches, self._limits.predict_timeout or None
             )
             for s in servables
         }
@@ -179,7 +179,7 @@ class Application:
 
 async def _within(seconds: float, work: Awaitable[Any], status: int, message: str) -> Any:
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds or None):
             return await work
     except TimeoutError as error:
         raise RequestError(status, f"{message} within {seconds:g} seconds") from error

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from engine import aot
-from engine.errors import ConfigurationError, InvalidFile
+from engine.errors import ConfigurationError, InternalError, InvalidFile
 from engine.files import ExecutableFile, write_executable
 from engine.files.objects import give_objects, write_objects
 from engine.ir.builder import Builder
@@ -104,6 +104,12 @@ def test_objects_link_to_each_other_and_to_the_c_library() -> None:
     code = compile_text(TEXT, Pipeline(level=1, loops=False))
     call = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64, ctypes.c_double)(elf.link([code], ["sum"])["sum"])
     assert call(1, 0.5) == 2.0 + np.cos(0.5) + 1.5
+
+
+def test_memory_of_objects_is_not_written_to() -> None:
+    text = "@count = global i64 3\ndefine i64 @counted() {\n %n = load i64, i64* @count\n ret i64 %n\n}"
+    with pytest.raises(InternalError, match="a section that is written to"):
+        elf.link([compile_text(text)], ["counted"])
 
 
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

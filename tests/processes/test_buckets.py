@@ -17,6 +17,7 @@ from engine.ir import Module
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
 from engine.partition.accumulation import Accumulation
+from engine.partition.processes import Processes
 from engine.partition.repeat import repeat
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.buckets import Buckets
@@ -126,6 +127,16 @@ def test_a_bucket_is_sent_before_the_last_gradient_is_computed(monkeypatch: pyte
     at_once, _ = in_threads(2, lambda transport: (trained(transport, lambda: None), transport.calls))
     assert len(at_once[1]) == STEPS and "bucket" not in at_once[1][0]
     np.testing.assert_array_equal(one, at_once[0])
+
+
+def test_buckets_of_empty_values_and_of_none() -> None:
+    b = Builder("empty")
+    values = [b.parameter("f32", (size,)) for size in (0, 1, 2, 9, 0)]
+    nothing = PythonFunction("nothing", lambda *_: [])
+    processes = Processes(2, 0, *5 * (nothing,), bucket_bytes=12)
+    assert processes._buckets(values) == [values[:3], values[3:4], values[4:]]
+    before = len(b.instructions)
+    assert processes.reduced(b, {}) == {} and len(b.instructions) == before
 
 
 def test_errors_of_the_thread_end_the_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.profile import Assumptions, Estimate, Lever, estimate, levers
@@ -119,6 +121,15 @@ def test_what_suffices_together_is_told_where_nothing_does_alone() -> None:
     assert first.fits and not first.alone and " + " in first.what
     assert not any(lever.fits for lever in others)
     assert found.memory.peak_fullest - first.saves <= SMALL.bytes_per_tile
+
+
+def test_a_smaller_batch_saves_with_recomputation_too() -> None:
+    program = deep_step(4096, 128, 8)
+    recomputing = Change(assumptions=Assumptions(recomputes=True))
+    found = Estimator(program, estimate(program, SMALL))
+    smaller = replace(recomputing, batch=1024)
+    assert found.peak_of(smaller) < 0.5 * found.peak_of(recomputing)
+    assert found.peak_of(smaller) < found.peak_of(Change(batch=1024))
 
 
 def test_two_changes_together_save_what_the_program_with_both_saves() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from engine.serving import server
-from engine.serving.application import Application
+from engine.serving.application import Application, Limits
 from engine.serving.batching import Batcher
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import PATIENCE_SECONDS, wait_for
@@ -180,6 +180,11 @@ def test_a_body_that_comes_too_late(mlp: tuple[Path, Any]) -> None:
             slow.sendall(f"POST {client.root}:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
             assert b" 408 " in slow.recv(100)
         assert wait_for(lambda: client.predict({"instances": [[0.0] * FEATURES]})[0] == 200)
+
+
+def test_no_limits_of_time(mlp: tuple[Path, Any]) -> None:
+    with running(mlp[0], Limits(read_timeout=0, predict_timeout=0)) as client:
+        assert client.predict({"instances": [[0.0] * FEATURES]})[0] == 200
 
 
 def test_requests_that_do_not_arrive(client: Client) -> None:
