@@ -48,10 +48,9 @@ def layer_of(op_name: str) -> str:
 
 def ambiguous_scopes(op_names: Collection[str]) -> set[str]:
     """Outermost scopes without which layers have equal paths: a and b of a/dense and b/dense."""
-    firsts = (op_name.split("/", 3) for op_name in op_names)
-    begins = ([part for part in parts if part != BACKWARD] for parts in firsts)
-    # Splitting names takes long, and few programs have equal scopes below others.
-    if not _apart((parts[1:2], parts[0]) for parts in begins if len(parts) > 2):
+    written = (_written(op_name) for op_name in op_names)
+    # Telling scopes from operations takes long, and few programs have equal scopes below others.
+    if not _apart((parts[1:2], parts[0]) for parts in written if len(parts) > 2):
         return set()
     scopes = (_split(op_name)[0] for op_name in op_names)
     return _apart((scope[1:], scope[0]) for scope in scopes if len(scope) > 1)
@@ -83,16 +82,27 @@ def _layer(scope: list[str]) -> str:
 
 def _split(op_name: str) -> tuple[list[str], str, bool]:
     """Scopes, operation, and whether it is of the backward pass; scopes that no program writes are left out."""
-    parts = [part for part in op_name.split("/") if not GENERATED.fullmatch(part)]
-    backward = BACKWARD in parts or GRADIENTS in parts
-    if GRADIENTS in parts[:-1]:
-        parts = parts[len(parts) - parts[::-1].index(GRADIENTS) :]
-    parts = [part for part in parts if part not in (BACKWARD, RECOMPUTED)]
+    every, parts = op_name.split("/"), _written(op_name)
+    backward = BACKWARD in every or GRADIENTS in every
     if not parts:
         return [], "", backward
     first = 2 if parts[1:2] == [DROPOUT] and len(parts) > 2 else 1
     at = next((k for k in range(first, len(parts)) if _is_operation(parts, k)), len(parts) - 1)
     return [] if parts[:at] == [parts[at]] else parts[:at], parts[at], backward
+
+
+def _written(op_name: str) -> list[str]:
+    """The parts that a program writes; where those of a loop's gradients follow, only these, and WHOLE."""
+    parts = [part for part in op_name.split("/") if not _is_generated(part)]
+    if GRADIENTS in parts[:-1]:
+        head = parts[:1] if parts[0] == WHOLE else []
+        parts = head + parts[len(parts) - parts[::-1].index(GRADIENTS) :]
+    return parts
+
+
+@lru_cache(maxsize=8192)
+def _is_generated(part: str) -> bool:
+    return part in (BACKWARD, RECOMPUTED) or GENERATED.fullmatch(part) is not None
 
 
 def _is_operation(parts: list[str], at: int) -> bool:

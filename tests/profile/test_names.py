@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.ir import Shape
-from engine.ir.op_names import in_scope_of
+from engine.ir.op_names import ambiguous_scopes, in_scope_of
 from engine.profile import estimate, readable_name
 from engine.program.passes.scopes import name_scopes_of_sums
 from engine.program.program import Buffer, Span
@@ -33,6 +33,9 @@ from tests.profile.programs import dense_step
         ("cnn_1/dropout_1/stateless_dropout/Mul", "dropout_1 stateless_dropout"),
         ("cnn_1/dropout/Add", "dropout Add"),
         ("gradient_tape/m/lstm/while/gradients/m/lstm/while/cell/mul_1_grad/Mul", "lstm/cell mul (backward)"),
+        ("whole_path/gradient_tape/a/dense/MatMul/MatMul_1", "a/dense MatMul (backward)"),
+        ("whole_path/gradient_tape/a/rnn/while/gradients/a/rnn/while/cell/mul_1_grad/Mul", "a/rnn/cell mul (backward)"),
+        ("recomputed/whole_path/a/dense/Relu", "a/dense Relu (recomputed)"),
         ("Add_4", "Add"),
         ("gradient_tape/Relu", "Relu (backward)"),
     ],
@@ -41,7 +44,20 @@ def test_readable(op_name: str, readable: str) -> None:
     assert readable_name(op_name) == readable
 
 
-def test_a_sum_of_gradients_has_the_scope_of_the_latest() -> None:
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        *("", "gradient_tape/", "while/", "ipu_stage_0/", "StatefulPartitionedCall/PartitionedCall_1/", "gradients/"),
+        *("recomputed/", "gradient_tape/c/while_1/gradients/"),
+    ],
+)
+def test_ambiguous_scopes_are_those_below_what_no_program_writes(prefix: str) -> None:
+    assert ambiguous_scopes([f"{prefix}a/dense/MatMul", f"{prefix}b/dense/MatMul"]) == {"a", "b"}
+    assert ambiguous_scopes([f"{prefix}a/dense/MatMul", f"{prefix}b/dense_1/MatMul", "a/dense/Relu"]) == set()
+
+
+@pytest.mark.parametrize("prefix", ["", "whole_path/"])
+def test_a_sum_of_gradients_has_the_scope_of_the_latest(prefix: str) -> None:
     assert in_scope_of("AddN_3", "gradient_tape/m/ipu_stage_1/a/dense/MatMul/MatMul_1") == (
         "gradient_tape/m/ipu_stage_1/a/dense/AddN_3"
     )
@@ -50,14 +66,16 @@ def test_a_sum_of_gradients_has_the_scope_of_the_latest() -> None:
     sets = [
         replace(program.compute_sets[0], reads=reads, writes=writes, op_name=op_name)
         for reads, writes, op_name in (
-            ([], [earlier], "gradient_tape/m/dense_2/MatMul/MatMul"),
-            ([], [late], "gradient_tape/m/dense_1/MatMul/MatMul"),
+            ([], [earlier], f"{prefix}gradient_tape/m/dense_2/MatMul/MatMul"),
+            ([], [late], f"{prefix}gradient_tape/m/dense_1/MatMul/MatMul"),
             ([late, earlier], [late], "AddN_2"),
             ([late], [earlier], "AddN"),
         )
     ]
     named = name_scopes_of_sums(replace(program, compute_sets=sets)).compute_sets
-    assert [readable_name(each.op_name) for each in named][2:] == 2 * ["dense_1 AddN (backward)"]
+    assert [readable_name(each.op_name) for each in named][2:] == 2 * [
+        f"{'m/' if prefix else ''}dense_1 AddN (backward)"
+    ]
 
 
 def test_without_an_op_name_the_default_stands() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.ir.op_names import BACKWARD, in_scope_of
+from engine.ir.op_names import BACKWARD, WHOLE, in_scope_of
 from engine.program.program import Buffer, Program
 
+OF_GRADIENTS = (BACKWARD, f"{WHOLE}/{BACKWARD}")
+"""Outermost scopes of gradients."""
 SUMS = ("AddN", "UnsortedSegmentSum")
 """Operations that sum several gradients, of an array or of the rows of a table."""
 
@@ -18,7 +20,7 @@ def name_scopes_of_sums(program: Program) -> Program:
     """
     read: dict[Buffer, str] = {}
     for compute_set in reversed(program.compute_sets):
-        if compute_set.op_name.startswith(BACKWARD):
+        if compute_set.op_name.startswith(OF_GRADIENTS):
             read |= {span.buffer: compute_set.op_name for span in compute_set.reads}
     written: dict[Buffer, tuple[int, str]] = {}
     compute_sets = []
@@ -28,7 +30,7 @@ def name_scopes_of_sums(program: Program) -> Program:
             scope = latest or next((read[s.buffer] for s in compute_set.writes if s.buffer in read), "")
             if scope:
                 compute_set = replace(compute_set, op_name=in_scope_of(compute_set.op_name, scope))
-        if compute_set.op_name.startswith(BACKWARD):
+        if compute_set.op_name.startswith(OF_GRADIENTS):
             written |= {span.buffer: (at, compute_set.op_name) for span in compute_set.writes}
         compute_sets.append(compute_set)
     return replace(program, compute_sets=compute_sets)
