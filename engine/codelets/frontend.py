@@ -15,21 +15,24 @@ from llvmlite import binding, ir
 from numba.core import (
     callconv,
     codegen,
+    compiler,
     cpu,
     dispatcher,
     externals,
     fastmathpass,
     sigutils,
     target_extension,
+    typed_passes,
     types,
     typing,
+    untyped_passes,
 )
 from numba.core import ir as numba_ir
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import FunctionPass, PassManager, register_pass
 from numba.core.registry import CPUTarget
 
-from engine.codelets.frontend_passes import MembersAsNumbers, Passes
+from engine.codelets.frontend_passes import IRWriting, MembersAsNumbers, TypeInference
 from engine.errors import InternalError
 
 NAME = "codelets"  # of this target among those of Numba
@@ -170,7 +173,7 @@ class FunctionCompiler(dispatcher._FunctionCompiler):
     """Infers types and writes IR of one function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function, TARGET, dict(OPTIONS), {}, PassesWithHelpers)
+        super().__init__(function, TARGET, dict(OPTIONS), {}, Passes)
 
     def _customize_flags(self, flags: Any) -> Any:
         flags.no_compile = True
@@ -231,12 +234,28 @@ _helper = cache(InnerDispatcher)
 """One object for each function, which is compiled once for its types."""
 
 
-class PassesWithHelpers(Passes):
-    """The passes, and before types are inferred that over helpers."""
+class Passes(compiler.CompilerBase):
+    """From bytecode through typed IR to LLVM IR."""
 
     def define_pipelines(self) -> list[PassManager]:
-        (passes,) = super().define_pipelines()
-        passes.add_pass_after(HelpersAsInner, MembersAsNumbers)
+        passes = PassManager("codelets")
+        for each in (
+            untyped_passes.TranslateByteCode,
+            untyped_passes.FixupArgs,
+            untyped_passes.IRProcessing,
+            MembersAsNumbers,
+            HelpersAsInner,
+            untyped_passes.RewriteSemanticConstants,
+            untyped_passes.DeadBranchPrune,
+            untyped_passes.GenericRewrites,
+            untyped_passes.ReconstructSSA,
+            TypeInference,
+            typed_passes.PreLowerStripPhis,
+            typed_passes.IRLegalization,
+            IRWriting,
+            typed_passes.NoPythonBackend,
+        ):
+            passes.add_pass(each, each.__name__)
         passes.finalize()
         return [passes]
 

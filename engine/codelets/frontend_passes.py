@@ -1,20 +1,18 @@
-"""Numba's passes over the functions of codelets: those they need, and one defined here."""
+"""Passes of Numba's frontend over the functions of vertices, which replace some of its own."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Any
 
-from numba.core import compiler, funcdesc, lowering, typed_passes, untyped_passes
+from numba.core import compiler, funcdesc, lowering, typed_passes
 from numba.core import ir as numba_ir
-from numba.core.compiler_machinery import FunctionPass, LoweringPass, PassManager, register_pass
-
-from engine.codelets.record import Record
+from numba.core.compiler_machinery import FunctionPass, LoweringPass, register_pass
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class MembersAsNumbers(FunctionPass):
-    """Replaces members of enumerations and records (`Field.ROWS`) by numbers: Numba would infer a type for each."""
+    """Replaces members of enumerations (`Field.ROWS`) by numbers: Numba would infer a type for each."""
 
     _name = "members_as_numbers"
 
@@ -30,7 +28,7 @@ class MembersAsNumbers(FunctionPass):
                 value, target = assignment.value, assignment.target
                 if isinstance(value, numba_ir.Expr) and value.op == "getattr" and value.value.name in classes:
                     number = int(getattr(classes[value.value.name], value.attr))
-                elif isinstance(value, numba_ir.Global | numba_ir.FreeVar) and _has_numbers(value.value):
+                elif isinstance(value, numba_ir.Global | numba_ir.FreeVar) and _is_enumeration(value.value):
                     if not target.is_temp:
                         continue
                     classes[target.name] = value.value
@@ -43,8 +41,8 @@ class MembersAsNumbers(FunctionPass):
         return changed
 
 
-def _has_numbers(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, IntEnum | Record)
+def _is_enumeration(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, IntEnum)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -87,28 +85,3 @@ class IRWriting(LoweringPass):
             lower.lower()
             state["cr"] = compiler._LowerResult(described, lower.call_helper, cfunc=None, env=lower.env)
         return True
-
-
-class Passes(compiler.CompilerBase):
-    """From bytecode through typed IR to LLVM IR."""
-
-    def define_pipelines(self) -> list[PassManager]:
-        passes = PassManager("codelets")
-        for each in (
-            untyped_passes.TranslateByteCode,
-            untyped_passes.FixupArgs,
-            untyped_passes.IRProcessing,
-            MembersAsNumbers,
-            untyped_passes.RewriteSemanticConstants,
-            untyped_passes.DeadBranchPrune,
-            untyped_passes.GenericRewrites,
-            untyped_passes.ReconstructSSA,
-            TypeInference,
-            typed_passes.PreLowerStripPhis,
-            typed_passes.IRLegalization,
-            IRWriting,
-            typed_passes.NoPythonBackend,
-        ):
-            passes.add_pass(each, each.__name__)
-        passes.finalize()
-        return [passes]

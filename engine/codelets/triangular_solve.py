@@ -62,8 +62,13 @@ def _solve(
             pivot = a[i * row + i * column]
             if conjugate:
                 pivot = pivot.conjugate()
-            for c in range(BLOCK):
-                x[i * BLOCK + c] /= pivot
+            if pivot == 0:  # by which Numba divides no complex number
+                infinity = 1 / pivot.real
+                for c in range(BLOCK):
+                    x[i * BLOCK + c] *= infinity
+            else:
+                for c in range(BLOCK):
+                    x[i * BLOCK + c] /= pivot
 
 
 @inner

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import IntEnum
 from typing import Any
 
 import numba
@@ -203,10 +204,14 @@ SHIFT = np.float32(0.25)
 TABLE = np.array([1, 10, 100], np.float32)
 
 
+class Entry(IntEnum):
+    COUNT = 3
+
+
 def with_factor(factor: float) -> Callable[..., None]:
     def scaled(x: Any, out: Any) -> None:
         for i, value in enumerate(x):
-            out[i] = shifted(value) * factor + math.exp(TABLE[i % 3] / 1000)
+            out[i] = shifted(value) * factor + math.exp(TABLE[i % Entry.COUNT] / 1000)
 
     return scaled
 

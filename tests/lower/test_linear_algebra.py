@@ -85,6 +85,28 @@ def test_triangular_solve(kind: str, transpose_a: str) -> None:
         check(b.module(), [a, matrices(rng, kind, dimensions).astype(Shape(kind).dtype)], 1e-5)
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("kind", ["f32", "c64", "c128"])
+def test_a_pivot_of_zero_gives_infinity_and_nan(kind: str, zero: float) -> None:
+    """As XLA: each part of a complex number is divided by the zero of the real part."""
+    dtype = Shape(kind).dtype
+    a, right = np.zeros((1, 1), dtype), np.array([[1, -2, 0, np.nan]], dtype)
+    a.real = zero
+    if kind[0] == "c":
+        right.imag = [[3, -1, 0, 0]]
+    b = Builder()
+    operands = b.parameter(kind, a.shape), b.parameter(kind, right.shape)
+    b.inferred(
+        *("triangular-solve", operands), left_side=True, lower=True, unit_diagonal=False, transpose_a="NO_TRANSPOSE"
+    )
+    ((result,), _) = fast(b.module(), [a, right])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = right.view(right.real.dtype) / right.real.dtype.type(zero)
+    finite = result[:, :3]
+    np.testing.assert_array_equal(finite, parts.view(dtype)[:, :3])
+    assert np.isnan(result[0, 3])
+
+
 def test_triangular_solve_undoes_a_product() -> None:
     """Between elementwise operations, with a transposed operand."""
     rng = np.random.default_rng(3)
