@@ -84,13 +84,18 @@ def infeed_benchmark(
     Args:
         infeed_queue: an instance of ipu.ipu_infeed_queue.IPUInfeedQueue which will be benchmarked. It need not be
             initialised, and does not change.
-        number_of_epochs: see `dataset_benchmark`, also for the result and further errors.
+        number_of_epochs: see `dataset_benchmark`.
         elements_per_epochs: see `dataset_benchmark`.
         print_stats: see `dataset_benchmark`.
         do_memcpy: see `dataset_benchmark`.
 
+    Returns:
+        A string tensor of shape [1]: JSON with the figures of each epoch, as from `dataset_benchmark`.
+
     Raises:
         TypeError: `infeed_queue` is not an instance of IPUInfeedQueue.
+        ValueError: `number_of_epochs` or `elements_per_epochs` is less than 1.
+        tensorflow.errors.OutOfRangeError: (during the measurement) the dataset has fewer elements.
     """
     from ipu.ipu_infeed_queue import IPUInfeedQueue
 

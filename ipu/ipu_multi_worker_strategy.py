@@ -33,6 +33,11 @@ class IPUMultiWorkerExtendedV1(PopDistExtendedV1):
     """The object that TensorFlow calls back: variables begin with the values of worker 0, reductions are over workers.
 
     Worker 0, the chief where there is one, alone writes checkpoints and summaries.
+
+    Args:
+        container_strategy: the strategy, the first one for its devices.
+        ipu_device: the TensorFlow name of the IPU device, which variables have as theirs.
+        cpu_device: the TensorFlow name of the host device of the session's task.
     """
 
     def __init__(self, container_strategy: tf.distribute.Strategy, ipu_device: str, cpu_device: str) -> None:
@@ -119,7 +124,16 @@ class IPUMultiWorkerStrategyV1(IPUStrategyV1):
         """The sum or mean of each tensor of `value` over the workers, on the host; in a function that runs on the IPU
         over their replicas, too.
 
-        Raises ValueError for another reduction than SUM and MEAN.
+        Args:
+            reduce_op: tf.distribute.ReduceOp.SUM or MEAN, or its name.
+            value: a tensor or nested tensors, of the same shapes on all workers.
+            axis: no effect: shapes stay as they are.
+
+        Returns:
+            The nested tensors, in their shapes.
+
+        Raises:
+            ValueError: another reduction.
         """
         reduce_op = _reduce_op(reduce_op)
         inside = reduced(reduce_op, value)
@@ -136,7 +150,16 @@ class IPUMultiWorkerStrategyV1(IPUStrategyV1):
         return self.run(*args, **kwargs)
 
     def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: object = None) -> Any:
-        """The result of `dataset_fn` for this worker's input pipeline, one of as many as there are workers."""
+        """The result of `dataset_fn` for this worker's input pipeline, one of as many as there are workers.
+
+        Args:
+            dataset_fn: a function of a tf.distribute.InputContext that returns a data set. `input_pipeline_id` is the
+                worker's rank.
+            options: no effect.
+
+        Returns:
+            What `dataset_fn` returns.
+        """
         workers = self.transport.size
         return dataset_fn(tf.distribute.InputContext(workers, self.transport.rank, workers))
 

@@ -32,7 +32,13 @@ _VARIABLE_ARGUMENTS = frozenset(inspect.signature(resource_variable_ops.Resource
 
 
 class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
-    """The object that TensorFlow calls back; one for each device, shared by all strategies for it."""
+    """The object that TensorFlow calls back; one for each device, shared by all strategies for it.
+
+    Args:
+        container_strategy: the strategy, the first one for its devices.
+        ipu_device: the TensorFlow name of the IPU device, which variables have as theirs.
+        cpu_device: the TensorFlow name of the host device, on which TensorFlow places operations.
+    """
 
     _keeps_on_host = False
     """Whether variables are TensorFlow's own, in the host's memory."""
@@ -58,7 +64,14 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         return variable
 
     def variable_created_in_scope(self, v: Variable) -> bool:
-        """Whether the variable was created in the scope of any strategy for this device."""
+        """Whether the variable was created in the scope of any strategy for this device.
+
+        Args:
+            v: a variable.
+
+        Returns:
+            True or False.
+        """
         strategy = v._distribute_strategy
         return strategy is not None and strategy.extended is self
 
@@ -68,6 +81,17 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         """Calls `fn` in the replica context of the strategy in scope, under which its objects may have been created.
 
         TensorFlow would take the first strategy created for the device; random generators require their own.
+
+        Args:
+            fn: any callable; it is called once, as TensorFlow sees one replica.
+            args: its positional arguments.
+            kwargs: its arguments by name.
+
+        Returns:
+            What `fn` returns.
+
+        Raises:
+            RuntimeError: called in a replica context, or in the scope of another strategy.
         """
         distribute_lib._require_cross_replica_or_default_context_extended(self)
         strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else self._container_strategy()
@@ -234,11 +258,27 @@ class IPUStrategyV1(tf.distribute.Strategy):
         return reduced(_reduce_op(reduce_op), value)
 
     def experimental_local_results(self, value: Nest) -> tuple[Any, ...]:
-        """The tuple `(value,)`."""
+        """The tuple `(value,)`.
+
+        Args:
+            value: a result of `run`, of any structure.
+
+        Returns:
+            A tuple of one item.
+        """
         return (value,)
 
     def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: object = None) -> Any:
-        """The result of `dataset_fn` for the context of a single input pipeline."""
+        """The result of `dataset_fn` for the context of a single input pipeline.
+
+        Args:
+            dataset_fn: a function of a tf.distribute.InputContext that returns a data set. The context is that of one
+                input pipeline, also in one of several processes: it does not tell them apart.
+            options: no effect.
+
+        Returns:
+            What `dataset_fn` returns.
+        """
         return dataset_fn(tf.distribute.InputContext())
 
 

@@ -17,12 +17,27 @@ COLOCATED = b"loc:@"
 
 
 def has_attr(o: tf.Operation, attr_name: str) -> bool:
-    """Whether an operation has an attribute of that name."""
+    """Whether an operation has an attribute of that name.
+
+    Args:
+        o: the operation.
+        attr_name: the name of the attribute.
+
+    Returns:
+        True or False.
+    """
     return attr_name in o.node_def.attr
 
 
 def dependencies(roots: Iterable[Any]) -> set[tf.Operation]:
-    """The transitive inputs and control inputs of some operations (or tensors), and these, within their graphs."""
+    """The transitive inputs and control inputs of some operations (or tensors), and these, within their graphs.
+
+    Args:
+        roots: operations or tensors of a graph.
+
+    Returns:
+        A set of operations.
+    """
     pending = [getattr(root, "op", root) for root in roots]
     found: set[tf.Operation] = set()
     while pending:
@@ -35,7 +50,14 @@ def dependencies(roots: Iterable[Any]) -> set[tf.Operation]:
 
 
 def get_shard_from_colocation(op: tf.Operation) -> Any:
-    """The sharding attribute of an operation with which `op` is colocated; None if there is none."""
+    """The sharding attribute of an operation with which `op` is colocated; None if there is none.
+
+    Args:
+        op: an operation of a graph.
+
+    Returns:
+        An AttrValue, or None.
+    """
     for group in op.colocation_groups():
         name = group.removeprefix(COLOCATED).decode()
         if name == op.name:
@@ -50,7 +72,11 @@ def get_shard_from_colocation(op: tf.Operation) -> Any:
 
 
 def propagate_sharding(g: tf.Graph) -> None:
-    """Move the sharding from the forward pass operations onto their co-located backward pass operations."""
+    """Move the sharding from the forward pass operations onto their co-located backward pass operations.
+
+    Args:
+        g: the graph, which is changed in place; operations that have a sharding keep it.
+    """
     pending = [op for op in g.get_operations() if not has_attr(op, SHARD)]
     while pending:
         shards = [(op, get_shard_from_colocation(op)) for op in pending]

@@ -21,6 +21,9 @@ def allgather(tensor: TensorLike, name: str | None = None) -> tf.Tensor:
         tensor: of any numeric or boolean type and rank of at least 1. Shapes may differ in the first dimension alone.
         name: tells the call apart from others on the same shapes.
 
+    Returns:
+        A tensor of the dtype of `tensor`, whose first dimension is the sum of those of all processes.
+
     Raises:
         ValueError: a scalar.
         ProcessError: processes that call other collectives, or that have ended.
@@ -39,6 +42,9 @@ def allreduce(tensor: TensorLike, op: Any = None, prescale_factor: float = 1.0, 
         prescale_factor: a factor of each process' tensor.
         postscale_factor: a factor of the result.
 
+    Returns:
+        A tensor of the dtype and shape of `tensor`; tf.IndexedSlices for tf.IndexedSlices, with the rows of all.
+
     Raises:
         NotImplementedError: `Adasum`.
         ValueError: another `op`.
@@ -49,6 +55,14 @@ def allreduce(tensor: TensorLike, op: Any = None, prescale_factor: float = 1.0, 
 
 def broadcast(tensor: TensorLike, root_rank: int, name: str | None = None) -> tf.Tensor:
     """The tensor of process `root_rank`, of the type and shape of `tensor`, which all processes give.
+
+    Args:
+        tensor: of any numeric or boolean type; its value matters on process `root_rank` alone.
+        root_rank: the rank of the process whose tensor it is, from 0 to the number of processes less 1.
+        name: tells the call apart from others on the same shapes.
+
+    Returns:
+        A tensor of the dtype and shape of `tensor`, the same on all processes.
 
     Raises:
         ValueError: `root_rank` is no rank.

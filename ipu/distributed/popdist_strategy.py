@@ -25,7 +25,13 @@ __getattr__, __dir__ = public_names(__name__, __all__)
 
 
 class PopDistExtendedV1(IPUExtendedV1):
-    """The object that TensorFlow calls back: variables begin with the values of process 0."""
+    """The object that TensorFlow calls back: variables begin with the values of process 0.
+
+    Args:
+        container_strategy: the strategy, the first one for its devices.
+        ipu_device: the TensorFlow name of the IPU device, which variables have as theirs.
+        cpu_device: the TensorFlow name of the host device, on which TensorFlow places operations.
+    """
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         initial = kwargs.get("initial_value")
@@ -110,7 +116,18 @@ class PopDistStrategy(IPUStrategyV1):
         )
 
     def update_ipu_config(self, config: IPUConfig) -> IPUConfig:
-        """Sets `experimental.multi_replica_distribution` to this process of the run; returns the configuration."""
+        """Sets `experimental.multi_replica_distribution` to this process of the run; returns the configuration.
+
+        Args:
+            config: the configuration; in a run of a single process it stays as it is.
+
+        Returns:
+            `config` itself.
+
+        Raises:
+            ConfigurationError: a launcher of MPI has started the process, and mpi4py is not installed.
+            ProcessError: processes with different versions.
+        """
         transport = initialise()
         if transport.size > 1:
             config.experimental.multi_replica_distribution.process_count = transport.size
@@ -120,7 +137,17 @@ class PopDistStrategy(IPUStrategyV1):
     def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, axis: int | None) -> Any:
         """The sum or mean of `value` over all replicas, inside a function that runs on the IPU; else over processes.
 
-        Raises ValueError for another reduction than SUM and MEAN.
+        Args:
+            reduce_op: tf.distribute.ReduceOp.SUM or MEAN, or its name.
+            value: a tensor or nested tensors, of the same shapes in all processes.
+            axis: no effect: shapes stay as they are.
+
+        Returns:
+            The nested tensors, in their shapes; outside of such functions of a single process `value` itself.
+
+        Raises:
+            ValueError: another reduction.
+            ProcessError: processes that call other collectives, or that have ended.
         """
         reduce_op = _reduce_op(reduce_op)
         # A step of Keras that is being traced is cut at its gradients, and they are summed there.

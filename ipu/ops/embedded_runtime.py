@@ -28,7 +28,13 @@ Inputs = Sequence[Any] | Mapping[str, Any]
 
 
 class RuntimeContext:
-    """A started program: the result of `embedded_runtime_start`, for `embedded_runtime_call`."""
+    """A started program: the result of `embedded_runtime_start`, for `embedded_runtime_call`.
+
+    Args:
+        name: the name of the program in messages.
+        executable_file: the path of its file.
+        runtime: the program, loaded and started.
+    """
 
     def __init__(self, name: str, executable_file: str, runtime: Runtime) -> None:
         self.name = name
@@ -119,12 +125,36 @@ def embedded_runtime_start_and_call(
     name: str = "engine",
     timeout: int = 5000,
 ) -> list[tf.Tensor]:
-    """Start a program and call it once: `embedded_runtime_start`, then `embedded_runtime_call`."""
+    """Start a program and call it once: `embedded_runtime_start`, then `embedded_runtime_call`.
+
+    Args:
+        executable_file: the path, a string or a scalar tensor of strings.
+        startup_inputs: values of inputs that are not streamed, a list or a dict by name, as the `inputs` of
+            `embedded_runtime_start`.
+        call_inputs: a tensor for each input of the call, of its shape and dtype.
+        name: the name of the program in messages.
+        timeout: microseconds after which a program that waits for further requests gets zeros.
+
+    Returns:
+        A list of tensors, the outputs.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the file is no executable, `timeout` is negative, or inputs are missing, unknown or misshapen.
+        TypeError: an input of another dtype.
+    """
     return embedded_runtime_call(call_inputs, embedded_runtime_start(executable_file, startup_inputs, name, timeout))
 
 
 def embedded_runtime_stop(context: RuntimeContext) -> None:
-    """Raises NotImplementedError: a program stops when its context has no references left."""
+    """Raises NotImplementedError: a program stops when its context has no references left.
+
+    Args:
+        context: the result of `embedded_runtime_start`; its name is in the error.
+
+    Raises:
+        NotImplementedError: always.
+    """
     raise NotImplementedError(
         f"Expected programs to stop by themselves. Received: a request to stop {getattr(context, 'name', context)!r}. "
         "Delete the context."

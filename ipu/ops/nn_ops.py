@@ -145,7 +145,23 @@ def ctc_loss_with_log_probs(
     out_dtype: tf.DType | None = None,
     name: str | None = None,
 ) -> tf.Tensor:
-    """`ctc_loss_v2` of `data`, log probabilities [max_time, batch_size, num_classes], as from tf.nn.log_softmax."""
+    """`ctc_loss_v2` of `data`, log probabilities [max_time, batch_size, num_classes], as from tf.nn.log_softmax.
+
+    Args:
+        labels: int32 [batch_size, max_label_length]; what follows a row's length may be anything.
+        data: float16 or float32 [max_time, batch_size, num_classes].
+        label_length: the number of labels in each row, int32 [batch_size].
+        data_length: the number of time steps of each sample, int32 [batch_size].
+        blank_index: the class of the blank label; negative ones count from the end.
+        out_dtype: the type of the result. Default: that of `data`.
+        name: optional op name.
+
+    Returns:
+        The losses, [batch_size], as those of `ctc_loss_v2`.
+
+    Raises:
+        ValueError: shapes do not agree, `blank_index` is no class, or `out_dtype` is float16 for float32 data.
+    """
     return ctc.loss_of_log_probs(labels, data, label_length, data_length, blank_index, out_dtype, name)
 
 
@@ -193,7 +209,23 @@ def ctc_beam_search_decoder_with_log_probs(
     blank_index: int = -1,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """`ctc_beam_search_decoder` of log probabilities [max_time, batch_size, num_classes]."""
+    """`ctc_beam_search_decoder` of log probabilities [max_time, batch_size, num_classes].
+
+    Args:
+        log_probs: float16 or float32 [max_time, batch_size, num_classes], as from tf.nn.log_softmax.
+        input_lengths: the number of time steps of each sample, int32 [batch_size].
+        beam_width: how many paths are followed.
+        top_paths: how many paths are returned, at most `beam_width`.
+        blank_index: the class of the blank label; negative ones count from the end.
+        name: optional op name.
+
+    Returns:
+        Negative log probabilities, float32 [batch_size, top_paths]; lengths, int32 [batch_size, top_paths]; labels,
+        int32 [batch_size, top_paths, max_time], as those of `ctc_beam_search_decoder`.
+
+    Raises:
+        ValueError: shapes do not agree, `blank_index` is no class, or `top_paths` is above `beam_width`.
+    """
     return decoded(log_probs, input_lengths, beam_width, top_paths, blank_index, name)
 
 
@@ -247,7 +279,23 @@ def sampled_softmax_loss(
 ) -> tf.Tensor:
     """Computes the sampled softmax training loss; a candidate that is a sample's target does not count for it.
 
-    Args, result and errors are those of `nce_loss`; `seed` is TensorFlow's operation seed for drawing candidates.
+    Args:
+        weights: [num_classes, dim], or a list of tensors which make that up one after the other.
+        biases: [num_classes].
+        labels: the target classes, integers [batch_size, num_true].
+        inputs: [batch_size, dim].
+        num_sampled: the number of classes drawn for the whole batch, different ones.
+        num_classes: the number of possible classes.
+        num_true: the number of target classes of a sample.
+        sampled_values: candidates and expected counts, as for `nce_loss`; by default the device draws them.
+        name: optional op name.
+        seed: TensorFlow's operation seed for drawing candidates; no effect with `sampled_values`.
+
+    Returns:
+        The losses, [batch_size], of the type of `inputs`.
+
+    Raises:
+        ValueError: shapes do not agree with the numbers, or there are fewer classes than are to be drawn.
     """
     arguments = (weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values)
     return sampled_losses.sampled_softmax_loss(arguments, name, seed)

@@ -55,16 +55,43 @@ class PopnnLSTM(layers.LSTM):
 
 
 class PopnnDynamicLSTM(PopnnLSTM):
-    """A PopnnLSTM of sequences that have lengths."""
+    """A PopnnLSTM of sequences that have lengths.
+
+    Args:
+        num_units: the number of units.
+        dtype: tf.float16 or tf.float32, of inputs, variables and outputs.
+        partials_dtype: tf.float16 or tf.float32, for the cost report alone.
+        seed: a Python integer, for the default initializer of `kernel`.
+        weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
+        bias_initializer: initializer or initial value of `biases`; zeros if None.
+        activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
+        recurrent_activation: one of the same, but "relu".
+        name: the variable scope; "popnn_dynamic_lstm" and a number if None.
+        return_state: whether a call returns the state beside the outputs.
+
+    Raises:
+        ValueError: an argument is none of these.
+    """
 
     SCOPE = "popnn_dynamic_lstm"
 
     def call(  # type: ignore[override]  # as documented
         self, inputs: TensorLike, seq_len: TensorLike, initial_state: Any = None, training: bool = True
     ) -> Any:
-        """As `PopnnLSTM.call`, with the length of each sequence, int32[batch_size].
+        """As `PopnnLSTM.call`, with the length of each sequence.
 
-        Outputs after the end of a sequence are zeros; the state is the one at its end.
+        Args:
+            inputs: [time_len, batch_size, input_size].
+            seq_len: length of each sequence, int32[batch_size].
+            initial_state: an LSTMStateTuple(c, h) of tensors [batch_size, num_units]; zeros if None.
+            training: has no effect: the same program is differentiated or not.
+
+        Returns:
+            The outputs [time_len, batch_size, num_units], zeros after the end of a sequence, and, if `return_state`, an
+            LSTMStateTuple(c, h) of the states at its end.
+
+        Raises:
+            ValueError: `initial_state` is no LSTMStateTuple, or it or `seq_len` has another shape.
         """
         return self.forward(inputs, initial_state, seq_len)
 
@@ -105,6 +132,22 @@ class PopnnDynamicGRU(layers.DynamicGRU):
     Its biases are not `biases`, which stays unused, but `<name>/bias_r_u` [2, num_units], of the gates z and r,
     initially 1, and `<name>/bias_c` [1, num_units], initially 0. With `reset_after`, too, they are biases of the
     inputs' product.
+
+    Args:
+        num_units: the number of units.
+        dtype: tf.float16 or tf.float32, of inputs, variables and outputs.
+        partials_dtype: tf.float16 or tf.float32, for the cost report alone.
+        seed: a Python integer, for the default initializer of `kernel`.
+        weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
+        bias_initializer: initializer or initial value of `biases`, so without effect on results.
+        activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
+        recurrent_activation: one of the same, but "relu".
+        name: the variable scope; "popnn_dynamic_gru" and a number if None.
+        reset_after: whether the reset gate comes after the matrix product of the state.
+        return_state: whether a call returns the state beside the outputs.
+
+    Raises:
+        ValueError: an argument is none of these.
     """
 
     SCOPE = "popnn_dynamic_gru"
@@ -137,7 +180,24 @@ class PopnnDynamicGRU(layers.DynamicGRU):
 
 
 class PopnnAUGRU(layers.DynamicGRU):
-    """A PopnnDynamicGRU whose update gate z is scaled by attention: (1 - score) z."""
+    """A PopnnDynamicGRU whose update gate z is scaled by attention: (1 - score) z.
+
+    Args:
+        num_units: the number of units.
+        dtype: tf.float16 or tf.float32, of inputs, variables and outputs.
+        partials_dtype: tf.float16 or tf.float32, for the cost report alone.
+        seed: a Python integer, for the default initializer of `kernel`.
+        weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
+        bias_initializer: initializer or initial value of `biases`, which stays unused, so without effect on results.
+        activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
+        recurrent_activation: one of the same, but "relu".
+        name: the variable scope; "popnn_augru" and a number if None.
+        reset_after: whether the reset gate comes after the matrix product of the state.
+        return_state: whether a call returns the state beside the outputs.
+
+    Raises:
+        ValueError: an argument is none of these.
+    """
 
     SCOPE = "popnn_augru"
 
@@ -152,6 +212,19 @@ class PopnnAUGRU(layers.DynamicGRU):
     ) -> Any:
         """As `PopnnDynamicGRU.call`, with the scores of all time steps.
 
-        `attention_score` is [time_len, batch_size], or [batch_size, time_len] if not `time_major`.
+        Args:
+            inputs: [time_len, batch_size, input_size], or [batch_size, time_len, input_size] if not `time_major`.
+            seq_len: length of each sequence, int32[batch_size].
+            attention_score: [time_len, batch_size], or [batch_size, time_len] if not `time_major`.
+            initial_state: [batch_size, num_units]; zeros if None.
+            training: has no effect: the same program is differentiated or not.
+            time_major: whether the first dimension of `inputs` and of `attention_score` is time.
+
+        Returns:
+            The outputs, time-major in any case: [time_len, batch_size, num_units], zeros after the end of a sequence,
+            and, if `return_state`, the state at its end, [batch_size, num_units].
+
+        Raises:
+            ValueError: `initial_state`, `seq_len` or `attention_score` has another shape.
         """
         return self.dynamic(inputs, seq_len, initial_state, time_major, attention_score)

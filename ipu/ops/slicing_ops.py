@@ -69,7 +69,21 @@ def sequence_slice(
 def sequence_slice_pack(
     dst: TensorLike, src: TensorLike, num_elems: TensorLike, dst_offsets: TensorLike, zero_unused: bool
 ) -> tf.Tensor:
-    """`sequence_slice` of slices that follow each other in `src`, as from `sequence_slice_unpack`."""
+    """`sequence_slice` of slices that follow each other in `src`, as from `sequence_slice_unpack`.
+
+    Args:
+        dst: [M, ...], of any dtype.
+        src: [N, ...], of the same other dimensions and dtype; at least one dimension follows the first.
+        num_elems: number of rows of each slice, int32[n], n > 0.
+        dst_offsets: the first row in `dst` of each slice, int32[n].
+        zero_unused: whether rows that no slice covers become zeros; they stay as they are otherwise.
+
+    Returns:
+        [M, ...] of the dtype of `dst`.
+
+    Raises:
+        ValueError: as `sequence_slice`; also for slices of more rows in all than `src` has.
+    """
     return sequence_slice(dst, src, num_elems, _one_after_the_other(num_elems), dst_offsets, zero_unused)
 
 
@@ -77,6 +91,15 @@ def sequence_slice_unpack(
     src: TensorLike, num_elems: TensorLike, src_offsets: TensorLike, total_elements: int
 ) -> tf.Tensor:
     """`sequence_slice` of slices that follow each other in the result, [total_elements, ...]; its other rows are zeros.
+
+    Args:
+        src: [N, ...], of any dtype; at least one dimension follows the first.
+        num_elems: number of rows of each slice, int32[n], n > 0.
+        src_offsets: the first row in `src` of each slice, int32[n].
+        total_elements: number of rows of the result.
+
+    Returns:
+        [total_elements, ...] of the dtype of `src`.
 
     Raises:
         ValueError: as `sequence_slice`; also for slices of more than `total_elements` rows in all.

@@ -57,6 +57,15 @@ def histogram_update(
 ) -> tf.Tensor:
     """`hist`, float32 [m + 1], plus the `histogram` of `inputs` over the m `levels`.
 
+    Args:
+        hist: float32 [m + 1], counts so far.
+        inputs: float16 or float32 [n].
+        levels: ascending, float16 or float32 [m].
+        absolute_of_input: whether to count magnitudes.
+
+    Returns:
+        float32 [m + 1].
+
     Raises:
         ValueError: as `histogram`; also for a `hist` of another type or shape.
     """
@@ -68,6 +77,12 @@ def histogram_update(
 
 def histogram_normalize(hist: TensorLike) -> tf.Tensor:
     """A histogram, float32 [m], divided by its sum.
+
+    Args:
+        hist: the histogram; NaN results if all counts are 0.
+
+    Returns:
+        float32 [m], whose sum is 1.
 
     Raises:
         ValueError: `hist` is of another rank or type.

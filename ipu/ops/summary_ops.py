@@ -46,7 +46,17 @@ def tensor_summary(
 ) -> tf.Tensor:
     """Outputs a Summary protocol buffer with a serialized tensor: tf.compat.v1.summary.tensor_summary on the host.
 
-    Args, result and errors are TensorFlow's.
+    Args:
+        name: a name for the operation, also the tag of the summary.
+        tensor: the tensor to serialize, of any dtype and shape.
+        summary_description: a description, for the summary's metadata.
+        collections: names of graph collections to add the result to; tf.compat.v1.GraphKeys.SUMMARIES if None.
+        summary_metadata: a SummaryMetadata, which is changed in place; a new one if None.
+        family: a prefix of the tag, before a slash.
+        display_name: a name to show, for the summary's metadata.
+
+    Returns:
+        A scalar string tensor: the serialized Summary.
     """
     options = (summary_description, collections, summary_metadata, family, display_name)
     with tf.device("/device:CPU:0"):

@@ -139,7 +139,16 @@ class GradientAccumulationOptimizerV2(_Accumulating):
 class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV2):
     """Accumulates gradients on each replica, and averages them over replicas once before each update.
 
-    Args and errors are those of `GradientAccumulationOptimizerV2` (Python API, 18.15.1).
+    Arguments and errors are those of `GradientAccumulationOptimizerV2` (Python API, 18.15.1).
+
+    Args:
+        opt: an existing `tf.compat.v1.train.Optimizer` to encapsulate.
+        num_mini_batches: number of mini-batches the gradients will be accumulated for.
+        offload_weight_update_variables: whether momenta are in remote memory, in the cost report alone.
+        replicated_optimizer_state_sharding: whether each replica stores a shard of them, likewise.
+        dtype: the data type of the accumulators: None for the variable's, a DType, or a function of the variable.
+        name: optional name prefix for the operations created when applying gradients; the class's name by default.
+        reduction_method: a `GradientAccumulationReductionMethod` or its name; gradients are summed by default.
     """
 
     _averages = True
@@ -199,7 +208,13 @@ class GradientAccumulationOptimizer(_Accumulating):
 class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
     """Accumulates gradients on each replica, and averages them over replicas once before each update.
 
-    Args and errors are those of `GradientAccumulationOptimizer` (Python API, 18.15.1).
+    Arguments and errors are those of `GradientAccumulationOptimizer` (Python API, 18.15.1).
+
+    Args:
+        opt: an existing GradientDescentOptimizer or MomentumOptimizer to encapsulate.
+        num_mini_batches: number of mini-batches the gradients will be accumulated for.
+        verify_usage: whether other optimizers are refused, which need CrossReplicaGradientAccumulationOptimizerV2.
+        name: optional name prefix for the operations created when applying gradients; the class's name by default.
     """
 
     _averages = True

@@ -18,7 +18,15 @@ LOGGER = logging.getLogger("ipu.config")
 
 
 class AttributeMetadata:
-    """The description of one option, or of one category (which has neither type nor default)."""
+    """The description of one option, or of one category (which has neither type nor default).
+
+    Args:
+        name: the full name, relative to the root of the configuration.
+        documentation: what `__doc__` says.
+        hint: the type, a class or a union or list of some; None for a category.
+        default: the default value; None for a category.
+        deprecated: the replacement; None if it is not deprecated.
+    """
 
     def __init__(
         self,

@@ -28,6 +28,21 @@ def precompiled_user_op(
     Arguments are checked as documented, so a program learns first of a library that does not exist. A vertex written
     in Python, `ipu.custom_ops.vertex`, runs in its place; docs/custom_vertices.md shows one with its gradient.
 
+    Args:
+        inputs: the tensors of the operation; not read.
+        library_path: the path of the shared library, which must exist; it is not opened.
+        gp_path: the path of a codelet file; not read.
+        outs: None for no outputs, or {"output_types": [dtype, ...], "output_shapes": [shape, ...]}, equally many.
+        name: the name of the operation, for the error.
+        op_name: the prefix of the library's functions, for the error.
+        separate_gradients: whether each input has a gradient operation of its own; not read.
+        inputs_with_gradients: the positions of inputs with gradients; not read.
+        attributes: a string for the library's function, or None.
+        gradient_attributes: a string for that of the gradient, or None.
+
+    Returns:
+        Nothing: every call raises.
+
     Raises:
         ConfigurationError: attributes that are no strings, `outs` without types and shapes.
         tf.errors.NotFoundError: a library that does not exist.

@@ -13,7 +13,11 @@ from ipu._internal.types import TensorLike
 
 
 class Vertex:
-    """A function of a tile's slices of its inputs and outputs, which is called with tensors. `vertex` builds it."""
+    """A function of a tile's slices of its inputs and outputs, which is called with tensors. `vertex` builds it.
+
+    Args:
+        declaration: the function, its split, outputs and cycles, as `vertex` has checked them.
+    """
 
     def __init__(self, declaration: Declaration) -> None:
         self.__name__, self.__doc__ = declaration.name, declaration.function.__doc__

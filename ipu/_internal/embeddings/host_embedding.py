@@ -148,6 +148,9 @@ def create_host_embedding(
         optimizer_spec: as for HostEmbedding.
         initializer: an initializer of TensorFlow or Keras, or the initial value; None is zeros.
 
+    Returns:
+        The HostEmbedding.
+
     Raises:
         ValueError: as HostEmbedding.
     """

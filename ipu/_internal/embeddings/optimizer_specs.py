@@ -42,21 +42,68 @@ class HostEmbeddingOptimizerSpec:
         return self._learning_rate
 
     def create_slot_variables(self, embedding_tensor: Any, name: str) -> list[Any]:
-        """The slot variables: none."""
+        """The slot variables: none.
+
+        Args:
+            embedding_tensor: no effect.
+            name: no effect.
+
+        Returns:
+            An empty list.
+        """
         return []
 
     def create_register_instruction(self, embedding_tensor: Any, slot_vars: list[Any], name: str) -> tf.Operation:
-        """Registers the embedding: in a tf.Graph whenever a session executes the operation, else now."""
+        """Registers the embedding: in a tf.Graph whenever a session executes the operation, else now.
+
+        Args:
+            embedding_tensor: the table, a variable or array [tokens, encoding].
+            slot_vars: no effect.
+            name: the name which uniquely identifies the embedding.
+
+        Returns:
+            The operation; outside of a tf.Graph one without effect.
+
+        Raises:
+            ValueError: a table of another rank or dtype.
+        """
         return _instruction(self._table(embedding_tensor, name), EmbeddingTable.register)
 
     def create_deregister_instruction(self, embedding_tensor: Any, slot_vars: list[Any], name: str) -> tf.Operation:
-        """Ends the registration, likewise."""
+        """Ends the registration, likewise.
+
+        Args:
+            embedding_tensor: the table, a variable or array [tokens, encoding].
+            slot_vars: no effect.
+            name: the name which uniquely identifies the embedding.
+
+        Returns:
+            The operation; outside of a tf.Graph one without effect.
+
+        Raises:
+            ValueError: a table of another rank or dtype.
+        """
         return _instruction(self._table(embedding_tensor, name), EmbeddingTable.deregister)
 
     def create_lookup_instruction(
         self, embedding_tensor: Any, indices: TensorLike, slot_vars: list[Any], partition_strategy: str, name: str
     ) -> tf.Tensor:
-        """The rows at `indices`, integers [...] in the range of the tokens, as [..., encoding]."""
+        """The rows at `indices`, integers [...] in the range of the tokens, as [..., encoding].
+
+        Args:
+            embedding_tensor: the table, a variable or array [tokens, encoding].
+            indices: integers [...]; one outside of the table ends the step with HostFunctionError.
+            slot_vars: no effect.
+            partition_strategy: no effect: the host's memory has the whole table.
+            name: the name which uniquely identifies the embedding.
+
+        Returns:
+            The rows, [..., encoding], of the table's dtype.
+
+        Raises:
+            RuntimeError: called outside of a function that runs on the IPU.
+            ValueError: a table of another rank or dtype.
+        """
         table = self._table(embedding_tensor, name)
         return table.look_up(tf.convert_to_tensor(indices), self._learning_rate, self._calls)
 

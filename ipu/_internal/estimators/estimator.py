@@ -262,8 +262,16 @@ class Estimator(ModelFolder):
     ) -> bytes:
         """Exports the model of one mode as a SavedModel for the CPU; see `experimental_export_all_saved_models`.
 
-        Returns the path, below `export_dir_base`, as tf.estimator does: in bytes. Raises ValueError if
-        `serving_input_receiver_fn` is None, or there is no checkpoint.
+        Args:
+            export_dir_base: the folder in which a folder named by the time is created.
+            serving_input_receiver_fn: a function that returns an input receiver.
+            assets_extra: paths in the folder assets.extra, and the files to copy there.
+            as_text: whether the SavedModel is written as text.
+            checkpoint_path: a checkpoint; None means the latest one.
+            experimental_mode: the mode, one of ModeKeys.
+
+        Returns:
+            The path of the SavedModel, in bytes. Errors are those of `experimental_export_all_saved_models`.
         """
         receivers = {experimental_mode: serving_input_receiver_fn}
         return self.experimental_export_all_saved_models(
@@ -279,7 +287,19 @@ class Estimator(ModelFolder):
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
     ) -> bytes:
-        """Deprecated; as `export_saved_model`, with the choice to strip attributes that have default values."""
+        """Deprecated; as `export_saved_model`, with the choice to strip attributes that have default values.
+
+        Args:
+            export_dir_base: the folder in which a folder named by the time is created.
+            serving_input_receiver_fn: a function that returns an input receiver.
+            assets_extra: paths in the folder assets.extra, and the files to copy there.
+            as_text: whether the SavedModel is written as text.
+            checkpoint_path: a checkpoint; None means the latest one.
+            strip_default_attrs: whether attributes with default values are left out; `export_saved_model` strips them.
+
+        Returns:
+            The path of the SavedModel, in bytes. Errors are those of `export_saved_model`.
+        """
         receivers = {ModeKeys.PREDICT: serving_input_receiver_fn}
         checkpoint = self._checkpoint(checkpoint_path)
         return export_all(

@@ -92,20 +92,34 @@ class IPULoggingTensorHook(SessionRunHook):
         self._rows, self._deleter = self._outfeed.dequeue(), self._outfeed.deleter
 
     def after_create_session(self, session: Any, coord: object) -> None:
-        """Starts to count."""
+        """Starts to count.
+
+        Args:
+            session: no effect.
+            coord: no effect.
+        """
         self._timer.reset()
         self._runs = 0
         if not isinstance(self._timer, NeverTriggerTimer):
             self._timer.update_last_triggered_step(0)
 
     def after_run(self, run_context: Any, run_values: object) -> None:
-        """Logs the tensors after a run that the timer selects."""
+        """Logs the tensors after a run that the timer selects.
+
+        Args:
+            run_context: a tf.estimator.SessionRunContext, whose session dequeues the tensors.
+            run_values: no effect.
+        """
         self._runs += 1
         if self._timer.should_trigger_for_step(self._runs):
             self._log(run_context.session)
 
     def end(self, session: Any) -> None:
-        """Logs the tensors at the end, and deletes the outfeed."""
+        """Logs the tensors at the end, and deletes the outfeed.
+
+        Args:
+            session: the session, which is about to be closed.
+        """
         if self._at_end:
             self._log(session)
         session.run(self._deleter)

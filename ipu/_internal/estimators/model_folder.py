@@ -25,7 +25,14 @@ class ModelFolder:
         return self._model_dir
 
     def eval_dir(self, name: str | None = None) -> str:
-        """The folder of the summaries of the evaluation with that name."""
+        """The folder of the summaries of the evaluation with that name.
+
+        Args:
+            name: the name given to `evaluate`; None for evaluations without one.
+
+        Returns:
+            The path, below `model_dir`: "eval_NAME", or "eval".
+        """
         return os.path.join(self._model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
@@ -39,7 +46,15 @@ class ModelFolder:
     def get_variable_value(self, name: str | list[str]) -> Any:
         """The array of the variable `name` in the latest checkpoint, or those of a list of names.
 
-        Raises ValueError if there is no checkpoint.
+        Args:
+            name: the name of a variable, or a list of names.
+
+        Returns:
+            A NumPy array of the variable's dtype and shape, or a list of them.
+
+        Raises:
+            ValueError: there is no checkpoint.
+            tf.errors.NotFoundError: the checkpoint has no such variable.
         """
         reader = tf.train.load_checkpoint(self._checkpoint(None))
         return reader.get_tensor(name) if isinstance(name, str) else [reader.get_tensor(each) for each in name]

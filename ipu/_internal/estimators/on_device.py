@@ -52,8 +52,22 @@ class DeviceEstimator(Estimator):
     ) -> Any:
         """Yields predictions for the features of a data set.
 
-        Args, and what is raised, are those of tf.estimator, and `num_predictions`: the number of predictions after
-        which to stop; None means the end of the data set, which must be the end of a loop.
+        Args:
+            input_fn: a function that returns a tf.data.Dataset of features, or of tuples that begin with them.
+            predict_keys: the keys of predictions to yield; None means all.
+            hooks: SessionRunHooks.
+            checkpoint_path: a checkpoint; None means the latest one, or initial values where there is none.
+            yield_single_examples: whether examples are yielded, and not batches.
+            num_predictions: the number of predictions (batches if not `yield_single_examples`) after which to stop;
+                None means the end of the data set, which must be the end of a loop.
+
+        Yields:
+            The predictions of an example, or of a batch: an array, or a dictionary of arrays.
+
+        Raises:
+            ValueError: (here and below at the first prediction) `num_predictions` is below 1, none of `predict_keys` is
+                a prediction, predictions are of different batch sizes, or `input_fn` returns no data set.
+            TypeError: a hook is no SessionRunHook.
         """
         predictions: Any = super().predict(input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
         if num_predictions is not None and num_predictions < 1:

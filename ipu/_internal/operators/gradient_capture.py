@@ -57,8 +57,12 @@ def capture_upstream_gradients(inputs: TensorLike, tag: str) -> tf.Tensor:
         inputs: the tensor.
         tag: the key of the gradient, of the shape and dtype of `inputs`, in `captured_gradients` of the context.
 
-    The backward pass raises RuntimeError outside of a GradientCaptureContext and of a GradientCaptureTape, and
-    ValueError for a tag that has been used in it.
+    Returns:
+        A tensor of the shape, dtype and values of `inputs`.
+
+    Raises:
+        RuntimeError: (in the backward pass) outside of a GradientCaptureContext and of a GradientCaptureTape.
+        ValueError: (in the backward pass) a tag that has been used in it.
     """
 
     @tf.custom_gradient

@@ -56,46 +56,84 @@ class ProfileReport:
         self._files: list[Path] = []
 
     def set_model(self, model: object) -> None:
-        """Called by Keras with the callback's model."""
+        """Called by Keras with the callback's model.
+
+        Args:
+            model: the model whose programs the reports are on.
+        """
         self.model = model
 
     def set_params(self, params: dict[str, Any]) -> None:
-        """Called by Keras with the numbers of epochs and steps."""
+        """Called by Keras with the numbers of epochs and steps.
+
+        Args:
+            params: a dictionary, of which "epochs" and "verbose" have an effect; both are 1 where they are missing.
+        """
         self.params = params
 
     def on_train_begin(self, logs: Nest = None) -> None:
-        """Listens for programs that do not fit, before they are compiled."""
+        """Listens for programs that do not fit, before they are compiled.
+
+        Args:
+            logs: no effect.
+        """
         self._training, self._epochs = True, 0
         listen(self.model, self._failed)
 
     def on_epoch_begin(self, epoch: int, logs: Nest = None) -> None:
-        """No effect."""
+        """No effect.
+
+        Args:
+            epoch: no effect.
+            logs: no effect.
+        """
 
     def on_epoch_end(self, epoch: int, logs: Nest = None) -> None:
-        """Writes the report after the first of several epochs."""
+        """Writes the report after the first of several epochs.
+
+        Args:
+            epoch: no effect: epochs are counted from the start of `fit`, whatever its `initial_epoch`.
+            logs: no effect.
+        """
         self._epochs += 1
         if self._epochs == 1 and self.params.get("epochs", 1) > 1:
             self._write("train")
 
     def on_train_end(self, logs: Nest = None) -> None:
-        """Writes the report."""
+        """Writes the report.
+
+        Args:
+            logs: no effect.
+        """
         self._training = False
         listen_no_more(self.model, self._failed)
         self._write("train")
         self._tell()
 
     def on_test_begin(self, logs: Nest = None) -> None:
-        """Listens for programs that do not fit; also called by `fit`."""
+        """Listens for programs that do not fit; also called by `fit`.
+
+        Args:
+            logs: no effect.
+        """
         listen(self.model, self._failed)
 
     on_predict_begin = on_test_begin
 
     def on_test_end(self, logs: Nest = None) -> None:
-        """Writes the report on `evaluate`."""
+        """Writes the report on `evaluate`.
+
+        Args:
+            logs: no effect.
+        """
         self._ended("test")
 
     def on_predict_end(self, logs: Nest = None) -> None:
-        """Writes the report on `predict`."""
+        """Writes the report on `predict`.
+
+        Args:
+            logs: no effect.
+        """
         self._ended("predict")
 
     def _implements_train_batch_hooks(self) -> bool:

@@ -163,8 +163,8 @@ class IPUIterator:
         element_spec: None, or the structure of the data set's elements.
         **kwargs: further arguments of IPUInfeedQueue.
 
-        Raises:
-            ValueError: no dataset, another element_spec than the data set's, or as IPUInfeedQueue.
+    Raises:
+        ValueError: no dataset, another element_spec than the data set's, or as IPUInfeedQueue.
     """
 
     def __init__(self, dataset: tf.data.Dataset | None = None, element_spec: Nest = None, **kwargs: Any) -> None:
@@ -208,4 +208,13 @@ class IPUIterator:
 
 
 class IPUOwnedIterator(IPUIterator):
-    """Result of `iter(dataset)` in an IPUStrategy's scope; its infeed queue is deleted with it."""
+    """Result of `iter(dataset)` in an IPUStrategy's scope; its infeed queue is deleted with it.
+
+    Args:
+        dataset: the data set, see IPUInfeedQueue.
+        element_spec: None, or the structure of the data set's elements.
+        **kwargs: further arguments of IPUInfeedQueue.
+
+    Raises:
+        ValueError: no dataset, another element_spec than the data set's, or as IPUInfeedQueue.
+    """

@@ -229,7 +229,11 @@ class IPUOutfeedQueue:
 
 
 class IPUOutfeedQueueIterator(Iterator[Any]):
-    """One pass over the elements that an outfeed queue has received: one for each enqueue."""
+    """One pass over the elements that an outfeed queue has received: one for each enqueue.
+
+    Args:
+        outfeed_queue: the queue, of mode ALL.
+    """
 
     def __init__(self, outfeed_queue: IPUOutfeedQueue) -> None:
         self._queue = outfeed_queue

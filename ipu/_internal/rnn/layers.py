@@ -19,7 +19,19 @@ class LSTM(RecurrentLayer):
     GATES = 4
 
     def forward(self, inputs: TensorLike, initial_state: Any, seq_len: TensorLike | None = None) -> Any:
-        """Outputs [T, B, U] and an LSTMStateTuple, of the class that `initial_state` has."""
+        """Outputs [T, B, U] and an LSTMStateTuple, of the class that `initial_state` has.
+
+        Args:
+            inputs: [T, B, I], of the layer's dtype.
+            initial_state: an LSTMStateTuple(c, h) of tensors [B, U]; zeros if None.
+            seq_len: length of each sequence, int32[B]; None if all are T.
+
+        Returns:
+            The outputs, and the state if `return_state`.
+
+        Raises:
+            ValueError: `initial_state` is no LSTMStateTuple, or it or `seq_len` has another shape.
+        """
         inputs = tf.convert_to_tensor(inputs, self.dtype)
         lengths = None if seq_len is None else checked_lengths(seq_len, inputs)
         if initial_state is not None and getattr(initial_state, "_fields", None) != ("c", "h"):
@@ -33,7 +45,14 @@ class LSTM(RecurrentLayer):
         return self._result(sequence, (LSTMStateTuple if initial_state is None else type(initial_state))(c, h))
 
     def state_shape(self, batch_size: int) -> LSTMStateTuple:
-        """Shape of the states c and h: a tuple of two [batch_size, num_units]."""
+        """Shape of the states c and h: a tuple of two [batch_size, num_units].
+
+        Args:
+            batch_size: the number of sequences.
+
+        Returns:
+            An LSTMStateTuple of lists.
+        """
         return LSTMStateTuple([batch_size, self.num_units], [batch_size, self.num_units])
 
 
@@ -72,7 +91,18 @@ class GRU(RecurrentLayer):
         self.reset_after = reset_after
 
     def forward(self, inputs: TensorLike, initial_state: TensorLike | None) -> Any:
-        """Outputs [T, B, U] and the state [B, U]."""
+        """Outputs [T, B, U] and the state [B, U].
+
+        Args:
+            inputs: [T, B, I], of the layer's dtype.
+            initial_state: [B, U]; zeros if None.
+
+        Returns:
+            The outputs, and the state if `return_state`.
+
+        Raises:
+            ValueError: `initial_state` has another shape.
+        """
         inputs = tf.convert_to_tensor(inputs, self.dtype)
         biases = tf.convert_to_tensor(self.biases)
         each = tf.unstack(biases, axis=1) if self.reset_after else [biases]
@@ -81,7 +111,14 @@ class GRU(RecurrentLayer):
         return self._result(sequence, h)
 
     def state_shape(self, batch_size: int) -> list[int]:
-        """Shape of the state: [batch_size, num_units]."""
+        """Shape of the state: [batch_size, num_units].
+
+        Args:
+            batch_size: the number of sequences.
+
+        Returns:
+            A list of two integers.
+        """
         return [batch_size, self.num_units]
 
 
@@ -104,7 +141,21 @@ class DynamicGRU(GRU):
         time_major: bool,
         attention_score: TensorLike | None = None,
     ) -> Any:
-        """Outputs [T, B, U], time-major in any case, and the state [B, U] at the end of each sequence."""
+        """Outputs [T, B, U], time-major in any case, and the state [B, U] at the end of each sequence.
+
+        Args:
+            inputs: [T, B, I], or [B, T, I] if not `time_major`.
+            seq_len: length of each sequence, int32[B].
+            initial_state: [B, U]; zeros if None.
+            time_major: whether the first dimension of `inputs` and of `attention_score` is time.
+            attention_score: [T, B], or [B, T] if not `time_major`, by which update gates are scaled; None for none.
+
+        Returns:
+            The outputs, and the state if `return_state`.
+
+        Raises:
+            ValueError: `initial_state`, `seq_len` or `attention_score` has another shape.
+        """
         tensors = [tf.convert_to_tensor(t, self.dtype) for t in (inputs, attention_score) if t is not None]
         if not time_major:
             tensors = [tf.transpose(t, [1, 0, *range(2, t.shape.rank)]) for t in tensors]
