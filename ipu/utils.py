@@ -47,7 +47,10 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
 
     Args:
         ipu_device: the IPU device, such as "/device:IPU:0".
-        device: the CPU device which is local to the IPU hardware.
+        device: the CPU device which is local to the IPU hardware; it has no effect, as there is one host.
+
+    Returns:
+        The number of IPUs: those of one replica times the replicas.
 
     Raises:
         ValueError: `ipu_device` names no IPU device, or one that is not configured.
@@ -122,6 +125,9 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
 
     Args:
         synthetic_data_category: a SyntheticDataCategory enum value.
+
+    Returns:
+        True if TF_POPLAR_FLAGS selects synthetic data for the category, also for one whose data are always real.
 
     Raises:
         TypeError: `synthetic_data_category` is no SyntheticDataCategory.

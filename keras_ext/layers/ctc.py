@@ -26,9 +26,20 @@ class CTCLoss(Definition):
         self.from_logits = from_logits
 
     def call(self, labels: Tensor, data: Tensor, label_length: Tensor, data_length: Tensor, **kwargs: Any) -> Tensor:
-        """The losses [batch], whose mean Keras takes.
+        """Computes the losses, whose mean Keras takes.
 
-        `labels` are int32 [batch, max_label_length], `data` [max_time, batch, classes], both lengths int32 [batch].
+        Args:
+            labels: int32 [batch, max_label_length]; what follows a row's length may be anything.
+            data: logits or log probabilities, float16 or float32 [max_time, batch, classes].
+            label_length: the number of labels in each row, int32 [batch].
+            data_length: the number of time steps of each sample, int32 [batch].
+            **kwargs: have no effect.
+
+        Returns:
+            The losses, [batch], of the dtype of `data`.
+
+        Raises:
+            ValueError: shapes do not agree, or `blank_index` is no class.
         """
         loss = nn_ops.ctc_loss_v2 if self.from_logits else nn_ops.ctc_loss_with_log_probs
         return loss(labels, data, label_length, data_length, self.blank_index)
@@ -62,16 +73,44 @@ class CTCInferenceLayer(Definition):
         self.from_logits = from_logits
 
     def call(self, data: Tensor, data_length: Tensor, **kwargs: Any) -> Any:
-        """Negative log probabilities float32 [batch, top_paths], lengths int32 [batch, top_paths], and labels int32
-        [batch, top_paths, max_time], filled with blanks; of `data` [max_time, batch, classes], lengths int32 [batch].
+        """Finds the most likely labels, best first.
+
+        Args:
+            data: logits or log probabilities, float16 or float32 [max_time, batch, classes].
+            data_length: the number of time steps of each sample, int32 [batch].
+            **kwargs: have no effect.
+
+        Returns:
+            Negative log probabilities, float32 [batch, top_paths]; lengths, int32 [batch, top_paths]; and labels, int32
+            [batch, top_paths, max_time], filled with blanks.
+
+        Raises:
+            ValueError: shapes do not agree, `blank_index` is no class, or `top_paths` is above `beam_width`.
         """
         name = "ctc_beam_search_decoder" if self.from_logits else "ctc_beam_search_decoder_with_log_probs"
         return getattr(nn_ops, name)(data, data_length, self.beam_width, self.top_paths, self.blank_index)
 
 
 class CTCPredictionsLayer(CTCInferenceLayer):
-    """The single most likely labels of each sample by a beam search; the arguments are those of CTCInferenceLayer."""
+    """The single most likely labels of each sample by a beam search.
+
+    Args:
+        blank_index, beam_width, from_logits, **kwargs: as of CTCInferenceLayer.
+        top_paths: has no effect on the result, which is the first path; at most `beam_width`.
+    """
 
     def call(self, data: Tensor, data_length: Tensor, **kwargs: Any) -> Tensor:
-        """Labels int32 [batch, max_time], filled with blanks, of `data` [max_time, batch, classes]."""
+        """Finds the most likely labels.
+
+        Args:
+            data: logits or log probabilities, float16 or float32 [max_time, batch, classes].
+            data_length: the number of time steps of each sample, int32 [batch].
+            **kwargs: have no effect.
+
+        Returns:
+            The labels, int32 [batch, max_time], filled with blanks.
+
+        Raises:
+            ValueError: as CTCInferenceLayer's.
+        """
         return super().call(data, data_length)[2][:, 0]

@@ -47,7 +47,15 @@ class Dropout(Definition):
         self.seed_modifier = seed_modifier
 
     def call(self, inputs: Tensor, training: Any = None) -> Tensor:
-        """The inputs, some of them set to 0 where `training` is True; shape and dtype stay."""
+        """Drops inputs in training.
+
+        Args:
+            inputs: a tensor of a floating-point type, of any shape.
+            training: a bool, or a bool tensor: whether to drop; None is what Keras' context says, without one False.
+
+        Returns:
+            The inputs, some of them set to 0 in training; shape and dtype stay.
+        """
         if self.seed is None or self.rate == 0:
             return super().call(inputs, training=training)
         if isinstance(training, tf.Tensor):

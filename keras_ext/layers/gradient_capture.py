@@ -27,7 +27,14 @@ class CaptureUpstreamGradients(Definition):
         self.supports_masking = True
 
     def call(self, inputs: Tensor) -> Tensor:
-        """The tensor, unchanged."""
+        """Captures the gradient with respect to a tensor, in the backward pass.
+
+        Args:
+            inputs: a tensor of a floating-point type, of any shape.
+
+        Returns:
+            The tensor, unchanged.
+        """
         return capture_upstream_gradients(inputs, self.tag or f"{self.name}_cug")
 
 
@@ -49,14 +56,25 @@ class CaptureActivationGradients(Definition):
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:
-        """Builds the layer."""
+        """Builds the layer, unless it is built.
+
+        Args:
+            input_shape: the shape, or structure of shapes, of the layer's inputs.
+        """
         if not self.layer.built:
             self.layer.build(input_shape)
             self.layer.built = True
         self.built = True
 
     def call(self, inputs: Nest) -> Tensor:
-        """The result of the layer."""
+        """Calls the layer, and captures the gradient with respect to its result.
+
+        Args:
+            inputs: what the layer takes: a tensor, or a structure of tensors.
+
+        Returns:
+            The result of the layer, a tensor.
+        """
         return capture_upstream_gradients(self.layer(inputs), self.tag or f"{self.name}_cag")
 
     def get_config(self) -> dict[str, Config]:
@@ -67,14 +85,37 @@ class CaptureActivationGradients(Definition):
 
     @classmethod
     def from_config(cls, config: dict[str, Config], custom_objects: dict[str, Any] | None = None) -> Any:
-        """The layer of a configuration."""
+        """Constructs the layer, and the one within, of a configuration.
+
+        Args:
+            config: a dictionary of `get_config`.
+            custom_objects: classes and functions by the names that `config` has for them, as Keras takes them.
+
+        Returns:
+            The layer, not built.
+        """
         layer = cls.framework.layers.deserialize(config["layer"], custom_objects=custom_objects)
         return cls(**{**config, "layer": layer})
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The layer's."""
+        """Infers the shape of the result, as the layer does.
+
+        Args:
+            input_shape: the shape, or structure of shapes, of the layer's inputs.
+
+        Returns:
+            The shape of the layer's result.
+        """
         return self.layer.compute_output_shape(input_shape)
 
     def compute_mask(self, inputs: Nest, mask: Nest = None) -> Any:
-        """The layer's."""
+        """Computes the mask of the result, as the layer does.
+
+        Args:
+            inputs: what the layer takes.
+            mask: the masks of `inputs`, bool tensors; None for none.
+
+        Returns:
+            The layer's mask of its result, None for none.
+        """
         return self.layer.compute_mask(inputs, mask)

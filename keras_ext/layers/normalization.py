@@ -65,7 +65,14 @@ class GroupNormalization(Definition):
         self.strided_channel_grouping = strided_channel_grouping
 
     def build(self, input_shape: Sequence[int | None]) -> None:
-        """Creates the weights for inputs of a shape, of two or more dimensions and a known number of channels."""
+        """Creates the weights.
+
+        Args:
+            input_shape: the shape of the inputs, of two or more dimensions and a known number of channels.
+
+        Raises:
+            ValueError: the number of channels is not known, or `groups` does not divide it.
+        """
         shape, axis = tuple(input_shape), self.channels_axis
         channels = shape[axis] if -len(shape) < axis < len(shape) and axis != 0 else None
         if channels is None:
@@ -87,19 +94,39 @@ class GroupNormalization(Definition):
         self.built = True
 
     def call(self, inputs: Tensor, training: Any = None) -> Tensor:
-        """The normalized inputs, in their shape; `training` has no effect."""
+        """Normalizes each group of channels of each sample.
+
+        Args:
+            inputs: a tensor of the built number of channels, cast to the layer's compute dtype.
+            training: has no effect: inference computes as training does.
+
+        Returns:
+            The normalized inputs, in their shape, of the compute dtype.
+        """
         inputs = tf.cast(inputs, self.compute_dtype)
         axis = self.channels_axis % inputs.shape.rank
         groups = inputs.shape[axis] if self.groups is None else self.groups
         return normalized(inputs, groups, axis, self.beta, self.gamma, self.epsilon, self.strided_channel_grouping)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape of the inputs."""
+        """Infers the shape of the result.
+
+        Args:
+            input_shape: the shape of the inputs.
+
+        Returns:
+            The same shape.
+        """
         return input_shape
 
 
 class InstanceNormalization(GroupNormalization):
-    """GroupNormalization with a group for each channel; the arguments are those that remain."""
+    """GroupNormalization with a group for each channel.
+
+    Args:
+        dtype, channels_axis, center, scale, epsilon, beta_initializer, gamma_initializer, trainable, name: as of
+            GroupNormalization.
+    """
 
     settings = ("channels_axis", "center", "scale", "epsilon", "beta_initializer", "gamma_initializer")
 
@@ -153,5 +180,13 @@ class LayerNormalization(Definition):
         super().__init__(axis=axis, epsilon=epsilon, center=center, scale=scale, **named)
 
     def call(self, inputs: Tensor, training: Any = None) -> Tensor:
-        """The normalized inputs, in their shape; `training` has no effect."""
+        """Normalizes over the axes.
+
+        Args:
+            inputs: a tensor of the rank the layer is built for.
+            training: has no effect: inference computes as training does.
+
+        Returns:
+            The normalized inputs, in their shape, of the layer's compute dtype.
+        """
         return super().call(inputs)

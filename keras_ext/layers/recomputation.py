@@ -19,5 +19,12 @@ class RecomputationCheckpoint(Definition):
         self.supports_masking = True
 
     def call(self, inputs: Nest) -> Nest:
-        """The tensor or structure of tensors, unchanged."""
+        """Marks tensors as kept.
+
+        Args:
+            inputs: a tensor, or a structure of tensors, of any shapes and dtypes.
+
+        Returns:
+            The same structure, unchanged.
+        """
         return recomputation_checkpoint(inputs)

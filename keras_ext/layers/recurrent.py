@@ -86,7 +86,14 @@ class Recurrent(Definition):
 
     @classmethod
     def from_config(cls, config: dict[str, Config]) -> Any:
-        """The layer of a configuration; one that Bidirectional has reversed runs backwards."""
+        """Constructs the layer of a configuration; one that Bidirectional has reversed runs backwards.
+
+        Args:
+            config: a dictionary of `get_config`.
+
+        Returns:
+            The layer, not built.
+        """
         layer = cls(**config | {"go_backwards": False})
         layer.go_backwards = config.get("go_backwards", False)
         return layer
@@ -129,7 +136,14 @@ class Recurrent(Definition):
         super().build(self._batch_major(tuple(shape.as_list())))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shapes of the results for inputs of a shape."""
+        """Infers the shapes of the results.
+
+        Args:
+            input_shape: [batch_size, seq_len, input_size], or [seq_len, batch_size, input_size] if `time_major`.
+
+        Returns:
+            The shape of the output; with `return_state` also those of the states, after it.
+        """
         if not self._swaps:
             return super().compute_output_shape(input_shape)
         shapes = super().compute_output_shape(self._batch_major(input_shape))
@@ -245,7 +259,14 @@ class PopnnLSTM(Recurrent):
         self._construct(dict(locals()))
 
     def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
-        """Shapes of the states h and c: two of [batch_size, units]."""
+        """Gives the shapes of the states.
+
+        Args:
+            batch_size: the number of samples.
+
+        Returns:
+            The shapes of h and of c, both [batch_size, units].
+        """
         return [batch_size, self.units], [batch_size, self.units]
 
 
@@ -292,5 +313,12 @@ class PopnnGRU(Recurrent):
         self._construct(dict(locals()))
 
     def state_shape(self, batch_size: int) -> list[int]:
-        """Shape of the state: [batch_size, units]."""
+        """Gives the shape of the state.
+
+        Args:
+            batch_size: the number of samples.
+
+        Returns:
+            [batch_size, units].
+        """
         return [batch_size, self.units]

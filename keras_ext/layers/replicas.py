@@ -15,7 +15,11 @@ from keras_ext.types import Nest
 class AssumeEqualAcrossReplicas(Definition):
     """States that its inputs are equal on all replicas, so that control flow may depend on them; returns them.
 
-    All replicas continue with the values of replica 0. `inplace` is accepted: no copy is made either way.
+    All replicas continue with the values of replica 0.
+
+    Args:
+        inplace: has no effect: no copy is made either way.
+        **kwargs: as of every Keras layer.
     """
 
     settings = ("inplace",)
@@ -25,5 +29,12 @@ class AssumeEqualAcrossReplicas(Definition):
         self.inplace = inplace
 
     def call(self, inputs: Nest) -> Nest:
-        """The tensor or structure of tensors, unchanged."""
+        """Declares tensors equal on all replicas; their gradients pass unchanged.
+
+        Args:
+            inputs: a tensor, or a structure of tensors, of any shapes and dtypes.
+
+        Returns:
+            The same structure, with the values of replica 0.
+        """
         return tf.nest.map_structure(assume_equal, inputs) if tracing() else inputs

@@ -55,7 +55,18 @@ class SerialDense(Definition):
         self.serialization_dimension = serialization_dimension
 
     def call(self, inputs: Tensor, training: Any = None) -> Tensor:
-        """activation(inputs · kernel + bias), [..., units]."""
+        """Computes activation(inputs · kernel + bias).
+
+        Args:
+            inputs: [..., columns], cast to the layer's compute dtype.
+            training: has no effect.
+
+        Returns:
+            A tensor of the compute dtype, [..., units].
+
+        Raises:
+            ValueError: `serialization_factor` does not divide the dimension.
+        """
         inputs = tf.cast(inputs, self.compute_dtype)
         kernel = tf.cast(self.kernel, self.compute_dtype)
         *outer, columns = inputs.shape.as_list()
@@ -111,7 +122,15 @@ class Embedding(Definition):
         self.serialization_factor = serialization_factor
 
     def call(self, inputs: Tensor, training: Any = None) -> Tensor:
-        """The rows of integer indices: [*inputs.shape, output_dim]."""
+        """Looks rows of the table up.
+
+        Args:
+            inputs: indices of rows, integers of any shape.
+            training: has no effect.
+
+        Returns:
+            The rows, [*inputs.shape, output_dim], of the layer's compute dtype.
+        """
         if self.serialization_factor == 1:
             return super().call(inputs)
         table = tf.convert_to_tensor(self.embeddings)
@@ -119,5 +138,13 @@ class Embedding(Definition):
         return tf.cast(serialized_lookup(table, ids, self.serialization_factor), self.compute_dtype)
 
     def compute_output_spec(self, inputs: Tensor, training: Any = None) -> Any:
-        """Keras 3's symbolic result."""
+        """Infers the result, for Keras 3.
+
+        Args:
+            inputs: a symbolic tensor of Keras.
+            training: has no effect.
+
+        Returns:
+            A symbolic tensor with the shape and dtype of the result.
+        """
         return super().compute_output_spec(inputs)

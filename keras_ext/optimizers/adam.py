@@ -58,12 +58,22 @@ class AdamIpuOptimizer(WithStates):
         self.outline_apply_gradients_kwargs = outline_apply_gradients_kwargs
 
     def build(self, var_list: Sequence[Any]) -> None:
-        """Creates the moments of each variable, zeros."""
+        """Creates the moments of each variable, zeros; a second call changes nothing.
+
+        Args:
+            var_list: the variables to optimize.
+        """
         maximum = {"velocity_hat": self.vhat_dtype} if self.amsgrad else {}
         self._create_states(var_list, {"momentum": self.m_dtype, "velocity": self.v_dtype, **maximum})
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Any = None) -> None:
-        """Updates a variable and its moments."""
+        """Updates a variable and its moments.
+
+        Args:
+            gradient: the gradient, dense or sparse; it is cast to the dtype of the computation.
+            variable: the variable, one of those the optimizer is built for.
+            learning_rate: a number or scalar tensor; None is the optimizer's own.
+        """
         first, second = self.optimizer_compute_precisions[:2]
         states = self._states(variable)
         gradient = tensor(gradient, first)

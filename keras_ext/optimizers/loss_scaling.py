@@ -101,7 +101,14 @@ class ALSOptimizer(Definition):
 
     @classmethod
     def base_class(cls, framework: ModuleType) -> Any:
-        """The loss scaling optimizer that Keras' steps recognise."""
+        """The loss scaling optimizer that Keras' steps recognise.
+
+        Args:
+            framework: the module `keras` or `tf_keras`.
+
+        Returns:
+            Its class to derive from.
+        """
         if framework.__name__ == "keras":
             return framework.optimizers.LossScaleOptimizer
         from tf_keras.src.mixed_precision.loss_scale_optimizer import LossScaleOptimizerV3  # of tf_keras alone
@@ -122,17 +129,36 @@ class ALSOptimizer(Definition):
         return self.loss_scaling_factor
 
     def scale_loss(self, loss: Tensor) -> tf.Tensor:
-        """The loss times the factor, as a step of Keras 3 asks for it."""
+        """Scales a loss, as a step of Keras 3 asks for it.
+
+        Args:
+            loss: the loss, of a floating-point type.
+
+        Returns:
+            The loss times the factor, of the same shape and dtype.
+        """
         return loss * tf.cast(self.loss_scaling_factor, loss.dtype)
 
     def build(self, var_list: Sequence[Any]) -> None:
-        """Creates the inner optimizer's variables."""
+        """Creates the inner optimizer's variables.
+
+        Args:
+            var_list: the variables to optimize.
+        """
         self.inner_optimizer.build(var_list)
         if self._of_keras3():
             self.framework.optimizers.Optimizer.build(self, var_list)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
-        """Applies scaled gradients, in Keras 3."""
+        """Applies scaled gradients, in Keras 3.
+
+        Args:
+            grads: gradients of the scaled loss, None for a variable without one.
+            trainable_variables: the variables, in the order of `grads`; None for those the optimizer is built for.
+
+        Raises:
+            ValueError: no gradient is given, or, with `captured_grads_only`, captured in the step.
+        """
         if not self.built:
             self.build(trainable_variables or ())
         factor = self.loss_scaling_factor
@@ -141,7 +167,19 @@ class ALSOptimizer(Definition):
         self.inner_optimizer.apply(unscaled, trainable_variables)
 
     def apply_gradients(self, grads_and_vars: Iterable[Any], **kwargs: Any) -> Any:
-        """Applies gradients: scaled ones in Keras 3, those of `compute_gradients` in tf_keras."""
+        """Applies gradients, and updates the factor at the end of a period.
+
+        Args:
+            grads_and_vars: pairs of gradient and variable; gradients are scaled ones in Keras 3, those of
+                `compute_gradients` in tf_keras.
+            **kwargs: as of `apply_gradients` of the Keras.
+
+        Returns:
+            In Keras 3 the variable `iterations` of this optimizer; in tf_keras what its `apply_gradients` returns.
+
+        Raises:
+            ValueError: no gradient is given, or, with `captured_grads_only`, captured in the step.
+        """
         pairs = list(grads_and_vars)
         if not self._of_keras3():
             self._observe([gradient for gradient, _ in pairs])
@@ -180,7 +218,15 @@ class ALSOptimizer(Definition):
 
     @classmethod
     def from_config(cls, config: dict[str, Config], custom_objects: dict[str, Any] | None = None) -> Any:
-        """The optimizer of a configuration."""
+        """Constructs the optimizer, and the one within, of a configuration.
+
+        Args:
+            config: a dictionary of `get_config`.
+            custom_objects: classes and functions by the names that `config` has for them, as Keras takes them.
+
+        Returns:
+            The optimizer, whose variables have their first values.
+        """
         opt = cls.framework.optimizers.deserialize(config["opt"], custom_objects=custom_objects)
         return cls(opt, **{name: value for name, value in config.items() if name != "opt"})
 

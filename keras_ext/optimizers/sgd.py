@@ -48,11 +48,21 @@ class SGDIpuOptimizer(WithStates):
         self.outline_apply_gradients_kwargs = outline_apply_gradients_kwargs
 
     def build(self, var_list: Sequence[Any]) -> None:
-        """Creates the momentum of each variable, zeros, where there is momentum."""
+        """Creates the momentum of each variable, zeros, where there is momentum; a second call changes nothing.
+
+        Args:
+            var_list: the variables to optimize.
+        """
         self._create_states(var_list, {"momentum": self.momentum_accum_dtype} if self.momentum else {})
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Any = None) -> None:
-        """Updates a variable and its momentum."""
+        """Updates a variable and its momentum.
+
+        Args:
+            gradient: the gradient, dense or sparse; it is cast to the dtype of the computation.
+            variable: the variable, one of those the optimizer is built for.
+            learning_rate: a number or scalar tensor; None is the optimizer's own.
+        """
         (dtype,) = self.optimizer_compute_precisions
         rate = tensor(self.learning_rate if learning_rate is None else learning_rate, dtype)
         step = -tensor(gradient, dtype) * rate

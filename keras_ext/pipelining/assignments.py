@@ -97,6 +97,10 @@ class NestedModelPipelineStageAssignment(StageAssignment):
     """Base of the assignments of nested models: `pipeline_stage_assignments`, one for each of the model's layers.
 
     `pipeline_stage` is that of all of them, None if they differ.
+
+    Args:
+        layer, pipeline_stage: have no use: the classes for each kind of model are constructed, and this one raises
+            AttributeError.
     """
 
     is_nested_model = True

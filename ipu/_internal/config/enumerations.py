@@ -70,5 +70,12 @@ class StochasticRoundingBehaviour(IntEnum):
 
     @classmethod
     def from_bool(cls, value: bool) -> "StochasticRoundingBehaviour":
-        """ON for True, OFF for False."""
+        """The member for a bool.
+
+        Args:
+            value: whether to round stochastically.
+
+        Returns:
+            ON for True, OFF for False.
+        """
         return cls.ON if value else cls.OFF

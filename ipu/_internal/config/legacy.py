@@ -40,7 +40,12 @@ class IpuOptions(IPUConfig):
 
 @dataclass
 class KeyId:
-    """The key of a verified transfer, and the id of its first message."""
+    """The key of a verified transfer, and the id of its first message; kept, without effect: nothing is verified here.
+
+    Args:
+        key: the number of the key.
+        start_id: the id of the first message; -1 for one that is not set.
+    """
 
     key: int = 0
     start_id: int = -1
@@ -52,7 +57,14 @@ def _feeds() -> defaultdict[str, KeyId]:
 
 @dataclass
 class VerificationOptions:
-    """Store pairs of key / id to use for each type of data used in the graph; feeds by name."""
+    """Store pairs of key / id to use for each type of data used in the graph; without effect: nothing is verified here.
+
+    Args:
+        inputs, outputs: the KeyId of inputs and of outputs that are no parameters.
+        input_parameters, output_parameters: the KeyId of variables, on their way to the device and from it.
+        infeeds, outfeeds: a KeyId for each name of a queue, in a dictionary that makes missing ones.
+        checkpoint_in, checkpoint_out: the KeyId of checkpoints that are read and written.
+    """
 
     inputs: KeyId = field(default_factory=KeyId)
     input_parameters: KeyId = field(default_factory=KeyId)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from engine.errors import ConfigurationError
 from ipu._internal.config.deprecation import deprecated
+from ipu._internal.config.effects import EFFECTS, OLDER, Kind
 from ipu._internal.config.enumerations import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -22,6 +23,12 @@ from ipu._internal.config.library_flags import LIBRARIES, REPORTS, check_flags
 
 use_ipu_config = deprecated("use an ipu.config.IPUConfig instance instead.")
 REQUIRED = inspect.Parameter.empty
+ACTS: dict[Kind, str] = {
+    "results": "acts on results",
+    "cost report": "acts on the cost report",
+    "host": "acts on the host",
+    "none": "has no effect",
+}
 
 
 class Argument(NamedTuple):
@@ -33,6 +40,10 @@ class Argument(NamedTuple):
     default: Any
     attribute: str
     converted: Callable[[Any], Any] = lambda given: given
+
+
+AS_GIVEN = Argument._field_defaults["converted"]
+FLAGGED = LIBRARIES.keys() | REPORTS.keys()
 
 
 def profile_type(given: bool | ExecutionProfileType | None) -> ExecutionProfileType:
@@ -78,20 +89,20 @@ NO_MERGING = MergeRemoteBuffersBehaviour.NO_MERGING
 SETTERS: dict[str, tuple[str, dict[str, Argument]]] = {
     **{
         f"set_{library}_options": (
-            f"Set the IPU {library} options for the session. Raises ValueError for a flag that does not exist.",
+            f"Set the IPU {library} options for the session.",
             {f"{library}_options": Argument(None, attribute)},
         )
         for library, attribute in FLAGS.items()
     },
     "set_matmul_options": (
-        "Set the IPU matrix multiplication options for the session. Raises ValueError for an unknown flag.",
+        "Set the IPU matrix multiplication options for the session.",
         {
             "matmul_options": Argument(None, "matmuls.poplar_options"),
             "clear_pass_type": Argument(False, "matmuls.clear_pass_type"),
         },
     ),
     "set_report_options": (
-        "Set the options of graph and execution reports. Raises ValueError for a flag that reports do not have.",
+        "Set the options of graph and execution reports.",
         {
             "graph_options": Argument(None, "profiling.graph_options"),
             "execution_options": Argument(None, "profiling.execution_options"),
@@ -190,6 +201,27 @@ def assign(opts: IpuOptions, arguments: Mapping[str, Argument], given: Mapping[s
             setattr(reduce(getattr, categories, opts), last, value)
 
 
+def documented(summary: str, arguments: Mapping[str, Argument], before: Sequence[str]) -> str:
+    """A docstring with the sections that follow from the attributes that arguments set."""
+    lines = ["Args:", *(f"    {each}: the options, of `create_ipu_config`; they are updated." for each in before)]
+    for name, (_, attribute, converted) in arguments.items():
+        effect = {**EFFECTS, **OLDER}[attribute]
+        text = f"{ACTS[effect.kind]}: {effect.text.replace('below', 'in docs/options.md')}"
+        opposite = " to the opposite" if converted is operator.not_ else ""
+        lines.append(f"    {name}: sets `{attribute}`{opposite}, which {text}.")
+    lines += ["", "Returns:", f"    {'The same options.' if before else 'The options, an IpuOptions.'}"]
+    raises = []
+    if any(each.attribute not in FLAGGED and each.converted is AS_GIVEN for each in arguments.values()):
+        raises.append("    TypeError: an argument is not of the type of its attribute.")
+    if any(each.attribute in FLAGGED for each in arguments.values()):
+        raises.append("    ValueError: a flag does not exist.")
+    if not before:
+        raises.append(
+            "    ValueError: `profiling` together with `enable_ipu_events`, or `profile_execution` without `profiling`."
+        )
+    return "\n".join([summary, "", *lines, *(["", "Raises:", *raises] if raises else [])])
+
+
 def generated(name: str, documentation: str, arguments: Mapping[str, Argument], *before: str) -> Callable[..., Any]:
     """A deprecated function that sets attributes of its first argument, named by `before`, or of new options."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -206,7 +238,8 @@ def generated(name: str, documentation: str, arguments: Mapping[str, Argument], 
         return opts
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__, function.__signature__ = documentation, signature  # type: ignore[attr-defined]
+    function.__doc__ = documented(documentation, arguments, before)
+    function.__signature__ = signature  # type: ignore[attr-defined]
     return use_ipu_config(function)
 
 
@@ -235,7 +268,19 @@ def require_no_devices(opts: IpuOptions) -> None:
 
 @use_ipu_config
 def auto_select_ipus(opts: IpuOptions, num_ipus: int | Sequence[int]) -> IpuOptions:
-    """Configure the IPUs to be used by the session, by the number of IPUs of each TensorFlow device."""
+    """Configure the IPUs to be used by the session, by the number of IPUs of each TensorFlow device.
+
+    Args:
+        opts: the options, of `create_ipu_config`; they are updated.
+        num_ipus: the number of IPUs, an integer, or one for each TensorFlow device.
+
+    Returns:
+        The same options.
+
+    Raises:
+        TypeError: `num_ipus` are no integers.
+        ValueError: devices have been selected already.
+    """
     require_no_devices(opts)
     opts.auto_select_ipus = [num_ipus] if isinstance(num_ipus, int) else list(num_ipus)
     return opts
@@ -245,7 +290,15 @@ def auto_select_ipus(opts: IpuOptions, num_ipus: int | Sequence[int]) -> IpuOpti
 def select_ipus(opts: IpuOptions, indices: Sequence[int]) -> IpuOptions:
     """Configure the IPUs to be used by the session, by the configuration index of each TensorFlow device.
 
+    Args:
+        opts: the options, of `create_ipu_config`; they are updated.
+        indices: an integer for each TensorFlow device: the Id of one or several IPUs, as of IPUConfig.select_ipus.
+
+    Returns:
+        The same options.
+
     Raises:
+        TypeError: `indices` are no integers.
         ValueError: devices have been selected already, or an index is repeated.
     """
     require_no_devices(opts)
@@ -261,8 +314,7 @@ FUNCTIONS = {
     "auto_select_ipus": auto_select_ipus,
     "create_ipu_config": generated(
         "create_ipu_config",
-        "Create an empty IPU session configuration structure.\n\n    Raises:\n        ValueError: `profiling` together "
-        "with `enable_ipu_events`, or `profile_execution` without `profiling`.\n    ",
+        "Create an empty IPU session configuration structure.",
         CREATION,
     ),
     "select_ipus": select_ipus,

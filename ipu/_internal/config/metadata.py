@@ -70,7 +70,17 @@ class AttributeMetadata:
         return self._deprecated_msg
 
     def check_type(self, value: object) -> bool:
-        """True if the type of `value` is exactly an allowed one; raises TypeError otherwise."""
+        """Checks that the type of a value is exactly an allowed one: a bool is no int, nor an int a float.
+
+        Args:
+            value: the value.
+
+        Returns:
+            True.
+
+        Raises:
+            TypeError: `value` is of another type.
+        """
         if not matches(value, self._hint):
             raise WrongAttributeType(
                 f"Trying to set {self._name} to {value!r}, but it must be of type {self.type}. "
@@ -85,6 +95,12 @@ class AttributeMetadata:
 
     def from_plain(self, value: object) -> object:
         """The value of a saved form: where an enumeration is expected, its member for a plain number.
+
+        Args:
+            value: a value of `to_dict` or `to_json`.
+
+        Returns:
+            The member of that number, or a copy of `value`.
 
         Raises:
             TypeError: `value` is neither of the attribute's type nor the number of a member.

@@ -221,6 +221,9 @@ def get_ipu_config(session: object = None) -> list[OptionTree]:
     Args:
         session: accepted for programs with a TensorFlow session; the configuration is the process' own.
 
+    Returns:
+        A copy of the configuration for each TensorFlow device; later changes to one have no effect.
+
     Raises:
         RuntimeError: nothing is configured.
     """

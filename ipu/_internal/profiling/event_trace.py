@@ -87,7 +87,14 @@ def extract_all_events(events: Events) -> list[Any]:
 
 
 def extract_all_strings_from_event_trace(events: Events) -> str:
-    """Extract a concatenation of all data strings from an IPU event trace: time, type, module and report of each."""
+    """Extract a concatenation of all data strings from an IPU event trace: time, type, module and report of each.
+
+    Args:
+        events: serialized events, as `ipu_event_trace` returns them.
+
+    Returns:
+        The text, some lines for each event; times are UTC in ISO format.
+    """
     parts = []
     for event in extract_all_events(events):
         content = _content(event)
@@ -99,22 +106,51 @@ def extract_all_strings_from_event_trace(events: Events) -> str:
 
 
 def extract_all_types_from_event_trace(events: Events) -> list[int]:
-    """Return a list of the types of each event in an event trace: values of IpuTraceEvent.Type."""
+    """Return a list of the types of each event in an event trace.
+
+    Args:
+        events: serialized events, as `ipu_event_trace` returns them.
+
+    Returns:
+        Values of IpuTraceEvent.Type, integers, one for each event.
+    """
     return [event.type for event in extract_all_events(events)]
 
 
 def extract_compile_reports(events: Events) -> list[tuple[str, str]]:
-    """Get a list of all compiler reports in the event list: tuples of the module name and the report."""
+    """Get a list of all compiler reports in the event list.
+
+    Args:
+        events: serialized events, as `ipu_event_trace` returns them.
+
+    Returns:
+        Tuples of the module name and the report, JSON or text; events without a report have none.
+    """
     return _extracted(events, "compile_end", "compilation_report")
 
 
 def extract_execute_reports(events: Events) -> list[tuple[str, str]]:
-    """Get a list of all execution reports in the event list: tuples of the module name and the report."""
+    """Get a list of all execution reports in the event list.
+
+    Args:
+        events: serialized events, as `ipu_event_trace` returns them.
+
+    Returns:
+        Tuples of the module name and the report, JSON or text, of steps, measured seconds and estimated cycles; events
+        without a report have none.
+    """
     return _extracted(events, "execute", "execution_report")
 
 
 def extract_poplar_serialized_graphs(events: Events) -> list[tuple[str, str]]:
-    """Get a list of all graphs in the event list: tuples of the module name and the compute sets of its program."""
+    """Get a list of all graphs in the event list; the graph is this project's text of a program, not Poplar's.
+
+    Args:
+        events: serialized events, as `ipu_event_trace` returns them.
+
+    Returns:
+        Tuples of the module name and the compute sets of its program, as text; events without a graph have none.
+    """
     return _extracted(events, "compile_end", "poplar_graph")
 
 
