@@ -77,8 +77,9 @@ def test_two_workers_train_in_graphs_functions_fit_and_estimators(tmp_path: Path
 
 
 @pytest.mark.explore
-def test_sums_have_the_same_bits_in_each_run() -> None:
-    lines = [line for _ in range(2) for _, output in run_workers("sums.py", count=3) for line in output.splitlines()]
+def test_sums_and_training_have_the_same_bits_in_each_run() -> None:
+    runs = [run_workers("sums.py", count=3, **{BUCKET_BYTES: "256"}) for _ in range(2)]
+    lines = [line for each in runs for _, output in each for line in output.splitlines()]
     digests = [line for line in lines if line.startswith("digest")]
     assert len(digests) == 6 and len(set(digests)) == 1
 

@@ -116,8 +116,9 @@ def test_processes_on_two_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.explore
-def test_sums_have_the_same_bits_in_each_run() -> None:
-    runs = [run("-n", "3", "--", str(PROGRAMS / "sums.py")).stdout.splitlines() for _ in range(2)]
+def test_sums_and_training_have_the_same_bits_in_each_run() -> None:
+    sizes = ("--replicas", "2", "--workers", "1", "--bucket-bytes", "256")
+    runs = [run("-n", "3", *sizes, "--", str(PROGRAMS / "sums.py")).stdout.splitlines() for _ in range(2)]
     assert len(runs[0]) == 3 and len({line.partition(" ")[2] for line in runs[0] + runs[1]}) == 1
 
 

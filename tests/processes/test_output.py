@@ -47,3 +47,9 @@ def test_the_error_of_the_first_that_failed_is_the_last(notice: list[str], told:
     others = "[7,0]<stderr>: ProcessError: of another"
     assert forwarded(*error, others, *closing)[0].failure() == f"{told}:\nValueError: a\nb"
     assert forwarded(others)[0].failure() == "MPI's launcher has ended all processes"
+
+
+def test_warnings_of_a_killed_process_are_not_its_error() -> None:
+    notice = "prterun noticed that process rank 1 with PID 5 on node a exited on signal 9 (Killed)."
+    lines = ["[7,1]<stderr>: WARNING: a", "[7,0]<stderr>: of another", RULE, notice, RULE]
+    assert forwarded(*lines)[0].failure() == "process 1 on a ended first: exited on signal 9 (Killed)"

@@ -85,7 +85,12 @@ class Output:
         else:
             return "".join(self._notices).strip() or "MPI's launcher has ended all processes"
         rank = int(found[1])
-        return told + (f":\n{self._error(rank)}" if self._latest != rank and self._errors[rank] else "")
+        error = self._error(rank) if self._latest != rank else ""
+        return f"{told}:\n{error}" if error and ("signal 9" not in told or self._raised(rank)) else told
+
+    def _raised(self, rank: int) -> bool:
+        """Whether a process has told of an error. One that is only killed may have left warnings."""
+        return any(line.startswith("Traceback") for line in self._errors[rank])
 
     def _error(self, rank: int) -> str:
         """The message of the error that has ended a process: what follows the lines of its traceback."""

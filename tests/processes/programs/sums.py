@@ -1,4 +1,5 @@
-"""Prints a digest of sums over all processes, which come to each at random times: the same in each run."""
+"""Prints a digest of sums over all processes, which come to each at random times, and of the weights of a model that
+each trains with two replicas: the same in each run."""
 
 from __future__ import annotations
 
@@ -25,6 +26,30 @@ def digest(transport: Transport) -> str:
     return made.hexdigest()
 
 
+def train() -> str:
+    """A digest of the weights of a model after two epochs, whose gradients cross in several buckets."""
+    import keras
+    import tensorflow as tf
+
+    from ipu.config import IPUConfig
+    from ipu.distributed.popdist_strategy import PopDistStrategy
+    from ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
+    strategy = IPUMultiWorkerStrategy(resolver()) if "TF_CONFIG" in os.environ else PopDistStrategy()
+    config = IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    keras.utils.set_random_seed(1)
+    x = np.random.default_rng(strategy.transport.rank).normal(size=(32, 6)).astype(np.float32)
+    with strategy.scope():
+        hidden = [keras.layers.Dense(16, activation="relu"), keras.layers.BatchNormalization(), keras.layers.Dense(3)]
+        model = keras.Sequential([keras.Input((6,)), *hidden])
+        model.compile("adam", "mse", steps_per_execution=2)
+        model.fit(x, x[:, :3], batch_size=4, epochs=2, verbose=0)
+    return hashlib.sha256(b"".join(np.asarray(each).tobytes() for each in model.get_weights())).hexdigest()
+
+
 if __name__ == "__main__":
     if "TF_CONFIG" in os.environ:
         import tensorflow as tf
@@ -32,4 +57,4 @@ if __name__ == "__main__":
         from ipu._internal.processes.collective_ops import transport_of
 
         activate(transport_of(tf.distribute.cluster_resolver.TFConfigClusterResolver()))
-    print("digest", digest(initialise()), flush=True)
+    print("digest", digest(initialise()), train(), flush=True)
