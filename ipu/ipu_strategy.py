@@ -238,7 +238,11 @@ class IPUStrategyV1(tf.distribute.Strategy):
             return self.extended.call_for_each_replica(call_on_engine, arguments)
 
     def experimental_run_v2(self, *args: object, **kwargs: object) -> Any:
-        """Removed. Raises RuntimeError."""
+        """Removed.
+
+        Raises:
+            RuntimeError: always.
+        """
         raise RuntimeError("Expected IPUStrategy.run. Received: experimental_run_v2, which was removed. Use run.")
 
     def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, axis: int | None) -> Any:

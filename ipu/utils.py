@@ -74,7 +74,7 @@ def reset_ipu_seed(
     Args:
         seed: the new seed; only the lowest 64 bits of an integer are used.
         device: the device to which the seed will be applied.
-        cpu_device: the CPU device which is on the same hardware as the IPU device.
+        cpu_device: no effect: the host is the one CPU.
         experimental_identical_replicas: must be False where the device has several IPUs: replicas draw different
             numbers from one generator, one after the other. Values that are equal on all replicas are rounded once
             for all of them, so that they stay equal.

@@ -46,7 +46,7 @@ class PopnnLSTM(layers.LSTM):
             training: has no effect: the same program is differentiated or not.
 
         Returns:
-            The outputs [time_len, batch_size, num_units], and an LSTMStateTuple(c, h).
+            The outputs [time_len, batch_size, num_units], and, if `return_state`, an LSTMStateTuple(c, h).
 
         Raises:
             ValueError: `initial_state` is no LSTMStateTuple, or has other shapes.
@@ -118,7 +118,7 @@ class PopnnGRU(layers.GRU):
             training: has no effect: the same program is differentiated or not.
 
         Returns:
-            The outputs [time_len, batch_size, num_units], and the last state [batch_size, num_units].
+            The outputs [time_len, batch_size, num_units], and, if `return_state`, the state [batch_size, num_units].
 
         Raises:
             ValueError: `initial_state` has another shape.
@@ -171,7 +171,7 @@ class PopnnDynamicGRU(layers.DynamicGRU):
 
         Returns:
             The outputs, time-major in any case: [time_len, batch_size, num_units], zeros after the end of a sequence,
-            and the state at its end, [batch_size, num_units].
+            and, if `return_state`, the state at its end, [batch_size, num_units].
 
         Raises:
             ValueError: `initial_state` or `seq_len` has another shape.

@@ -23,7 +23,8 @@ class Dropout(Definition):
             does. A seed gives the same mask at each step and on each replica.
         seed_modifier: an integer that changes what a seed draws: layers with one seed and different modifiers differ.
 
-    Raises ValueError for other rates and seeds.
+    Raises:
+        ValueError: another rate or seed.
     """
 
     base = "Dropout"

@@ -30,7 +30,8 @@ class SerialDense(Definition):
             "input_rows_kernel_columns" for k, or "kernel_rows" for n.
         activation, use_bias, **kwargs: as of Dense.
 
-    Raises ValueError for another dimension, and when it is called with a dimension that the factor does not divide.
+    Raises:
+        ValueError: another dimension, or (when it is called) one that the factor does not divide.
     """
 
     base = "Dense"
@@ -95,7 +96,8 @@ class Embedding(Definition):
             range give rows of zeros.
         **kwargs: as of Keras' Embedding.
 
-    Raises ValueError for sizes and factors outside of these.
+    Raises:
+        ValueError: a size or a factor outside of these.
     """
 
     base = "Embedding"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ OTHERS = 0
 
 
 def lacking(function: Callable[..., Any]) -> list[str]:
-    """The sections that a docstring lacks: that of parameters if there are any, then also that of results."""
+    """The sections that a docstring lacks: that of parameters if there are any, also of results, and of errors."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -53,7 +54,15 @@ def lacking(function: Callable[..., Any]) -> list[str]:
     wanted += [
         (["Returns:", "Yields:"], bool(named) and returns and result not in ("None", "Iterator[None]", "Context"))
     ]
+    wanted += [(["Raises:"], raises(function))]
     return [titles[0] for titles, needed in wanted if needed and not any(f"\n{title}\n" in doc for title in titles)]
+
+
+def raises(function: Callable[..., Any]) -> bool:
+    """Whether a function, or a class when it is called, raises errors of its own."""
+    code = getattr(inspect.unwrap(function.__init__ if isinstance(function, type) else function), "__code__", None)
+    opcodes = [] if code is None else [each.opname for each in dis.get_instructions(code)]
+    return opcodes.count("RAISE_VARARGS") > opcodes.count("LOAD_ASSERTION_ERROR")
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -186,7 +186,7 @@ def configure_ipu_system(config: OptionTree, device: str = "cpu", reset_configur
 
     Args:
         config: the configuration; later changes to it have no effect before it is configured again.
-        device: the TensorFlow virtual CPU device which is local to the IPU hardware.
+        device: no effect: the host is the one CPU.
         reset_configuration: whether it may replace another configuration.
 
     Raises:

@@ -62,7 +62,7 @@ class HostEmbeddingOptimizerSpec:
             name: the name which uniquely identifies the embedding.
 
         Returns:
-            The operation; outside of a tf.Graph one without effect.
+            The operation; None outside of a tf.Graph.
 
         Raises:
             ValueError: a table of another rank or dtype.
@@ -78,7 +78,7 @@ class HostEmbeddingOptimizerSpec:
             name: the name which uniquely identifies the embedding.
 
         Returns:
-            The operation; outside of a tf.Graph one without effect.
+            The operation; None outside of a tf.Graph.
 
         Raises:
             ValueError: a table of another rank or dtype.

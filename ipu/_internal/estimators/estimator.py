@@ -215,7 +215,7 @@ class Estimator(ModelFolder):
 
         Args:
             input_fn: as that of `train`; of a tuple, the first item is the features.
-            predict_keys: the keys of predictions to yield; None means all.
+            predict_keys: a list of the keys of predictions to yield; None means all.
             hooks: SessionRunHooks.
             checkpoint_path: as that of `evaluate`.
             yield_single_examples: whether examples are yielded, and not batches.

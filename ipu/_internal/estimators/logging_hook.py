@@ -84,7 +84,11 @@ class IPULoggingTensorHook(SessionRunHook):
         return self._outfeed.enqueue(tensors)
 
     def begin(self) -> None:
-        """Adds the operations that bring the tensors to the host. Raises RuntimeError if `log` was not called."""
+        """Adds the operations that bring the tensors to the host.
+
+        Raises:
+            RuntimeError: `log` was not called.
+        """
         if self._outfeed is None:
             raise RuntimeError(
                 "Expected log to be called in the model. Received: a session without. Call hook.log(...)."

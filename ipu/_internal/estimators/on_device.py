@@ -54,7 +54,7 @@ class DeviceEstimator(Estimator):
 
         Args:
             input_fn: a function that returns a tf.data.Dataset of features, or of tuples that begin with them.
-            predict_keys: the keys of predictions to yield; None means all.
+            predict_keys: a list of the keys of predictions to yield; None means all.
             hooks: SessionRunHooks.
             checkpoint_path: a checkpoint; None means the latest one, or initial values where there is none.
             yield_single_examples: whether examples are yielded, and not batches.

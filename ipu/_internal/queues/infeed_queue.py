@@ -137,7 +137,11 @@ class IPUInfeedQueue:
         return self._element_spec
 
     def get_next(self) -> None:
-        """Obsolete. Raises ValueError."""
+        """Obsolete.
+
+        Raises:
+            ValueError: always.
+        """
         raise ValueError(
             "Expected an infeed queue to be given to a loop of ipu.loops. Received: a call of get_next, which is "
             "obsolete. Pass infeed_queue to loops.repeat or loops.while_loop."
@@ -200,7 +204,11 @@ class IPUIterator:
         return self._infeed_queue._dequeue()
 
     def get_next_as_optional(self) -> Any:
-        """Not available on the device. Raises NotImplementedError."""
+        """Not available on the device.
+
+        Raises:
+            NotImplementedError: always.
+        """
         raise NotImplementedError("Expected next(iterator). Received: get_next_as_optional, which an IPU lacks.")
 
     def _serialize_to_tensors(self) -> Any:

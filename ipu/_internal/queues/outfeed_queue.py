@@ -253,7 +253,8 @@ class IPUOutfeedQueueIterator(Iterator[Any]):
 class ScopedIPUOutfeedQueue(IPUOutfeedQueue):
     """An outfeed queue that deletes itself when it is no longer used: for eager programs only.
 
-    Raises RuntimeError inside a tf.function.
+    Raises:
+        RuntimeError: inside a tf.function.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
