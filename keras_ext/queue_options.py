@@ -31,10 +31,14 @@ class QueueOptions(Extension):
     def set_infeed_queue_options(self: KerasModel, **kwargs: object) -> None:
         """Sets the options of the infeed queues of `fit`, `evaluate` and `predict`.
 
-        `prefetch_depth` is the number of executions for which tf.data prepares data ahead, 1 to 255; None or 0 means
-        3. Without it a super-batch of at most 64 MiB is prepared. Python iterators are read one execution ahead.
-        `device_ordinal` must be that of the model's strategy.
-        Raises ConfigurationError, a ValueError, for arguments that IPUInfeedQueue lacks or that Keras fills in.
+        Args:
+            **kwargs: arguments of IPUInfeedQueue. `prefetch_depth` is the number of executions for which tf.data
+                prepares data ahead, 1 to 255; None or 0 means 3. Without it a super-batch of at most 64 MiB is
+                prepared. Python iterators are read one execution ahead. `device_ordinal` must be that of the model's
+                strategy.
+
+        Raises:
+            ValueError: an argument that IPUInfeedQueue lacks or that Keras fills in, or one out of range.
         """
         check_names("IPUInfeedQueue", kwargs, INFEED_ARGUMENTS, INFEED_SET_BY_KERAS)
         _check_number(kwargs, "prefetch_depth", 0, MAXIMAL_DEPTH)
@@ -47,9 +51,13 @@ class QueueOptions(Extension):
     def set_outfeed_queue_options(self: KerasModel, **kwargs: object) -> None:
         """Sets the options of the outfeed queues of `fit`, `evaluate` and `predict`.
 
-        `buffer_depth` is the number of steps whose results wait for asynchronous callbacks before the engine does,
-        except for a callback that reads a variable, and so waits for the engine.
-        Raises ConfigurationError, a ValueError, for arguments that IPUOutfeedQueue lacks or that Keras fills in.
+        Args:
+            **kwargs: arguments of IPUOutfeedQueue. `buffer_depth` is the number of steps whose results wait for
+                asynchronous callbacks before the engine does, except for a callback that reads a variable, and so
+                waits for the engine.
+
+        Raises:
+            ValueError: an argument that IPUOutfeedQueue lacks or that Keras fills in, or one out of range.
         """
         check_names("IPUOutfeedQueue", kwargs, OUTFEED_ARGUMENTS, OUTFEED_SET_BY_KERAS)
         _check_number(kwargs, "buffer_depth", 1, MAXIMAL_DEPTH)

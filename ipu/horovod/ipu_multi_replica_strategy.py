@@ -17,4 +17,5 @@ class IPUMultiReplicaStrategy(PopDistStrategy):
     Args:
         ipu_device: the TensorFlow name of the IPU device.
         add_ipu_cross_replica_reductions: whether optimizers on the IPU sum gradients over replicas.
+        enable_dataset_iterators, enable_keras_extensions: as of IPUStrategy.
     """

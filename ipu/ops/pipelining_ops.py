@@ -155,9 +155,11 @@ def pipeline(
         backward_propagation_stages_poplar_options: the same for backward passes.
         weight_update_poplar_options: None, or a PipelineStageOptions for the updates of all stages.
         offload_weight_update_variables: whether the optimizer's state is stored in remote memory; None means True where
-            there are remote buffers. It affects bytes and cycles in the cost report, but no results; likewise
-            replicated_optimizer_state_sharding, offload_activations, offload_gradient_accumulation_buffers,
-            replicated_weight_sharding and offload_weights, of which None means False.
+            there are remote buffers. It affects bytes and cycles in the cost report, but no results.
+        offload_activations, offload_gradient_accumulation_buffers, offload_weights: likewise for activations,
+            accumulators of gradients, and weights; None means False.
+        replicated_optimizer_state_sharding, replicated_weight_sharding: whether a replica stores a part of the
+            optimizer's state, and of the weights, that is in remote memory; likewise. None means False.
         continuous_weight_updates: must be False.
         outfeed_loss: enqueues the loss instead of the last stage's results.
         accumulate_outfeed: enqueues the sums over the micro-batches, once per repetition.

@@ -97,14 +97,19 @@ class PopnnDynamicLSTM(PopnnLSTM):
 
 
 class PopnnGRU(layers.GRU):
-    """Time-major GRU layer. Its arguments are those of `PopnnLSTM`, and:
+    """Time-major GRU layer.
 
     Variables are `<name>/kernel` [input_size + num_units, 3 num_units], with the rows of the inputs first, and
     `<name>/biases` [3, num_units], both for the gates z, r, h.
 
     Args:
+        num_units, dtype, partials_dtype, seed, weights_initializer, bias_initializer: as of `PopnnLSTM`.
+        activation, recurrent_activation, name, return_state: as of `PopnnLSTM`.
         reset_after: whether the reset gate comes after the matrix product of the state. Its biases are
             [3, 2, num_units] then: those of the inputs' product and those of the state's.
+
+    Raises:
+        ValueError: as `PopnnLSTM`.
     """
 
     SCOPE = "popnn_gru"

@@ -28,9 +28,7 @@ class GroupNormalization(Definition):
         beta_initializer, gamma_initializer: initializers of the weights; None is zeros and ones.
         strided_channel_grouping: whether channel c belongs to group c % groups. Weights trained elsewhere want False:
             c // (channels / groups).
-        trainable, name: as of every Keras layer.
-
-    Raises ValueError when it is built for channels that `groups` does not divide.
+        trainable, name, **kwargs: as of every Keras layer.
     """
 
     settings: ClassVar[tuple[str, ...]] = (
@@ -124,8 +122,8 @@ class InstanceNormalization(GroupNormalization):
     """GroupNormalization with a group for each channel.
 
     Args:
-        dtype, channels_axis, center, scale, epsilon, beta_initializer, gamma_initializer, trainable, name: as of
-            GroupNormalization.
+        dtype, channels_axis, center, scale, epsilon, beta_initializer, gamma_initializer: as of GroupNormalization.
+        trainable, name, **kwargs: as of every Keras layer.
     """
 
     settings = ("channels_axis", "center", "scale", "epsilon", "beta_initializer", "gamma_initializer")

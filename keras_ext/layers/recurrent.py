@@ -213,14 +213,21 @@ class PopnnLSTM(Recurrent):
         kernel_initializer, recurrent_initializer, bias_initializer, unit_forget_bias: as of Keras' LSTM.
         dropout: fraction of the inputs to drop, in [0, 1), by one mask for all time steps.
         dropout_seed: a pair of integers, from which the mask follows; None draws another one at each step.
+        use_bias, recurrent_dropout, go_backwards, unroll: must be Keras' defaults: True, 0, False and False.
+        kernel_regularizer, recurrent_regularizer, bias_regularizer, activity_regularizer: must be None.
+        kernel_constraint, recurrent_constraint, bias_constraint: must be None.
+        implementation: 1 or 2, without effect.
         return_sequences, return_state, stateful: as of Keras' LSTM; the states are h and c, in this order.
         partials_dtype: float16 or float32, what the cost report assumes for the partials of forward products; float32
             leaves it to the `matmuls` of IPUConfig. Results do not change.
         seed: an integer for initializers of kernels that have none.
         time_major: whether inputs and outputs are [seq_len, batch_size, ...].
+        **kwargs: as of every Keras layer.
 
-    Raises ValueError for other values, and for use_bias=False, regularizers, constraints, recurrent_dropout,
-    go_backwards and unroll, which are not supported; Bidirectional sets go_backwards itself.
+    Bidirectional sets `go_backwards` itself.
+
+    Raises:
+        ValueError: an argument has another value.
     """
 
     base = "LSTM"
@@ -271,10 +278,20 @@ class PopnnLSTM(Recurrent):
 
 
 class PopnnGRU(Recurrent):
-    """Keras' GRU with the arguments of Popnn's, which are those of PopnnLSTM, and:
+    """Keras' GRU with the arguments of Popnn's. Its weights are Keras', in the same order.
 
     Args:
+        units, activation, recurrent_activation, use_bias: as of PopnnLSTM.
+        kernel_initializer, recurrent_initializer, bias_initializer: as of Keras' GRU.
+        kernel_regularizer, recurrent_regularizer, bias_regularizer, activity_regularizer: must be None.
+        kernel_constraint, recurrent_constraint, bias_constraint: must be None.
+        dropout, dropout_seed, recurrent_dropout, implementation: as of PopnnLSTM.
+        return_sequences, return_state, stateful: as of Keras' GRU.
+        go_backwards, unroll, seed, partials_dtype, time_major, **kwargs: as of PopnnLSTM.
         reset_after: whether the reset gate comes after the product of the state.
+
+    Raises:
+        ValueError: an argument has another value.
     """
 
     base = "GRU"

@@ -31,7 +31,7 @@ class SerialDense(Definition):
         activation, use_bias, **kwargs: as of Dense.
 
     Raises:
-        ValueError: another dimension, or (when it is called) one that the factor does not divide.
+        ValueError: `serialization_dimension` is none of these.
     """
 
     base = "Dense"
@@ -97,7 +97,7 @@ class Embedding(Definition):
         **kwargs: as of Keras' Embedding.
 
     Raises:
-        ValueError: a size or a factor outside of these.
+        ValueError: a size or the factor is none of these.
     """
 
     base = "Embedding"

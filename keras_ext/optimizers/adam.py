@@ -22,7 +22,8 @@ class AdamIpuOptimizer(WithStates):
         optimizer_compute_precisions: the dtypes in which moments and steps are computed; float32 unless given.
         outline_apply_gradients, outline_apply_gradients_kwargs: accepted; they have no effect on results.
 
-    Raises ValueError for `optimizer_compute_precisions` of other than two dtypes.
+    Raises:
+        ValueError: `optimizer_compute_precisions` are not two dtypes.
     """
 
     base = "Adam"

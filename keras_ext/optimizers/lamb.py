@@ -26,7 +26,8 @@ class LAMBIpuOptimizer(AdamIpuOptimizer):
         optimizer_compute_precisions: the dtypes in which moments, steps and norms are computed; float32 unless given.
         outline_apply_gradients, outline_apply_gradients_kwargs: accepted; they have no effect on results.
 
-    Raises ValueError for `optimizer_compute_precisions` of other than three dtypes.
+    Raises:
+        ValueError: `optimizer_compute_precisions` are not three dtypes.
     """
 
     stages = 3

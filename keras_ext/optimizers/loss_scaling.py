@@ -42,7 +42,8 @@ class ALSOptimizer(Definition):
         histogram_bin_edge: the size of a scaled gradient's element above which it is large.
         name: of the optimizer.
 
-    Raises ValueError for arguments outside of these, and for a loss scaling optimizer as `opt`.
+    Raises:
+        ValueError: an argument is none of these, or `opt` is a loss scaling optimizer.
     """
 
     settings = (

@@ -20,7 +20,8 @@ class SGDIpuOptimizer(WithStates):
         optimizer_compute_precisions: the dtype in which steps are computed, in a sequence; float32 unless given.
         outline_apply_gradients, outline_apply_gradients_kwargs: accepted; they have no effect on results.
 
-    Raises ValueError for `optimizer_compute_precisions` of other than one dtype.
+    Raises:
+        ValueError: `optimizer_compute_precisions` is not of one dtype.
     """
 
     base = "SGD"

@@ -44,8 +44,10 @@ class StageAssignments(Extension):
         """The stage of each layer, or of each call of a layer, in the order of execution; changing it has no effect.
 
         A list of the assignment objects of the model's kind; those of nested models have lists of their own.
-        `pipeline_stage` is None where there is no stage. Input layers are left out. Raises RuntimeError for a
-        subclass of `Model` that has not been built.
+        `pipeline_stage` is None where there is no stage. Input layers are left out.
+
+        Raises:
+            RuntimeError: the model is of a subclass of `Model` and has not been built.
         """
         return _assignments(calls_of(self), assigned_stages(self))
 

@@ -30,8 +30,8 @@ class IPUEstimator(DeviceEstimator):
         config: a RunConfig of ipu_run_config.
         params: a dictionary for `model_fn` and the input functions.
         warm_start_from: a checkpoint, its folder, a SavedModel, or tf.estimator.WarmStartSettings.
-        train_batch_size: the global batch size of training: the input function finds that of a replica in
-            params["batch_size"]; likewise eval_batch_size and predict_batch_size.
+        train_batch_size, eval_batch_size, predict_batch_size: the global batch sizes of training, evaluation and
+            prediction: the input function finds that of a replica in params["batch_size"].
 
     Raises:
         ValueError: a batch size does not divide by the number of replicas, or as tf.estimator.Estimator.

@@ -26,7 +26,7 @@ class IPULoggingTensorHook(SessionRunHook):
         at_end: whether they are at the end of the session.
         formatter: a function of a dictionary of arrays that returns the text; None means "name = value, ...".
         logging_mode: an IPUOutfeedMode: the values of the last iteration, or all of them.
-        feed_name: deprecated and ignored, as replication_factor is.
+        feed_name, replication_factor: deprecated, without effect.
 
     Raises:
         ValueError: `every_n_iter` and `every_n_secs`, or none of them and not `at_end`.

@@ -95,7 +95,7 @@ class IPUPipelineEstimator(DeviceEstimator):
     Args:
         model_fn: a function of those of `features` and `labels`, which are None, `mode`, `params` and `config` that it
             names, which returns an IPUPipelineEstimatorSpec.
-        model_dir: as that of IPUEstimator; likewise config, params and warm_start_from.
+        model_dir, config, params, warm_start_from: as those of IPUEstimator.
 
     Raises:
         ValueError, TypeError: as IPUEstimator.

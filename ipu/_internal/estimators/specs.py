@@ -78,7 +78,7 @@ class IPUEstimatorSpec(IPUEstimatorSpecBase):
         eval_metrics: a function that returns such a dictionary on the host, and the list or dictionary of tensors of
             the device that it takes.
         host_call: a function called on the host after each training step, and the list of tensors that it takes.
-        training_hooks: SessionRunHooks for training; likewise evaluation_hooks and prediction_hooks.
+        training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks for training, evaluation and prediction.
 
     Raises:
         ValueError: the mode is unknown, both kinds of metrics are given, or a tuple is not of that form.

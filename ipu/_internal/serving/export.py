@@ -102,7 +102,7 @@ def export_pipeline(
 
     Args:
         computational_stages: a list of at least two functions.
-        export_dir: as in `export_single_step`, like all arguments not listed here.
+        export_dir: as in `export_single_step`.
         iterations: executions of each stage in one run of the program on an IPU: a number that the schedule allows.
         inputs: values for the first arguments of the first stage, the same for all requests.
         device_mapping: the IPU of each stage; stage k is on IPU k if None.
@@ -111,6 +111,9 @@ def export_pipeline(
             depend on them.
         name: the name scope of the operations, "pipeline" if None.
         predict_step_signature: the signature of the first stage, without `inputs`.
+        input_dataset: as in `export_single_step`.
+        output_names, preprocessing_step, preprocessing_step_signature: as in `export_single_step`.
+        postprocessing_step, postprocessing_step_signature, purge_export_dir: as in `export_single_step`.
 
     Returns:
         As `export_single_step`.
@@ -148,9 +151,11 @@ def export_keras(
 
     Args:
         model: a model that is built.
-        export_dir: as in `export_single_step`, like all arguments not listed here.
+        export_dir: as in `export_single_step`.
         batch_size: the size of the batches, an int or a scalar tensor; not needed if the model's inputs have one,
             which it replaces.
+        output_names, preprocessing_step, preprocessing_step_signature: as in `export_single_step`.
+        postprocessing_step, postprocessing_step_signature, purge_export_dir: as in `export_single_step`.
 
     Returns:
         As `export_single_step`.
