@@ -17,5 +17,6 @@ class IPUMultiReplicaStrategy(PopDistStrategy):
     Args:
         ipu_device: the TensorFlow name of the IPU device.
         add_ipu_cross_replica_reductions: whether optimizers on the IPU sum gradients over replicas.
-        enable_dataset_iterators, enable_keras_extensions: as of IPUStrategy.
+        enable_dataset_iterators: whether `iter(dataset)` inside the scope creates an infeed.
+        enable_keras_extensions: whether Keras models created inside the scope run on the IPU.
     """

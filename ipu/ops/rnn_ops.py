@@ -97,19 +97,27 @@ class PopnnDynamicLSTM(PopnnLSTM):
 
 
 class PopnnGRU(layers.GRU):
-    """Time-major GRU layer.
+    """Time-major GRU layer, for functions of graphs and of TensorFlow 2.
 
     Variables are `<name>/kernel` [input_size + num_units, 3 num_units], with the rows of the inputs first, and
     `<name>/biases` [3, num_units], both for the gates z, r, h.
 
     Args:
-        num_units, dtype, partials_dtype, seed, weights_initializer, bias_initializer: as of `PopnnLSTM`.
-        activation, recurrent_activation, name, return_state: as of `PopnnLSTM`.
+        num_units: the number of units.
+        dtype: tf.float16 or tf.float32, of inputs, variables and outputs.
+        partials_dtype: tf.float16 or tf.float32, for the cost report alone.
+        seed: a Python integer, for the default initializer of `kernel`.
+        weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
+        bias_initializer: initializer or initial value of `biases`; zeros if None.
+        activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
+        recurrent_activation: one of the same, but "relu".
+        name: the variable scope; "popnn_gru" and a number if None.
         reset_after: whether the reset gate comes after the matrix product of the state. Its biases are
             [3, 2, num_units] then: those of the inputs' product and those of the state's.
+        return_state: whether a call returns the state beside the outputs.
 
     Raises:
-        ValueError: as `PopnnLSTM`.
+        ValueError: an argument is none of these.
     """
 
     SCOPE = "popnn_gru"

@@ -17,7 +17,7 @@ class IPUConfig(OptionTree):
         """Configures the IPU system with this configuration.
 
         Args:
-            device: the CPU device local to the IPU hardware.
+            device: no effect: the host is the one CPU.
 
         Raises:
             ValueError: attributes that contradict each other.

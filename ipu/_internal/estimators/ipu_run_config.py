@@ -95,7 +95,13 @@ class RunConfig(run_config.RunConfig):
     Args:
         ipu_run_config: an IPURunConfig; its defaults if None.
         master: accepted as "" or None: sessions are those of this process.
-        **kwargs: as those of tf.estimator.RunConfig.
+        **kwargs: as those of tf.estimator.RunConfig: model_dir; tf_random_seed (1), of initializers and of input
+            functions, not of random numbers on the device, which `ipu.utils.reset_ipu_seed` seeds; device_fn;
+            session_config; save_summary_steps (100); save_checkpoints_steps or save_checkpoints_secs (600 if neither
+            is given); keep_checkpoint_max (5); keep_checkpoint_every_n_hours (10000); log_step_count_steps (100);
+            session_creation_timeout_secs, without effect; train_distribute, an IPUMultiWorkerStrategy or a
+            PopDistStrategy. eval_distribute, experimental_distribute, protocol and experimental_max_worker_delay_secs
+            must be None.
 
     Raises:
         TypeError: `ipu_run_config` is no IPURunConfig.

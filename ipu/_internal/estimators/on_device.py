@@ -65,9 +65,10 @@ class DeviceEstimator(Estimator):
             The predictions of an example, or of a batch: an array, or a dictionary of arrays.
 
         Raises:
-            ValueError: (here and below at the first prediction) `num_predictions` is below 1, none of `predict_keys` is
-                a prediction, predictions are of different batch sizes, or `input_fn` returns no data set.
-            TypeError: a hook is no SessionRunHook.
+            ValueError: (at the first prediction) `num_predictions` is below 1, none of `predict_keys` is a prediction,
+                or `input_fn` returns no data set; (later) predictions are of different batch sizes, or the batches of
+                the data set fill no whole number of loops.
+            TypeError: (at the first prediction) a hook is no SessionRunHook.
         """
         predictions: Any = super().predict(input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
         if num_predictions is not None and num_predictions < 1:

@@ -76,9 +76,9 @@ class IPUInfeedQueue:
 
     @property
     def initializer(self) -> Any:
-        """Starts with the first element, also after `deleter`; returns an operation that has already run.
+        """Starts with the first element, also after `deleter`: at once outside of a tf.Graph (eagerly it is None).
 
-        In a tf.Graph, sessions run the operation, which starts with the first element whenever it is run.
+        In a tf.Graph sessions run the operation, which starts with the first element whenever it is run.
 
         Raises:
             ValueError: it has been called already, without `deleter` since; in a graph, a second time.
@@ -112,7 +112,7 @@ class IPUInfeedQueue:
 
     @property
     def deleter(self) -> Any:
-        """Deletes the state of `initializer`; returns an operation that has already run, or runs in a session.
+        """Deletes the state of `initializer`: at once, or in a tf.Graph by an operation that sessions run.
 
         Raises:
             tf.errors.NotFoundError: the queue has not been initialized.

@@ -206,9 +206,9 @@ class IPUOutfeedQueue:
 
     @property
     def deleter(self) -> Any:
-        """Drops all elements, shapes and the structure; returns an operation that has already run. May be repeated.
+        """Drops all elements, shapes and the structure, at once outside of a tf.Graph. May be repeated.
 
-        In a tf.Graph sessions run the operation, and elements keep their shapes and structure.
+        In a tf.Graph sessions run the operation that it is, and elements keep their shapes and structure.
 
         Raises:
             tf.errors.FailedPreconditionError: a program uses the queue.

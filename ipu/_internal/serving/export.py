@@ -102,7 +102,7 @@ def export_pipeline(
 
     Args:
         computational_stages: a list of at least two functions.
-        export_dir: as in `export_single_step`.
+        export_dir: a directory that does not exist or is empty.
         iterations: executions of each stage in one run of the program on an IPU: a number that the schedule allows.
         inputs: values for the first arguments of the first stage, the same for all requests.
         device_mapping: the IPU of each stage; stage k is on IPU k if None.
@@ -111,9 +111,13 @@ def export_pipeline(
             depend on them.
         name: the name scope of the operations, "pipeline" if None.
         predict_step_signature: the signature of the first stage, without `inputs`.
-        input_dataset: as in `export_single_step`.
-        output_names, preprocessing_step, preprocessing_step_signature: as in `export_single_step`.
-        postprocessing_step, postprocessing_step_signature, purge_export_dir: as in `export_single_step`.
+        input_dataset: a data set whose elements have that signature, or are what the preprocessing_step takes.
+        output_names: a str for one output, a list for several; output_0, output_1 and so on if None.
+        preprocessing_step: runs before the first stage on the host, in the SavedModel's graph; may take strings.
+        preprocessing_step_signature: its signature, unless it has an input_signature or there is an input_dataset.
+        postprocessing_step: runs after the last stage on the host; takes its outputs in the order of tf.nest.flatten.
+        postprocessing_step_signature: checked if given; otherwise that of the last stage's outputs.
+        purge_export_dir: whether the contents of export_dir are removed, once the new model is complete.
 
     Returns:
         As `export_single_step`.
@@ -151,11 +155,15 @@ def export_keras(
 
     Args:
         model: a model that is built.
-        export_dir: as in `export_single_step`.
+        export_dir: a directory that does not exist or is empty.
         batch_size: the size of the batches, an int or a scalar tensor; not needed if the model's inputs have one,
             which it replaces.
-        output_names, preprocessing_step, preprocessing_step_signature: as in `export_single_step`.
-        postprocessing_step, postprocessing_step_signature, purge_export_dir: as in `export_single_step`.
+        output_names: a str for one output, a list for several; output_0, output_1 and so on if None.
+        preprocessing_step: runs before the model on the host, in the SavedModel's graph; may take strings.
+        preprocessing_step_signature: its signature, unless it has an input_signature.
+        postprocessing_step: runs after the model on the host; takes its outputs in the order of tf.nest.flatten.
+        postprocessing_step_signature: checked if given; otherwise that of the model's outputs.
+        purge_export_dir: whether the contents of export_dir are removed, once the new model is complete.
 
     Returns:
         As `export_single_step`.
