@@ -47,7 +47,7 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
 
     Args:
         ipu_device: the IPU device, such as "/device:IPU:0".
-        device: the CPU device which is local to the IPU hardware; it has no effect, as there is one host.
+        device: no effect: the host is the one CPU.
 
     Returns:
         The number of IPUs: those of one replica times the replicas.
@@ -73,7 +73,7 @@ def reset_ipu_seed(
 
     Args:
         seed: the new seed; only the lowest 64 bits of an integer are used.
-        device: the device to which the seed will be applied.
+        device: a configured IPU device; the seed is that of all of them.
         cpu_device: no effect: the host is the one CPU.
         experimental_identical_replicas: must be False where the device has several IPUs: replicas draw different
             numbers from one generator, one after the other. Values that are equal on all replicas are rounded once

@@ -20,7 +20,7 @@ class GroupNormalization(Definition):
 
     Args:
         dtype: of the weights and the result, or a policy of Keras.
-        groups: the number of groups, which divides the number of channels.
+        groups: the number of groups, which divides the number of channels; None is a group for each channel.
         channels_axis: the axis of the channels; not 0, the batch's.
         center: whether to add `beta`.
         scale: whether to multiply by `gamma`.

@@ -10,8 +10,11 @@ from keras_ext.types import Nest
 class RecomputationCheckpoint(Definition):
     """Keeps its inputs from being recomputed in the backward pass; returns them.
 
-    See `ipu.pipelining_ops.recomputation_checkpoint`: it has an effect with IPUConfig.allow_recompute, in a pipeline
-    with RecomputationMode.RecomputeAndBackpropagateInterleaved.
+    See `ipu.pipelining_ops.recomputation_checkpoint`: it has an effect with IPUConfig.allow_recompute, in steps without
+    a pipeline and in a pipeline with RecomputationMode.RecomputeAndBackpropagateInterleaved.
+
+    Args:
+        **kwargs: as of every Keras layer.
     """
 
     def __init__(self, **kwargs: object) -> None:

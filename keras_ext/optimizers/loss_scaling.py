@@ -176,7 +176,8 @@ class ALSOptimizer(Definition):
             **kwargs: as of `apply_gradients` of the Keras.
 
         Returns:
-            In Keras 3 the variable `iterations` of this optimizer; in tf_keras what its `apply_gradients` returns.
+            In Keras 3 a variable that stays 0, as of its LossScaleOptimizer: `iterations` counts updates. In tf_keras
+            what its `apply_gradients` returns.
 
         Raises:
             ValueError: no gradient is given, or, with `captured_grads_only`, captured in the step.

@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import keras
@@ -15,6 +16,9 @@ import keras
 REFERENCE = Path(__file__).parent.parent.parent / "docs" / "site" / "reference.py"
 ENTRY = re.compile(r"^    (\*{0,2}\w[\w*, ]*): ", re.M)
 """The names of the parameters, one or several, that an entry of Args is about."""
+WITHOUT_EFFECT = re.compile(r"\b(accepted|ignored|no effect|without effect|not read)\b")
+NO_READ = ("STORE_FAST", "STORE_DEREF", "STORE_FAST_STORE_FAST", "MAKE_CELL", "DELETE_FAST")
+"""Opcodes that name a variable, and do not read it."""
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
@@ -29,10 +33,14 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def lacking(function: Callable[..., Any]) -> list[str]:
-    """What a docstring lacks: parameters among the entries of Args, then the section of results; that of errors."""
+    """What a docstring lacks: parameters among the entries of Args, that one has no effect; sections."""
     doc, named, results = inspect.getdoc(function) or "", parameters(function), "None"
-    entries = ENTRY.findall(doc.partition("\nArgs:\n")[2].partition("\n\n")[0])
-    found = sorted(set(named) - set(re.findall(r"\w+", " ".join(entries))))
+    parts = ENTRY.split(doc.partition("\nArgs:\n")[2].partition("\n\n")[0])
+    pairs = zip(parts[1::2], parts[2::2], strict=True)
+    entries = {name: text for names, text in pairs for name in re.findall(r"\w+", names)}
+    found = sorted(set(named) - entries.keys())
+    silent = sorted(name for name in unread(function) & entries.keys() if not WITHOUT_EFFECT.search(entries[name]))
+    found += [f"no effect of {name}" for name in silent]
     if named and not isinstance(function, type):
         annotation = inspect.signature(function).return_annotation
         results = "None" if annotation is inspect.Signature.empty else str(annotation)
@@ -42,10 +50,23 @@ def lacking(function: Callable[..., Any]) -> list[str]:
     return found
 
 
+def code_of(function: Callable[..., Any]) -> CodeType:
+    """The bytecode of a function, or of a class's constructor; that of one without any is empty."""
+    unwrapped = inspect.unwrap(function.__init__ if isinstance(function, type) else function)
+    return getattr(unwrapped, "__code__", (lambda: None).__code__)
+
+
+def unread(function: Callable[..., Any]) -> set[str]:
+    """The parameters that a function does not read."""
+    code = code_of(function)
+    loads = [each.argrepr for each in dis.get_instructions(code) if each.opname not in NO_READ]
+    read = set(re.findall(r"\w+", " ".join(loads)))
+    return set() if "locals" in read else {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]} - read
+
+
 def raises(function: Callable[..., Any]) -> bool:
     """Whether a function, or a class when it is called, raises errors of its own."""
-    code = getattr(inspect.unwrap(function.__init__ if isinstance(function, type) else function), "__code__", None)
-    opcodes = [] if code is None else [each.opname for each in dis.get_instructions(code)]
+    opcodes = [each.opname for each in dis.get_instructions(code_of(function))]
     return opcodes.count("RAISE_VARARGS") > opcodes.count("LOAD_ASSERTION_ERROR")
 
 

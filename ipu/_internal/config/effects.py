@@ -13,6 +13,12 @@ from typing import Literal
 Kind = Literal["results", "cost report", "host", "none"]
 KINDS: tuple[Kind, ...] = ("results", "cost report", "host", "none")
 """Numbers that programs compute; bytes, cycles and what fits (engine/profile); processes, files, time; nothing."""
+PREDICATES: Mapping[Kind, str] = {
+    "results": "acts on results",
+    "cost report": "acts on the cost report",
+    "host": "acts on the host",
+    "none": "has no effect",
+}
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,10 @@ class Effect:
 
     kind: Kind
     text: str
+
+    def __str__(self) -> str:
+        """A predicate, whose subject is the option."""
+        return f"{PREDICATES[self.kind]}: {self.text.replace('below', 'in docs/options.md')}"
 
 
 def results(text: str) -> Effect:
@@ -77,8 +87,8 @@ EFFECTS: Mapping[str, Effect] = {
     "floating_point_behaviour.inv": results("an invalid operation ends the call with FloatingPointException"),
     "floating_point_behaviour.div0": results("a division by zero ends the call with FloatingPointException"),
     "floating_point_behaviour.oflo": results("an overflow ends the call with FloatingPointException"),
-    "floating_point_behaviour.esr": results("halves are rounded stochastically"),
-    "floating_point_behaviour.nanoo": results("a half that overflows becomes NaN"),
+    "floating_point_behaviour.esr": results("16-bit floats are rounded stochastically"),
+    "floating_point_behaviour.nanoo": results("a 16-bit float that overflows becomes NaN"),
     "floating_point_behaviour.set_all": results("turns on inv, div0, oflo, esr and nanoo"),
     "io_tiles.num_io_tiles": cost("so many tiles hold stream buffers and compute nothing"),
     "io_tiles.place_ops_on_io_tiles": cost("transfers from and to the host run beside compute"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 from ipu._internal.config.option_tree import OptionTree, document
 from ipu._internal.config.system import configure_ipu_system
 
@@ -25,4 +27,4 @@ class IPUConfig(OptionTree):
         configure_ipu_system(self, device)
 
 
-IPUConfig.__doc__ = f"{IPUConfig.__doc__}\n\n{document(IPUConfig())}\n"
+IPUConfig.__doc__ = f"{inspect.getdoc(IPUConfig)}\n\n{document(IPUConfig())}\n"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from engine.errors import ConfigurationError
 from ipu._internal.config.deprecation import deprecated
-from ipu._internal.config.effects import EFFECTS, OLDER, Kind
+from ipu._internal.config.effects import EFFECTS, OLDER
 from ipu._internal.config.enumerations import (
     DeviceConnectionType,
     ExecutionProfileType,
@@ -23,12 +23,6 @@ from ipu._internal.config.library_flags import LIBRARIES, REPORTS, check_flags
 
 use_ipu_config = deprecated("use an ipu.config.IPUConfig instance instead.")
 REQUIRED = inspect.Parameter.empty
-ACTS: dict[Kind, str] = {
-    "results": "acts on results",
-    "cost report": "acts on the cost report",
-    "host": "acts on the host",
-    "none": "has no effect",
-}
 
 
 class Argument(NamedTuple):
@@ -205,10 +199,8 @@ def documented(summary: str, arguments: Mapping[str, Argument], before: Sequence
     """A docstring with the sections that follow from the attributes that arguments set."""
     lines = ["Args:", *(f"    {each}: the options, of `create_ipu_config`; they are updated." for each in before)]
     for name, (_, attribute, converted) in arguments.items():
-        effect = {**EFFECTS, **OLDER}[attribute]
-        text = f"{ACTS[effect.kind]}: {effect.text.replace('below', 'in docs/options.md')}"
         opposite = " to the opposite" if converted is operator.not_ else ""
-        lines.append(f"    {name}: sets `{attribute}`{opposite}, which {text}.")
+        lines.append(f"    {name}: sets `{attribute}`{opposite}, which {({**EFFECTS, **OLDER})[attribute]}.")
     lines += ["", "Returns:", f"    {'The same options.' if before else 'The options, an IpuOptions.'}"]
     raises = []
     if any(each.attribute not in FLAGGED and each.converted is AS_GIVEN for each in arguments.values()):

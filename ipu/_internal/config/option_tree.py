@@ -16,6 +16,7 @@ from ipu._internal.config.compilation_tree import (
     Slices,
 )
 from ipu._internal.config.device_tree import DeviceConnection, Experimental, FloatingPointBehaviour, IOTiles, IPUModel
+from ipu._internal.config.effects import EFFECTS
 from ipu._internal.config.enumerations import SelectionOrder
 
 # The long form, because AttributeMetadata.type shows it as the documentation prints it.
@@ -68,10 +69,11 @@ class OptionTree(Category):
 
 
 def document(config: OptionTree) -> str:
-    """One entry for each option of a configuration: full name, type, default and documentation."""
+    """One entry for each option of a configuration: full name, type, default, documentation, and its effect here."""
     entries = []
     for name in config.to_dict():
         metadata = config.get_attribute_metadata(name)
-        text = textwrap.fill(metadata.__doc__ or "", 100, initial_indent="    ", subsequent_indent="    ")
+        text = f"{metadata.__doc__} Here it {EFFECTS[name]}."
+        text = textwrap.fill(text, 100, initial_indent="    ", subsequent_indent="    ")
         entries.append(f"{name}: {metadata.type} = {metadata.default!r}\n{text}")
     return "\n\n".join(entries)
