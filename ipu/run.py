@@ -18,7 +18,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--replicas", type=int, default=1, help="replicas in each process (default 1)")
     made.add_argument("--workers", type=int, help="worker threads of each process (default: cores / processes)")
     made.add_argument("--gradients", choices=("float32", "bfloat16"), help="the type of gradients between processes")
-    made.add_argument("--bucket-bytes", type=int, help="bytes of gradients that are summed together (default 4 MiB)")
+    made.add_argument(
+        "--bucket-bytes",
+        type=int,
+        help="bytes of gradients that are summed together (default all, or 4 MiB with --hosts)",
+    )
     made.add_argument("--hosts", help="machines and their numbers of processes, as in host1:2,host2:2")
     made.add_argument("program", nargs=argparse.REMAINDER, help="a Python program or -m module, and its arguments")
     return made

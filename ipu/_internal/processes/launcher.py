@@ -40,7 +40,7 @@ def launch(
     """Runs a Python program in `processes` processes of `replicas` replicas and `workers` threads; its exit status.
 
     `hosts` are machines as MPI's launcher takes them, `gradients` the type that gradients have between processes, and
-    `bucket_bytes` the bytes of those that are summed together.
+    `bucket_bytes` the bytes of those that are summed together: by default, on one host, all.
 
     Raises ConfigurationError for numbers below 1, no program, and where MPI's launcher is not installed.
     """
@@ -69,6 +69,9 @@ def launch(
         LAUNCHED: "1",
     }
     environment |= {GRADIENT_TYPE: gradients} if gradients else {}
+    if bucket_bytes is None and hosts is None and BUCKET_BYTES not in os.environ:
+        # The cores of one host compute already: a thread that sums beside them delays the step more than it hides.
+        bucket_bytes = sys.maxsize
     environment |= {} if bucket_bytes is None else {BUCKET_BYTES: str(bucket_bytes)}
     for name in environment:
         command += ["-x", name] if hosts else []
