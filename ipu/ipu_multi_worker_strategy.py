@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu._internal.compiler.function_trace import in_function_trace
-from ipu._internal.compiler.replica_reduction import reduced
+from ipu._internal.compiler.replica_reduction import over_axis, reduced
 from ipu._internal.compiler.variables import tracing
 from ipu._internal.host_functions.process_sums import summed
 from ipu._internal.names.namespace import public_names
@@ -127,15 +127,16 @@ class IPUMultiWorkerStrategyV1(IPUStrategyV1):
         Args:
             reduce_op: tf.distribute.ReduceOp.SUM or MEAN, or its name.
             value: a tensor or nested tensors, of the same shapes on all workers.
-            axis: no effect: shapes stay as they are.
+            axis: the dimension of each tensor that is reduced first; None keeps the shapes.
 
         Returns:
-            The nested tensors, in their shapes.
+            The nested tensors, without that dimension.
 
         Raises:
             ValueError: another reduction.
         """
         reduce_op = _reduce_op(reduce_op)
+        value = over_axis(reduce_op, value, axis)
         inside = reduced(reduce_op, value)
         workers = self.transport.size
         if workers == 1 or (tracing() and not in_function_trace()):

@@ -17,7 +17,7 @@ from tensorflow.python.ops import resource_variable_ops
 from ipu._internal import keras_hooks
 from ipu._internal.compiler import direct_calls
 from ipu._internal.compiler.calling import call_on_engine, refuse_doubles
-from ipu._internal.compiler.replica_reduction import reduced
+from ipu._internal.compiler.replica_reduction import over_axis, reduced
 from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.names.namespace import public_names
 from ipu._internal.processes.transport import Transport
@@ -251,15 +251,16 @@ class IPUStrategyV1(tf.distribute.Strategy):
         Args:
             reduce_op: tf.distribute.ReduceOp.SUM or MEAN, or its name.
             value: a tensor or nested tensors.
-            axis: accepted; the value is reduced over replicas alone.
+            axis: the dimension of each tensor that is reduced first; None keeps the shapes.
 
         Returns:
-            The nested tensors, in their shapes.
+            The nested tensors, without that dimension.
 
         Raises:
             ValueError: another reduction.
         """
-        return reduced(_reduce_op(reduce_op), value)
+        reduce_op = _reduce_op(reduce_op)
+        return reduced(reduce_op, over_axis(reduce_op, value, axis))
 
     def experimental_local_results(self, value: Nest) -> tuple[Any, ...]:
         """The tuple `(value,)`.

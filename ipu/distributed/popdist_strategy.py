@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.framework import tensor_util
 
 from ipu._internal.compiler.function_trace import in_function_trace
-from ipu._internal.compiler.replica_reduction import reduced
+from ipu._internal.compiler.replica_reduction import over_axis, reduced
 from ipu._internal.compiler.variables import tracing
 from ipu._internal.names.namespace import public_names
 from ipu._internal.processes import host_collectives, settings
@@ -140,16 +140,17 @@ class PopDistStrategy(IPUStrategyV1):
         Args:
             reduce_op: tf.distribute.ReduceOp.SUM or MEAN, or its name.
             value: a tensor or nested tensors, of the same shapes in all processes.
-            axis: no effect: shapes stay as they are.
+            axis: the dimension of each tensor that is reduced first; None keeps the shapes.
 
         Returns:
-            The nested tensors, in their shapes; outside of such functions of a single process `value` itself.
+            The nested tensors, without that dimension; a single process reduces no further outside of such functions.
 
         Raises:
             ValueError: another reduction.
             ProcessError: processes that call other collectives, or that have ended.
         """
         reduce_op = _reduce_op(reduce_op)
+        value = over_axis(reduce_op, value, axis)
         # A step of Keras that is being traced is cut at its gradients, and they are summed there.
         if tracing() or initialise().size == 1:
             return reduced(reduce_op, value)

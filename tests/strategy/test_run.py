@@ -136,6 +136,10 @@ def test_reductions_are_over_replicas_inside_functions(strategy: IPUStrategyV1, 
     assert strategy.reduce(total, three, axis=None) == 3.0
     assert strategy.run(compiled(lambda x: strategy.reduce(total, x, axis=None)), (three,)) == 3.0 * count
     assert strategy.run(compiled(lambda x: strategy.reduce("MEAN", x, axis=None)), (three,)) == 3.0
+    rows = tf.constant([[1.0, 2.0], [3.0, 6.0]])
+    np.testing.assert_array_equal(strategy.reduce(total, rows, axis=0), [4.0, 8.0])
+    means = strategy.run(compiled(lambda x: strategy.reduce("MEAN", x, axis=1)), (rows,))
+    np.testing.assert_array_equal(means, [1.5, 4.5])
     gathered = compiled(lambda x: tf.distribute.get_replica_context().all_reduce(mean, [x, x]))
     assert [float(x) for x in strategy.run(gathered, (three,))] == [3.0, 3.0]
     with pytest.raises(ValueError, match="SUM or MEAN"):

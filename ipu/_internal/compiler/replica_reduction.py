@@ -26,6 +26,14 @@ def already_reduced() -> AbstractContextManager[bool]:
     return _already_reduced.replaced_by(True)
 
 
+def over_axis(reduce_op: tf.distribute.ReduceOp, value: Nest, axis: int | None) -> Any:
+    """The sum or mean of each tensor along `axis`, which comes before that over replicas; `value` if it is None."""
+    if axis is None:
+        return value
+    along = tf.reduce_sum if reduce_op == tf.distribute.ReduceOp.SUM else tf.reduce_mean
+    return tf.nest.map_structure(lambda leaf: along(leaf, axis), value)
+
+
 def reduced(reduce_op: tf.distribute.ReduceOp, value: Nest) -> Any:
     """The sum or mean over replicas of each tensor of `value`, in a function that runs on them; elsewhere, and within
     `already_reduced`, `value`.
