@@ -29,7 +29,8 @@ def notice_large_activations(model: KerasModel, batch: Batch) -> None:
     Only layers of Functional and Sequential models have known shapes; a step that recomputes activations, or that need
     not fit, has no notice.
     """
-    samples = next((int(leaf.shape[0]) for leaf in tf.nest.flatten(batch) if leaf.shape.rank), 0)
+    given = (leaf.shape for leaf in tf.nest.flatten(batch) if leaf is not None)
+    samples = next((int(shape[0]) for shape in given if shape.rank), 0)
     noticed = _noticed.setdefault(model, set())
     recomputes = current_system().config.allow_recompute
     if samples in noticed or recomputes or not chip_is_checked.value or out_of_memory_is_allowed():

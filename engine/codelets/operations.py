@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial, reduce
@@ -19,7 +20,7 @@ from engine.errors import InternalError
 ORDERS: dict[Any, Callable[..., Any]] = {min: operator.lt, max: operator.gt}
 
 
-class Operations:
+class Operations(ABC):
     """Operations write IR at the builder's position, and return a Value."""
 
     def __init__(self, translation: Translation, outer: dict[str, Any]) -> None:
@@ -28,13 +29,13 @@ class Operations:
         self.bound: dict[str, Any] = {}
         """The forms of local variables."""
 
+    @abstractmethod
     def load(self, name: str) -> Value:
         """The value of a local variable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def assign(self, name: str, value: Value) -> None:
         """Assigns to a local variable, whose type becomes one that has all of its values."""
-        raise NotImplementedError
 
     def number(self, value: Value) -> Number:
         """A value as one number of a Numba type; a tuple becomes one of Numba's."""

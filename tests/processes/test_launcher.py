@@ -109,9 +109,8 @@ def test_processes_on_two_hosts(tmp_path: Path) -> None:
     program = ["--hosts", "first:2,second:2", "--", str(PROGRAMS / "hosts.py")]
     done = run("-n", "4", *program, PRTE_MCA_plm_ssh_agent=str(agent))
     assert done.returncode == 0, done.stderr
-    host = lambda rank: "first" if rank < 2 else "second"  # noqa: E731
     assert sorted(done.stdout.splitlines()) == [
-        f"[{rank}] {host(rank)}: {rank % 2} of 2, {rank} of 4; 6.0" for rank in range(4)
+        f"[{rank}] {('first', 'second')[rank // 2]}: {rank % 2} of 2, {rank} of 4; 6.0" for rank in range(4)
     ]
 
 
