@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from ipu._internal.names.namespace import public_names
@@ -20,7 +18,6 @@ def dropout(
     noise_shape: TensorLike | None = None,
     seed: TensorLike | None = None,
     name: str | None = None,
-    **kwargs: Any,
 ) -> tf.Tensor:
     """With probability `rate`, drops elements of `x`; the others are scaled by 1 / (1 - rate).
 
@@ -30,7 +27,6 @@ def dropout(
         noise_shape: the shape of the mask, each dimension that of `x`, or 1 for elements that share it.
         seed: int32[2]: equal seeds drop the same elements. Without one each execution, and each replica, drops others.
         name: optional op name.
-        kwargs: ignored, for what other releases took.
 
     Returns:
         A tensor like `x`. Its gradient has the same mask.

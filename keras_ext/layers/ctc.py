@@ -25,7 +25,7 @@ class CTCLoss(Definition):
         self.blank_index = blank_index
         self.from_logits = from_logits
 
-    def call(self, labels: Tensor, data: Tensor, label_length: Tensor, data_length: Tensor, **kwargs: Any) -> Tensor:
+    def call(self, labels: Tensor, data: Tensor, label_length: Tensor, data_length: Tensor) -> Tensor:
         """Computes the losses, whose mean Keras takes.
 
         Args:
@@ -33,7 +33,6 @@ class CTCLoss(Definition):
             data: logits or log probabilities, float16 or float32 [max_time, batch, classes].
             label_length: the number of labels in each row, int32 [batch].
             data_length: the number of time steps of each sample, int32 [batch].
-            **kwargs: have no effect.
 
         Returns:
             The losses, [batch], of the dtype of `data`.
@@ -72,13 +71,12 @@ class CTCInferenceLayer(Definition):
         self.top_paths = top_paths
         self.from_logits = from_logits
 
-    def call(self, data: Tensor, data_length: Tensor, **kwargs: Any) -> Any:
+    def call(self, data: Tensor, data_length: Tensor) -> Any:
         """Finds the most likely labels, best first.
 
         Args:
             data: logits or log probabilities, float16 or float32 [max_time, batch, classes].
             data_length: the number of time steps of each sample, int32 [batch].
-            **kwargs: have no effect.
 
         Returns:
             Negative log probabilities, float32 [batch, top_paths]; lengths, int32 [batch, top_paths]; and labels, int32
@@ -99,13 +97,12 @@ class CTCPredictionsLayer(CTCInferenceLayer):
         top_paths: has no effect on the result, which is the first path; at most `beam_width`.
     """
 
-    def call(self, data: Tensor, data_length: Tensor, **kwargs: Any) -> Tensor:
+    def call(self, data: Tensor, data_length: Tensor) -> Tensor:
         """Finds the most likely labels.
 
         Args:
             data: logits or log probabilities, float16 or float32 [max_time, batch, classes].
             data_length: the number of time steps of each sample, int32 [batch].
-            **kwargs: have no effect.
 
         Returns:
             The labels, int32 [batch, max_time], filled with blanks.

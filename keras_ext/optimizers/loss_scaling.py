@@ -176,8 +176,7 @@ class ALSOptimizer(Definition):
             **kwargs: as of `apply_gradients` of the Keras.
 
         Returns:
-            In Keras 3 a variable that stays 0, as of its LossScaleOptimizer: `iterations` counts updates. In tf_keras
-            what its `apply_gradients` returns.
+            In Keras 3 `iterations`, the variable that counts updates. In tf_keras what its `apply_gradients` returns.
 
         Raises:
             ValueError: no gradient is given, or, with `captured_grads_only`, captured in the step.
@@ -185,7 +184,8 @@ class ALSOptimizer(Definition):
         pairs = list(grads_and_vars)
         if not self._of_keras3():
             self._observe([gradient for gradient, _ in pairs])
-        return super().apply_gradients(pairs, **kwargs)
+        returned = super().apply_gradients(pairs, **kwargs)
+        return self.iterations if self._of_keras3() else returned
 
     def _observe(self, gradients: Sequence[Any]) -> None:
         """Counts the elements of unscaled gradients, and updates the factor at the end of a period."""

@@ -99,12 +99,15 @@ class NestedModelPipelineStageAssignment(StageAssignment):
     `pipeline_stage` is that of all of them, None if they differ.
 
     Args:
-        layer, pipeline_stage: have no use: the classes for each kind of model are constructed, and this one raises
-            AttributeError.
+        nested_model: the model.
+        pipeline_stage_assignments: an assignment for each of its layers, or of their calls, in order.
     """
 
     is_nested_model = True
-    pipeline_stage_assignments: list[Any]
+
+    def __init__(self, nested_model: KerasModel, pipeline_stage_assignments: Sequence[Any]) -> None:
+        self._layer = nested_model
+        self.pipeline_stage_assignments = list(pipeline_stage_assignments)
 
     @property
     def nested_model(self) -> Any:
@@ -122,6 +125,9 @@ class NestedModelPipelineStageAssignment(StageAssignment):
         for assignment in self.pipeline_stage_assignments:
             assignment.pipeline_stage = stage
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.nested_model.name!r}, {self.pipeline_stage_assignments})"
+
 
 class SequentialNestedModelPipelineStageAssignment(
     NestedModelPipelineStageAssignment, SequentialLayerPipelineStageAssignment
@@ -133,20 +139,13 @@ class SequentialNestedModelPipelineStageAssignment(
         pipeline_stage_assignments: an assignment for each of its layers, or of their calls, in order.
     """
 
-    def __init__(self, nested_model: KerasModel, pipeline_stage_assignments: Sequence[Any]) -> None:
-        self._layer = nested_model
-        self.pipeline_stage_assignments = list(pipeline_stage_assignments)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.nested_model.name!r}, {self.pipeline_stage_assignments})"
-
 
 class _NestedInvocationAssignment(NestedModelPipelineStageAssignment, _InvocationAssignment):
     """An assignment of a call of a nested model in one that is not sequential."""
 
     def __init__(self, nested_model: KerasModel, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:
-        self._layer, self._node_index, self._inbound = nested_model, node_index, None
-        self.pipeline_stage_assignments = list(pipeline_stage_assignments)
+        super().__init__(nested_model, pipeline_stage_assignments)
+        self._node_index, self._inbound = node_index, None
 
     def __repr__(self) -> str:
         return (

@@ -247,6 +247,22 @@ def test_verification_options() -> None:
     json.loads(opts.to_json())
 
 
+@pytest.mark.parametrize(
+    ("function", "value", "expected"),
+    [
+        ("set_verification_options", 3, "verification_options of type VerificationOptions"),
+        ("set_matmul_options", 3, "matmul_options of type .*Mapping .* None"),
+        ("auto_select_ipus", 2.5, "num_ipus of type int .*Sequence"),
+        ("select_ipus", 3, "indices of type .*Sequence"),
+    ],
+)
+def test_wrong_types_are_refused_by_name(function: str, value: Any, expected: str) -> None:
+    with pytest.raises(TypeError, match=f"Expected {expected}. Received: {value} of type {type(value).__name__}"):
+        getattr(utils, function)(utils.create_ipu_config(), value)
+    with pytest.raises(TypeError, match="Expected opts of type IpuOptions"):
+        getattr(utils, function)("opts", value)
+
+
 def test_selection_and_configuration() -> None:
     opts = utils.auto_select_ipus(utils.create_ipu_config(), num_ipus=[1, 2])
     utils.configure_ipu_system(opts)

@@ -287,7 +287,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one of steps and max_steps"):
         estimator.train(repeated, steps=4, max_steps=4)
     with pytest.raises(ValueError, match="predict_keys among"):
-        next(estimator.predict(features, predict_keys=["z"]))
+        next(estimator.predict(features, predict_keys=["y", "z"]))
+    with pytest.raises(ValueError, match=r"predict_keys among \['y'\]. Received: \['xyz'\]"):
+        next(estimator.predict(features, predict_keys="xyz"))
+    with pytest.raises(ValueError, match="'train', 'eval', 'infer'. Received: .*'bogus'"):
+        trained.export_saved_model(str(tmp_path / "exported"), receiver, experimental_mode="bogus")
     with pytest.raises(ValueError, match="multiple of the number of replicas"):
         IPUEstimator(regressor(), None, run_config(4, replicas=2), train_batch_size=5)
     with pytest.raises(ValueError, match="eval_metric_ops or eval_metrics"):

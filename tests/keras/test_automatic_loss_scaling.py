@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from ipu.ipu_strategy import IPUStrategy
-from tests.keras.helpers import Kit, both_frameworks, data
+from tests.keras.helpers import Kit, both_frameworks, data, keras3_only
 from tests.keras.pipelines import loss_of, mlp, twins
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -135,3 +136,10 @@ def test_errors(kit: Kit) -> None:
             scaled(kit, **wrong)
     with pytest.raises(ValueError, match="without loss scaling"):
         kit.keras.ipu.optimizers.ALSOptimizer(scaled(kit))
+
+
+@keras3_only
+def test_apply_gradients_returns_the_number_of_updates(kit: Kit) -> None:
+    optimizer, variable = scaled(kit), kit.keras.Variable(1.0)
+    for updates in (1, 2):
+        assert int(optimizer.apply_gradients([(tf.constant(1.0), variable)])) == updates

@@ -58,3 +58,9 @@ def test_training_and_prediction(kit: Kit, from_logits: bool) -> None:
     assert received.shape == (BATCH, TIME)
     np.testing.assert_array_equal(received[:, : found.shape[1]], found)
     assert not received[:, found.shape[1] :].any()
+
+
+def test_other_arguments_are_refused(kit: Kit) -> None:
+    data, length = np.zeros((TIME, BATCH, CLASSES), np.float32), np.full(BATCH, TIME, np.int32)
+    with pytest.raises(TypeError, match="data_lengths"):
+        kit.keras.ipu.layers.CTCInferenceLayer()(data, length, data_lengths=length)

@@ -11,6 +11,7 @@ from ipu.ipu_strategy import IPUStrategy
 from keras_ext.extensions import (
     FunctionalLayerPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,
+    NestedModelPipelineStageAssignment,
     PipelineStage,
     SequentialLayerPipelineStageAssignment,
 )
@@ -50,6 +51,16 @@ def test_what_is_returned_is_a_copy(sequential: Any) -> None:
     sequential.set_pipeline_stage_assignment([0, 0, 1, 1])
     sequential.get_pipeline_stage_assignment()[3].pipeline_stage = 7
     assert numbers(sequential) == [0, 0, 1, 1]
+
+
+def test_an_assignment_of_a_nested_model_is_that_of_its_layers(sequential: Any) -> None:
+    layers = sequential.get_pipeline_stage_assignment()
+    nested = NestedModelPipelineStageAssignment(sequential, layers)
+    assert nested.nested_model is nested.layer is sequential and nested.pipeline_stage is None
+    nested.pipeline_stage = 2
+    assert {layer.pipeline_stage for layer in layers} == {nested.pipeline_stage} == {2}
+    layers[0].pipeline_stage = 1
+    assert nested.pipeline_stage is None and sequential.name in repr(nested)
 
 
 def test_objects_for_all_kinds(kit: Kit, sequential: Any, functional: Any) -> None:

@@ -195,6 +195,16 @@ def test_wrong_uses_are_errors() -> None:
         ops.HostEmbeddingSGDGAOptimizerSpec(RATE, 0)
 
 
+def test_a_spec_registers_a_table_by_itself() -> None:
+    spec, table = ops.HostEmbeddingOptimizerSpec(RATE), tf.Variable(TABLE)
+    spec.create_register_instruction(table, [], "own")
+    step = tf.function(lambda ids: spec.create_lookup_instruction(table, ids, [], "TOKEN", "own"), jit_compile=True)
+    np.testing.assert_array_equal(run(step, IDS[0])[0], TABLE[IDS[0]])
+    spec.create_deregister_instruction(table, [], "own")
+    with pytest.raises(ValueError, match="'own' to be registered"):
+        spec.create_deregister_instruction(table, [], "own")
+
+
 @pytest.mark.parametrize("place", ["loop", "branch"])
 def test_gradients_of_loops_are_taken_inside(place: str) -> None:
     made = embedding(spec=ops.HostEmbeddingOptimizerSpec(RATE))

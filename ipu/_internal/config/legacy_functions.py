@@ -6,6 +6,7 @@ import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from types import UnionType
 from typing import Any, NamedTuple
 
 from engine.errors import ConfigurationError
@@ -18,6 +19,7 @@ from ipu._internal.config.enumerations import (
     SchedulingAlgorithm,
     SelectionOrder,
 )
+from ipu._internal.config.errors import WrongAttributeType
 from ipu._internal.config.legacy import IpuOptions, VerificationOptions
 from ipu._internal.config.library_flags import LIBRARIES, REPORTS, check_flags
 
@@ -28,15 +30,16 @@ REQUIRED = inspect.Parameter.empty
 class Argument(NamedTuple):
     """An argument of a function: its default, and the full name of the attribute it sets.
 
-    `converted` gives the attribute's value; None leaves the attribute as it is.
+    `converted` gives the attribute's value of one of type `accepts`; None leaves the attribute as it is.
     """
 
     default: Any
     attribute: str
     converted: Callable[[Any], Any] = lambda given: given
+    accepts: type | UnionType = object
 
 
-AS_GIVEN = Argument._field_defaults["converted"]
+FLAGS_TYPE = Mapping | None
 FLAGGED = LIBRARIES.keys() | REPORTS.keys()
 
 
@@ -55,7 +58,9 @@ CREATION = {
     "enable_ipu_events": Argument(False, "profiling.enable_ipu_trace_events"),
     "use_poplar_text_report": Argument(False, "profiling.enable_poplar_reports_text"),
     "use_poplar_cbor_report": Argument(False, "profiling.enable_poplar_reports_cbor"),
-    "profile_execution": Argument(None, "profiling.execution_trace_type", profile_type),
+    "profile_execution": Argument(
+        None, "profiling.execution_trace_type", profile_type, bool | ExecutionProfileType | None
+    ),
     "enable_poplar_serialized_graph": Argument(False, "profiling.enable_poplar_graph"),
     "report_every_nth_execution": Argument(0, "profiling.report_every_nth_execution"),
     "max_report_size": Argument(0x10000000, "profiling.max_report_size"),
@@ -63,7 +68,7 @@ CREATION = {
     "scheduler_selection": Argument(SchedulingAlgorithm.CHOOSE_BEST, "scheduling.algorithm"),
     "always_rearrange_copies_on_the_host": Argument(False, "experimental.always_rearrange_copies_on_the_host"),
     "merge_infeed_io_copies": Argument(False, "optimizations.merge_infeed_io_copies"),
-    "disable_graph_outlining": Argument(False, "optimizations.enable_graph_outlining", operator.not_),
+    "disable_graph_outlining": Argument(False, "optimizations.enable_graph_outlining", operator.not_, bool),
     "retain_control_dependencies": Argument(False, "retain_control_dependencies"),
     "max_cross_replica_sum_buffer_size": Argument(0, "optimizations.maximum_cross_replica_sum_buffer_size"),
     "max_inter_ipu_copies_buffer_size": Argument(0, "optimizations.maximum_inter_ipu_copies_buffer_size"),
@@ -84,22 +89,22 @@ SETTERS: dict[str, tuple[str, dict[str, Argument]]] = {
     **{
         f"set_{library}_options": (
             f"Set the IPU {library} options for the session.",
-            {f"{library}_options": Argument(None, attribute)},
+            {f"{library}_options": Argument(None, attribute, accepts=FLAGS_TYPE)},
         )
         for library, attribute in FLAGS.items()
     },
     "set_matmul_options": (
         "Set the IPU matrix multiplication options for the session.",
         {
-            "matmul_options": Argument(None, "matmuls.poplar_options"),
+            "matmul_options": Argument(None, "matmuls.poplar_options", accepts=FLAGS_TYPE),
             "clear_pass_type": Argument(False, "matmuls.clear_pass_type"),
         },
     ),
     "set_report_options": (
         "Set the options of graph and execution reports.",
         {
-            "graph_options": Argument(None, "profiling.graph_options"),
-            "execution_options": Argument(None, "profiling.execution_options"),
+            "graph_options": Argument(None, "profiling.graph_options", accepts=FLAGS_TYPE),
+            "execution_options": Argument(None, "profiling.execution_options", accepts=FLAGS_TYPE),
         },
     ),
     "set_experimental_multi_replica_distribution_options": (
@@ -177,15 +182,21 @@ SETTERS: dict[str, tuple[str, dict[str, Argument]]] = {
     ),
     "set_verification_options": (
         "Set the pairs of key and id for each type of data, for verified transfers.",
-        {"verification_options": Argument(REQUIRED, "verification_options", VerificationOptions.to_dict)},
+        {
+            "verification_options": Argument(
+                REQUIRED, "verification_options", VerificationOptions.to_dict, VerificationOptions
+            )
+        },
     ),
 }
 """The documentation and the arguments, after `opts`, of each function."""
 
 
 def assign(opts: IpuOptions, arguments: Mapping[str, Argument], given: Mapping[str, Any]) -> None:
-    """Sets the attributes of arguments. Raises ConfigurationError for a flag that its library lacks."""
-    for name, (_, attribute, converted) in arguments.items():
+    """Sets the attributes of arguments. Raises ConfigurationError for a wrong type, and a flag that a library lacks."""
+    _require("opts", opts, IpuOptions)
+    for name, (_, attribute, converted, accepts) in arguments.items():
+        _require(name, given[name], accepts)
         library = (LIBRARIES | REPORTS).get(attribute)
         if library is not None:
             check_flags(name, given[name] or {}, library)
@@ -195,23 +206,29 @@ def assign(opts: IpuOptions, arguments: Mapping[str, Argument], given: Mapping[s
             setattr(reduce(getattr, categories, opts), last, value)
 
 
+def _require(name: str, given: object, accepts: type | UnionType) -> None:
+    if not isinstance(given, accepts):
+        expected = accepts.__name__ if isinstance(accepts, type) else accepts
+        raise WrongAttributeType(
+            f"Expected {name} of type {expected}. Received: {given!r} of type {type(given).__name__}."
+        )
+
+
 def documented(summary: str, arguments: Mapping[str, Argument], before: Sequence[str]) -> str:
     """A docstring with the sections that follow from the attributes that arguments set."""
     lines = ["Args:", *(f"    {each}: the options, of `create_ipu_config`; they are updated." for each in before)]
-    for name, (_, attribute, converted) in arguments.items():
+    for name, (_, attribute, converted, _) in arguments.items():
         opposite = " to the opposite" if converted is operator.not_ else ""
         lines.append(f"    {name}: sets `{attribute}`{opposite}, which {({**EFFECTS, **OLDER})[attribute]}.")
     lines += ["", "Returns:", f"    {'The same options.' if before else 'The options, an IpuOptions.'}"]
-    raises = []
-    if any(each.attribute not in FLAGGED and each.converted is AS_GIVEN for each in arguments.values()):
-        raises.append("    TypeError: an argument is not of the type of its attribute.")
+    raises = ["    TypeError: an argument is of another type."]
     if any(each.attribute in FLAGGED for each in arguments.values()):
         raises.append("    ValueError: a flag does not exist.")
     if not before:
         raises.append(
             "    ValueError: `profiling` together with `enable_ipu_events`, or `profile_execution` without `profiling`."
         )
-    return "\n".join([summary, "", *lines, *(["", "Raises:", *raises] if raises else [])])
+    return "\n".join([summary, "", *lines, "", "Raises:", *raises])
 
 
 def generated(name: str, documentation: str, arguments: Mapping[str, Argument], *before: str) -> Callable[..., Any]:
@@ -250,7 +267,8 @@ def _complete(opts: IpuOptions) -> None:
 
 
 def require_no_devices(opts: IpuOptions) -> None:
-    """Raises ConfigurationError if devices have been selected already."""
+    """Raises ConfigurationError for no options, and if devices have been selected already."""
+    _require("opts", opts, IpuOptions)
     if opts.auto_select_ipus or opts.select_ipus:
         raise ConfigurationError(
             "Expected options without devices. Received options in which IPUs have been selected already. "
@@ -270,10 +288,11 @@ def auto_select_ipus(opts: IpuOptions, num_ipus: int | Sequence[int]) -> IpuOpti
         The same options.
 
     Raises:
-        TypeError: `num_ipus` are no integers.
+        TypeError: `num_ipus` are no integers, or `opts` no options.
         ValueError: devices have been selected already.
     """
     require_no_devices(opts)
+    _require("num_ipus", num_ipus, int | Sequence)
     opts.auto_select_ipus = [num_ipus] if isinstance(num_ipus, int) else list(num_ipus)
     return opts
 
@@ -290,10 +309,11 @@ def select_ipus(opts: IpuOptions, indices: Sequence[int]) -> IpuOptions:
         The same options.
 
     Raises:
-        TypeError: `indices` are no integers.
+        TypeError: `indices` are no integers, or `opts` no options.
         ValueError: devices have been selected already, or an index is repeated.
     """
     require_no_devices(opts)
+    _require("indices", indices, Sequence)
     if len(set(indices)) != len(indices):
         raise ConfigurationError(
             f"Expected each index once. Received: {list(indices)}. Nearest: {list(dict.fromkeys(indices))}."

@@ -43,7 +43,12 @@ class RegisteredMemory:
         self._sessions.append(session)
 
     def deregister(self, session: Session | None) -> None:
-        """Ends that."""
+        """Ends that. Raises ConfigurationError for a table that is not registered."""
+        if session not in self._sessions:
+            raise ConfigurationError(
+                f"Expected host embedding {self._name!r} to be registered before its registration ends. Received: one "
+                "that is not. Register it first."
+            )
         self._sessions.remove(session)
 
     def acquire(self) -> np.ndarray:

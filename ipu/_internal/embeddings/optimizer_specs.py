@@ -59,7 +59,7 @@ class HostEmbeddingOptimizerSpec:
         Args:
             embedding_tensor: the table, a variable or array [tokens, encoding].
             slot_vars: no effect.
-            name: the name of the HostEmbedding of that table, which must exist.
+            name: the name which identifies the embedding.
 
         Returns:
             The operation; None outside of a tf.Graph.
@@ -75,7 +75,7 @@ class HostEmbeddingOptimizerSpec:
         Args:
             embedding_tensor: the table, a variable or array [tokens, encoding].
             slot_vars: no effect.
-            name: the name of the HostEmbedding of that table, which must exist.
+            name: the name which identifies the embedding.
 
         Returns:
             The operation; None outside of a tf.Graph.
@@ -95,7 +95,7 @@ class HostEmbeddingOptimizerSpec:
             indices: integers [...]; one outside of the table ends the step with HostFunctionError.
             slot_vars: no effect.
             partition_strategy: no effect: the host's memory has the whole table.
-            name: the name of the HostEmbedding of that table, which must exist.
+            name: the name which identifies the embedding.
 
         Returns:
             The rows, [..., encoding], of the table's dtype.

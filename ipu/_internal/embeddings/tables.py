@@ -66,12 +66,16 @@ class EmbeddingTable:
     def register(self, session: Session | None) -> None:
         """Lets programs of a session use the table. Gradients of an update that was not completed are dropped."""
         self._memory.register(session)
+        if session is None:
+            _registered.append(self)
         for update in self._updates:
             update.forget()
 
     def deregister(self, session: Session | None) -> None:
         """Ends that. What was updated in a file's memory is written to the file."""
         self._memory.deregister(session)
+        if session is None:
+            _registered.remove(self)
         if isinstance(self.tensor, np.memmap) and self.tensor.flags.writeable:
             self.tensor.flush()
 
@@ -105,6 +109,8 @@ class EmbeddingTable:
         return trained(tf.stop_gradient(rows), self.dummy().read_value())
 
 
+_registered: list[EmbeddingTable] = []
+"""Those outside of sessions, which need no HostEmbedding that keeps them."""
 _tables: weakref.WeakValueDictionary[tuple[str, int], EmbeddingTable] = weakref.WeakValueDictionary()
 
 

@@ -1,9 +1,9 @@
-"""Arguments of model and input functions, and examples of batches."""
+"""Arguments of model and input functions, predictions by their keys, and examples of batches."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,3 +29,14 @@ def examples(batch: Any) -> Iterator[Any]:
         )
     for example in zip(*batch.values(), strict=True):
         yield dict(zip(batch, example, strict=True))
+
+
+def chosen(predictions: Any, keys: Collection[str]) -> dict[str, Any]:
+    """The predictions of these keys. Raises ConfigurationError for other keys, and predictions without keys."""
+    if not isinstance(predictions, Mapping):
+        raise ConfigurationError(
+            f"Expected no predict_keys for predictions that are no dictionary. Received: {list(keys)}."
+        )
+    if unknown := [key for key in keys if key not in predictions]:
+        raise ConfigurationError(f"Expected predict_keys among {sorted(predictions)}. Received: {unknown}.")
+    return {key: value for key, value in predictions.items() if key in keys}

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from ipu._internal.estimators import run_config
-from ipu._internal.estimators.arguments import examples, takes
+from ipu._internal.estimators.arguments import chosen, examples, takes
 from ipu._internal.estimators.export import export_all
 from ipu._internal.estimators.hooks import EndOfData, StopAfterRuns, StopAtLastStep, check_steps
 from ipu._internal.estimators.keras_names import fresh_keras_names
@@ -215,7 +215,7 @@ class Estimator(ModelFolder):
 
         Args:
             input_fn: as that of `train`; of a tuple, the first item is the features.
-            predict_keys: a list of the keys of predictions to yield; None means all.
+            predict_keys: a list of the keys of predictions to yield, or one key; None means all.
             hooks: SessionRunHooks.
             checkpoint_path: as that of `evaluate`.
             yield_single_examples: whether examples are yielded, and not batches.
@@ -224,7 +224,7 @@ class Estimator(ModelFolder):
             The predictions of an example, or of a batch: an array, or a dictionary of arrays.
 
         Raises:
-            ValueError: none of `predict_keys` is a prediction, predictions are of different batch sizes, or the
+            ValueError: one of `predict_keys` is no prediction, predictions are of different batch sizes, or the
                 batches of the data set fill no whole number of loops.
         """
         with self._graph():
@@ -232,11 +232,7 @@ class Estimator(ModelFolder):
             spec, own, end = self._spec(input_fn, ModeKeys.PREDICT)
             predictions = spec.predictions
             if predict_keys is not None:
-                predictions = {key: value for key, value in predictions.items() if key in predict_keys}
-                if not predictions:
-                    raise ConfigurationError(
-                        f"Expected predict_keys among {sorted(spec.predictions)}. Received: {predict_keys}."
-                    )
+                predictions = chosen(predictions, [predict_keys] if isinstance(predict_keys, str) else predict_keys)
             hooks = [*spec.prediction_hooks, *checked_hooks(hooks), *own]
             session = self._session(spec, hooks, checkpoint_path)
         try:
@@ -327,7 +323,7 @@ class Estimator(ModelFolder):
             The path of the SavedModel, in bytes.
 
         Raises:
-            ValueError: an input_receiver_fn is None, or there is no checkpoint.
+            ValueError: a mode is none of ModeKeys, an input_receiver_fn is None, or there is no checkpoint.
         """
         checkpoint = self._checkpoint(checkpoint_path)
         return export_all(export_dir_base, input_receiver_fn_map, self._host_spec, checkpoint, assets_extra, as_text)

@@ -92,12 +92,18 @@ def export_all(
     """The folder, below `base`, of a SavedModel with a graph for each mode in `receivers`.
 
     `call` of features, labels and mode builds the model in the default graph. Raises ConfigurationError for a receiver
-    that is None.
+    that is None, for a mode that does not exist, and for no mode at all.
     """
+    legal = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+    if not receivers or not receivers.keys() <= set(legal):
+        raise ConfigurationError(
+            f"Expected the modes of an export to be of ModeKeys: {', '.join(map(repr, legal))}. Received: "
+            f"{list(receivers)}."
+        )
     folder = export_utils.get_timestamped_export_dir(base)
     temporary = export_utils.get_temp_export_dir(folder)
     builder = v1.saved_model.Builder(temporary)
-    modes = [mode for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT) if mode in receivers]
+    modes = [mode for mode in legal if mode in receivers]
     for mode in modes:
         if receivers[mode] is None:
             raise ConfigurationError(f"Expected an input_receiver_fn for mode {mode!r}. Received: None.")

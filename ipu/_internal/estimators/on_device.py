@@ -54,7 +54,7 @@ class DeviceEstimator(Estimator):
 
         Args:
             input_fn: a function that returns a tf.data.Dataset of features, or of tuples that begin with them.
-            predict_keys: a list of the keys of predictions to yield; None means all.
+            predict_keys: a list of the keys of predictions to yield, or one key; None means all.
             hooks: SessionRunHooks.
             checkpoint_path: a checkpoint; None means the latest one, or initial values where there is none.
             yield_single_examples: whether examples are yielded, and not batches.
@@ -65,7 +65,7 @@ class DeviceEstimator(Estimator):
             The predictions of an example, or of a batch: an array, or a dictionary of arrays.
 
         Raises:
-            ValueError: (at the first prediction) `num_predictions` is below 1, none of `predict_keys` is a prediction,
+            ValueError: (at the first prediction) `num_predictions` is below 1, one of `predict_keys` is no prediction,
                 or `input_fn` returns no data set; (later) predictions are of different batch sizes, or the batches of
                 the data set fill no whole number of loops.
             TypeError: (at the first prediction) a hook is no SessionRunHook.
