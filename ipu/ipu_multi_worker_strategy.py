@@ -150,20 +150,6 @@ class IPUMultiWorkerStrategyV1(IPUStrategyV1):
         """As `run`, for programs of TensorFlow 1."""
         return self.run(*args, **kwargs)
 
-    def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: object = None) -> Any:
-        """The result of `dataset_fn` for this worker's input pipeline, one of as many as there are workers.
-
-        Args:
-            dataset_fn: a function of a tf.distribute.InputContext that returns a data set. `input_pipeline_id` is the
-                worker's rank.
-            options: no effect.
-
-        Returns:
-            What `dataset_fn` returns.
-        """
-        workers = self.transport.size
-        return dataset_fn(tf.distribute.InputContext(workers, self.transport.rank, workers))
-
 
 IPUMultiWorkerExtended = IPUMultiWorkerExtendedV1
 IPUMultiWorkerStrategy = IPUMultiWorkerStrategyV1

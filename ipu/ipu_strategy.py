@@ -17,6 +17,7 @@ from tensorflow.python.ops import resource_variable_ops
 from ipu._internal import keras_hooks
 from ipu._internal.compiler import direct_calls
 from ipu._internal.compiler.calling import call_on_engine, refuse_doubles
+from ipu._internal.compiler.processes import transport_of
 from ipu._internal.compiler.replica_reduction import over_axis, reduced
 from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.names.namespace import public_names
@@ -274,17 +275,19 @@ class IPUStrategyV1(tf.distribute.Strategy):
         return (value,)
 
     def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: object = None) -> Any:
-        """The result of `dataset_fn` for the context of a single input pipeline.
+        """The result of `dataset_fn` for this process' input pipeline, one of as many as there are processes.
 
         Args:
-            dataset_fn: a function of a tf.distribute.InputContext that returns a data set. The context is that of one
-                input pipeline, also in one of several processes: it does not tell them apart.
+            dataset_fn: a function of a tf.distribute.InputContext that returns a data set. `input_pipeline_id` is the
+                process' rank, `num_input_pipelines` the number of processes.
             options: no effect.
 
         Returns:
             What `dataset_fn` returns.
         """
-        return dataset_fn(tf.distribute.InputContext())
+        transport = transport_of(self)
+        size, rank = (1, 0) if transport is None else (transport.size, transport.rank)
+        return dataset_fn(tf.distribute.InputContext(size, rank, self.num_replicas_in_sync))
 
 
 def _reduce_op(reduce_op: tf.distribute.ReduceOp | str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from engine.errors import ConfigurationError, ProcessError
 from ipu._internal.compiler.processes import processes_of
 from ipu._internal.compiler.trace import trace_step
 from ipu._internal.processes import versions
+from ipu.distributed.popdist_strategy import PopDistStrategy
 from tests.collectives.running import OnReplicas, on_replicas
 from tests.processes.threads import ThreadTransport, in_threads
 
@@ -67,6 +69,13 @@ def test_other_operations_are_another_program() -> None:
 
     with pytest.raises(ProcessError, match="in program"):
         in_threads(2, work)
+
+
+def test_input_pipelines_are_those_of_processes() -> None:
+    strategy, contexts = PopDistStrategy(), []
+    strategy.transport = ThreadTransport(1, 4, [None] * 4, threading.Barrier(4))
+    strategy.distribute_datasets_from_function(contexts.append)
+    assert (contexts[0].input_pipeline_id, contexts[0].num_input_pipelines) == (1, 4)
 
 
 def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
