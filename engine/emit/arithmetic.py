@@ -9,6 +9,8 @@ from engine.emit.remainder import remainder
 from engine.machine_code.llvm import ir
 
 FLOAT_NAMES = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
+HALVES = {"f16": 0x7C00, "bf16": 0x7F80}
+"""16-bit floats, and the bits of their exponents: all ones in infinities and NaN."""
 INTEGER_NAMES = {"add": "add", "subtract": "sub", "multiply": "mul"}
 
 
@@ -194,6 +196,12 @@ def emit_is_finite(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
     """True where a value is neither infinite nor NaN."""
     magnitude = lanes.intrinsic("fabs", operands[0])
     return lanes.builder.fcmp_ordered("<", magnitude, lanes.constant(op.operand_types[0], float("inf")))
+
+
+def is_finite_half(lanes: Lanes, address: ir.Value, element_type: str, mask: ir.Value | None) -> ir.Value:
+    """The same of neighbouring 16-bit floats in memory, by their exponents' bits: none is converted."""
+    ones = lanes.constant("u16", HALVES[element_type])
+    return lanes.builder.icmp_unsigned("!=", lanes.builder.and_(lanes.load(address, "u16", mask), ones), ones)
 
 
 @emitter("popcnt")

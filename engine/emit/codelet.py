@@ -10,7 +10,7 @@ from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, word
 from engine.emit.nest import Index, Input, Nest, Reduction
 from engine.emit.point import Point
-from engine.emit.reduce import across_lanes, combine
+from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
 from engine.ir.opcodes import neutral_element
 from engine.machine_code.abi import ARGUMENTS
 from engine.machine_code.llvm import ir
@@ -161,6 +161,8 @@ class CodeletEmitter:
         """Reduces the last dimension: vector accumulators, combined across lanes at the end."""
         nest, lanes = self.nest, self.lanes
         held = self._neutral_accumulators() if lanes.width > 1 or nest.splits_reduction else self._initial(addresses)
+        if lanes.width > 1:
+            held = [without_mask_registers(lanes, value) for value in held]
 
         def inner(at: Addresses, inside: Carried) -> Carried:
             ready = self._splats(at)
@@ -175,7 +177,8 @@ class CodeletEmitter:
                 value = held[position]
                 if lanes.width > 1:
                     assert isinstance(reduction.combine, str)
-                    value = across_lanes(lanes, reduction.combine, reduction.element_types[number], value)
+                    kind = reduction.element_types[number]
+                    value = across_lanes(lanes, reduction.combine, kind, as_lanes(lanes, value, kind))
                     if initial is not None:
                         value = combine(one, reduction, [initial[position]], [value])[0]
                 stored = nest.accesses[access].element_type
@@ -264,7 +267,10 @@ class CodeletEmitter:
                 assert isinstance(reduction.combine, str)
                 nothing = self._neutral(reduction)
                 values = [self.lanes.select(mask, values[0], nothing)]
-            after += combine(self.lanes, reduction, held[len(after) : len(after) + count], values)
+            own = held[len(after) : len(after) + count]
+            if own[0].type != values[0].type:
+                values = [without_mask_registers(self.lanes, values[0])]
+            after += combine(self.lanes, reduction, own, values)
         if self.checks is not None:
             self.checks.point(point)
         return after

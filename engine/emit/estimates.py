@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from engine.emit.lanes import I16, I32, Lanes
+from engine.emit.conversion import MANTISSA_BITS
+from engine.emit.lanes import F32, I16, I32, Lanes
+from engine.emit.loops import if_true
 from engine.machine_code.llvm import ir
 
 ALL = ir.Constant(I16, -1)
@@ -12,6 +14,8 @@ ZERO, NEGATIVE_INFINITY, INFINITY = 2, 4, 5
 """Classes of numbers in the numbering of `vfixupimmps`; zeros of either sign are one."""
 ITSELF, SIGNED_INFINITY, NEGATIVE_ZERO, POSITIVE_ZERO = 1, 6, 7, 8
 """Its replacements: the number itself, infinity with its sign, or a zero."""
+LARGEST_POWER = 96
+"""Quotients of f16 by 2**96 are no denormal f32, nor is the reciprocal."""
 
 
 def constant(lanes: Lanes, value: float) -> ir.Constant:
@@ -65,14 +69,32 @@ def guarded_quotient(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.
 
 
 def quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """The correctly rounded f32 quotient of f16 by a loop-invariant divisor: a product with its reciprocal, corrected.
+    """The correctly rounded f32 quotient of f16 by a loop-invariant divisor: a product with its reciprocal.
+
+    That of a power of two, as loss scales are, is exact. Others' product is corrected.
+    """
+    builder = lanes.builder
+    one = builder.extract_element(divisor, I32(0))
+    mantissa = builder.and_(builder.bitcast(one, I32), I32((1 << MANTISSA_BITS["f32"]) - 1))
+    magnitude = Lanes(builder, 1).intrinsic("fabs", one)
+    ordinary = builder.and_(
+        builder.fcmp_ordered(">=", magnitude, F32(2.0**-LARGEST_POWER)),
+        builder.fcmp_ordered("<=", magnitude, F32(2.0**LARGEST_POWER)),
+    )
+    inexact = builder.not_(builder.and_(ordinary, builder.icmp_unsigned("==", mantissa, I32(0))))
+    product = builder.fmul(dividend, builder.fdiv(constant(lanes, 1.0), divisor))
+    return if_true(builder, inexact, [product], lambda _: [_corrected_quotient_of_half(lanes, dividend, divisor)])[0]
+
+
+def _corrected_quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
+    """The same for any divisor.
 
     The product is off by an ULP at most; a step with the exact remainder ends at the nearest (Markstein's theorem). A
     dividend that was f16 is so far above the smallest f32 that remainders never underflow; divisors whose reciprocal
     would are scaled. Where there is no such step, at zero and infinity, the product is what division gives.
     """
     builder = lanes.builder
-    huge = builder.fcmp_ordered(">", lanes.intrinsic("fabs", divisor), constant(lanes, 2.0**96))
+    huge = builder.fcmp_ordered(">", lanes.intrinsic("fabs", divisor), constant(lanes, 2.0**LARGEST_POWER))
     scale = builder.select(huge, constant(lanes, 2.0**-30), constant(lanes, 1.0))
     divisor, dividend = builder.fmul(divisor, scale), builder.fmul(dividend, scale)
     inverse = builder.fdiv(constant(lanes, 1.0), divisor)

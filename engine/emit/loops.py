@@ -54,16 +54,21 @@ def if_less(
     builder: ir.IRBuilder, a: ir.Value, b: ir.Value, carried: Carried, body: Callable[[Carried], Carried]
 ) -> Carried:
     """if a < b: carried = body(carried)."""
-    return _if(builder, builder.icmp_signed("<", a, b), carried, body)
+    return if_true(builder, builder.icmp_signed("<", a, b), carried, body)
 
 
 def if_any(lanes: Lanes, mask: ir.Value, carried: Carried, body: Callable[[Carried], Carried]) -> Carried:
     """if mask is true in any lane: carried = body(carried)."""
     builder, bits = lanes.builder, ir.IntType(lanes.width)
-    return _if(builder, builder.icmp_unsigned("!=", builder.bitcast(mask, bits), ir.Constant(bits, 0)), carried, body)
+    return if_true(
+        builder, builder.icmp_unsigned("!=", builder.bitcast(mask, bits), ir.Constant(bits, 0)), carried, body
+    )
 
 
-def _if(builder: ir.IRBuilder, condition: ir.Value, carried: Carried, body: Callable[[Carried], Carried]) -> Carried:
+def if_true(
+    builder: ir.IRBuilder, condition: ir.Value, carried: Carried, body: Callable[[Carried], Carried]
+) -> Carried:
+    """if condition: carried = body(carried)."""
     before = builder.block
     then = builder.append_basic_block("then")
     after = builder.append_basic_block("after")

@@ -18,6 +18,19 @@ def combine(lanes: Lanes, reduction: Reduction, held: list[ir.Value], values: li
     return apply_body(lanes, reduction.combine, held + values)
 
 
+def without_mask_registers(lanes: Lanes, value: ir.Value) -> ir.Value:
+    """Lanes of pred as all ones or zeros of 16 bits: these combine in one cycle, mask registers in four."""
+    if lanes.width == 1 or value.type != lanes.type("pred"):
+        return value
+    return lanes.builder.bitcast(value, ir.IntType(lanes.width))
+
+
+def as_lanes(lanes: Lanes, accumulator: ir.Value, element_type: str) -> ir.Value:
+    """The lanes that such an accumulator stands for."""
+    is_wide = accumulator.type != lanes.type(element_type)
+    return lanes.builder.bitcast(accumulator, lanes.type(element_type)) if is_wide else accumulator
+
+
 def apply_body(lanes: Lanes, body: Body, arguments: list[ir.Value]) -> list[ir.Value]:
     """The results of a body applied to accumulators and values."""
     ready = {k: arguments[node.number] for k, node in enumerate(body.nodes) if hasattr(node, "number")}

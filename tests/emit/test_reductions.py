@@ -196,3 +196,30 @@ def test_reductions_of_different_types_in_one_codelet() -> None:
 def test_nothing_to_reduce_gives_the_initial_value(shape: tuple[int, ...], dimensions: tuple[int, ...]) -> None:
     for opcode in ("add", "maximum"):
         check(reduced(opcode, "f32", shape, dimensions))
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("widened", [False, True])
+def test_every_half_is_finite_or_not(kind: str, widened: bool) -> None:
+    b = Builder()
+    x = b.parameter(kind, (1 << 16,))
+    every = b.elementwise("is-finite", b.convert(x, "f32") if widened else x)
+    module = b.module(b.tuple(every, b.reduce(every, b.constant(True, "pred"), (0,), "and")))
+    halves = np.arange(1 << 16, dtype=np.uint16).view(Shape(kind).dtype)
+    found, all_of_them = machine_of(module, [halves]).run()
+    assert np.array_equal(found, np.isfinite(halves.astype(np.float32)))
+    assert not all_of_them
+
+
+@pytest.mark.parametrize("size", [5, 16, 1000, 20_000])
+def test_one_that_is_not_finite(size: int) -> None:
+    b = Builder()
+    x = b.parameter("f16", (size,))
+    b.reduce(b.elementwise("is-finite", x), b.constant(True, "pred"), (0,), "and")
+    module, values = b.module(), np.full(size, -65504, np.float16)
+    assert machine_of(module, [values]).run()[0]
+    for at in sample(list(range(size)), 5):
+        for bad in (np.inf, -np.inf, np.nan):
+            changed = values.copy()
+            changed[at] = bad
+            assert not machine_of(module, [changed]).run()[0]
