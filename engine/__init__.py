@@ -43,10 +43,9 @@ def load(
 
         give_objects(Path(objects))
     # Numba takes longer to import than the rest, so it is imported on demand.
-    from engine.files import read_executable
-    from engine.loaded import LoadedExecutable
+    from engine.loaded import LoadedExecutable, read_file
 
-    return LoadedExecutable(read_executable(path), weights, str(path))
+    return LoadedExecutable(read_file(path), weights, str(path))
 
 
 def trusting_vertices() -> AbstractContextManager[None]:

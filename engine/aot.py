@@ -50,28 +50,42 @@ def program_at(path: Path) -> Path:
 
 
 def compile_ahead(program: Path, output: Path) -> int:
-    """Writes all object code that a program needs for the processor of this process' environment; returns its count."""
+    """Writes all object code that a program needs for the processor of this process' environment; returns its count.
+
+    The program's encoding comes with it, unless the program calls the host or has queues.
+    """
     from engine.codelets.build import make
     from engine.codelets.waiting import pause_often
-    from engine.files import read_executable
+    from engine.compile import build_program
+    from engine.files.executable_file import from_bytes
     from engine.files.objects import write_objects
-    from engine.loaded import compile_file
+    from engine.loaded import compiling
     from engine.machine_code.given_objects import Origin, recording
     from engine.machine_code.instruction_sets import check_system, flag_of, flags
     from engine.machine_code.keys import compilers_and_processor
     from engine.machine_code.processor import features_text, target
+    from engine.runtime import encoded_file
+    from engine.runtime.encode import encode_program
+    from engine.runtime.executable import Executable
 
     check_system()
-    with recording() as objects:
-        compile_file(read_executable(program), str(program))
+    data = program.read_bytes()
+    file = from_bytes(data, str(program))
+    with recording() as objects, compiling(str(program)):
+        encoded = encode_program(build_program(file.module, file.roles, file.constants))
+        encoding = encoded_file.to_bytes(encoded_file.EncodedFile.of(file, encoded), data)
+        Executable(encoded)
         make([pause_often])
+    count = len(objects)
+    if encoding is not None:
+        objects[encoded_file.name_of(data)] = encoding
     name, features = target()
     required = {flag_of(feature) for feature in features}
     if "NUMBA_CPU_NAME" not in os.environ:  # Linux names no others, such as those that all processors have
         required &= flags()
     origin = Origin(compilers_and_processor(), name, features_text())
     write_objects(output, origin, objects, sorted(required))
-    return len(objects)
+    return count
 
 
 if __name__ == "__main__":

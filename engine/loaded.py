@@ -5,20 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.compile import compile_module
 from engine.errors import ConfigurationError, InvalidFile, IPUError
-from engine.files import ExecutableFile, Signature, TensorInfo
-from engine.ir.device_operations import queue_of, queue_operations
+from engine.files.signature import Signature, TensorInfo
 from engine.ir.shape import shape_of
+from engine.machine_code.given_objects import has_compiler
+from engine.runtime import encoded_file
 from engine.runtime.buffers import DeviceBuffer
+from engine.runtime.encoded_file import EncodedFile
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
 from engine.runtime.time_limit import TimeLimit, time_limit
 from engine.values import as_array
+
+if TYPE_CHECKING:
+    from engine.files import ExecutableFile
 
 Inputs = Mapping[str, Any] | Sequence[Any]
 Outputs = dict[str, np.ndarray] | list[np.ndarray]
@@ -30,18 +35,16 @@ class LoadedExecutable:
     `name` is the module's, `signature` its inputs and outputs, `metadata` the exporter's notes.
     """
 
-    def __init__(self, file: ExecutableFile, weights: Mapping[str, Any] | None = None, origin: str = "a file") -> None:
-        self.name: str = file.module.name
+    def __init__(
+        self, file: ExecutableFile | EncodedFile, weights: Mapping[str, Any] | None = None, origin: str = "a file"
+    ) -> None:
+        self.name: str = file.name
         self.signature: Signature = file.signature
         self.metadata: dict[str, str] = dict(file.metadata)
-        queues = sorted({queue_of(each) for each in queue_operations(file.module)})
-        if queues:
-            raise ConfigurationError(
-                f"Expected a program that takes inputs and gives outputs in {origin}. Received: one with the queues "
-                f"{', '.join(queues)}. Run it with ipu.embedded_runtime."
-            )
+        if not isinstance(file, EncodedFile):
+            _check_no_queues(file, origin)
         self._variables = device_buffers(file, weights or {})
-        self._executable = compile_file(file, origin)
+        self._executable = Executable(file.program) if isinstance(file, EncodedFile) else compile_file(file, origin)
         self._lock = threading.Lock()
 
     @property
@@ -134,10 +137,41 @@ class LoadedExecutable:
         return {info.name: result for info, result in zip(self.outputs, results, strict=True)}
 
 
+def read_file(path: str | Path) -> ExecutableFile | EncodedFile:
+    """The program of a file: encoded, if that was given with object code. Raises what `read_executable` does."""
+    data = Path(path).read_bytes()
+    found = None if has_compiler() else encoded_file.find(data, str(path))
+    if found is not None:
+        return found
+    from engine.files.executable_file import from_bytes  # with all checks, takes as long to import as the rest
+
+    return from_bytes(data, str(path))
+
+
+def _check_no_queues(file: ExecutableFile, origin: str) -> None:
+    from engine.ir.device_operations import queue_of, queue_operations
+
+    queues = sorted({queue_of(each) for each in queue_operations(file.module)})
+    if queues:
+        raise ConfigurationError(
+            f"Expected a program that takes inputs and gives outputs in {origin}. Received: one with the queues "
+            f"{', '.join(queues)}. Run it with ipu.embedded_runtime."
+        )
+
+
 def compile_file(file: ExecutableFile, origin: str) -> Executable:
     """The executable of a file's module; raises InvalidFile for one that no compiler of this project has written."""
-    try:
+    from engine.compile import compile_module
+
+    with compiling(origin):
         return compile_module(file.module, file.roles, file.constants)
+
+
+@contextmanager
+def compiling(origin: str) -> Iterator[None]:
+    """Within, errors that no program of a compiler of this project leads to become InvalidFile."""
+    try:
+        yield
     except (IPUError, MemoryError):
         raise
     except Exception as error:
@@ -146,7 +180,7 @@ def compile_file(file: ExecutableFile, origin: str) -> Executable:
         ) from error
 
 
-def device_buffers(file: ExecutableFile, weights: Mapping[str, Any]) -> list[DeviceBuffer]:
+def device_buffers(file: ExecutableFile | EncodedFile, weights: Mapping[str, Any]) -> list[DeviceBuffer]:
     """A buffer for each variable, with its value. Raises ConfigurationError for weights of other names or shapes."""
     missing = file.missing()
     if set(weights) != set(missing):

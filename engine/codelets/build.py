@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from engine.codelets.identity import path_of, path_of_library
 from engine.codelets.intrinsic import Inner
+from engine.machine_code import given_objects
 from engine.machine_code.abi import CODELET_TYPE
 from engine.machine_code.llvm_thread import llvm_thread
 from engine.machine_code.objects import begin_object
@@ -87,6 +88,23 @@ class Codelet:
 
     def __repr__(self) -> str:
         return f"Codelet({self.name})"
+
+
+class GivenCodelet(Codelet):
+    """A codelet of whose object code only the name in a file is known, that of `given_objects.name_of`."""
+
+    def __init__(self, file: str, libraries: tuple[Library, ...]) -> None:
+        path = Path(file)
+        super().__init__(self._unknown, path.stem, libraries)
+        self._path = path
+
+    @property
+    def path(self) -> Path:
+        """The name as a path."""
+        return self._path
+
+    def _unknown(self, parameters: int, lo: int, hi: int, scratch: int) -> None:
+        raise given_objects.missing(self._path)
 
 
 def codelet(function: Callable[[int, int, int, int], None]) -> Codelet:

@@ -30,7 +30,7 @@ def path_of_library(name: str) -> Path:
 def _sources(file: str) -> bytes:
     """A hash of a file outside this folder and of its imports; empty inside, as the cache's folder covers those."""
     path = Path(file)
-    return b"" if path.is_relative_to(FOLDER) else sources.digest(path)
+    return b"" if path.is_relative_to(FOLDER) else sources.digest_at(path)
 
 
 def identity(value: Any) -> Any:

@@ -32,6 +32,11 @@ def name_of(nest: Hashable) -> str:
     return "codelet_" + hashlib.sha256((keys.fingerprint(FOLDER) + repr(nest)).encode()).hexdigest()[:32]
 
 
+def path_of(generated: Generated) -> Path:
+    """The file of the object code on disk; its stem is the name."""
+    return keys.folder("objects", FOLDER) / f"{name_of(generated)}.o"
+
+
 def addresses_of(generated: Iterable[Generated], listener: Listener | None = None) -> dict[Generated, int]:
     """The address of the machine code of each, for the lifetime of the process.
 
@@ -40,18 +45,18 @@ def addresses_of(generated: Iterable[Generated], listener: Listener | None = Non
     wanted = list(dict.fromkeys(generated))
     with _LOCK:
         missing = [each for each in wanted if each not in _ADDRESSES]
-        names = {each: name_of(each) for each in missing}
+        paths = {each: path_of(each) for each in missing}
         if missing:
             pending = []
             with llvm_thread() as pool:
                 for done, each in enumerate(missing):
                     if listener is not None:
                         listener(done, len(missing))
-                    path = keys.folder("objects", FOLDER) / f"{names[each]}.o"
-                    pending.append((names[each], begin_object(path, partial(_prepared, each, names[each]), pool)))
+                    name = paths[each].stem
+                    pending.append((name, begin_object(paths[each], partial(_prepared, each, name), pool)))
                 objects = [(name, code()) for name, code in pending]
             code = load_objects(objects)
-            _ADDRESSES.update({each: code[names[each]] for each in missing})
+            _ADDRESSES.update({each: code[paths[each].stem] for each in missing})
         return {each: _ADDRESSES[each] for each in wanted}
 
 

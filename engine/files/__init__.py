@@ -1,16 +1,20 @@
 """Compiled programs as files: their contents, writing and reading. See docs/executable_format.md."""
 
-from engine.files.executable_file import (
-    SUFFIX,
-    ExecutableFile,
-    Signature,
-    TensorInfo,
-    check_exportable,
-    read_executable,
-    tensor_info,
-    write_executable,
-)
-from engine.files.trust import trusting_vertices
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.files.signature import Signature, TensorInfo, tensor_info
+
+if TYPE_CHECKING:
+    from engine.files.executable_file import (
+        SUFFIX,
+        ExecutableFile,
+        check_exportable,
+        read_executable,
+        write_executable,
+    )
+    from engine.files.trust import trusting_vertices
 
 __all__ = [
     "SUFFIX",
@@ -23,3 +27,12 @@ __all__ = [
     "trusting_vertices",
     "write_executable",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of modules that check programs, which take long to import, and which an encoded program does not need."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from engine.files import executable_file, trust
+
+    return getattr(trust if name == "trusting_vertices" else executable_file, name)

@@ -60,6 +60,11 @@ def unpack(data: bytes, origin: str) -> tuple[dict[str, Any], dict[str, memoryvi
     return header, sections
 
 
+def digest_of_file(data: bytes) -> str:
+    """A hash of a file that `unpack` accepts, in hexadecimal: that of its header, which has those of the sections."""
+    return PREFIX.unpack_from(data)[4].hex() if len(data) >= PREFIX.size else ""
+
+
 def _header(data: bytes, origin: str) -> tuple[dict[str, Any], int]:
     if len(data) < PREFIX.size or not data.startswith(MAGIC):
         raise invalid(origin, "an executable of this engine", "another kind of file, or the beginning of one")

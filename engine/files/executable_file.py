@@ -19,6 +19,7 @@ from engine.files.attributes import a_list, text
 from engine.files.checks import check_module
 from engine.files.container import pack, parse, unpack, write_whole
 from engine.files.modules import read_module, write_module
+from engine.files.signature import Signature, TensorInfo, tensor_info
 from engine.ir import Module, Shape, shape_of
 from engine.ir.device_operations import (
     calls_of_host_functions,
@@ -32,23 +33,6 @@ from engine.ir.shape import ELEMENT_TYPES
 SUFFIX = ".poplar_exec"
 ROLES = frozenset({"feed", "variable", "constant"})
 SECTIONS = {"program", "arrays"}
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """An input or output: its name, its whole shape (including the batch), and its dtype."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """A program's inputs, one per fed parameter in order, and outputs, one per result that updates no variable."""
-
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +52,11 @@ class ExecutableFile:
     variable_names: dict[int, str] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The module's name."""
+        return self.module.name
+
     def missing(self) -> dict[str, TensorInfo]:
         """The variables that have no value in the file, by name, in the order of the parameters."""
         missing = {}
@@ -81,11 +70,6 @@ class ExecutableFile:
         """The shapes of the results that update no variable."""
         taken = set(self.module.aliases.values())
         return [result.array_shape for number, result in enumerate(self.module.results) if number not in taken]
-
-
-def tensor_info(name: str, shape: Shape) -> TensorInfo:
-    """A TensorInfo of that shape and element type."""
-    return TensorInfo(name, shape.dimensions, shape.dtype)
 
 
 def write_executable(path: str | Path, file: ExecutableFile) -> None:

@@ -26,7 +26,7 @@ from engine.files.modules import read_module, unnamed, write_module
 from engine.garbage import collector_paused
 from engine.ir import Module
 from engine.ir.device_operations import calls_of_host_functions
-from engine.machine_code.sources import ENGINE, digest_of
+from engine.machine_code.sources import digest_of_engine
 
 FEWEST_INSTRUCTIONS = 1000
 """Smaller modules are prepared as fast as they are loaded."""
@@ -40,7 +40,7 @@ logger = logging.getLogger("ipu")
 def fingerprint() -> str:
     """A hash of the passes' dependencies other than the module: the engine's sources, Python and NumPy."""
     digest = hashlib.sha256(repr((sys.version_info, np.__version__, sys.byteorder)).encode())
-    digest.update(digest_of(sorted(ENGINE.rglob("*.py"))))
+    digest.update(digest_of_engine().encode())
     return digest.hexdigest()[:16]
 
 

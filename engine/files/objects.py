@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.errors import InvalidFile
 from engine.files.container import pack, unpack, write_whole
-from engine.machine_code import given_objects
+from engine.machine_code import given_objects, sources
 from engine.machine_code.given_objects import Origin
 from engine.machine_code.instruction_sets import check_flags
 
@@ -14,7 +14,8 @@ from engine.machine_code.instruction_sets import check_flags
 def write_objects(path: Path, origin: Origin, objects: dict[str, bytes], required: list[str]) -> None:
     """Writes a file of object code; `required` are the instruction sets it uses, by names of `flag_of`."""
     fields = {"kind": "objects", "key": origin.key, "cpu": origin.cpu, "features": origin.features}
-    write_whole(path, pack({**fields, "required": required}, objects))
+    engine = {"engine": sources.digest_of_engine(), "digests": sources.digests()}
+    write_whole(path, pack({**fields, "required": required, **engine}, objects))
 
 
 def give_objects(path: Path) -> None:
@@ -28,4 +29,5 @@ def give_objects(path: Path) -> None:
         raise InvalidFile(f"Expected a file that `python -m engine.aot` has written. Received: {path}, which is not.")
     check_flags(header["required"], str(path))
     origin = Origin(header["key"], header["cpu"], header["features"])
+    sources.give_digests(header.get("engine", ""), header.get("digests", {}))
     given_objects.give(origin, {name: bytes(content) for name, content in sections.items()})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import platform
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 
 from engine.cache_directory import cache_directory
@@ -21,13 +20,15 @@ def folder(kind: str, position: Path) -> Path:
 @cache
 def fingerprint(position: Path) -> str:
     """A hash (hexadecimal) of a folder's sources and all they import, of the compilers and of the processor."""
-    return hashlib.sha256(sources.digest(position) + compilers_and_processor().encode()).hexdigest()
+    return hashlib.sha256(sources.digest_at(position) + compilers_and_processor().encode()).hexdigest()
 
 
 def compilers_and_processor() -> str:
     """What object code depends on beside its sources, or what the object code given depends on."""
     if not given_objects.has_compiler():
         return given_objects.origin().key
+    from importlib import metadata
+
     from llvmlite import binding  # not needed by a process that only builds a model
 
     compilers = metadata.version("numba"), metadata.version("llvmlite"), binding.llvm_version_info

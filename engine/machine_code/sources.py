@@ -6,6 +6,7 @@ Constants of imported modules are compiled into the code, so cache keys are hash
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -18,6 +19,45 @@ IMPORT = re.compile(r"^[ \t]*(?:from +(engine[\w.]*) +import +(\([^)]*\)|[^\n]*)
 def digest(*positions: Path, engine: Path = ENGINE) -> bytes:
     """A hash of the names and contents of `sources(*places)`."""
     return digest_of(sources(*positions, engine=engine), engine)
+
+
+_digests: dict[str, bytes] = {}
+"""Digests by the position's path in the engine; they are those of an engine with these sources."""
+
+
+def digest_at(position: Path) -> bytes:
+    """As `digest`, but that of a position in the engine is found once."""
+    if not position.is_relative_to(ENGINE):
+        return digest(position)
+    name = str(position.relative_to(ENGINE))
+    if name not in _digests:
+        _digests[name] = digest(position)
+    return _digests[name]
+
+
+def digests() -> dict[str, str]:
+    """What `digest_at` has returned so far, in hexadecimal, for another process with the same engine."""
+    return {name: found.hex() for name, found in _digests.items()}
+
+
+def give_digests(engine: str, found: dict[str, str]) -> None:
+    """Adds digests of an engine with this `digest_of_engine`; ignores those of another one."""
+    if engine == digest_of_engine():
+        _digests.update({name: bytes.fromhex(each) for name, each in found.items()})
+
+
+@cache
+def digest_of_engine() -> str:
+    """A hash of all source files of the engine, in hexadecimal."""
+    found = hashlib.sha256()
+    for folder, folders, names in os.walk(ENGINE):
+        folders.sort()
+        for name in sorted(each for each in names if each.endswith(".py")):
+            position = os.path.join(folder, name)
+            with open(position, "rb") as file:
+                content = file.read()
+            found.update(f"{position[len(str(ENGINE)) :]}\0{len(content)}\0".encode() + content)
+    return found.hexdigest()
 
 
 def digest_of(files: Iterable[Path], engine: Path = ENGINE) -> bytes:

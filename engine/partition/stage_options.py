@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine.partition.schedule import Kind
+if TYPE_CHECKING:
+    from engine.partition.schedule import Kind
 
 Flags = tuple[tuple[str, str], ...]
 """Option flags with their values, as Poplar takes both: text."""

@@ -17,22 +17,16 @@ from engine.codelets.rows import (
     outfeed,
     point_feed,
 )
-from engine.emit.library import Generated, addresses_of
 from engine.errors import InternalError, StepCountError
-from engine.garbage import collector_paused
 from engine.ir.device_operations import QueueSignature
-from engine.program.host_passes.pass_list import HOST_PASSES
-from engine.program.memory import plan_memory
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span
-from engine.program.run_passes import run_passes
 from engine.program.work.base import Encoded
 from engine.program.work.codelet_work import CodeletWork
-from engine.program.work.encoding import encoded
-from engine.program.work_estimates import is_fine_grained, work_estimate_of
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
 from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
+from engine.runtime.encoded_program import EncodedProgram
 from engine.runtime.executor import State, new_scratch, new_state
 from engine.runtime.feeds import RowFeed
 from engine.runtime.host_calls import HostCalls
@@ -53,19 +47,19 @@ INLINE_WORK = 30_000_000
 class Executable:
     """One step of a program, run any number of times per call. Not for concurrent calls."""
 
-    def __init__(self, program: Program, progress: Progress | None = None) -> None:
+    def __init__(self, program: Program | EncodedProgram, progress: Progress | None = None) -> None:
         quiet_openblas()
-        self.program = program
+        given = program if isinstance(program, EncodedProgram) else _encoded(program)
+        self.program = program = given.program
         self._feed_blocks = {number: new_feed_block() for number in program.feeds}
         self._infeeds = [_infeed_set(b, self._feed_blocks[n]) for n, b in sorted(program.feeds.items())]
         self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
         pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
         self._outfeeds = [_outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
-        with collector_paused():
-            self._running = run_passes(program, HOST_PASSES)
-            self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
-            self._blocks = [encoded(each.work) for each in self._all_sets]
-            self.plan = plan_memory(self._running)
+        self._running, self.plan = given.running, given.plan
+        self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
+        rows_in, rows_out = ([each.work.encode() for each in sets] for sets in (self._infeeds, self._outfeeds))
+        self._blocks = [*rows_in, *given.blocks, *rows_out]
         self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))
         self._constants: dict[Buffer, np.ndarray] = {}
         self._variables: list[DeviceBuffer] = []
@@ -78,19 +72,21 @@ class Executable:
         self._scratch_bytes = max((each.scratch_bytes for each in self._blocks), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.choice = WorkerChoice()
-        self._work_estimate = work_estimate_of(program)
+        self._work_estimate, self._is_fine_grained = given.work_estimate, given.is_fine_grained
         # A program that waits for the host, or has a loop of unknown length, must stay interruptible.
         self._may_take_long = bool(program.queues) or any(region.repeats for region in program.regions)
-        self._is_fine_grained = is_fine_grained(program)
 
     def _compile(self, progress: Progress | None) -> list[int]:
         called = [codelet for b in self._blocks for codelet in (b.codelet, *(c for _, c in b.calls))]
-        listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
+        others = [codelet for codelet in called if not isinstance(codelet, Codelet)]
+        generated: dict[Any, int] = {}
         with making([*(codelet for codelet in called if isinstance(codelet, Codelet)), *codelets_of_calls()]):
-            generated = addresses_of([codelet for codelet in called if isinstance(codelet, Generated)], listener)
+            if others:
+                generated = _addresses_of_generated(others, progress)
 
         def address(codelet: Any) -> int:
-            return generated[codelet] if isinstance(codelet, Generated) else int(codelet.address)
+            found = generated.get(codelet)
+            return int(codelet.address) if found is None else found
 
         for block in self._blocks:
             for word, codelet in block.calls:
@@ -303,6 +299,19 @@ class Executable:
         start = self.plan.offsets[buffer]
         raw = self._arena[start : start + shape.bytes]
         return raw.view(shape.dtype).reshape(shape.dimensions).copy()
+
+
+def _encoded(program: Program) -> EncodedProgram:
+    from engine.runtime.encode import encode_program
+
+    return encode_program(program)
+
+
+def _addresses_of_generated(codelets: list[Any], progress: Progress | None) -> dict[Any, int]:
+    from engine.emit.library import Generated, addresses_of
+
+    listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
+    return {**addresses_of([codelet for codelet in codelets if isinstance(codelet, Generated)], listener)}
 
 
 def _infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ PLACE = Path(__file__)
 PROGRAM = """
 import ctypes
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from engine.machine_code.keys import folder
 from engine.machine_code.loading import load_objects
@@ -168,7 +170,7 @@ def test_another_compiler_processor_or_source_has_another_folder(
     elif what == "llvm":
         monkeypatch.setattr(binding, "llvm_version_info", (99, 0, 0))
     elif what == "numba":
-        monkeypatch.setattr(keys.metadata, "version", lambda name: f"{name} 99")
+        monkeypatch.setattr(metadata, "version", lambda name: f"{name} 99")
     else:
         (tmp_path / "nest.py").write_text("changed")
     assert fingerprint(tmp_path) != before

@@ -1,0 +1,21 @@
+"""Encoding of a program for an executable; programs whose encoding a file has need none of these modules."""
+
+from __future__ import annotations
+
+from engine.garbage import collector_paused
+from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.program.memory import plan_memory
+from engine.program.program import Program
+from engine.program.run_passes import run_passes
+from engine.program.work.encoding import encoded
+from engine.program.work_estimates import is_fine_grained, work_estimate_of
+from engine.runtime.encoded_program import EncodedProgram
+
+
+def encode_program(program: Program) -> EncodedProgram:
+    """Runs the host's passes, encodes all work and plans the memory."""
+    with collector_paused():
+        running = run_passes(program, HOST_PASSES)
+        blocks = [encoded(each.work) for each in running.compute_sets]
+        plan = plan_memory(running)
+    return EncodedProgram(program, running, blocks, plan, work_estimate_of(program), is_fine_grained(program))

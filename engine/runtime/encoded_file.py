@@ -1,0 +1,180 @@
+"""A program of a file with its encoding, kept beside its object code: a process that has both lowers nothing.
+
+The encoding is a pickle, as trusted as machine code is. It refers to object code by name, and to the arrays of the
+program's file by their offsets in it; both are those of one release of the engine and of one program.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from engine.codelets.build import Codelet, GivenCodelet, Library
+from engine.errors import InternalError
+from engine.files.container import digest_of_file, unpack
+from engine.files.signature import Signature, TensorInfo
+from engine.ir.shape import Shape, shape_of
+from engine.machine_code import given_objects
+from engine.machine_code.processor import may_use_matrix_registers
+from engine.machine_code.sources import digest_of_engine
+from engine.program.program import ComputeSet, Program
+from engine.program.work.base import Encoded, Work
+from engine.runtime.encoded_program import EncodedProgram
+
+if TYPE_CHECKING:
+    from engine.files import ExecutableFile
+
+LEAST_ADDRESS, MOST_ADDRESS = 1 << 40, 1 << 47
+"""Words in this range may be addresses: sizes and offsets are less."""
+Tables = list[tuple[int, int]]
+"""The words of a parameter block that have addresses of tables, each with the table's number in `keep`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """What a file's program needs to run; the fields are those of ExecutableFile."""
+
+    name: str
+    signature: Signature
+    metadata: dict[str, str]
+    roles: list[str]
+    variables: dict[int, np.ndarray]
+    missing_variables: dict[str, TensorInfo]
+    program: EncodedProgram
+
+    @classmethod
+    def of(cls, file: ExecutableFile, program: EncodedProgram) -> Self:
+        """The file's program, encoded."""
+        fields = file.name, file.signature, file.metadata, file.roles, file.variables
+        return cls(*fields, file.missing(), program)
+
+    def missing(self) -> dict[str, TensorInfo]:
+        """The variables that have no value in the file, by name, in the order of the parameters."""
+        return self.missing_variables
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, data: np.ndarray) -> None:
+        super().__init__(file, protocol=4)
+        self._data = data
+
+    def persistent_id(self, value: Any) -> Any:
+        if isinstance(value, Codelet):
+            libraries = tuple((each.name, each.functions) for each in value.libraries)
+            return "codelet", given_objects.name_of(value.path), libraries
+        if isinstance(value, np.ndarray):
+            offset = value.ctypes.data - self._data.ctypes.data
+            if value.flags.c_contiguous and 0 <= offset <= self._data.nbytes - value.nbytes:
+                return "array", offset, shape_of(value)
+            return None
+        from engine.emit.library import Generated, path_of
+
+        return ("codelet", given_objects.name_of(path_of(value)), ()) if isinstance(value, Generated) else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, data: bytes) -> None:
+        super().__init__(file)
+        self._data = data
+
+    def persistent_load(self, reference: Any) -> Any:
+        kind, *rest = reference
+        return _given_codelet(*rest) if kind == "codelet" else self._array(*rest)
+
+    def _array(self, offset: int, shape: Shape) -> np.ndarray:
+        return np.frombuffer(self._data, shape.dtype, shape.elements, offset).reshape(shape.dimensions)
+
+
+@cache
+def _given_codelet(file: str, libraries: tuple[tuple[str, tuple[str, ...]], ...]) -> Codelet:
+    """One object for each name, so that its code is linked once."""
+    return GivenCodelet(file, tuple(Library(*each, _no_text) for each in libraries))
+
+
+def _no_text() -> str:
+    raise InternalError("Expected the object code of a library beside that of its callers. Received: none.")
+
+
+def name_of(data: bytes) -> str:
+    """The name of the encoding of the program in a file with this content, among the objects of a file."""
+    return f"programs/{digest_of_engine()[:32]}-{digest_of_file(data)[:32]}"
+
+
+def to_bytes(file: EncodedFile, data: bytes) -> bytes | None:
+    """The encoding of the program in a file with the content `data`, before an executable has taken over its blocks.
+
+    None for a program that calls the host, has queues, or has words that may be addresses of this process.
+    """
+    program = file.program
+    if program.program.call is not None or program.program.queues or program.program.exceptions is not None:
+        return None
+    tables = [_tables(block) for block in program.blocks]
+    if any(each is None for each in tables):
+        return None
+    blocks = [_without_addresses(block, each or []) for block, each in zip(program.blocks, tables, strict=True)]
+    kept = replace(
+        program,
+        program=_without_work(program.program, ()),
+        running=_without_work(program.running, program.running.compute_sets),
+        blocks=blocks,
+    )
+    made = io.BytesIO()
+    content = replace(file, program=kept), tables, may_use_matrix_registers()
+    _Pickler(made, np.frombuffer(data, np.uint8)).dump(content)
+    return made.getvalue()
+
+
+def find(data: bytes, origin: str) -> EncodedFile | None:
+    """The program of a file with the content `data`, if its encoding was given with object code; else None.
+
+    None, too, if one of this process and of the one that encoded it may use matrix registers, and the other may not.
+    Raises InvalidFile for an altered file.
+    """
+    kept = given_objects.find(Path(name_of(data)))
+    if kept is None:
+        return None
+    unpack(data, origin)
+    file, tables, with_matrix_registers = _Unpickler(io.BytesIO(kept), data).load()
+    if with_matrix_registers != may_use_matrix_registers():
+        return None
+    for block, words in zip(file.program.blocks, tables, strict=True):
+        for word, number in words:
+            block.words[word] = block.keep[number].ctypes.data
+    return file
+
+
+def _tables(block: Encoded) -> Tables | None:
+    """The words with addresses of tables; None if there are other words that may be addresses."""
+    numbers = {each.ctypes.data: number for number, each in enumerate(block.keep)}
+    found: Tables = []
+    for word in _likely_addresses(block.words):
+        if int(block.words[word]) not in numbers:
+            return None
+        found.append((word, numbers[int(block.words[word])]))
+    is_plain = not any(_likely_addresses(each.reshape(-1)) for each in block.keep if each.dtype == np.int64)
+    return found if is_plain else None
+
+
+def _likely_addresses(words: np.ndarray) -> list[int]:
+    return [int(word) for word in np.flatnonzero((words >= LEAST_ADDRESS) & (words < MOST_ADDRESS))]
+
+
+def _without_addresses(block: Encoded, tables: Tables) -> Encoded:
+    words = block.words.copy()
+    words[[word for word, _ in tables]] = 0
+    return replace(block, words=words)
+
+
+def _without_work(program: Program, sets: Sequence[ComputeSet]) -> Program:
+    """The program with what executables read of these compute sets."""
+    plain = [ComputeSet(e.name, Work(), e.units, e.reads, e.writes) for e in sets]
+    for each, old in zip(plain, sets, strict=True):
+        each.one_worker, each.claimed, each.overwrites = old.one_worker, old.claimed, old.overwrites
+    return replace(program, compute_sets=plain)

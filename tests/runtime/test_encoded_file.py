@@ -1,0 +1,76 @@
+"""Encodings of programs in files: executables of them compute what those of the programs do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.files import Signature
+from engine.machine_code import given_objects
+from engine.program.work.base import Encoded
+from engine.runtime import encoded_file
+from engine.runtime.encode import encode_program
+from engine.runtime.encoded_file import EncodedFile
+from engine.runtime.encoded_program import EncodedProgram
+from engine.runtime.executable import Executable
+from tests.debug.helpers import run_named, same_bits
+from tests.program.programs import PROGRAMS, program_of
+
+DATA = bytes(1 << 10)
+"""In place of the content of a file."""
+
+
+def restored(program: EncodedProgram, monkeypatch: pytest.MonkeyPatch) -> EncodedProgram | None:
+    """The program of the encoding in bytes; its codelets are this process' own, with the names that it has."""
+    own: dict[str, Any] = {}
+    names = encoded_file._Pickler.persistent_id
+
+    def noted(pickler: Any, value: Any) -> Any:
+        reference = names(pickler, value)
+        if reference is not None and reference[0] == "codelet":
+            own[reference[1]] = value
+        return reference
+
+    monkeypatch.setattr(encoded_file._Pickler, "persistent_id", noted)
+    monkeypatch.setattr(encoded_file, "_given_codelet", lambda file, _: own[file])
+    monkeypatch.setattr(encoded_file, "unpack", lambda data, origin: ({}, {}))
+    file = EncodedFile("name", Signature((), ()), {}, [], {}, {}, program)
+    content = encoded_file.to_bytes(file, DATA)
+    if content is None:
+        return None
+    monkeypatch.setitem(given_objects._given, encoded_file.name_of(DATA), content)
+    found = encoded_file.find(DATA, "a file")
+    assert found is not None and own
+    return found.program
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_are_those_of_the_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = restored(encode_program(program_of(name)), monkeypatch)
+    assert made is not None and not any(each.name for each in made.program.compute_sets)
+    assert same_bits(run_named(name, Executable(made)), run_named(name, Executable(program_of(name))))
+
+
+def encoded_with(change: Callable[[Encoded], None]) -> EncodedProgram:
+    program = encode_program(program_of(next(iter(PROGRAMS))))
+    change(program.blocks[0])
+    return program
+
+
+def test_words_that_may_be_addresses_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = np.zeros(1)
+
+    def change(block: Encoded) -> None:
+        block.words[0] = table.ctypes.data
+
+    assert restored(encoded_with(change), monkeypatch) is None
+
+
+def test_other_content_and_other_registers_have_no_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert restored(encode_program(program_of(next(iter(PROGRAMS)))), monkeypatch) is not None
+    assert encoded_file.find(bytes([1]) * len(DATA), "a file") is None
+    monkeypatch.setattr(encoded_file, "may_use_matrix_registers", lambda: None)
+    assert encoded_file.find(DATA, "a file") is None
