@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
 
+from engine.errors import OutOfTileMemory
 from engine.profile.code import sizes, stack_bytes
 from engine.profile.levers import levers
 from engine.profile.mapping import spread
@@ -41,18 +43,23 @@ def certainly_fits(program: Program, target: Target, assumptions: Assumptions = 
 
 
 def check_fit(
-    program: Program, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS, *, proposing: bool = True
+    program: Program,
+    target: Target,
+    assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
+    *,
+    proposing: bool = True,
+    source: Callable[[str], str] = OutOfTileMemory.source,
 ) -> None:
     """Raises OutOfTileMemory for a program that the tiles of a target cannot hold.
 
-    The error proposes changes, which are slow to estimate, unless `proposing` is False.
+    The error proposes changes, which are slow to estimate, unless `proposing` is False, and has `source`.
     """
     if certainly_fits(program, target, assumptions):
         return
     costs = measured(program, target, assumptions)
     if costs.memory.memory.peak_fullest > target.bytes_per_tile:
         found = report(program, target, costs, assumptions=assumptions)
-        error = out_of_tile_memory(found, levers(program, found) if proposing else None)
+        error = out_of_tile_memory(found, levers(program, found) if proposing else None, source)
         error.program = program
         raise error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 from engine.errors import OutOfTileMemory
 from engine.profile.levers import Lever
@@ -18,11 +19,16 @@ ALL_THE_SAME = (
 """The end of the error: how to run the program nevertheless."""
 
 
-def out_of_tile_memory(found: Estimate, helps: list[Lever] | None = None) -> OutOfTileMemory:
-    """The error for a cost report that does not fit, with the report as `estimate` and `helps` as `levers`."""
-    lines = [_situation(found), *_needs(found), *_layers(found), *_remedies(found, helps), *ALL_THE_SAME]
+def out_of_tile_memory(
+    found: Estimate, helps: list[Lever] | None = None, source: Callable[[str], str] = OutOfTileMemory.source
+) -> OutOfTileMemory:
+    """The error for a cost report that does not fit, with the report as `estimate` and `helps` as `levers`.
+
+    `source` gives the line of the user's program for an op_name, empty if it is unknown.
+    """
+    lines = [_situation(found), *_needs(found), *_layers(found, source), *_remedies(found, helps), *ALL_THE_SAME]
     error = OutOfTileMemory("\n".join(lines))
-    error.estimate, error.levers = found, tuple(helps or ())
+    error.estimate, error.levers, error.source = found, tuple(helps or ()), source
     return error
 
 
@@ -53,8 +59,8 @@ def _ipu(found: Estimate) -> str:
     return f" of IPU {fullest.ipu} (stages {', '.join(map(str, fullest.stages))})"
 
 
-def _layers(found: Estimate) -> list[str]:
-    """The layers with most bytes at the peak, each with its largest array."""
+def _layers(found: Estimate, source: Callable[[str], str]) -> list[str]:
+    """The layers with most bytes at the peak, each with its largest array and the line that made it."""
     by_layer: defaultdict[str, list[LiveTensor]] = defaultdict(list)
     for tensor in found.memory.largest:
         by_layer[tensor.layer or tensor.name].append(tensor)
@@ -62,7 +68,18 @@ def _layers(found: Estimate) -> list[str]:
         return []
     totals = sorted(by_layer.values(), key=lambda tensors: -sum(t.bytes for t in tensors))
     lines = ["The layers with most bytes then, on all tiles, and the largest array of each:"]
-    return lines + [f"  {sum(t.bytes for t in ts):>14,}  {ts[0].name} {ts[0].shape}" for ts in totals[:LAYERS]]
+    return lines + [
+        f"  {sum(t.bytes for t in ts):>14,}  {ts[0].name} {ts[0].shape}{_line(found, ts[0], source)}"
+        for ts in totals[:LAYERS]
+    ]
+
+
+def _line(found: Estimate, tensor: LiveTensor, source: Callable[[str], str]) -> str:
+    """Words for the line of the operation that writes an array, or else of its layer; empty if it is unknown."""
+    writes = () if tensor.always_live else found.costs[tensor.first : tensor.first + 1]
+    of_layer = (cost for cost in found.costs if tensor.layer and cost.operation.layer == tensor.layer)
+    lines = (source(cost.op_name) for cost in (*writes, *of_layer))
+    return next((f", {line}" for line in lines if line), "")
 
 
 def _remedies(found: Estimate, helps: list[Lever] | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
+from engine.errors import OutOfTileMemory
+from engine.report import Report
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import KITS, Kit
 
@@ -36,6 +39,25 @@ def test_operations_have_the_lines_that_made_them(kit: Kit) -> None:
     rows = ipu.profile(model, x, y, batch_size=16, mode="test", path=None).data["operations"]
     found = {row["name"].split(" ")[0]: row["source"] for row in rows}
     assert found["sums"] == line and found["head"] == ""
+
+
+def test_what_does_not_fit_has_lines(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the error and in its report."""
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+    config = ipu.config.IPUConfig()
+    config.ipu_model.tiles_per_ipu = 2
+    config.configure_ipu_system()
+    layers = kit.keras.layers
+    summed, line = sums(kit)
+    model = kit.ipu_model(lambda: kit.keras.Sequential([layers.Input((8,)), layers.Dense(512), summed]))
+    with pytest.raises(OutOfTileMemory) as raised:
+        ipu.profile(
+            model, np.ones((1024, 8), np.float32), np.zeros(1024, np.int32), mode="test", path=tmp_path / "report.html"
+        )
+    rows = str(raised.value).split("The layers with most bytes")[1].split("What to change")[0].splitlines()
+    assert any(" sums " in row and row.endswith(f", {line}") for row in rows)
+    operations = Report.load(tmp_path / "report.json").data["operations"]
+    assert line in {row["source"] for row in operations if row["layer"] == "sums"}
 
 
 def test_operations_of_loops_and_called_functions_have_their_lines() -> None:

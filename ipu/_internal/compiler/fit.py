@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ipu")
 ALLOW = "debug.allowOutOfMemory"
+Source = Callable[[str], str]
+"""The line of the user's program for an op_name, empty if it is unknown."""
 _allowed = False
 _warned: set[str] = set()
 chip_is_checked = ThreadValue(True)
@@ -46,12 +48,15 @@ def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int, 
 
 
 def check_program(
-    program: Program, stored: Callable[[Assumptions], Assumptions] = lambda each: each, ipus: int = 1
+    program: Program,
+    stored: Callable[[Assumptions], Assumptions] = lambda each: each,
+    ipus: int = 1,
+    source: Source = OutOfTileMemory.source,
 ) -> None:
     """Raises OutOfTileMemory for a program that the configured chip cannot hold, or warns of it.
 
-    `stored` adds the data in streaming memory to the assumptions. A replica with shards has the tiles of `ipus` chips,
-    on which its arrays are spread evenly: what one shard alone needs is not checked.
+    `stored` adds the data in streaming memory to the assumptions, `source` is the error's. A replica with shards has
+    the tiles of `ipus` chips, on which its arrays are spread evenly: what one shard alone needs is not checked.
 
     It warns after `allow_out_of_memory`, and where Poplar's option debug.allowOutOfMemory is set, in
     IPUConfig.compilation_poplar_options or in the JSON of the environment variable POPLAR_ENGINE_OPTIONS. Raises
@@ -62,16 +67,16 @@ def check_program(
     assumptions = stored(configured_assumptions())
     chip = configured_target()
     target = replace(chip, tiles=chip.tiles * ipus)
-    _allowing(lambda allowed: check_fit(program, target, assumptions, proposing=not allowed))
+    _allowing(lambda allowed: check_fit(program, target, assumptions, proposing=not allowed, source=source))
 
 
-def check_estimate(estimate: Estimate) -> None:
+def check_estimate(estimate: Estimate, source: Source) -> None:
     """The same check for the cost report of a pipeline on all of its IPUs; raises OutOfTileMemory."""
     from engine.profile.refusal import out_of_tile_memory
 
     def check(_: bool) -> None:
         if not estimate.fits:
-            raise out_of_tile_memory(estimate)
+            raise out_of_tile_memory(estimate, source=source)
 
     _allowing(check)
 

@@ -65,7 +65,7 @@ class PipelineProgram(TracedProgram):
         # Options of a stage may give its plans a larger part of tile memory than `certainly_fits` assumes.
         if self.pipelined.pipelining.options == StageOptions() and certainly_fits(program):
             return
-        check_estimate(estimator_of_pipeline(self, configured_assumptions())(configured_target()))
+        check_estimate(estimator_of_pipeline(self, configured_assumptions())(configured_target()), self.source)
 
 
 class InferencePipelineProgram(PipelineProgram):

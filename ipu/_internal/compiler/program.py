@@ -23,6 +23,7 @@ from ipu._internal.compiler.executable_files import store_executable
 from ipu._internal.compiler.executing import check_assignable, check_owner, executing
 from ipu._internal.compiler.fit import certainly_fits, check_program, with_storage
 from ipu._internal.compiler.optimizer_state import OptimizerState
+from ipu._internal.compiler.sources import source_of
 from ipu._internal.compiler.tokens import is_token
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.compiler.trace_events import events_of
@@ -202,10 +203,9 @@ class TracedProgram:
         """Number of replicas of a function."""
         return self._traced.replicas
 
-    @property
-    def stack_traces(self) -> Mapping[str, Any]:
-        """TensorFlow's stack traces of the traced operations, by op_name."""
-        return self._traced.stack_traces
+    def source(self, op_name: str) -> str:
+        """The line of the user's program that made an operation, empty if it is unknown."""
+        return source_of(op_name, self._traced.stack_traces)
 
     @property
     def engine_program(self) -> EngineProgram:
@@ -230,7 +230,7 @@ class TracedProgram:
         if traced.pipelines or certainly_fits(program):
             return
         plain = program if self._floating_point == IEEE else self._plain_program
-        check_program(self._of_one_replica(plain), self.with_storage, traced.ipus)
+        check_program(self._of_one_replica(plain), self.with_storage, traced.ipus, self.source)
 
     def chip_program(self) -> EngineProgram:
         """The engine's program on one chip: that of one replica."""

@@ -14,7 +14,6 @@ from engine.program.program import Program as EngineProgram
 from engine.report import Feeding, Report, make_report, on_other_chips, report_on
 from engine.report.comparison import compare
 from engine.report.render import prepare
-from ipu._internal.compiler.sources import source_of
 from ipu._internal.config.chip import configured_assumptions, configured_target
 from ipu._internal.profiling.messages import PATH, tell_written
 from ipu._internal.profiling.programs import is_model, latest_mode, program_of_model
@@ -139,7 +138,7 @@ def report_of_compiled(program: TracedProgram, name: str, feeding: Feeding | Non
         helps=helps,
         gradients=gradients,
         seeds=seeds(),
-        source=lambda op_name: source_of(op_name, program.stack_traces),
+        source=program.source,
     )
 
 
@@ -155,7 +154,8 @@ def write_failure(error: OutOfTileMemory, name: str, path: str | PathLike[str] |
     found, program = error.estimate, error.program
     again = None if program is None else lambda chip: estimate(program, chip, found.replicas, found.assumptions)
     others = on_other_chips(found, again)
-    report = report_on(found, others, name=name, failure=str(error), helps=error.levers, seeds=seeds())
+    told = {"failure": str(error), "helps": error.levers, "source": error.source}
+    report = report_on(found, others, name=name, seeds=seeds(), **told)
     report.save(Path(path))
     error.add_note(f"What lies where is in {path}.")
     return report
