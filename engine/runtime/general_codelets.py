@@ -21,6 +21,7 @@ from engine.codelets import (
     thread_pool,
     transpose,
     waiting,
+    winograd,
 )
 from engine.codelets.build import Codelet
 from engine.machine_code.processor import may_use_matrix_registers
@@ -28,7 +29,7 @@ from engine.runtime import executor
 
 MODULES = (
     *(executor, thread_pool, waiting, rows, queues, per_iteration, host_call, exceptions),
-    *(contract_f32, chain, transpose, gather, scatter, row_sums, dynamic_slice, random, sort, host_table),
+    *(contract_f32, winograd, chain, transpose, gather, scatter, row_sums, dynamic_slice, random, sort, host_table),
 )
 
 

@@ -7,10 +7,12 @@ from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.host_passes.split_products import split_products
 from engine.program.host_passes.unit_fusion import fuse_units
+from engine.program.host_passes.winograd import use_winograd
 from engine.program.run_passes import Pass
 
 HOST_PASSES: tuple[Pass, ...] = (
     elide_slot_copies,
+    use_winograd,
     fuse_producers,
     fuse_units,
     split_products,

@@ -1,0 +1,33 @@
+"""Sizes of Winograd's convolutions, here so that passes read them without loading the compiler."""
+
+from __future__ import annotations
+
+from engine.machine_code.processor import lanes
+
+OUTPUTS = 2  # along each side of a tile
+SIDE = 4  # of a transformed tile
+POSITIONS = SIDE * SIDE
+WINDOW = 3
+TAPS = WINDOW * WINDOW
+KERNEL_BLOCK = 16  # input features of a unit of the kernel's transform, which has all of a panel's output features
+PADDING = 64  # bytes between arrays of scratch: without, those of all positions would share cache sets
+# Chosen by hand on two cores of an EPYC with AVX-512 (32 KiB first-level, 1 MiB second-level cache), November 2026.
+BLOCK_BYTES = 1 << 19  # transformed inputs and products of the tiles multiplied at a time
+LEAST_TILES = 24  # multiplied at a time, whatever the cache: the transformed kernel is read for each of these blocks
+MOST_TILES = 240
+
+
+def whole_vectors(features: int) -> int:
+    """Features rounded up to whole vectors of this processor."""
+    return -(-features // lanes()) * lanes()
+
+
+def block_tiles(inputs: int, outputs: int) -> int:
+    """Tiles that are transformed and multiplied at a time, for that many features."""
+    tile = 4 * POSITIONS * (whole_vectors(inputs) + whole_vectors(outputs))
+    return max(LEAST_TILES, min(MOST_TILES, BLOCK_BYTES // tile // 12 * 12))
+
+
+def position_bytes(inputs: int, outputs: int) -> int:
+    """Bytes of one position of a transformed kernel."""
+    return 4 * inputs * whole_vectors(outputs)

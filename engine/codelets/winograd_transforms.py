@@ -1,0 +1,153 @@
+"""The linear transforms of Winograd's convolutions F(2 x 2, 3 x 3): blocks of 3 x 3 and 4 x 4 vectors, in registers.
+
+With B, G and A as in Lavin and Gray (2015), outputs are A'[(G g G') * (B' d B)]A of a kernel g and a tile d of inputs.
+Lanes run over features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from engine.codelets import vector
+from engine.codelets.build import Inner, inner
+from engine.codelets.lazy import types
+from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
+from engine.codelets.winograd_sizes import OUTPUTS, SIDE, WINDOW
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+LANES = lanes()
+Vectors = Sequence[ir.Value]
+
+
+class Transform(NamedTuple):
+    """`along` is applied to the columns of a block of `size` x `size` vectors, then to the rows of its results.
+
+    There are `results` of these along each side.
+    """
+
+    name: str
+    size: int
+    results: int
+    along: Callable[[ir.IRBuilder, Vectors], list[ir.Value]]
+
+
+def _of_input(builder: ir.IRBuilder, d: Vectors) -> list[ir.Value]:
+    """B' d."""
+    return [
+        builder.fsub(d[0], d[2]),
+        builder.fadd(d[1], d[2]),
+        builder.fsub(d[2], d[1]),
+        builder.fsub(d[1], d[3]),
+    ]
+
+
+def _of_kernel(builder: ir.IRBuilder, g: Vectors) -> list[ir.Value]:
+    """G g."""
+    half = vector.splat(builder, F32(0.5))
+    ends, middle = builder.fmul(half, builder.fadd(g[0], g[2])), builder.fmul(half, g[1])
+    return [g[0], builder.fadd(ends, middle), builder.fsub(ends, middle), g[2]]
+
+
+def _of_products(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
+    """A' m."""
+    return [
+        builder.fadd(m[0], builder.fadd(m[1], m[2])),
+        builder.fsub(builder.fsub(m[1], m[2]), m[3]),
+    ]
+
+
+INPUT, KERNEL, PRODUCTS = (
+    Transform("winograd_input", SIDE, SIDE, _of_input),
+    Transform("winograd_kernel", WINDOW, SIDE, _of_kernel),
+    Transform("winograd_products", SIDE, OUTPUTS, _of_products),
+)
+
+
+@cache
+def transforming(transform: Transform) -> Inner:
+    """The function that transforms the block of each of `features` features."""
+    whole, rest = _intrinsic(transform, False), _intrinsic(transform, True)
+
+    @inner
+    def transform_features(source: int, source_offsets: int, target: int, target_offsets: int, features: int) -> None:
+        """Vector i of a block is at source + source_offsets[i], of the result at target + target_offsets[i].
+
+        Offsets are int64 tables. Results are stored from the last to the first, so the first of those that share an
+        address remains.
+        """
+        vectors = features // LANES
+        if vectors > 0:
+            whole(source, source_offsets, target, target_offsets, vectors)
+        done = 4 * LANES * vectors
+        if features % LANES != 0:
+            rest(source + done, source_offsets, target + done, target_offsets, features % LANES)
+
+    return transform_features
+
+
+def _intrinsic(transform: Transform, masked: bool) -> Any:
+    """The intrinsic for a number of whole vectors, or for some lanes of one."""
+
+    @intrinsic
+    def transform_vectors(
+        typing_context: Any,
+        source: types.Type,
+        source_offsets: types.Type,
+        target: types.Type,
+        target_offsets: types.Type,
+        count: types.Type,
+    ) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            builder.call(_function(builder.module, transform, masked), arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), emit
+
+    return transform_vectors
+
+
+def _function(module: ir.Module, transform: Transform, masked: bool) -> ir.Function:
+    """The LLVM function of a transform, defined in the module on first use."""
+    name = transform.name + "_masked" * masked
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(VOID, [I64] * 5), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    source, source_offsets, target, target_offsets, count = function.args
+    mask = vector.lane_mask(builder, count) if masked else None
+    sources = _addresses(builder, source, source_offsets, transform.size**2)
+    targets = _addresses(builder, target, target_offsets, transform.results**2)
+    entry, loop, done = builder.block, builder.append_basic_block("vectors"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    at = builder.phi(I64)
+    block = [vector.load_vector(builder, builder.add(each, at), mask) for each in sources]
+    made = _both_ways(builder, transform, block)
+    for value, address in reversed(list(zip(made, targets, strict=True))):
+        vector.store_vector(builder, value, builder.add(address, at), mask)
+    following = builder.add(at, I64(4 * LANES))
+    at.add_incoming(I64(0), entry)
+    at.add_incoming(following, loop)
+    end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
+    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
+    builder.position_at_end(done)
+    builder.ret_void()
+    return function
+
+
+def _addresses(builder: ir.IRBuilder, base: ir.Value, offsets: ir.Value, count: int) -> list[ir.Value]:
+    entries = [builder.inttoptr(builder.add(offsets, I64(8 * i)), POINTER) for i in range(count)]
+    return [builder.add(base, builder.load(each, align=8, typ=I64)) for each in entries]
+
+
+def _both_ways(builder: ir.IRBuilder, transform: Transform, block: Vectors) -> list[ir.Value]:
+    """The transform of a block, row by row, along its columns and then along its rows."""
+    size = transform.size
+    columns = [transform.along(builder, block[column::size]) for column in range(size)]
+    return [value for row in zip(*columns, strict=True) for value in transform.along(builder, row)]

@@ -1,0 +1,164 @@
+"""Winograd's convolutions: where they pay, that results are those of the definition, their error, special values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.compile import build_program
+from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
+from engine.ir.builder import Builder
+from engine.program.host_passes import winograd
+from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.program.program import Program
+from engine.program.run_passes import run_passes
+from engine.program.work.winograd import WinogradProduct
+from engine.runtime.executable import Executable
+from tests.engine.running import buffers, check
+
+
+def convolution(
+    images: int, rows: int, columns: int, inputs: int, outputs: int, gradient: bool = False, padding: int = 1
+) -> Module:
+    """One of 3 x 3 taps, NHWC and HWIO; a `gradient` by the input reverses the taps and exchanges the features."""
+    b = Builder()
+    window = WindowDimension(3, padding_low=padding, padding_high=padding, window_reversal=gradient)
+    features = (3, 2) if gradient else (2, 3)
+    numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), *features, (0, 1), 0, 3, (1, 2))
+    x = b.parameter("f32", (images, rows, columns, inputs))
+    kernel = b.parameter("f32", (3, 3, outputs, inputs) if gradient else (3, 3, inputs, outputs))
+    return b.module(b.convolution(x, kernel, (window, window), numbers))
+
+
+def made(module: Module) -> Program:
+    return build_program(module, ["variable"] * len(module.entry.parameters), {})
+
+
+def is_transformed(program: Program) -> bool:
+    return any(isinstance(each.work, WinogradProduct) for each in run_passes(program, HOST_PASSES).compute_sets)
+
+
+def exact(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """The convolution with one position of padding, in float64."""
+    _, rows, columns, _ = x.shape
+    wide, taps = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0))), kernel.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return sum(wide[:, i : i + rows, j : j + columns] @ taps[i, j] for i in range(3) for j in range(3))
+
+
+def operands(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    images, rows, columns, inputs, outputs = shape
+    x, kernel = rng.normal(size=(images, rows, columns, inputs)), rng.normal(size=(3, 3, inputs, outputs))
+    return x.astype(np.float32), kernel.astype(np.float32)
+
+
+def result(shape: tuple[int, ...], x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    return Executable(made(convolution(*shape))).run(1, [], buffers([x, kernel]))[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((8, 64, 64, 16, 16), True),
+        ((8, 8, 8, 128, 128), True),
+        ((8, 4, 4, 256, 256), True),  # k is split: the products are sums, not partial ones
+        ((8, 2, 2, 512, 512), False),  # the kernel's transform would take longer than what it saves
+        ((8, 64, 64, 3, 32), False),  # the same for those of tiles
+        ((1, 3, 3, 16, 16), False),
+    ],
+)
+def test_where_it_pays(shape: tuple[int, ...], expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    assert is_transformed(made(convolution(*shape))) == expected
+    monkeypatch.setenv("SOFTWARE_IPU_WINOGRAD", "0")
+    assert not is_transformed(made(convolution(*shape)))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(
+    "shape", [(2, 6, 4, 16, 16), (1, 5, 7, 19, 24), (3, 4, 5, 8, 33), (1, 3, 4, 40, 70), (2, 2, 2, 16, 130)]
+)
+def test_results_are_those_of_the_definition(
+    shape: tuple[int, ...], gradient: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    module = convolution(*shape, gradient)
+    assert is_transformed(made(module))
+    check(module, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+def test_other_padding(padding: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    module = convolution(2, 7, 6, 16, 16, padding=padding)
+    assert is_transformed(made(module))
+    check(module, tolerance=1e-4)
+
+
+def test_other_windows_are_not_transformed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+    for window in (
+        WindowDimension(3, stride=2, padding_low=1, padding_high=1),
+        WindowDimension(3, window_dilation=2, padding_low=2, padding_high=2),
+        WindowDimension(3, base_dilation=2, padding_low=1, padding_high=1),
+        WindowDimension(5, padding_low=2, padding_high=2),
+    ):
+        b = Builder()
+        x, kernel = b.parameter("f32", (2, 9, 9, 16)), b.parameter("f32", (window.size, window.size, 16, 16))
+        assert not is_transformed(made(b.module(b.convolution(x, kernel, (window, window), numbers))))
+
+
+@pytest.mark.parametrize("shape", [(4, 16, 16, 32, 32), (8, 4, 4, 256, 256)])
+def test_error_beside_direct_convolutions(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    x, kernel = operands(shape)
+    expected = exact(x, kernel)
+    transformed = result(shape, x, kernel) - expected
+    monkeypatch.setenv("SOFTWARE_IPU_WINOGRAD", "0")
+    direct = result(shape, x, kernel) - expected
+    assert 0 < np.abs(transformed).max() < 3 * np.abs(direct).max()
+    assert np.square(transformed).mean() < 3**2 * np.square(direct).mean()
+
+
+def test_integers_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    shape = (2, 6, 5, 16, 16)
+    x, kernel = (np.rint(each) for each in operands(shape))
+    np.testing.assert_array_equal(result(shape, x, kernel), exact(x, kernel))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_infinite_inputs_make_their_tile_non_finite(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    shape = (1, 8, 9, 16, 16)
+    x, kernel = operands(shape)
+    usual = result(shape, x, kernel)
+    x[0, 3, 4, 5] = value
+    changed, expected = result(shape, x, kernel), exact(x, kernel)
+    assert not np.isfinite(changed[~np.isfinite(expected)]).any()
+    # Outputs of rows 2 to 5 and columns 2 to 7 are of tiles that read it.
+    outside = np.ones_like(changed, bool)
+    outside[:, 2:6, 2:8] = False
+    np.testing.assert_array_equal(changed[outside], usual[outside])
+
+
+def test_large_inputs_stay_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    shape = (1, 4, 4, 16, 16)
+    x, kernel = operands(shape)
+    x *= np.float32(2.0**115)
+    assert np.isfinite(result(shape, x, kernel)).all()
+
+
+def test_same_bits_for_any_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
+    shape = (3, 10, 9, 64, 48)
+    x, kernel = operands(shape)
+    assert is_transformed(made(convolution(*shape)))
+    results = set()
+    for workers in (1, 2, 3):
+        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        results.add(result(shape, x, kernel).tobytes())
+    assert len(results) == 1
