@@ -18,8 +18,9 @@ from ipu._internal.compiler.collectives import cross_replica_sum
 from ipu._internal.compiler.processes import transport_of_functions
 from ipu._internal.estimators.estimator import Estimator
 from ipu._internal.estimators.fed_arrays import fed_arrays
-from ipu._internal.estimators.hooks import EndOfData
+from ipu._internal.estimators.hooks import EndOfData, without_copies
 from ipu._internal.estimators.ipu_run_config import RunConfig
+from ipu._internal.estimators.session_elements import read_by_sessions
 from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys
 from ipu._internal.types import Nest
 from ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -89,12 +90,9 @@ class DeviceEstimator(Estimator):
                 dataset = self._call_input_fn(input_fn, mode)
             if not isinstance(dataset, tf.data.Dataset):
                 raise ConfigurationError(f"Expected input_fn to return a tf.data.Dataset. Received: {dataset!r}.")
-            if graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS):
-                raise ConfigurationError(
-                    "Expected a data set without lookup tables, which only sessions reach. Received: one with tables. "
-                    "Look up in a tf.numpy_function, or before."
-                )
-            infeed = IPUInfeedQueue(dataset, device_ordinal=ordinal, prefetch_depth=depth)
+            has_tables = graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
+            elements = read_by_sessions(dataset, arrays, without_copies()) if has_tables else dataset
+            infeed = IPUInfeedQueue(elements, device_ordinal=ordinal, prefetch_depth=depth)
             end = EndOfData(
                 *(infeed.initializer, dataset.cardinality(), lambda: self._batches_of(input_fn, mode)),
                 *(self._iterations_per_loop * self._ipu.num_replicas, arrays),
@@ -118,6 +116,7 @@ class DeviceEstimator(Estimator):
     def _batches_of(self, input_fn: Callable[..., Any], mode: str) -> int:
         with tf.Graph().as_default(), v1.Session() as session:
             count = self._call_input_fn(input_fn, mode).reduce(tf.constant(0, tf.int64), lambda n, _: n + 1)
+            session.run(v1.tables_initializer())
             return int(session.run(count))
 
     def _compiled(self, net: Callable[[], Any]) -> list[tf.Tensor]:
