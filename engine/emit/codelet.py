@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.emit import extremum
 from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
 from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
@@ -34,6 +35,11 @@ def emit_codelet(nest: Nest, name: str, width: int) -> str:
     return str(module)
 
 
+def _is_parallel(reduction: Reduction) -> bool:
+    """Whether lanes may each reduce some of the values."""
+    return isinstance(reduction.combine, str) or extremum.sign_of(reduction) is not None
+
+
 class CodeletEmitter:
     """Emits the loops of a nest. The last dimension runs in lanes; reduced dimensions run inside parallel ones."""
 
@@ -41,7 +47,7 @@ class CodeletEmitter:
         self.nest, self.builder = nest, builder
         last = nest.rank - 1
         self.lanes_reduced = nest.reduced[last]
-        serial = self.lanes_reduced and any(not isinstance(r.combine, str) for r in nest.reductions)
+        serial = self.lanes_reduced and any(not _is_parallel(r) for r in nest.reductions)
         # A general body need not be associative: it takes its values one by one, in order.
         self.lanes = Lanes(builder, 1 if serial else width)
         self.block, self.lo, self.hi, scratch = function.args
@@ -160,9 +166,10 @@ class CodeletEmitter:
     def _row(self, addresses: Addresses) -> None:
         """Reduces the last dimension: vector accumulators, combined across lanes at the end."""
         nest, lanes = self.nest, self.lanes
-        held = self._neutral_accumulators() if lanes.width > 1 or nest.splits_reduction else self._initial(addresses)
         if lanes.width > 1:
-            held = [without_mask_registers(lanes, value) for value in held]
+            held = self._lane_accumulators(addresses)
+        else:
+            held = self._neutral_accumulators() if nest.splits_reduction else self._initial(addresses)
 
         def inner(at: Addresses, inside: Carried) -> Carried:
             ready = self._splats(at)
@@ -173,10 +180,11 @@ class CodeletEmitter:
         initial = None if nest.splits_reduction or lanes.width == 1 else self._initial(addresses)
         position = 0
         for order, reduction in enumerate(nest.reductions):
+            if lanes.width > 1 and not isinstance(reduction.combine, str):
+                held[position : position + 2] = extremum.first_of(lanes, reduction, held[position : position + 2])
             for number, access in enumerate(reduction.accesses):
                 value = held[position]
-                if lanes.width > 1:
-                    assert isinstance(reduction.combine, str)
+                if lanes.width > 1 and isinstance(reduction.combine, str):
                     kind = reduction.element_types[number]
                     value = across_lanes(lanes, reduction.combine, kind, as_lanes(lanes, value, kind))
                     if initial is not None:
@@ -263,11 +271,14 @@ class CodeletEmitter:
         for reduction in self.nest.reductions:
             count = len(reduction.values)
             values = [point.value(v) for v in reduction.values]
+            own = held[len(after) : len(after) + count]
+            if self.lanes_reduced and self.lanes.width > 1 and not isinstance(reduction.combine, str):
+                after += extremum.take(self.lanes, reduction, own, values, mask)
+                continue
             if mask is not None:
                 assert isinstance(reduction.combine, str)
                 nothing = self._neutral(reduction)
                 values = [self.lanes.select(mask, values[0], nothing)]
-            own = held[len(after) : len(after) + count]
             if own[0].type != values[0].type:
                 values = [without_mask_registers(self.lanes, values[0])]
             after += combine(self.lanes, reduction, own, values)
@@ -299,6 +310,17 @@ class CodeletEmitter:
 
     def _neutral_accumulators(self) -> Carried:
         return [self._neutral(r) for r in self.nest.reductions]
+
+    def _lane_accumulators(self, addresses: Addresses) -> Carried:
+        """Neutral elements; of a greatest or least value the initial one, which may be taken more than once."""
+        held: Carried = []
+        initial = self._initial(addresses, self.lanes)
+        for reduction in self.nest.reductions:
+            general = not isinstance(reduction.combine, str)
+            held += (
+                initial[len(held) :][:2] if general else [without_mask_registers(self.lanes, self._neutral(reduction))]
+            )
+        return held
 
     def _initial(self, addresses: Addresses, lanes: Lanes | None = None) -> Carried:
         """The reductions' initial values, splat to the width of `lanes` (by default one lane)."""

@@ -7,6 +7,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
+from engine.emit.codelet import emit_codelet
 from engine.emit.nest import Nest
 from engine.ir import Computation, Module, Shape, TupleShape
 from engine.ir.builder import Builder
@@ -168,6 +169,46 @@ def test_argmax(kind: str, shape: tuple[int, ...], dimension: int) -> None:
     x_values = rng.integers(-20, 20, shape).astype(Shape(kind).dtype)
     machine = compare(module, [x_values])
     np.testing.assert_array_equal(machine.outputs()[1], np.argmax(x_values, dimension))
+
+
+def extremum_body(kind: str, direction: str) -> Computation:
+    """(greatest or least value, its first index), as Keras' argmax and argmin are traced."""
+    b = Builder("extremum")
+    value, index = b.parameter(kind), b.parameter("s32")
+    other, other_index = b.parameter(kind), b.parameter("s32")
+    keep, first = b.compare(value, other, direction), b.elementwise("minimum", index, other_index)
+    position = b.select(b.compare(value, other, "EQ"), first, b.select(keep, index, other_index))
+    return b.build(b.tuple(b.select(keep, value, other), position))
+
+
+@pytest.mark.parametrize("direction", ["GE", "LE"])
+@pytest.mark.parametrize("kind", ["f32", "f16", "s32", "u8"])
+@pytest.mark.parametrize("columns", [1, 15, 16, 33, 300])
+def test_extremum_in_lanes(direction: str, kind: str, columns: int) -> None:
+    """Ties, zeros of both signs, and NaN anywhere, which makes the order matter; biased values are stored, too."""
+    rng, dtype = np.random.default_rng(7), Shape(kind).dtype
+    x = rng.integers(0, 9, (64, columns)).astype(dtype)
+    bias = rng.integers(0, 3, columns).astype(dtype)
+    if kind[0] == "f":
+        x, bias = x - 6, -bias
+        x[rng.random(x.shape) < 0.1] = -0.0
+        for row in range(8, 64):
+            x[row, rng.integers(0, columns, 1 + row % 3)] = np.nan
+        x[60:] = np.nan
+        x[61, 0] = x[62, -1] = -np.inf
+    b = Builder()
+    values = b.add(b.parameter(kind, x.shape), b.broadcast(b.parameter(kind, (columns,)), x.shape, (1,)))
+    worst = {"f": np.inf, "s": 1 << 30, "u": 255}[kind[0]]
+    worst = worst if direction == "LE" else 0 if kind[0] == "u" else -worst
+    operands = values, b.iota("s32", x.shape, 1), b.constant(worst, kind), b.constant(0, "s32")
+    result = TupleShape((Shape(kind, (64,)), Shape("s32", (64,))))
+    found = b.instruction("reduce", result, operands, (extremum_body(kind, direction),), dimensions=(1,))
+    module = b.module(b.tuple(values, *(b.get_tuple_element(found, k) for k in range(2))))
+    machine = machine_of(module, [x, bias])
+    for mine, exact in zip(machine.run(), slow(module, [x, bias])[0], strict=True):
+        assert np.array_equal(mine, exact, equal_nan=mine.dtype.kind == "f")
+        assert np.array_equal(np.signbit(mine)[mine == 0], np.signbit(exact)[mine == 0])
+    assert "<16 x " in emit_codelet(nests(machine)[0], "name", 16)
 
 
 def test_reduction_of_a_computed_value_with_its_elements_stored() -> None:

@@ -1,0 +1,90 @@
+"""Greatest or least values with their first positions, as argmax and argmin are traced, reduced in lanes.
+
+Bodies of other reductions take their values in order. This one may take them in any: equal values are told apart by
+their positions. NaN alone makes the order matter, as each value replaces a NaN before it: vectors with one are rare,
+and are taken lane by lane.
+"""
+
+from __future__ import annotations
+
+from engine.emit.lanes import I32, Lanes, is_float, is_signed
+from engine.emit.loops import Carried, if_any
+from engine.emit.nest import Apply, Argument, Body, Node, Reduction
+from engine.emit.reduce import apply_body
+from engine.machine_code.llvm import ir
+
+SIGNS = {"GE": ">", "LE": "<"}
+
+
+def sign_of(reduction: Reduction) -> str | None:
+    """ ">" or "<" of a reduction to the greatest or least value and its first position, None for others."""
+    body = reduction.combine
+    if not isinstance(body, Body) or len(body.results) != 2 or reduction.element_types[1][0] not in "su":
+        return None
+    value, position = (_expression(body.nodes, result) for result in body.results)
+    for direction, sign in SIGNS.items():
+        keeps, ties = (("compare", each, 0, 2) for each in (direction, "EQ"))
+        kept = ("select", keeps, 1, 3)
+        if value == ("select", keeps, 0, 2) and position == ("select", ties, ("minimum", 1, 3), kept):
+            return sign
+    return None
+
+
+def _expression(nodes: tuple[Node, ...], number: int) -> object:
+    """A node as nested tuples: opcodes and directions, around the numbers of the body's arguments."""
+    node = nodes[number]
+    if isinstance(node, Argument):
+        return node.number
+    if not isinstance(node, Apply):
+        return None
+    direction = dict(node.operation.attributes).get("direction")
+    head = (node.operation.opcode, *(() if direction is None else (direction,)))
+    return (*head, *(_expression(nodes, operand) for operand in node.operands))
+
+
+def take(lanes: Lanes, reduction: Reduction, held: Carried, values: Carried, mask: ir.Value | None) -> Carried:
+    """The accumulators after the values in the lanes of the mask."""
+    assert isinstance(reduction.combine, Body)
+    body, builder = reduction.combine, lanes.builder
+    results = apply_body(lanes, body, held + values)
+    if mask is not None:
+        results = [builder.select(mask, new, old) for new, old in zip(results, held, strict=True)]
+    if not is_float(reduction.element_types[0]):
+        return results
+    nan = builder.fcmp_unordered("uno", values[0], values[0])
+
+    def in_order(_: Carried) -> Carried:
+        one, state = Lanes(builder, 1), first_of(lanes, reduction, held)
+        for lane in range(lanes.width):
+            at = I32(lane)
+            after = apply_body(one, body, state + [builder.extract_element(v, at) for v in values])
+            if mask is not None:
+                inside = builder.extract_element(mask, at)
+                after = [builder.select(inside, new, old) for new, old in zip(after, state, strict=True)]
+            state = after
+        return [lanes.splat(each) for each in state]
+
+    return if_any(lanes, nan if mask is None else builder.and_(nan, mask), results, in_order)
+
+
+def first_of(lanes: Lanes, reduction: Reduction, held: Carried) -> Carried:
+    """The accumulators of all lanes as one: lanes that are still NaN have taken nothing since."""
+    builder, count, sign = lanes.builder, lanes.width, sign_of(reduction)
+    value_type, position_type = reduction.element_types
+    earlier = builder.icmp_signed if is_signed(position_type) else builder.icmp_unsigned
+    while count > 1:
+        half = count // 2
+        parts = [[lanes.shuffled(v, v, range(first, first + half)) for v in held] for first in (0, half)]
+        if half == 1:
+            parts = [[builder.extract_element(v, I32(0)) for v in part] for part in parts]
+        (value, position), (other, other_position) = parts
+        if is_float(value_type):
+            more, same = builder.fcmp_ordered(sign, value, other), builder.fcmp_ordered("==", value, other)
+            more = builder.or_(more, builder.fcmp_unordered("uno", other, other))
+        else:
+            compare = builder.icmp_signed if is_signed(value_type) else builder.icmp_unsigned
+            more, same = compare(sign, value, other), compare("==", value, other)
+        keep = builder.or_(more, builder.and_(same, earlier("<", position, other_position)))
+        held = [builder.select(keep, mine, its) for mine, its in zip(*parts, strict=True)]
+        count = half
+    return held
