@@ -33,6 +33,8 @@ MODES = {
     **{"fit": "train", "evaluate": "test", "predict": "predict"},
     **{"train_on_batch": "train", "test_on_batch": "test", "predict_on_batch": "predict"},
 }
+CONTINUES = "an update takes several batches, or the data themselves are refused"
+"""Why plain Keras does not continue, batch by batch, a call of which batches have run."""
 REASON = re.compile(r"(?<=\.) (?=It comes|docs/)")
 """What follows the reason in an error: where an operation comes from, and what to write instead."""
 HOOKS = tuple(f"on_{mode}batch_{when}" for mode in ("", "train_", "test_", "predict_") for when in ("begin", "end"))
@@ -189,7 +191,11 @@ def _run(
     with _running.replaced_by(model):
         if mode in state.refused:
             return _run_plain(framework, mode, method, model, call, state if chooses else None)
-        has_run = functools.partial(_has_run, model, mode, _calls(model, mode))
+        before = _calls(model, mode)
+
+        def has_run() -> bool:
+            return _calls(model, mode) != before
+
         source = call.arguments.get("x")
         replayed = _Replayed(source, has_run)
         if isinstance(source, types.GeneratorType):
@@ -206,6 +212,7 @@ def _run(
                 return method(*call.args, **call.kwargs)
         except REFUSALS as error:
             if has_run():
+                error.add_note(f"Plain Keras does not continue this {name} batch by batch: {CONTINUES}.")
                 raise
             state.refused.add(mode)
             _tell(strategy, model, name, error)
@@ -263,15 +270,9 @@ def _tell(strategy: AcceleratingStrategy, model: KerasModel, name: str, error: I
     logger.warning("Model %r runs %s%s with plain Keras: %s", model.name, part, name, reason)
 
 
-def _calls(model: KerasModel, mode: str) -> tuple[Any, int]:
-    """The function of a mode and how often it has run a program."""
-    function = getattr(model, f"{mode}_function", None)
-    return function, getattr(function, "calls", 0)
-
-
-def _has_run(model: KerasModel, mode: str, before: tuple[Any, int]) -> bool:
-    function, calls = _calls(model, mode)
-    return calls != (before[1] if function is before[0] else 0)
+def _calls(model: KerasModel, mode: str) -> int:
+    """How often the function of a mode has run a program."""
+    return getattr(getattr(model, f"{mode}_function", None), "calls", 0)
 
 
 class _Replayed:

@@ -79,8 +79,8 @@ class StepFunction:
         self._programs = ProgramCache()
         self._plain: dict[tuple[BatchSignature, Any, int], PlainStep] = {}
         self._tracing = threading.RLock()
-        self.calls = 0
-        """How often a program has run."""
+        self.calls: int = getattr(getattr(model, f"{mode}_function", None), "calls", 0)
+        """How often a program has run, those of the function included in whose place this one is made."""
 
     @property
     def model(self) -> Any:

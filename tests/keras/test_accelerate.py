@@ -149,6 +149,36 @@ def test_plain_keras_runs_batches_of_a_shape_that_is_refused_after_others(kit: K
     assert int(fast.optimizer.iterations.numpy()) == int(plain.optimizer.iterations.numpy()) == 44
 
 
+def test_plain_keras_continues_where_a_function_that_is_made_anew_is_refused(kit: Kit) -> None:
+    """Epochs that have run are not trained again."""
+    refuses: list[int] = []
+
+    class Refused(kit.keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            return inputs + 0 * tf.linalg.qr(inputs[:2, :2])[0][0, 0] if refuses else inputs
+
+    class Unfreezes(kit.keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1:
+                refuses.append(epoch)
+                self.model.make_train_function(force=True)
+
+    def make() -> Any:
+        model = kit.keras.Sequential([kit.keras.layers.Input((5,)), Refused(), kit.keras.layers.Dense(3, "softmax")])
+        model.compile(**LOSSES)
+        return model
+
+    plain, fast, acceleration = both(make)
+    x, y = data(80)
+    histories = []
+    for model in (plain, fast):
+        refuses.clear()
+        fitted = model.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0, callbacks=[Unfreezes()])
+        histories.append(fitted.history["loss"])
+    np.testing.assert_allclose(histories[1], histories[0], rtol=2e-5)
+    assert int(fast.optimizer.iterations.numpy()) == 30 and [each.method for each in acceleration.fallbacks] == ["fit"]
+
+
 @pytest.mark.filterwarnings("ignore:.*(ran out of data|was provided as a generator)")
 def test_a_shape_that_is_refused_later_is_an_error_where_an_update_takes_several_batches(kit: Kit) -> None:
     """A plain step has one batch: the others of its update would be left out."""
@@ -160,8 +190,9 @@ def test_a_shape_that_is_refused_later_is_an_error_where_an_update_takes_several
 
     _, fast, _ = both(lambda: refused_if_partial(kit, steps_per_execution=2))
     fast.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
-    with pytest.raises(UnsupportedOperation):
+    with pytest.raises(UnsupportedOperation) as raised:
         fast.fit(batches(), steps_per_epoch=4, verbose=0)
+    assert "an update takes several batches" in raised.value.__notes__[-1]
     fast.fit(x, y, batch_size=8, verbose=0)
     assert int(fast.optimizer.iterations.numpy()) == 1 + 3
 
