@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.codelets.build import codelet
+from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import types
 from engine.codelets.memory import (
     FLUSH_TO_ZERO_ARM,
@@ -57,9 +57,9 @@ def with_denormals(typing_context: Any, state: types.Type) -> tuple[Any, Callabl
     return types.int64(types.int64), emit
 
 
-@codelet
-def host_call(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Calls the function; where it returns another number than 0, all workers leave the step at the next jump."""
+@inner
+def call_host(parameters: int) -> None:
+    """As the codelet `host_call`."""
     operands = parameters + 8 * HostCallBlock.WORDS
     results = operands + 8 * word(parameters, HostCallBlock.OPERANDS)
     state = floating_point_state()
@@ -70,3 +70,9 @@ def host_call(parameters: int, lo: int, hi: int, scratch: int) -> None:
     store_i64(word(parameters, HostCallBlock.STATUS), status)
     if status != 0:
         leave_step(word(parameters, HostCallBlock.CALL))
+
+
+@codelet
+def host_call(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Calls the function; where it returns another number than 0, all workers leave the step at the next jump."""
+    call_host(parameters)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ipu._internal.processes.transport import Transport
+from engine.host_functions import PythonFunction
+from ipu._internal.processes.transport import IN_PLACE, SPINNING, Transport, described, digest_of
 
 
 class Bucket:
@@ -55,6 +56,26 @@ class Buckets:
         bucket = self._taken(-1, arrays, None)
         bucket.reduce(self._transport, self._name)
         return bucket.sums()
+
+    def all_reduce_function(self) -> PythonFunction:
+        """`all_reduce` for programs: in memory that processes share, where there is such and the arrays fit."""
+        name, transport = "all-reduce of processes", self._transport
+        if transport.shared is None:
+            return PythonFunction(name, self.all_reduce)
+        from engine.runtime.process_sums import ProcessSum
+
+        def described_sum(count: int) -> str:
+            return described(IN_PLACE, "float32", [count], self._name)
+
+        def in_shared_memory(*arrays: np.ndarray) -> list[np.ndarray]:
+            ends = np.cumsum([array.size for array in arrays])
+            total = transport.sum_in_shared_memory(arrays, described_sum(int(ends[-1])))
+            parts = np.split(total, ends[:-1])
+            return [part.reshape(array.shape) for part, array in zip(parts, arrays, strict=True)]
+
+        transport.shared.wait_for(SPINNING)
+        digest = lambda count: digest_of(described_sum(count))  # noqa: E731
+        return ProcessSum(name, self.all_reduce, in_shared_memory, transport.shared, digest, transport.count_codelets)
 
     def beginning(self, rounded: type | None = None) -> Callable[..., list[np.ndarray]]:
         """A function that takes the number of a bucket and its arrays, and begins to sum them."""

@@ -57,7 +57,7 @@ def processes_of(module: Module, transport: Transport | None) -> Processes | Non
     return Processes(
         count=transport.size,
         index=transport.rank,
-        all_reduce=PythonFunction("all-reduce of processes", buckets.all_reduce),
+        all_reduce=buckets.all_reduce_function(),
         all_gather=PythonFunction("all-gather of processes", all_gather),
         begin=begin,
         begin_gradients=PythonFunction("all-reduce of gradients begins", buckets.beginning(kind)) if kind else begin,

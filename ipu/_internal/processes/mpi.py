@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
 import numpy as np
@@ -15,13 +15,12 @@ from engine.errors import ProcessError
 from ipu._internal.processes.failures import different_calls, failed_before
 from ipu._internal.processes.mpi_start import MPI, start
 from ipu._internal.processes.output import tell
+from ipu._internal.processes.shared_memory import Rows, shared_rows
 from ipu._internal.processes.signs import Sign
-from ipu._internal.processes.transport import Operation, Transport, digest_of
+from ipu._internal.processes.transport import SPINNING, Operation, Transport, digest_of
 from ipu._internal.processes.versions import check_versions
 from ipu._internal.processes.watch import Link, Watch
 
-SPINNING = 0.002
-"""Seconds for which a process polls for the others before it sleeps between two polls."""
 OPERATIONS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX, "product": MPI.PROD}
 THE_END = "the end of the program"
 
@@ -41,6 +40,7 @@ class MPITransport(Transport):
         sys.excepthook = self._end_all
         check_versions(self._comm.allgather, self.rank)
         pids = dict(local.allgather((self.rank, os.getpid())))
+        self.shared = shared_rows(self._comm) if self.local_size == self.size else None
         self._messages = Messages()
         self.watch: Watch = Watch(self.rank, self.size, self._messages, pids, unlimited=THE_END)
 
@@ -48,22 +48,66 @@ class MPITransport(Transport):
         if self._failed:
             raise failed_before(call)
         digest = digest_of(call)
+        if self.shared is not None:
+            self.shared.publish(digest)  # processes that wait there learn that this one is here
         own = np.array([digest, -digest], np.int64)
         least = np.empty_like(own)
-        self._wait(self._comm.Iallreduce(own, least, op=MPI.MIN))
+        self._wait(self._comm.Iallreduce(own, least, op=MPI.MIN).Test)
         if least[0] != -least[1]:
-            self._failed = True
+            self._fail()
             raise different_calls(self._comm.allgather(call))
+        if self.shared is not None:
+            self.shared.complete()
 
-    def _wait(self, request: MPI.Request) -> None:
+    def _fail(self) -> None:
+        self._failed = True
+        if self.shared is not None:
+            self.shared.leave_to_host()
+
+    def _wait(self, is_over: Callable[[], bool]) -> None:
         begin = time.monotonic()
-        while not request.Test():
+        while not is_over():
             waited = time.monotonic() - begin
             if self.watch.error is not None:
-                self._failed = True
+                self._fail()
                 raise self.watch.error
             if waited > SPINNING or self._background.is_current:  # which leaves the core to the program
                 time.sleep(min(1e-4 + waited / 100, 0.02))
+
+    def in_background(self, call: Callable[[], None]) -> Callable[[], None]:
+        """As that of each transport; codelets leave their collectives to the host meanwhile."""
+        shared = self.shared
+        if shared is None:
+            return super().in_background(call)
+        shared.words[Rows.BEGUN] += 1
+
+        def counted() -> None:
+            try:
+                call()
+            finally:
+                shared.words[Rows.ENDED] += 1
+
+        return super().in_background(counted)
+
+    def sum_in_shared_memory(self, arrays: Sequence[np.ndarray], call: str) -> np.ndarray:
+        """The sums of float32 arrays that fit into `shared`, flat; a codelet may have published the call before."""
+        shared, digest = self.shared, digest_of(call)
+        assert shared is not None
+        self._background.wait()
+        with self._followed(call, sum(array.nbytes for array in arrays)):
+            if self._failed:
+                raise failed_before(call)
+            try:
+                shared.publish(digest, arrays)
+                self._wait(shared.all_published)
+                if not shared.is_same(digest):
+                    self._agree(call)
+            except BaseException:
+                self._fail()
+                raise
+            total = shared.sums(sum(array.size for array in arrays))
+            shared.complete()
+        return total
 
     def _all_reduce(self, array: np.ndarray, operation: Operation) -> np.ndarray:
         if array.dtype.kind in "iuf" and array.dtype.itemsize > 2:

@@ -29,6 +29,7 @@ def start() -> None:
     """
     if MPI.Is_initialized():
         return
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it prints errors where windows are created without its network
     thread = threading.Thread(target=_initialise, daemon=True)
     thread.start()
     limit, interval, missing_before = time_limit(COLLECTIVE), time_limit(SILENCE) / 3, 0

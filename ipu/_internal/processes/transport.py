@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -19,9 +19,13 @@ import numpy as np
 from ipu._internal.processes.background import Background
 
 if TYPE_CHECKING:
+    from engine.runtime.process_sums import SharedRows
     from ipu._internal.processes.watch import Watch
 
 Operation = Literal["sum", "min", "max", "product"]
+IN_PLACE = "all_reduce in place"
+SPINNING = 0.002
+"""Seconds for which a process polls for the others before it sleeps between two polls."""
 FOLDS: dict[str, Callable[..., np.ndarray]] = {"sum": np.sum, "min": np.min, "max": np.max, "product": np.prod}
 
 
@@ -37,6 +41,8 @@ class Transport(ABC):
 
     rank, size, local_rank, local_size = 0, 1, 0, 1
     watch: Watch | None = None
+    shared: SharedRows | None = None
+    """Memory through which codelets sum, where all processes are on one machine."""
 
     def __init__(self) -> None:
         self.seconds, self.background_seconds, self.bytes = 0.0, 0.0, 0
@@ -65,7 +71,7 @@ class Transport(ABC):
 
     def all_reduce_in_place(self, array: np.ndarray, name: str = "") -> None:
         """Replaces a contiguous array by the sum of the processes' arrays."""
-        with self._call("all_reduce in place", array, name):
+        with self._call(IN_PLACE, array, name):
             result = self._all_reduce(array, "sum")
         if result is not array:
             array[...] = result
@@ -87,6 +93,17 @@ class Transport(ABC):
         with self._call(f"broadcast from {root}", array, name):
             return self._broadcast(np.array(array, order="C"), root)
 
+    def sum_in_shared_memory(self, arrays: Sequence[np.ndarray], call: str) -> np.ndarray:
+        """The sums of float32 arrays that fit into `shared`, flat; a codelet may have published the call before."""
+        raise NotImplementedError
+
+    def count_codelets(self) -> None:
+        """Adds what codelets have spent in collectives since the last time."""
+        if self.shared is not None:
+            seconds, size = self.shared.taken_counts()
+            self.seconds += seconds
+            self.bytes += size
+
     def reduce_scatter(self, array: np.ndarray, operation: Operation = "sum", name: str = "") -> np.ndarray:
         """Block `rank` along the first dimension, which `size` must divide, of the reduced array."""
         rows = len(array) // self.size
@@ -99,14 +116,20 @@ class Transport(ABC):
 
     @contextmanager
     def _call(self, operation: str, array: np.ndarray, name: str) -> Iterator[None]:
-        begin, beside = time.perf_counter(), self._background.is_current
-        if not beside:
+        if not self._background.is_current:
             self._background.wait()
-        call = f"{operation} of {array.dtype}{list(array.shape)} {name}".rstrip()
+        call = described(operation, array.dtype, array.shape, name)
+        with self._followed(call, array.nbytes):
+            self._agree(call)
+            yield
+
+    @contextmanager
+    def _followed(self, call: str, size: int) -> Iterator[None]:
+        """Counts the seconds and bytes of a call, and has the watch follow it."""
+        begin, beside = time.perf_counter(), self._background.is_current
         if self.watch is not None:
             self.watch.begin(call)
         try:
-            self._agree(call)
             yield
         finally:
             if self.watch is not None:
@@ -114,7 +137,7 @@ class Transport(ABC):
             seconds = time.perf_counter() - begin
             self.seconds += 0 if beside else seconds
             self.background_seconds += seconds if beside else 0
-            self.bytes += array.nbytes
+            self.bytes += size
 
     @abstractmethod
     def _agree(self, call: str) -> None:
@@ -170,6 +193,11 @@ class SingleProcess(Transport):
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+def described(operation: str, dtype: object, shape: Sequence[int], name: str) -> str:
+    """A call as errors show it, equal in all processes."""
+    return f"{operation} of {dtype}{list(shape)} {name}".rstrip()
 
 
 @lru_cache(maxsize=4096)
