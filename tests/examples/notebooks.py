@@ -22,6 +22,11 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "tutorials"
 SECONDS = 300
 """The longest that a cell may take: one that hangs ends."""
+PATIENT: dict[str, Any] = {
+    **{name: SECONDS for name in ("timeout", "startup_timeout", "iopub_timeout")},
+    "raise_on_iopub_timeout": True,
+}
+"""On a busy machine outputs come later than nbclient waits, 4 seconds, before it leaves them out."""
 NOISE = re.compile(
     r"\x1b\[[\d;]*m|^(WARNING: All log messages before|[IW]0000 |INFO:tensorflow:|IPU: compil).*\n", re.M
 )
@@ -44,7 +49,7 @@ def executed(source: Path) -> Any:
     made = notebook(source)
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(made, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+        NotebookClient(made, kernel_name="python3", resources={"metadata": {"path": folder}}, **PATIENT).execute()
     for cell in made.cells:
         cell.metadata = nbformat.NotebookNode()  # times of execution
         if cell.cell_type == "code":
