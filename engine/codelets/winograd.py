@@ -10,12 +10,13 @@ from __future__ import annotations
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import Operands
 from engine.codelets.contract_fields import Field
+from engine.codelets.memory import load_i64
 from engine.codelets.micro_kernel import library
 from engine.codelets.pack import PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.panel import panels
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
-from engine.codelets.winograd_sizes import KERNEL_BLOCK, OUTPUTS, POSITIONS, TAPS
+from engine.codelets.winograd_sizes import KERNEL_BLOCK, OUTPUTS, PLACE, POSITIONS, TAPS
 from engine.codelets.winograd_transforms import INPUT, KERNEL, PRODUCTS, transforming
 from engine.machine_code.abi import RESERVED_SCRATCH
 
@@ -38,40 +39,42 @@ class Kernel(Field):
     positions: Table  # offsets of positions
 
 
-class Product(Record):
-    """Parameters of `winograd_product`. Tiles are numbered by image, row and column; tables hold byte offsets."""
+class Tiles(Record):
+    """Tiles, numbered by image, row and column, of two arrays: inputs in A, outputs or their gradients in C.
+
+    Tables are int64 and hold byte offsets. The transformed tiles of A are in scratch, [position, tile, feature].
+    """
 
     a: Address
-    transformed: Address
     c: Address
-    features: int  # input features
-    outputs: int  # output features
-    rows: int  # of an image's tiles
-    columns: int
-    odd_rows: int  # 1 if the last tiles' second rows of outputs do not exist
-    odd_columns: int
-    image_a: int  # bytes between images, and between rows and columns of tiles
-    row_a: int
-    column_a: int
-    image_c: int
-    row_c: int
-    column_c: int
+    features: int  # of A
+    outputs: int  # of C
     tiles: int
-    unit_tiles: int
-    block_tiles: int
-    position_b: int  # bytes between positions of the transformed kernel
-    position_a: int  # the same of transformed inputs, and between their tiles
+    image_tiles: int
+    image_a: int  # bytes between images
+    image_c: int
+    places: Table  # [tiles of an image, 3]: offsets in A and in C; 1 without second column of C, 2 without row, 3 both
+    inputs: Table  # [4, 16]: inputs of a tile, for each of the four kinds of tiles
+    block_tiles: int  # that are transformed and multiplied at a time
+    position_a: int  # bytes between positions, and between tiles
     tile_a: int
-    position_m: int  # the same of products
-    tile_m: int
-    inputs: Table  # [4, 16]: inputs of a tile; of one without second column, second row, both
-    results: Table  # [4, 4]: the same for outputs
     positions_a: Table  # [16]
+    inputs_at: int  # offset in scratch
+
+
+class Product(Tiles):
+    """Parameters of `winograd_product`."""
+
+    transformed: Address
+    unit_tiles: int
+    position_b: int  # bytes between positions of the transformed kernel
+    position_m: int  # the same of products, and between their tiles
+    tile_m: int
+    results: Table  # [4, 4]: outputs of a tile, for each of the four kinds of tiles
     positions_m: Table  # [16]
-    rows_of_a: int  # offsets in scratch, of tables and of transformed inputs and products
+    rows_of_a: int  # offsets in scratch, of tables and of products
     rows_of_m: int
     k_of_a: int
-    inputs_at: int
     products_at: int
 
 
@@ -103,37 +106,37 @@ def winograd_kernel_scratch_bytes() -> int:
 
 
 @inner
-def transform_tiles(parameters: int, tile: int, count: int, scratch: int, is_input: bool) -> None:
-    """Transforms the inputs of `count` tiles, or their products."""
-    rows, columns = word(parameters, Product.ROWS), word(parameters, Product.COLUMNS)
-    column, row, image = tile % columns, tile // columns % rows, tile // (columns * rows)
-    inputs, products = scratch + word(parameters, Product.INPUTS_AT), scratch + word(parameters, Product.PRODUCTS_AT)
-    for i in range(count):
-        edge = word(parameters, Product.ODD_COLUMNS) if column == columns - 1 else 0
-        edge += 2 * word(parameters, Product.ODD_ROWS) if row == rows - 1 else 0
-        if is_input:
-            source = word(parameters, Product.A) + image * word(parameters, Product.IMAGE_A)
-            transform_input(
-                source + row * word(parameters, Product.ROW_A) + column * word(parameters, Product.COLUMN_A),
-                word(parameters, Product.INPUTS) + 8 * POSITIONS * edge,
-                inputs + i * word(parameters, Product.TILE_A),
-                word(parameters, Product.POSITIONS_A),
-                word(parameters, Product.FEATURES),
-            )
-        else:
-            target = word(parameters, Product.C) + image * word(parameters, Product.IMAGE_C)
-            transform_products(
-                products + i * word(parameters, Product.TILE_M),
-                word(parameters, Product.POSITIONS_M),
-                target + row * word(parameters, Product.ROW_C) + column * word(parameters, Product.COLUMN_C),
-                word(parameters, Product.RESULTS) + 8 * OUTPUTS * OUTPUTS * edge,
-                word(parameters, Product.OUTPUTS),
-            )
-        column += 1
-        if column == columns:
-            column, row = 0, row + 1
-        if row == rows:
-            row, image = 0, image + 1
+def transform_inputs(parameters: int, tile: int, count: int, feature: int, features: int, scratch: int) -> None:
+    """Transforms some features of `count` tiles' inputs."""
+    image_tiles = word(parameters, Tiles.IMAGE_TILES)
+    number, a = tile % image_tiles, word(parameters, Tiles.A) + 4 * feature
+    a += tile // image_tiles * word(parameters, Tiles.IMAGE_A)
+    target = scratch + word(parameters, Tiles.INPUTS_AT)
+    for _ in range(count):
+        place = word(parameters, Tiles.PLACES) + 8 * PLACE * number
+        inputs = word(parameters, Tiles.INPUTS) + 8 * POSITIONS * load_i64(place + 16)
+        transform_input(a + load_i64(place), inputs, target, word(parameters, Tiles.POSITIONS_A), features)
+        target += word(parameters, Tiles.TILE_A)
+        number += 1
+        if number == image_tiles:
+            number, a = 0, a + word(parameters, Tiles.IMAGE_A)
+
+
+@inner
+def store_outputs(parameters: int, tile: int, count: int, scratch: int) -> None:
+    """Transforms the products of `count` tiles to outputs."""
+    image_tiles, outputs = word(parameters, Tiles.IMAGE_TILES), word(parameters, Tiles.OUTPUTS)
+    number, c = tile % image_tiles, word(parameters, Tiles.C)
+    c += tile // image_tiles * word(parameters, Tiles.IMAGE_C)
+    source = scratch + word(parameters, Product.PRODUCTS_AT)
+    for _ in range(count):
+        place = word(parameters, Tiles.PLACES) + 8 * PLACE * number
+        results = word(parameters, Product.RESULTS) + 8 * OUTPUTS * OUTPUTS * load_i64(place + 16)
+        transform_products(source, word(parameters, Product.POSITIONS_M), c + load_i64(place + 8), results, outputs)
+        source += word(parameters, Product.TILE_M)
+        number += 1
+        if number == image_tiles:
+            number, c = 0, c + word(parameters, Tiles.IMAGE_C)
 
 
 @inner
@@ -163,9 +166,9 @@ def _winograd_product(parameters: int, lo: int, hi: int, scratch: int) -> None:
     end = min(hi * unit, word(parameters, Product.TILES))
     for tile in range(lo * unit, end, block):
         count = min(block, end - tile)
-        transform_tiles(parameters, tile, count, scratch, True)
+        transform_inputs(parameters, tile, count, 0, word(parameters, Product.FEATURES), scratch)
         multiply_positions(parameters, count, scratch)
-        transform_tiles(parameters, tile, count, scratch, False)
+        store_outputs(parameters, tile, count, scratch)
 
 
 winograd_product = Codelet(_winograd_product, "winograd_product", (library("f32"),), in_vectors=True)

@@ -10,11 +10,14 @@ POSITIONS = SIDE * SIDE
 WINDOW = 3
 TAPS = WINDOW * WINDOW
 KERNEL_BLOCK = 16  # input features of a unit of the kernel's transform, which has all of a panel's output features
+GRADIENT_BLOCK = 16  # input features of a unit of the kernel's gradient
+PLACE = 3  # words of a tile's place
 PADDING = 64  # bytes between arrays of scratch: without, those of all positions would share cache sets
 # Chosen by hand on two cores of an EPYC with AVX-512 (32 KiB first-level, 1 MiB second-level cache), November 2026.
 BLOCK_BYTES = 1 << 19  # transformed inputs and products of the tiles multiplied at a time
 LEAST_TILES = 24  # multiplied at a time, whatever the cache: the transformed kernel is read for each of these blocks
 MOST_TILES = 240
+LEAST_GRADIENT_TILES = 36  # the same for the kernel's gradient: its sums are read and written for each of these blocks
 
 
 def whole_vectors(features: int) -> int:
@@ -22,10 +25,10 @@ def whole_vectors(features: int) -> int:
     return -(-features // lanes()) * lanes()
 
 
-def block_tiles(inputs: int, outputs: int) -> int:
+def block_tiles(inputs: int, outputs: int, least: int = LEAST_TILES) -> int:
     """Tiles that are transformed and multiplied at a time, for that many features."""
     tile = 4 * POSITIONS * (whole_vectors(inputs) + whole_vectors(outputs))
-    return max(LEAST_TILES, min(MOST_TILES, BLOCK_BYTES // tile // 12 * 12))
+    return max(least, min(MOST_TILES, BLOCK_BYTES // tile // 12 * 12))
 
 
 def position_bytes(inputs: int, outputs: int) -> int:

@@ -1,7 +1,8 @@
 """The linear transforms of Winograd's convolutions F(2 x 2, 3 x 3): blocks of 3 x 3 and 4 x 4 vectors, in registers.
 
-With B, G and A as in Lavin and Gray (2015), outputs are A'[(G g G') * (B' d B)]A of a kernel g and a tile d of inputs.
-Lanes run over features.
+With B, G and A as in Lavin and Gray (2015), outputs are A'[(G g G') * (B' d B)]A of a kernel g and a tile d of inputs;
+the gradient by the kernel is G'[(A y A') * (B' d B)]G, summed over tiles y of the outputs' gradients. Lanes run over
+features.
 """
 
 from __future__ import annotations
@@ -59,10 +60,25 @@ def _of_products(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
     ]
 
 
-INPUT, KERNEL, PRODUCTS = (
+def _of_gradient(builder: ir.IRBuilder, y: Vectors) -> list[ir.Value]:
+    """A y, the last of opposite sign."""
+    return [y[0], builder.fadd(y[0], y[1]), builder.fsub(y[0], y[1]), y[1]]
+
+
+def _of_sums(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
+    """G' m, for the last of opposite sign."""
+    half = vector.splat(builder, F32(0.5))
+    total = builder.fmul(half, builder.fadd(m[1], m[2]))
+    difference = builder.fmul(half, builder.fsub(m[1], m[2]))
+    return [builder.fadd(m[0], total), difference, builder.fsub(total, m[3])]
+
+
+INPUT, KERNEL, PRODUCTS, GRADIENT, SUMS = (
     Transform("winograd_input", SIDE, SIDE, _of_input),
     Transform("winograd_kernel", WINDOW, SIDE, _of_kernel),
     Transform("winograd_products", SIDE, OUTPUTS, _of_products),
+    Transform("winograd_gradient", OUTPUTS, SIDE, _of_gradient),
+    Transform("winograd_sums", SIDE, WINDOW, _of_sums),
 )
 
 

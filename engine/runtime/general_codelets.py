@@ -22,6 +22,7 @@ from engine.codelets import (
     transpose,
     waiting,
     winograd,
+    winograd_gradient,
 )
 from engine.codelets.build import Codelet
 from engine.machine_code.processor import may_use_matrix_registers
@@ -29,7 +30,8 @@ from engine.runtime import executor
 
 MODULES = (
     *(executor, thread_pool, waiting, rows, queues, per_iteration, host_call, exceptions),
-    *(contract_f32, winograd, chain, transpose, gather, scatter, row_sums, dynamic_slice, random, sort, host_table),
+    *(contract_f32, chain, transpose, gather, scatter, row_sums, dynamic_slice, random, sort, host_table),
+    *(winograd, winograd_gradient),
 )
 
 

@@ -15,7 +15,6 @@ from engine.codelets.winograd_sizes import (
     OUTPUTS,
     PADDING,
     POSITIONS,
-    SIDE,
     TAPS,
     block_tiles,
     position_bytes,
@@ -25,6 +24,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
+from engine.program.work.winograd_tiles import Images, Strides, at_edges, footprints, tile_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,83 +91,43 @@ class WinogradProduct(Work):
     field: tuple[int, int]
     features: int
     outputs: int
-    strides_a: tuple[int, int, int]
-    strides_c: tuple[int, int, int]
+    strides_a: Strides
+    strides_c: Strides
     unit_rows: int
 
     @property
     def unit_count(self) -> int:
-        return -(-self.images * self._tiles[0] // self.unit_rows)
-
-    @property
-    def _tiles(self) -> tuple[int, int]:
-        """Rows and columns of an image's tiles."""
-        return -(-self.field[0] // OUTPUTS), -(-self.field[1] // OUTPUTS)
+        return -(-self.images * -(-self.field[0] // OUTPUTS) // self.unit_rows)
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of the images."""
-        for address, strides, features, more in (
-            (self.a, self.strides_a, self.features, 2),
-            (self.c, self.strides_c, self.outputs, 0),
-        ):
-            counts = self.images, self.field[0] + more, self.field[1] + more
-            last = sum((count - 1) * stride for count, stride in zip(counts, strides, strict=True))
-            yield Footprint(address, min(last, 0), max(last, 0) + 4 * features, address is self.c)
+        return footprints(self.images, self.field, *self._arrays(), self.c)
+
+    def _arrays(self) -> tuple[Images, Images]:
+        return Images(self.a, self.features, self.strides_a), Images(self.c, self.outputs, self.strides_c)
 
     def encode(self) -> Encoded:
         """The words of `Product`; scratch has tables, transformed inputs, and products."""
         from engine.codelets.winograd import Product, winograd_product
 
-        (rows, columns), tiles = self._tiles, block_tiles(self.features, self.outputs)
-        tile_a, tile_m = 4 * whole_vectors(self.features), 4 * whole_vectors(self.outputs)
-        position_a, position_m = tiles * tile_a + PADDING, tiles * tile_m + PADDING
+        tiles = block_tiles(self.features, self.outputs)
+        tile_m = 4 * whole_vectors(self.outputs)
+        position_m = tiles * tile_m + PADDING
         rows_of_m, k_of_a = RESERVED_SCRATCH + 8 * tiles, RESERVED_SCRATCH + 16 * tiles
-        inputs_at = -(-(k_of_a + 8 * self.features) // PADDING) * PADDING
-        products_at = inputs_at + POSITIONS * position_a
+        fields = tile_fields(self.images, self.field, *self._arrays(), tiles, k_of_a + 8 * self.features)
+        products_at = fields["inputs_at"] + POSITIONS * fields["position_a"]
         parameters = Product(
-            a=self.a,
+            **fields,
             transformed=self.transformed,
-            c=self.c,
-            features=self.features,
-            outputs=self.outputs,
-            rows=rows,
-            columns=columns,
-            odd_rows=self.field[0] % OUTPUTS,
-            odd_columns=self.field[1] % OUTPUTS,
-            image_a=self.strides_a[0],
-            row_a=OUTPUTS * self.strides_a[1],
-            column_a=OUTPUTS * self.strides_a[2],
-            image_c=self.strides_c[0],
-            row_c=OUTPUTS * self.strides_c[1],
-            column_c=OUTPUTS * self.strides_c[2],
-            tiles=self.images * rows * columns,
-            unit_tiles=self.unit_rows * columns,
-            block_tiles=tiles,
+            unit_tiles=self.unit_rows * -(-self.field[1] // OUTPUTS),
             position_b=position_bytes(self.features, self.outputs),
-            position_a=position_a,
-            tile_a=tile_a,
             position_m=position_m,
             tile_m=tile_m,
-            inputs=_at_edges(SIDE, self.strides_a),
-            results=_at_edges(OUTPUTS, self.strides_c),
-            positions_a=np.arange(POSITIONS) * position_a,
+            results=at_edges(OUTPUTS, self.strides_c),
             positions_m=np.arange(POSITIONS) * position_m,
             rows_of_a=RESERVED_SCRATCH,
             rows_of_m=rows_of_m,
             k_of_a=k_of_a,
-            inputs_at=inputs_at,
             products_at=products_at,
         )
         return Encoded.of(winograd_product, block(parameters), products_at + POSITIONS * position_m)
-
-
-def _at_edges(size: int, strides: tuple[int, int, int]) -> np.ndarray:
-    """Byte offsets of size x size positions, int64 [4, size**2].
-
-    Entry 1 has no last column, 2 no last row, 3 neither: the one before takes its place, which changes no other output.
-    """
-    every, last = np.arange(size), size - 1
-    rows, columns = (
-        [np.minimum(every, last - missing) * stride for missing in (0, 1)] for stride in (strides[1], strides[2])
-    )
-    return np.array([np.add.outer(row, column).reshape(-1) for row in rows for column in columns], np.int64)

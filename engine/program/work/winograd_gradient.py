@@ -1,0 +1,139 @@
+"""Work of gradients of 3 x 3 convolutions by their kernels, by Winograd's transforms: partial sums, and their taps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.codelets.record import block
+from engine.codelets.winograd_sizes import (
+    GRADIENT_BLOCK,
+    LEAST_GRADIENT_TILES,
+    OUTPUTS,
+    PADDING,
+    POSITIONS,
+    block_tiles,
+    position_bytes,
+    whole_vectors,
+)
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.buffer import Address
+from engine.program.work.base import Encoded, Footprint, Work
+from engine.program.work.offsets import Offsets
+from engine.program.work.winograd_tiles import Images, Strides, at_edges, footprints, tile_fields
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradGradient(Work):
+    """Sums of transformed inputs times transformed gradients of a `field` of outputs of `images` each.
+
+    Strides, in bytes, are those of images, rows and columns; features are contiguous. The `parts` of the tiles have
+    sums of their own, [part, position, input feature, output feature].
+    """
+
+    a: Address
+    gradients: Address
+    sums: Address
+    images: int
+    field: tuple[int, int]
+    features: int
+    outputs: int
+    strides_a: Strides
+    strides_g: Strides
+    part_tiles: int
+
+    @property
+    def parts(self) -> int:
+        """The number of parts of the tiles."""
+        rows, columns = (-(-size // OUTPUTS) for size in self.field)
+        return -(-self.images * rows * columns // self.part_tiles)
+
+    @property
+    def unit_count(self) -> int:
+        return self.parts * -(-self.features // GRADIENT_BLOCK)
+
+    def _arrays(self) -> tuple[Images, Images]:
+        return Images(self.a, self.features, self.strides_a), Images(self.gradients, self.outputs, self.strides_g)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints from the first to the last element of inputs, gradients and sums."""
+        yield from footprints(self.images, self.field, *self._arrays(), self.sums)
+        size = self.parts * POSITIONS * position_bytes(self.features, self.outputs)
+        yield Footprint(self.sums, 0, size, True)
+
+    def encode(self) -> Encoded:
+        """The words of `Gradient`; scratch has tables, zeros, and transformed inputs and gradients."""
+        from engine.codelets.winograd_gradient import Gradient, winograd_gradient
+
+        tiles, pitch = block_tiles(self.features, self.outputs, LEAST_GRADIENT_TILES), 4 * whole_vectors(self.outputs)
+        position_g = tiles * pitch + PADDING
+        rows = RESERVED_SCRATCH + 8 * OUTPUTS**2
+        k = rows + 8 * self.features
+        rows_of_sums = k + 8 * tiles
+        zeros = rows_of_sums + 8 * self.features
+        fields = tile_fields(self.images, self.field, *self._arrays(), tiles, zeros + pitch)
+        gradients_at = fields["inputs_at"] + POSITIONS * fields["position_a"]
+        parameters = Gradient(
+            **fields,
+            sums=self.sums,
+            part_tiles=self.part_tiles,
+            part_bytes=POSITIONS * position_bytes(self.features, self.outputs),
+            position_sums=position_bytes(self.features, self.outputs),
+            feature_sums=pitch,
+            position_g=position_g,
+            positions_g=np.arange(POSITIONS) * position_g,
+            gradients=at_edges(OUTPUTS, self.strides_g)[0],
+            edge=RESERVED_SCRATCH,
+            rows=rows,
+            k=k,
+            rows_of_sums=rows_of_sums,
+            zeros=zeros,
+            gradients_at=gradients_at,
+        )
+        return Encoded.of(winograd_gradient, block(parameters), gradients_at + POSITIONS * position_g)
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradSums(Work):
+    """Adds the partial sums of `parts`, and transforms them to taps at `taps` bytes, `feature_c` between features."""
+
+    sums: Address
+    c: Address
+    parts: int
+    features: int
+    outputs: int
+    taps: Offsets
+    feature_c: int
+
+    @property
+    def unit_count(self) -> int:
+        return self.features
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints from the first to the last sum and result."""
+        position = position_bytes(self.features, self.outputs)
+        yield Footprint(self.sums, 0, self.parts * POSITIONS * position, False)
+        ends = [int(tap) + feature for tap in self.taps.table for feature in (0, (self.features - 1) * self.feature_c)]
+        yield Footprint(self.c, min(ends), max(ends) + 4 * self.outputs, True)
+
+    def encode(self) -> Encoded:
+        """The words of `Sums`; scratch has the sums of one input feature."""
+        from engine.codelets.winograd_gradient import Sums, winograd_sums
+
+        position, pitch = position_bytes(self.features, self.outputs), 4 * whole_vectors(self.outputs)
+        parameters = Sums(
+            sums=self.sums,
+            c=self.c,
+            parts=np.arange(self.parts) * (POSITIONS * position),
+            count=self.parts,
+            outputs=self.outputs,
+            position_sums=position,
+            feature_sums=pitch,
+            feature_c=self.feature_c,
+            taps=self.taps.table,
+            positions=np.arange(POSITIONS) * pitch,
+            added=RESERVED_SCRATCH,
+        )
+        return Encoded.of(winograd_sums, block(parameters), RESERVED_SCRATCH + POSITIONS * pitch)
