@@ -1,12 +1,23 @@
-"""Costs of float32 products: a table by processor, with a default for those that were not measured."""
+"""What work costs on a processor: a table by processor, with a default for those that were not measured.
+
+`SOFTWARE_IPU_COSTS` names a TOML file with other values, which `python -m benchmarks.tune` writes: those of its section
+"schedule" never change the bits of a result, those of "results" do.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from math import inf
+from pathlib import Path
 
+from engine.errors import ConfigurationError
 from engine.machine_code.processor import target
+
+VARIABLE = "SOFTWARE_IPU_COSTS"
+RESULTS = ("split_multiply_add", "split", "gather")
+"""Costs by which products are computed in one way or another."""
 
 MOST_UNITS = 64
 """Units that one compute set is partitioned into. Chosen by hand: many more than two workers need, for even loads."""
@@ -14,7 +25,7 @@ MOST_UNITS = 64
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Nanoseconds on one worker."""
+    """Nanoseconds on one worker, but for the bytes."""
 
     multiply_add: float
     """One float32 multiply-add in the micro-kernels."""
@@ -24,6 +35,14 @@ class Costs:
     """Splitting one element into these parts."""
     gather: float
     """Extra cost of an element of A whose neighbours along k are not contiguous."""
+    barrier: float = 200.0
+    """A barrier of two workers: loops whose compute sets do less run on one."""
+    small_element: float = 0.1
+    """An element or multiply-add of a compute set that takes about as long as a barrier."""
+    threads: float = 390_000.0
+    """Starting and ending the threads of a call: a call that takes less runs on one worker."""
+    cache_bytes: int = 1 << 21
+    """A worker's own cache, of the second level: what exceeds a share of it is fused."""
 
 
 DEFAULT = Costs(multiply_add=1 / 77, split_multiply_add=inf, split=0.28, gather=0.4)
@@ -37,5 +56,36 @@ amx-bf16: two cores of a Xeon with AVX-512, AMX and 2 MiB of second-level cache,
 
 @cache
 def costs() -> Costs:
-    """Costs on the processor that code is compiled for."""
-    return next((each for feature, each in MEASURED.items() if feature in target()[1]), DEFAULT)
+    """Costs on the processor that code is compiled for, or those of the file that `SOFTWARE_IPU_COSTS` names.
+
+    Raises ConfigurationError for a file that cannot be read or has something other than positive costs.
+    """
+    found = next((each for feature, each in MEASURED.items() if feature in target()[1]), DEFAULT)
+    path = os.environ.get(VARIABLE, "").strip()
+    return with_file(found, Path(path)) if path else found
+
+
+def with_file(found: Costs, path: Path) -> Costs:
+    """The costs with those of a file in their place; raises ConfigurationError as `costs` does."""
+    import tomllib  # only for those who name a file
+
+    try:
+        sections = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"Expected {VARIABLE} to name a TOML file of costs. Received {path}: {error}"
+        ) from None
+    names = {field.name for field in fields(Costs)}
+    legal = {"results": set(RESULTS), "schedule": names - set(RESULTS)}
+    given: dict[str, float] = {}
+    for section, values in sections.items():
+        if section not in legal or not isinstance(values, dict):
+            raise ConfigurationError(f'Expected sections "schedule" and "results" in {path}. Received: {section!r}')
+        for name, value in values.items():
+            if name not in legal[section]:
+                expected = ", ".join(sorted(legal[section]))
+                raise ConfigurationError(f'Expected of "{section}" in {path}: {expected}. Received: {name!r}')
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ConfigurationError(f"Expected a positive number for {name} in {path}. Received: {value!r}")
+            given[name] = value
+    return replace(found, **given)  # type: ignore[arg-type]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
+from engine.machine_code.costs import costs
 from engine.program.program import Program
 
 UNKNOWN_ITERATIONS = 10
 """Iterations assumed for a loop whose trip count is known only at run time."""
-SMALL_PART = 2000
-"""Elements and multiply-adds that take about as long as a barrier, 0.2 microseconds with two workers of a Xeon."""
 
 
 def work_estimate_of(program: Program) -> int:
@@ -22,7 +21,8 @@ def is_fine_grained(program: Program) -> bool:
     if not any(region.repeats for region in program.regions):
         return False
     work_estimates = _work_estimates(program)
-    return sum(runs * work_estimate for runs, work_estimate in work_estimates) < SMALL_PART * sum(
+    least = costs().barrier / costs().small_element
+    return sum(runs * work_estimate for runs, work_estimate in work_estimates) < least * sum(
         runs for runs, _ in work_estimates
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from engine.codelets.rows import (
 )
 from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
+from engine.machine_code.costs import costs
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span
 from engine.program.work.base import Encoded
 from engine.program.work.codelet_work import CodeletWork
@@ -40,8 +42,12 @@ from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import begin_call, completed_steps, run_segment
 
 Progress = Callable[[str, int, int], None]
-INLINE_WORK = 30_000_000
-"""Multiply-adds and elements below which a call is not worth a thread: two threads start and end in some 0.3 ms."""
+
+
+@cache
+def inline_work() -> float:
+    """Multiply-adds and elements below which a call is not worth its threads."""
+    return costs().threads / costs().multiply_add
 
 
 class Executable:
@@ -206,7 +212,7 @@ class Executable:
         )
         for block, ring in zip(self._outfeed_blocks, rings, strict=False):
             point_feed(block, ring)
-        small = not self._may_take_long and steps * self._work_estimate < INLINE_WORK
+        small = not self._may_take_long and steps * self._work_estimate < inline_work()
         alone = small or (self._is_fine_grained and not is_worker_count_given())
         most = 1 if alone else worker_count()
         _, state = self._workspace_for(most)

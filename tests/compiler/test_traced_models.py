@@ -74,7 +74,7 @@ def test_loss_falls_when_the_same_rows_come_again(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     feeds, values = beginning(name)
     executable = compile_module(module_of(name), roles_of(name), {})
     found = []

@@ -68,7 +68,7 @@ def test_many_steps_are_that_many_single_steps(name: str) -> None:
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     module, roles = PROGRAMS[name]()
     feeds, values = split(module, roles, 3)
     executable = compile_module(module, roles, {})
@@ -98,7 +98,7 @@ class Fickle(WorkerChoice):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_bits_when_workers_change_between_and_within_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     monkeypatch.setattr("engine.runtime.executable.is_fine_grained", lambda program: False)
     monkeypatch.setattr("engine.runtime.executable.worker_count", lambda: 3)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
@@ -122,7 +122,7 @@ def test_small_calls_run_in_the_calling_thread_with_the_same_bits(monkeypatch: p
     executable = compile_module(module, roles, {})
     found = []
     for work_estimate in (0, 1 << 60):
-        monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", work_estimate)
+        monkeypatch.setattr("engine.runtime.executable.inline_work", lambda most=work_estimate: most)
         held = buffers(values)
         results = executable.run(2, [RowFeed(f) for f in feeds], held)
         found.append([r.tobytes() for r in results] + state(held))

@@ -136,7 +136,7 @@ def test_a_layer_of_few_features_is_done_in_groups() -> None:
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 @pytest.mark.parametrize("gradient", ["none", "kernel", "input"])
 def test_same_bits_for_any_number_of_workers(gradient: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     module = layer(6 if gradient == "input" else 1, 6, 18, 5, gradient, kind)
     arguments = arguments_for(module)
     results = []

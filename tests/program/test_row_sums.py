@@ -142,7 +142,7 @@ def test_any_number_of_workers(workers: int, monkeypatch: pytest.MonkeyPatch) ->
     held = []
     for count in (1, workers):
         monkeypatch.setattr("engine.runtime.executable.worker_count", lambda count=count: count)
-        monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
+        monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
         variables = buffers(arguments(module))
         compile_module(module, roles, {}).run(3, [], variables)
         held.append([v.read().tobytes() for v in variables])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.machine_code.costs import costs
 from engine.program.host_passes.split_products import is_split
 from engine.program.program import ComputeSet, Program, Span
 from engine.program.rewriter import ProgramRewriter
@@ -17,10 +18,8 @@ from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 
-MOST_BLOCK_BYTES = 1 << 17
-"""Bytes that a unit may forward for them to be still in the cache when read."""
-LEAST_BYTES = 1 << 17
-"""Arrays below this stay in a near cache anyway."""
+SHARE = 1 / 16
+"""Of a worker's cache: arrays below stay in it anyway, and a unit may forward so much for it to be there when read."""
 LONGEST_K = 256
 """Longest k for which a product's units share nothing worth packing once."""
 
@@ -43,7 +42,12 @@ def fuse_producers(program: Program) -> Program:
 def _producer(rewriter: ProgramRewriter, span: Span, at: int) -> int | None:
     """The compute set whose units those of compute set `at` can follow, if only `at` reads `span`'s buffer."""
     buffer, uses = span.buffer, rewriter.uses
-    if buffer.kind != "arena" or buffer.permanent or buffer.shape.bytes < LEAST_BYTES or not _block_bytes(span):
+    if (
+        buffer.kind != "arena"
+        or buffer.permanent
+        or buffer.shape.bytes < SHARE * costs().cache_bytes
+        or not _block_bytes(span)
+    ):
         return None
     writers = uses.writers(buffer)
     if len(writers) != 1 or writers[0] >= at or uses.users(buffer) != [writers[0], at] or uses.escapes(buffer):
@@ -87,7 +91,7 @@ def _block_bytes(span: Span) -> int:
     if partition is None or partition.inner * partition.extent != shape.elements:
         return 0
     size = partition.inner * partition.grain * shape.dtype.itemsize
-    return size if size <= MOST_BLOCK_BYTES else 0
+    return size if size <= SHARE * costs().cache_bytes else 0
 
 
 def _may_wait(program: Program, before: int, at: int) -> bool:

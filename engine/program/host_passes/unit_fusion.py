@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from engine.machine_code.costs import costs
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
@@ -17,10 +18,10 @@ from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 
-LEAST_BYTES = 1 << 17
-"""Bytes of the arrays that several touch, together: smaller ones stay in the cache anyway."""
-MOST_UNIT_BYTES = 1 << 19
-"""Bytes that a unit may touch for them to be still in the cache."""
+LEAST_SHARE = 1 / 16
+"""Of a worker's cache: arrays that several touch and that are smaller, together, stay in it anyway."""
+MOST_UNIT_SHARE = 1 / 4
+"""Of a worker's cache: what a unit may touch for it to be still there."""
 MOST_LINKS = 12
 """Most compute sets of a chain. Chosen by hand."""
 FARTHEST = 4
@@ -45,7 +46,7 @@ def fuse_units(program: Program) -> Program:
         while len(found) > 1 and not _forwards(_sliced(sets, found[:-1]), sets[found[-1]]):
             found.pop()
         linked = [sets[each] for each in found]
-        if len(linked) > 1 and _gain(linked) >= LEAST_BYTES:
+        if len(linked) > 1 and _gain(linked) >= LEAST_SHARE * costs().cache_bytes:
             outside = outside or _Uses(program)
             rewriter.replace(at, _fused(linked, outside.own(found)))
             rewriter.remove(found[1:])
@@ -142,7 +143,8 @@ def _fit(links: list[ComputeSet]) -> bool:
             found = positions[buffer]
             if None in found or len({_block(buffer, each) for each in found}) > 1:
                 return False
-    return sum(_unit_bytes(buffer, found) for buffer, found in positions.items()) <= MOST_UNIT_BYTES
+    touched = sum(_unit_bytes(buffer, found) for buffer, found in positions.items())
+    return touched <= MOST_UNIT_SHARE * costs().cache_bytes
 
 
 def _of_chain(partition: Partition | None, ratio: int) -> Partition | None:
