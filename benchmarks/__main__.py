@@ -1,12 +1,15 @@
-"""Races the workloads and prints a table: `python -m benchmarks [--rounds N] [--ways WAY ...] [WORKLOAD ...]`."""
+"""Races the workloads and prints a table for each: `python -m benchmarks [--rounds N] [WORKLOAD ...]`."""
 
 from __future__ import annotations
 
 import argparse
+import time
+from dataclasses import replace
 
 from rich.console import Console
 
-from benchmarks.race import race
+from benchmarks.figures import Figures
+from benchmarks.race import LIMIT, race
 from benchmarks.tables import table
 from benchmarks.workloads import WORKLOADS
 
@@ -15,16 +18,27 @@ def main() -> None:
     """Reads the command line, races, prints."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Races the software IPU and others.")
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), metavar="WORKLOAD", help=", ".join(WORKLOADS))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="epochs of each way that count, after a first one")
+    parser.add_argument("--executions", type=int, metavar="N", help="most executions of an epoch, from 2 on")
     parser.add_argument("--ways", nargs="*", help="for example ipu keras,jit,execution jax")
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT, help="seconds until a way is given up (default %(default)g)"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the medians as this processor's, for benchmarks.page")
     options = parser.parse_args()
-    console = Console(width=110)
-    for name in options.workloads:
-        if name not in WORKLOADS:
-            parser.error(f"Expected workloads among {', '.join(WORKLOADS)}. Received: {name!r}")
-        with console.status(f"racing {name}"):
-            done = race(WORKLOADS[name], options.rounds, options.ways)
+    if unknown := [name for name in options.workloads if name not in WORKLOADS]:
+        parser.error(f"Expected workloads among {', '.join(WORKLOADS)}. Received: {unknown[0]!r}")
+    console, progress = Console(width=126), Console(stderr=True)
+    start = time.monotonic()
+    for number, name in enumerate(options.workloads, 1):
+        workload = WORKLOADS[name]
+        if options.executions:
+            workload = replace(workload, steps=min(workload.steps, max(options.executions, 2) * workload.execution))
+        done = race(workload, options.rounds, options.ways, options.limit, progress.print)
         console.print(table(done))
+        if options.keep:
+            Figures.here().add("races", name, {"ways": done.figures(), "missing": done.missing})
+        progress.print(f"{number} of {len(options.workloads)} workloads after {time.monotonic() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A separate process that runs a workload in one way, a round on each request.
 
-python -m benchmarks.contender WORKLOAD WAY, where WAY is ipu, keras, jax or torch with options after commas:
-`keras,jit,execution` compiles with XLA and takes the workload's steps per execution, `ipu,single` one. Each line on
-standard input requests a round; each line on standard output is a JSON object.
+python -m benchmarks.contender WORKLOAD WAY [STEPS], where WAY is ipu, keras, jax or torch with options after commas:
+`keras,jit,execution` compiles with XLA and takes the workload's steps per execution, `ipu,single` one. STEPS are
+those of an epoch. Each line on standard input requests a round; each line on standard output is a JSON object.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import resource
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 MEBIBYTE = 1024
@@ -22,7 +23,7 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MEBIBYTE
 
 
-def main(name: str, way: str) -> None:
+def main(name: str, way: str, steps: int | None = None) -> None:
     """Sets up, reports the first step, then runs rounds until standard input ends."""
     rival, *options = way.split(",")
     os.environ["KERAS_BACKEND"] = "jax" if rival == "jax" else "torch" if rival == "torch" else "tensorflow"
@@ -30,7 +31,7 @@ def main(name: str, way: str) -> None:
 
     from benchmarks.workloads import WORKLOADS
 
-    workload = WORKLOADS[name]
+    workload = WORKLOADS[name] if steps is None else replace(WORKLOADS[name], steps=steps)
     if rival == "jax":
         from benchmarks.rivals.jax_steps import prepare
     elif rival == "torch":
@@ -43,16 +44,17 @@ def main(name: str, way: str) -> None:
     round_of = prepare(workload, rival, options, inputs, labels)
     first = time.perf_counter() - start
     round_of()
-    _say(first_step=first, peak_memory=peak_memory() - before)
+    say(first_step=first, peak_memory=peak_memory() - before)
     for _ in sys.stdin:
-        start = time.perf_counter()
+        start, began = time.perf_counter(), time.process_time()
         steady = round_of()
-        _say(whole=time.perf_counter() - start, steady=steady)
+        say(whole=time.perf_counter() - start, steady=steady, processor=time.process_time() - began)
 
 
-def _say(**what: Any) -> None:
+def say(**what: Any) -> None:
+    """Prints a JSON object on a line."""
     print(json.dumps(what), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:3], *map(int, sys.argv[3:]))

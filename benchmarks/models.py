@@ -163,12 +163,23 @@ def mixer() -> keras.Model:
     return keras.Model(inputs, layers.Dense(10)(x))
 
 
+class Positions(keras.layers.Layer):
+    """Adds a learnt vector to each position."""
+
+    def build(self, shape: Any) -> None:
+        """A table of the shape of a sample."""
+        self.table = self.add_weight(shape=shape[1:], initializer="uniform")
+
+    def call(self, inputs: Any) -> Any:
+        """The inputs and the table, added: [batch, positions, n]."""
+        return inputs + self.table
+
+
 def vision_transformer() -> keras.Model:
     """Four encoder layers of 192 over 64 patches of 4 x 4 of 32 x 32 pixels, with learnt positions."""
     inputs = keras.Input((32, 32, 3))
     x = layers.Reshape((64, 192))(layers.Conv2D(192, 4, 4)(inputs))
-    positions = layers.Embedding(64, 192)(keras.ops.arange(64))
-    x = x + positions
+    x = Positions()(x)
     for _ in range(4):
         y = layers.LayerNormalization()(x)
         x = layers.Add()([x, layers.MultiHeadAttention(3, 64)(y, y)])

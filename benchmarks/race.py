@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -18,15 +20,33 @@ from typing import IO
 from benchmarks.workloads import Workload
 
 ROOT = Path(__file__).parent.parent
+Say = Callable[[str], None]
 OURS = "ipu"
 KERAS = ("keras,jit,execution", "keras,execution", "keras,jit", "keras")
+OPTIONAL = ("jax,execution", "jax", "torch,compile", "torch")
+LIMIT = 300.0
+"""Seconds until a process that does not answer is given up."""
 
 
-def ways(workload: Workload) -> list[str]:
-    """The ways available here: ours, Keras', and those of the installed libraries."""
+def silent(line: str) -> None:
+    """Says nothing."""
+
+
+def ways(workload: Workload) -> tuple[list[str], dict[str, str]]:
+    """The ways to run a workload here, ours first, and why others are missing."""
     keras = [way for way in KERAS if workload.kind != "latency" or "execution" not in way]
-    rivals = [name for name in ("jax", "torch") if importlib.util.find_spec(name) and workload.policy == "float32"]
-    return [OURS, *keras, *rivals]
+    found, missing = [OURS, *keras], {}
+    for way in OPTIONAL if workload.policy == "float32" else ():
+        library, *options = way.split(",")
+        if workload.kind != "fit" and "execution" in options:
+            continue
+        if importlib.util.find_spec(library) is None:
+            missing[way] = "not installed"
+        elif "compile" in options and not any(map(shutil.which, ("g++", "clang++"))):
+            missing[way] = "needs a C++ compiler"
+        else:
+            found.append(way)
+    return found, missing
 
 
 @dataclass
@@ -36,51 +56,78 @@ class Contender:
     way: str
     process: subprocess.Popen[str]
     errors: IO[str]
+    limit: float = LIMIT
     first_step: float = 0.0
     peak_memory: float = 0.0
     whole: list[float] = field(default_factory=list)
     steady: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    """Processor time of all threads in each round."""
 
     @classmethod
-    def start(cls, workload: Workload, way: str, cache: Path | None = None) -> Contender:
-        """Starts the process, its compiled codelets in `cache`, and waits for its first epoch."""
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.contender", workload.name, way]
+    def start(cls, workload: Workload, way: str, cache: Path | None = None, limit: float = LIMIT) -> Contender:
+        """Starts the process, its compiled codelets in `cache`, and waits for its first epoch.
+
+        Raises RuntimeError if it fails or takes longer than `limit` seconds, as `round` does.
+        """
+        return cls.run(way, ["benchmarks.contender", workload.name, way, str(workload.steps)], limit, cache)
+
+    @classmethod
+    def run(cls, way: str, module: list[str], limit: float = LIMIT, cache: Path | None = None) -> Contender:
+        """The same for a process of any module, with its arguments."""
+        command = [sys.executable, "-W", "ignore", "-m", *module]
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"} | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
         pipe, errors = subprocess.PIPE, tempfile.TemporaryFile("w+")
         process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=env)
-        contender = cls(way, process, errors)
-        said = contender._said()
+        contender = cls(way, process, errors, limit)
+        try:
+            said = contender._said()
+        except BaseException:
+            process.kill()
+            contender.stop()
+            raise
         contender.first_step, contender.peak_memory = said["first_step"], said["peak_memory"]
         return contender
 
     def round(self) -> None:
-        """Runs one round; raises RuntimeError if the process has ended."""
+        """Runs one round; raises RuntimeError if the process has ended or takes too long."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         said = self._said()
         self.whole.append(said["whole"])
         self.steady.append(said["steady"])
+        self.processor.append(said["processor"])
 
     def _said(self) -> dict[str, float]:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                return dict(json.loads(line))
+        watch = threading.Timer(self.limit, self.process.kill)
+        watch.start()
+        try:
+            for line in self.process.stdout:
+                if line.startswith("{"):
+                    return dict(json.loads(line))
+        finally:
+            watch.cancel()
+            watch.join()
         self.errors.seek(0)
-        raise RuntimeError(f"Expected {self.way} to go on. Received: {self.errors.read()[-2000:]}")
+        said = self.errors.read().strip()[-2000:] or "nothing"
+        ended = f"was killed, after {self.limit:g} s at most" if self.process.wait() == -9 else "ended"
+        raise RuntimeError(f"Expected {self.way} to go on. It {ended}, and said: {said}")
 
     def stop(self) -> None:
         """Ends the process."""
-        self.process.communicate()
+        with suppress(BrokenPipeError):
+            self.process.communicate()
 
 
 @dataclass
 class Race:
-    """The contenders after their rounds."""
+    """The contenders after their rounds, and why others are missing."""
 
     workload: Workload
     contenders: list[Contender]
+    missing: dict[str, str] = field(default_factory=dict)
 
     @property
     def ours(self) -> Contender:
@@ -91,14 +138,23 @@ class Race:
         times = [statistics.median(getattr(each, measured)) for each in self.contenders if each.way.startswith(against)]
         return min(times) / statistics.median(getattr(self.ours, measured)) if times else None
 
+    def figures(self) -> dict[str, dict[str, float]]:
+        """Medians of each way: milliseconds of a step, of its processor time, between executions; seconds; MiB."""
+        steps = self.workload.steps
+        return {
+            each.way: {
+                "step": 1e3 * statistics.median(each.whole) / steps,
+                "processor": 1e3 * statistics.median(each.processor) / steps,
+                "steady": 1e3 * statistics.median(each.steady),
+                "first step": each.first_step,
+                "peak": each.peak_memory,
+            }
+            for each in self.contenders
+        }
+
     def extra_info(self) -> dict[str, float]:
-        """Values that pytest-benchmark stores with its own statistics: seconds, MiB, ratios."""
-        info: dict[str, float] = {}
-        for each in self.contenders:
-            info[f"{each.way}: epoch"] = statistics.median(each.whole)
-            info[f"{each.way}: steady step"] = statistics.median(each.steady)
-            info[f"{each.way}: first step"] = each.first_step
-            info[f"{each.way}: peak memory"] = each.peak_memory
+        """Values that pytest-benchmark stores with its own statistics: those of `figures`, and ratios."""
+        info = {f"{way}: {name}": value for way, found in self.figures().items() for name, value in found.items()}
         for against in ("keras", "jax", "torch"):
             ratio = self.ratio(against=against)
             if ratio is not None:
@@ -107,22 +163,48 @@ class Race:
 
 
 @contextmanager
-def started(workload: Workload, among: list[str]) -> Iterator[list[Contender]]:
-    """The contenders, each after its first epoch; they end with the context."""
-    contenders: list[Contender] = []
+def started(workload: Workload, among: list[str], limit: float = LIMIT, say: Say = silent) -> Iterator[Race]:
+    """A race whose contenders have run their first epoch; they end with the context.
+
+    One that fails is missing from it; raises RuntimeError if it is ours.
+    """
+    made = Race(workload, [])
     try:
         for way in among:
-            contenders.append(Contender.start(workload, way))
-        yield contenders
+            with missing_if_failed(made, way, say):
+                made.contenders.append(Contender.start(workload, way, limit=limit))
+                say(f"{workload.name}: {way} started in {made.contenders[-1].first_step:.1f} s")
+        yield made
     finally:
-        for each in contenders:
+        for each in made.contenders:
             each.stop()
 
 
-def race(workload: Workload, rounds: int, among: list[str] | None = None) -> Race:
-    """Runs a round of each way in turn, so that a busy machine affects all alike."""
-    with started(workload, among or ways(workload)) as contenders:
-        for _ in range(rounds):
-            for each in contenders:
-                each.round()
-    return Race(workload, contenders)
+@contextmanager
+def missing_if_failed(made: Race, way: str, say: Say) -> Iterator[None]:
+    """Notes why a way failed within, unless it is ours."""
+    try:
+        yield
+    except (RuntimeError, BrokenPipeError) as error:
+        if way == OURS:
+            raise
+        made.missing[way] = "failed: " + str(error).splitlines()[-1][:200]
+        say(f"{made.workload.name}: {way} {made.missing[way]}")
+        for each in [each for each in made.contenders if each.way == way]:
+            made.contenders.remove(each)
+            each.stop()
+
+
+def race(
+    workload: Workload, rounds: int, among: list[str] | None = None, limit: float = LIMIT, say: Say = silent
+) -> Race:
+    """Runs a round of each way in turn, so that a busy machine affects all alike; `say` is told of the progress."""
+    found, missing = ways(workload)
+    with started(workload, among or found, limit, say) as made:
+        made.missing |= {} if among else missing
+        for number in range(rounds):
+            for each in list(made.contenders):
+                with missing_if_failed(made, each.way, say):
+                    each.round()
+            say(f"{workload.name}: round {number + 1} of {rounds}")
+    return made

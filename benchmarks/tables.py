@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import statistics
-
 from rich.table import Table
 
 from benchmarks.race import OURS, Race
 
+COLUMNS = {"ms a step": ("step", 3), "processor ms": ("processor", 3), "steady ms": ("steady", 3)}
+
 
 def rows(done: Race) -> list[tuple[str, ...]]:
-    """A row for each way: its times, absolute and in multiples of ours, and its peak memory."""
+    """A row for each way: its times, absolute and in multiples of ours, and its peak memory; or why it is missing."""
+    figures = done.figures()
     made = []
-    ours = done.ours
-    for each in done.contenders:
-        whole, steady = statistics.median(each.whole), statistics.median(each.steady)
-        made.append(
-            (
-                each.way,
-                f"{whole * 1e3 / done.workload.steps:.3f}",
-                f"{whole / statistics.median(ours.whole):.2f}",
-                f"{steady * 1e3:.3f}",
-                f"{steady / statistics.median(ours.steady):.2f}",
-                f"{each.first_step:.2f}",
-                f"{each.peak_memory:.0f}",
-            )
-        )
-    return made
+    for way, each in figures.items():
+        cells = [way]
+        for name, digits in COLUMNS.values():
+            cells += [f"{each[name]:.{digits}f}", f"{each[name] / figures[OURS][name]:.2f}"]
+        made.append((*cells, f"{each['first step']:.2f}", f"{each['peak']:.0f}"))
+    return [*made, *((way, reason) for way, reason in done.missing.items())]
 
 
 def table(done: Race) -> Table:
@@ -34,7 +26,8 @@ def table(done: Race) -> Table:
     workload = done.workload
     title = f"{workload.name}: batch {workload.batch}, {workload.steps} steps, promised {workload.least_ratio:g}x"
     made = Table(title=title, title_justify="left")
-    for heading in ("way", "ms a step", "x ours", "steady ms", "x ours", "first step s", "peak MiB"):
+    headings = [each for name in COLUMNS for each in (name, "x ours")]
+    for heading in ("way", *headings, "first step s", "peak MiB"):
         made.add_column(heading, justify="left" if heading == "way" else "right")
     for row in rows(done):
         made.add_row(*row, style="bold" if row[0] == OURS else None)

@@ -15,14 +15,13 @@ ROUNDS = 5
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_race(name: str, benchmark: Any, races: list[Race]) -> None:
     workload = WORKLOADS[name]
-    with started(workload, ways(workload)) as contenders:
+    with started(workload, ways(workload)[0]) as race:
 
         def others() -> None:
-            for each in contenders[1:]:
+            for each in race.contenders[1:]:
                 each.round()
 
-        benchmark.pedantic(contenders[0].round, setup=others, rounds=ROUNDS)
-    race = Race(workload, contenders)
+        benchmark.pedantic(race.ours.round, setup=others, rounds=ROUNDS)
     benchmark.extra_info.update(race.extra_info())
     races.append(race)
     ratio = race.ratio()

@@ -1,9 +1,9 @@
-"""PyTorch, eager, through the layers of Keras on PyTorch; loss, gradients and update are PyTorch's own."""
+"""PyTorch, eager or compiled: the model as plain modules, its own losses and optimizers, settings that suit a CPU."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,53 +11,103 @@ import torch
 
 from benchmarks import models
 from benchmarks.rivals.keras_fit import rows_of
+from benchmarks.rivals.torch_model import torch_model
 from benchmarks.workloads import Workload
+from engine.runtime.threads import usable_cores
 
-OPTIMIZERS = {"rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam}
+
+class RMSprop:
+    """Keras' RMSprop, its epsilon below the root, in the manner of PyTorch's `foreach=True`."""
+
+    def __init__(self, parameters: Iterable[Any]) -> None:
+        self.parameters = [each for each in parameters if each.requires_grad]
+        self.squares = [torch.zeros_like(each) for each in self.parameters]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        gradients = [each.grad for each in self.parameters]
+        torch._foreach_mul_(self.squares, 0.9)
+        torch._foreach_addcmul_(self.squares, gradients, gradients, 0.1)
+        roots = torch._foreach_sqrt(torch._foreach_add(self.squares, 1e-7))
+        torch._foreach_addcdiv_(self.parameters, gradients, roots, -1e-3)
+
+    def zero_grad(self) -> None:
+        for each in self.parameters:
+            each.grad = None
+
+
+OPTIMIZERS = {
+    "rmsprop": RMSprop,
+    "adam": lambda parameters: torch.optim.Adam(parameters, 1e-3, eps=1e-7, fused=True),
+}
 
 
 def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
-    """Builds the model and runs its first step; a round runs the workload's steps and returns seconds per step."""
+    """Builds the model and runs its first step; a round runs the workload's steps and returns seconds per step.
+
+    The option "compile" compiles the model with its loss, and the optimizer, by `torch.compile`.
+    """
+    torch.set_num_threads(usable_cores())
+    torch.set_num_interop_threads(1)
+    torch.set_flush_denormal(True)  # as the software IPU and XLA do
     model = getattr(models, workload.model)(*workload.arguments)
-    batch = workload.batch
     if workload.kind != "fit":
-        return _predicting(workload, model, inputs)
-    optimizer = OPTIMIZERS[workload.optimizer](model.parameters(), lr=1e-3, foreach=True)
-    by_class = workload.loss == "categories"
-    loss_of = torch.nn.CrossEntropyLoss() if by_class else torch.nn.BCEWithLogitsLoss()
-
-    def step(rows: Any) -> None:
-        x = [each[rows] for each in inputs] if isinstance(inputs, list) else inputs[rows]
-        optimizer.zero_grad()
-        predicted, expected = model(_tensors(x), training=True), torch.from_numpy(labels[rows])
-        if by_class:
-            predicted, expected = predicted.flatten(0, -2), expected.flatten()
-        (loss_of(predicted, expected) + sum(model.losses)).backward()
-        optimizer.step()
-
-    step(np.arange(batch))
+        return _predicting(workload, torch_model(model).eval(), "compile" in options, inputs)
+    step = stepping(workload, model, "compile" in options)
+    batch = workload.batch
+    step(rows_of(inputs, 0, batch), labels[:batch])
 
     def round_of() -> float:
         order = np.random.permutation(workload.samples)
         start = time.perf_counter()
         for number in range(workload.steps):
-            step(order[number * batch : (number + 1) * batch])
+            rows = order[number * batch : (number + 1) * batch]
+            x = [each[rows] for each in inputs] if isinstance(inputs, list) else inputs[rows]
+            step(x, labels[rows])
         return (time.perf_counter() - start) / workload.steps
 
     return round_of
 
 
-def _tensors(x: Any) -> Any:
-    return [torch.from_numpy(each) for each in x] if isinstance(x, list) else torch.from_numpy(x)
+def stepping(workload: Workload, model: Any, compiled: bool) -> Callable[[Any, np.ndarray], Any]:
+    """A training step of a Keras model as PyTorch: a batch of inputs and labels to its loss."""
+    module = torch_model(model)
+    optimizer = OPTIMIZERS[workload.optimizer](module.parameters())
+    by_class = workload.loss == "categories"
+    compared = torch.nn.functional.cross_entropy if by_class else torch.nn.functional.binary_cross_entropy_with_logits
+
+    def loss_of(x: list[Any], y: Any) -> Any:
+        predicted, added = module(*x)
+        return (compared(predicted.flatten(0, -2), y.flatten()) if by_class else compared(predicted, y)) + added
+
+    update = optimizer.step
+    if compiled:
+        loss_of, update = torch.compile(loss_of), torch.compile(optimizer.step)
+
+    def step(x: Any, y: np.ndarray) -> Any:
+        optimizer.zero_grad()
+        loss = loss_of(tensors(x), torch.from_numpy(y))
+        loss.backward()
+        update()
+        return loss
+
+    return step
 
 
-def _predicting(workload: Workload, model: Any, inputs: Any) -> Callable[[], float]:
+def tensors(x: Any) -> list[Any]:
+    """Tensors on the arrays of one or several inputs."""
+    return [torch.from_numpy(each) for each in (x if isinstance(x, list) else [x])]
+
+
+def _predicting(workload: Workload, module: Any, compiled: bool, inputs: Any) -> Callable[[], float]:
+    called = torch.compile(module) if compiled else module
+
     def round_of() -> float:
         start = time.perf_counter()
-        with torch.no_grad():
+        with torch.inference_mode():
             for number in range(workload.steps):
                 rows = rows_of(inputs, number * workload.batch, (number + 1) * workload.batch)
-                model(_tensors(rows), training=False).numpy()
+                called(*tensors(rows))[0].numpy()
         return (time.perf_counter() - start) / workload.steps
 
     return round_of

@@ -1,0 +1,60 @@
+"""Medians that are kept, a file for each processor: what docs/performance.md is written from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import re
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from engine.machine_code.processor import lanes, target
+from engine.runtime.threads import usable_cores
+
+FOLDER = Path(__file__).parent / "kept"
+LIBRARIES = ("tensorflow", "keras", "jax", "torch", "onnxruntime", "openvino")
+
+
+@dataclass
+class Figures:
+    """The figures of one processor: kinds ("races", "inference") of names of values, and the day of the last one."""
+
+    path: Path
+    processor: str
+    versions: dict[str, str]
+    measured: dict[str, dict[str, Any]]
+    day: str
+
+    @classmethod
+    def here(cls, folder: Path = FOLDER) -> Figures:
+        """Those of this processor, with what was kept before."""
+        name, features = target()
+        title = f"{usable_cores()} cores of {model()} ({name}, {lanes()} float32 lanes"
+        title += ", matrix registers)" if "amx-tile" in features else ")"
+        path = folder / (re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") + ".json")
+        versions = {each: importlib.metadata.version(each) for each in LIBRARIES if importlib.util.find_spec(each)}
+        measured = json.loads(path.read_text())["measured"] if path.exists() else {}
+        return cls(path, title, versions, measured, str(date.today()))
+
+    @classmethod
+    def kept(cls, folder: Path = FOLDER) -> list[Figures]:
+        """Those of all processors, the last measured first."""
+        found = [cls(path, **json.loads(path.read_text())) for path in folder.glob("*.json")]
+        return sorted(found, key=lambda each: (each.day, each.processor), reverse=True)
+
+    def add(self, kind: str, name: str, values: Any) -> None:
+        """Keeps the values of a name of a kind, at once: a run that is stopped loses nothing."""
+        self.measured.setdefault(kind, {})[name] = values
+        self.path.parent.mkdir(exist_ok=True)
+        state = {name: value for name, value in vars(self).items() if name != "path"}
+        self.path.write_text(json.dumps(state, indent=1, default=lambda x: round(x, 6)) + "\n")
+
+
+def model() -> str:
+    """The processor's name as the system says it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*: (.+)$", cpuinfo.read_text(), re.M) if cpuinfo.exists() else None
+    return found[1].strip() if found else "an unknown processor"

@@ -1,0 +1,98 @@
+"""Latency and throughput of inference, beside TensorFlow, ONNX Runtime and OpenVINO on the same weights.
+
+python -m benchmarks.inference [--models NAME ...] [--batches N ...] [--rounds N] [--keep]
+
+Each way has a process of its own, and they take turns. A call is one batch, from a NumPy array to a NumPy array, calls
+one after another with all cores: milliseconds are the median of a round's calls, the median of the rounds counts.
+Answers of all ways are compared. The others are optional: `pip install onnxruntime openvino onnx torch`, the last two
+for writing the ONNX file that both run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.figures import Figures
+from benchmarks.race import LIMIT, OURS, Contender, Race, missing_if_failed
+from benchmarks.workloads import WORKLOADS, Workload
+
+MODELS = ("mlp", "lenet", "resnet20", "lstm", "encoder, 2 layers", "efficientnet")
+WAYS = {
+    OURS: (),
+    "tensorflow": (),
+    "tensorflow,jit": (),
+    "onnxruntime": ("onnxruntime", "onnx", "torch"),
+    "openvino": ("openvino", "onnx", "torch"),
+}
+"""The ways, and the libraries that each needs."""
+TOLERANCE = 2e-3
+"""Most difference of answers, as a share of the largest. Chosen by hand: float32, other orders of sums."""
+
+
+def race(workload: Workload, batch: int, rounds: int, limit: float, console: Console) -> Race:
+    """Runs the rounds of each way in turn; raises AssertionError where answers differ."""
+    missing = {way: f"needs {name}" for way, names in WAYS.items() for name in names if find_spec(name) is None}
+    made = Race(workload, [], missing)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for way in [way for way in WAYS if way not in missing]:
+                with missing_if_failed(made, way, console.print):
+                    module = ["benchmarks.rivals.inference_calls", workload.name, way, str(batch), folder]
+                    made.contenders.append(Contender.run(way, module, limit))
+            answers = {each.way: np.load(Path(folder) / f"{each.way}.npy") for each in made.contenders}
+            for way, answer in answers.items():
+                difference = np.abs(answer - answers[OURS]).max() / np.abs(answers[OURS]).max()
+                assert difference < TOLERANCE, f"Expected {way} to answer as we do. Received: {difference:.2g} of it"
+            for _ in range(rounds):
+                for each in list(made.contenders):
+                    with missing_if_failed(made, each.way, console.print):
+                        each.round()
+        finally:
+            for each in made.contenders:
+                each.stop()
+    return made
+
+
+def main() -> None:
+    """Reads the command line, measures, prints a table for each model."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.inference", description="Inference beside others.")
+    parser.add_argument("--models", nargs="*", default=MODELS, choices=WORKLOADS, metavar="NAME")
+    parser.add_argument("--batches", type=int, nargs="*", default=[1, 8, 256])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds until a way is given up")
+    parser.add_argument("--keep", action="store_true", help="keep the medians as this processor's, for benchmarks.page")
+    options = parser.parse_args()
+    console, progress = Console(width=110), Console(stderr=True)
+    for name in options.models:
+        table = Table(title=f"{name}, inference", title_justify="left")
+        for heading in ("batch", "way", "ms", "p99 ms", "samples/s", "x ours"):
+            table.add_column(heading, justify="left" if heading == "way" else "right")
+        for batch in options.batches:
+            done = race(WORKLOADS[name], batch, options.rounds, options.limit, progress)
+            figures = {
+                each.way: {"ms": 1e3 * statistics.median(each.whole), "p99": 1e3 * statistics.median(each.steady)}
+                for each in done.contenders
+            }
+            for way, each in figures.items():
+                cells = f"{each['ms']:.3f}", f"{each['p99']:.3f}", f"{1e3 * batch / each['ms']:.0f}"
+                ratio = f"{each['ms'] / figures[OURS]['ms']:.2f}"
+                table.add_row(str(batch), way, *cells, ratio, style="bold" if way == OURS else None)
+            for way, reason in done.missing.items():
+                table.add_row(str(batch), way, reason)
+            progress.print(f"{name}, batch {batch}: measured")
+            if options.keep:
+                kept = {"ways": figures, "missing": done.missing}
+                Figures.here().add("inference", f"{name}, batch {batch}", kept)
+        console.print(table)
+
+
+if __name__ == "__main__":
+    main()
