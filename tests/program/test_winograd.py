@@ -153,7 +153,7 @@ def test_large_inputs_stay_finite(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_same_bits_for_any_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     shape = (3, 10, 9, 64, 48)
     x, kernel = operands(shape)
     assert is_transformed(made(convolution(*shape)))
