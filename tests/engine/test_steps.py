@@ -99,7 +99,7 @@ class Fickle(WorkerChoice):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_bits_when_workers_change_between_and_within_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
-    monkeypatch.setattr("engine.runtime.executable.is_fine_grained", lambda program: False)
+    monkeypatch.setattr("engine.runtime.encode.is_fine_grained", lambda program: False)
     monkeypatch.setattr("engine.runtime.executable.worker_count", lambda: 3)
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     module, roles = PROGRAMS[name]()

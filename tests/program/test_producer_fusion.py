@@ -17,6 +17,7 @@ from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.program import Program
 from engine.program.work.copy import Copy
 from engine.program.work.unit_chain import UnitChain
+from engine.runtime import encode
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
@@ -50,7 +51,7 @@ def test_the_same_bits(batch: int, wide: int, workers: int, monkeypatch: pytest.
     module, roles = training_step(batch, wide)
     assert handed(fuse_producers(build_program(module, roles, {}))) == 1
     through_scratch = trained(module, roles)
-    monkeypatch.setattr(executables, "HOST_PASSES", tuple(each for each in HOST_PASSES if each is not fuse_producers))
+    monkeypatch.setattr(encode, "HOST_PASSES", tuple(each for each in HOST_PASSES if each is not fuse_producers))
     for one, other in zip(through_scratch, trained(module, roles), strict=True):
         np.testing.assert_array_equal(one, other)
 

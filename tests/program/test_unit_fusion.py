@@ -12,6 +12,7 @@ from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.host_passes.unit_fusion import fuse_units
 from engine.program.program import Program
 from engine.program.work.unit_chain import UnitChain
+from engine.runtime import encode
 from engine.runtime import executable as executables
 from engine.runtime.executable import Executable
 from tests.engine.running import arguments_for, buffers, check
@@ -85,7 +86,7 @@ def test_the_same_bits(number: int, workers: int, monkeypatch: pytest.MonkeyPatc
     values = arguments_for(module)
     values[0].flat[:3] = np.nan, np.inf, -0.0
     as_chains = Executable(made(module)).run(2, [], buffers(values))
-    monkeypatch.setattr(executables, "HOST_PASSES", tuple(each for each in HOST_PASSES if each is not fuse_units))
+    monkeypatch.setattr(encode, "HOST_PASSES", tuple(each for each in HOST_PASSES if each is not fuse_units))
     one_by_one = Executable(made(module)).run(2, [], buffers(values))
     assert [each.tobytes() for each in as_chains] == [each.tobytes() for each in one_by_one]
 

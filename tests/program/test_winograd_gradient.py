@@ -119,7 +119,7 @@ def test_infinite_operands_are_not_lost(number: int, monkeypatch: pytest.MonkeyP
 
 
 def test_same_bits_for_any_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.executable.INLINE_WORK", 0)
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     shape = (6, 16, 13, 40, 48)
     arguments = operands(shape)
     assert is_transformed(made(gradient(*shape)))
