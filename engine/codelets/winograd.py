@@ -10,16 +10,17 @@ from __future__ import annotations
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import Operands
 from engine.codelets.contract_fields import Field
-from engine.codelets.memory import load_i64
+from engine.codelets.memory import load_i64, prefetch
 from engine.codelets.micro_kernel import library
 from engine.codelets.pack import PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.panel import panels
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
-from engine.codelets.winograd_sizes import KERNEL_BLOCK, OUTPUTS, PLACE, POSITIONS, TAPS
+from engine.codelets.winograd_sizes import KERNEL_BLOCK, OUTPUTS, PLACE, POSITIONS, SIDE, TAPS
 from engine.codelets.winograd_transforms import INPUT, KERNEL, PRODUCTS, transforming
 from engine.machine_code.abi import RESERVED_SCRATCH
 
+LINE = 64
 TAP_BYTES = 4 * KERNEL_BLOCK * PANEL  # of a packed tap
 
 pack_panel = packing("f32").panel
@@ -140,13 +141,59 @@ def store_outputs(parameters: int, tile: int, count: int, scratch: int) -> None:
 
 
 @inner
-def multiply_positions(parameters: int, tiles: int, scratch: int) -> None:
-    """Multiplies transformed tiles by the transformed kernel, position by position."""
+def prefetch_inputs(parameters: int, tile: int, count: int) -> None:
+    """Prefetches the second rows and columns of some tiles' inputs: the rest are second ones of tiles before."""
+    ends = word(parameters, Tiles.INPUTS) + 8 * (POSITIONS - SIDE - OUTPUTS)
+    array, image = word(parameters, Tiles.A), word(parameters, Tiles.IMAGE_A)
+    prefetch_tiles(parameters, tile, count, 0, array, image, ends, SIDE, word(parameters, Tiles.FEATURES))
+
+
+@inner
+def prefetch_outputs(parameters: int, tile: int, count: int, offsets: int) -> None:
+    """Prefetches some tiles' outputs, or their gradients, at these offsets in a tile."""
+    array, image = word(parameters, Tiles.C), word(parameters, Tiles.IMAGE_C)
+    prefetch_tiles(parameters, tile, count, 1, array, image, offsets, OUTPUTS, word(parameters, Tiles.OUTPUTS))
+
+
+@inner
+def prefetch_tiles(
+    parameters: int,
+    tile: int,
+    count: int,
+    place: int,
+    array: int,
+    image: int,
+    offsets: int,
+    pitch: int,
+    features: int,
+) -> None:
+    """Prefetches 2 x 2 positions of some tiles; `place` is the word of the array's offset in a tile's place."""
+    image_tiles = word(parameters, Tiles.IMAGE_TILES)
+    for each in range(tile, tile + count):
+        at = word(parameters, Tiles.PLACES) + 8 * (PLACE * (each % image_tiles) + place)
+        source = array + each // image_tiles * image + load_i64(at)
+        for row in range(OUTPUTS):
+            for column in range(OUTPUTS):
+                start = source + load_i64(offsets + 8 * (pitch * row + column))
+                for line in range(0, 4 * features, LINE):
+                    prefetch(start + line)
+
+
+@inner
+def multiply_positions(parameters: int, tile: int, tiles: int, following: int, scratch: int) -> None:
+    """Multiplies transformed tiles by the transformed kernel, position by position.
+
+    Meanwhile it prefetches the outputs of these tiles, and the inputs of the `following` ones.
+    """
     features, outputs = word(parameters, Product.FEATURES), word(parameters, Product.OUTPUTS)
     rows_a, k_a = scratch + word(parameters, Product.ROWS_OF_A), scratch + word(parameters, Product.K_OF_A)
     a, rows_m = scratch + word(parameters, Product.INPUTS_AT), scratch + word(parameters, Product.ROWS_OF_M)
     b, m = word(parameters, Product.TRANSFORMED), scratch + word(parameters, Product.PRODUCTS_AT)
+    share, done = (tiles + POSITIONS - 1) // POSITIONS, 0
     for _ in range(POSITIONS):
+        prefetch_inputs(parameters, tile + tiles + done, min(share, following - done))
+        prefetch_outputs(parameters, tile + done, min(share, tiles - done), word(parameters, Product.RESULTS))
+        done += share
         for column in range(0, outputs, PANEL):
             width = min(PANEL, outputs - column)
             panel = b + 4 * column * features, packed_pitch(width)
@@ -167,7 +214,7 @@ def _winograd_product(parameters: int, lo: int, hi: int, scratch: int) -> None:
     for tile in range(lo * unit, end, block):
         count = min(block, end - tile)
         transform_inputs(parameters, tile, count, 0, word(parameters, Product.FEATURES), scratch)
-        multiply_positions(parameters, count, scratch)
+        multiply_positions(parameters, tile, count, min(block, end - tile - count), scratch)
         store_outputs(parameters, tile, count, scratch)
 
 

@@ -13,7 +13,7 @@ from engine.codelets.overlap_add import add_floats
 from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
-from engine.codelets.winograd import Tiles, multiply_panel, transform_inputs
+from engine.codelets.winograd import Tiles, multiply_panel, prefetch_inputs, prefetch_outputs, transform_inputs
 from engine.codelets.winograd_sizes import GRADIENT_BLOCK, OUTPUTS, PLACE, POSITIONS
 from engine.codelets.winograd_transforms import GRADIENT, SUMS, transforming
 
@@ -82,13 +82,24 @@ def transform_gradients(parameters: int, tile: int, count: int, scratch: int) ->
 
 
 @inner
-def add_products(parameters: int, tiles: int, features: int, sums: int, adds: int, scratch: int) -> None:
-    """Multiplies transformed inputs and gradients, position by position, and stores or adds the sums over tiles."""
+def add_products(
+    parameters: int, tile: int, tiles: int, following: int, features: int, sums: int, adds: int, scratch: int
+) -> None:
+    """Multiplies transformed inputs and gradients, position by position, and stores or adds the sums over tiles.
+
+    Meanwhile it prefetches the `following` tiles.
+    """
     outputs = word(parameters, Tiles.OUTPUTS)
     rows, k = scratch + word(parameters, Gradient.ROWS), scratch + word(parameters, Gradient.K)
     rows_of_sums = scratch + word(parameters, Gradient.ROWS_OF_SUMS)
     a, b = scratch + word(parameters, Tiles.INPUTS_AT), scratch + word(parameters, Gradient.GRADIENTS_AT)
+    share, done = (tiles + POSITIONS - 1) // POSITIONS, 0
     for _ in range(POSITIONS):
+        prefetch_inputs(parameters, tile + tiles + done, min(share, following - done))
+        prefetch_outputs(
+            parameters, tile + tiles + done, min(share, following - done), word(parameters, Gradient.GRADIENTS)
+        )
+        done += share
         for column in range(0, outputs, PANEL):
             width = min(PANEL, outputs - column)
             panel = b + 4 * column * tiles, packed_pitch(width)
@@ -121,7 +132,8 @@ def _winograd_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
             tiles = min(block, end - tile)
             transform_inputs(parameters, tile, tiles, feature, count, scratch)
             transform_gradients(parameters, tile, tiles, scratch)
-            add_products(parameters, tiles, count, sums, 1 if tile > first else 0, scratch)
+            following, adds = min(block, end - tile - tiles), 1 if tile > first else 0
+            add_products(parameters, tile, tiles, following, count, sums, adds, scratch)
         unit += run
 
 

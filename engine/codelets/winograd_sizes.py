@@ -14,9 +14,9 @@ GRADIENT_BLOCK = 16  # input features of a unit of the kernel's gradient
 PLACE = 3  # words of a tile's place
 PADDING = 64  # bytes between arrays of scratch: without, those of all positions would share cache sets
 # Chosen by hand on two cores of an EPYC with AVX-512 (32 KiB first-level, 1 MiB second-level cache), November 2026.
-BLOCK_BYTES = 1 << 19  # transformed inputs and products of the tiles multiplied at a time
+BLOCK_BYTES = 3 << 16  # transformed inputs and products of the tiles multiplied at a time
 LEAST_TILES = 24  # multiplied at a time, whatever the cache: the transformed kernel is read for each of these blocks
-MOST_TILES = 240
+MOST_TILES = 48
 LEAST_GRADIENT_TILES = 36  # the same for the kernel's gradient: its sums are read and written for each of these blocks
 
 
