@@ -39,7 +39,15 @@ from keras_ext.epochs.passes import DataPasses
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
-from keras_ext.frameworks import keras3_backup, keras3_graphs, keras3_layers, keras3_logs, keras3_metrics, keras3_scopes
+from keras_ext.frameworks import (
+    adam_updates,
+    keras3_backup,
+    keras3_graphs,
+    keras3_layers,
+    keras3_logs,
+    keras3_metrics,
+    keras3_scopes,
+)
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.keras3_building import building_batch
@@ -213,6 +221,7 @@ def install() -> None:
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
     wrap_once(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ("update_step",)))
+    wrap(keras.optimizers.Adam, "update_step", adam_updates.update_step)
     kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}
     keeper = ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values()))
     keeper.wrap(keras.Sequential, Functional, keras.Model, cloning)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ipu._internal.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
+from keras_ext.frameworks.adam_updates import applying
 from keras_ext.frameworks.common import dense
 from keras_ext.types import KerasOptimizer, Tensor
 from keras_ext.wrapping import Original, wrap
@@ -69,7 +70,7 @@ def apply_lists(
 ) -> Any:
     """Calls a method `apply` that takes gradients, and variables or None; `takes` as for `apply_pairs`."""
     known = optimizer._trainable_variables if trainable_variables is None else list(trainable_variables)
-    with updating(optimizer, list(grads), known, variables_of) as gradients:
+    with updating(optimizer, list(grads), known, variables_of) as gradients, applying():
         given = _cast(optimizer, gradients, known, takes)
         return apply(optimizer, given, None if trainable_variables is None else known, *arguments, **named)
 

@@ -1,0 +1,60 @@
+"""Keras' update of Adam with half of the operations, as tracing and converting these is most of a first step's time.
+
+What all variables share is computed once for each application of gradients, and no value is read again that an
+operation has just stored. The arithmetic, and its order, is Keras'.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from ipu._internal.compiler.variables import tracing
+from ipu._internal.thread_values import ThreadValue
+from keras_ext.types import Tensor
+from keras_ext.wrapping import Original
+
+Shared = dict[tuple[tf.Graph, int, str], tuple[Tensor, ...]]
+"""By graph, optimizer and dtype: the rate with its corrections, 1 - beta_1, 1 - beta_2 and epsilon."""
+_shared: ThreadValue[Shared | None] = ThreadValue(None)
+
+
+@contextlib.contextmanager
+def applying() -> Iterator[None]:
+    """Within, gradients are applied once: the number of iterations and the learning rate stay the same."""
+    with _shared.replaced_by({} if tracing() else None):
+        yield
+
+
+def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: Any, learning_rate: Any) -> None:
+    """Adam's `update_step`; Keras' own outside of `applying`, for sparse gradients and for moments of other dtypes."""
+    shared = _shared.value
+    if shared is None or optimizer.amsgrad or not tf.is_tensor(gradient) or isinstance(gradient, tf.IndexedSlices):
+        return original(optimizer, gradient, variable, learning_rate)
+    index = optimizer._get_variable_index(variable)
+    m, v = optimizer._momentums[index], optimizer._velocities[index]
+    numbers = (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon)
+    if not m.dtype == v.dtype == variable.dtype or not all(isinstance(each, float) for each in numbers):
+        return original(optimizer, gradient, variable, learning_rate)
+    key = tf.compat.v1.get_default_graph(), id(optimizer), variable.dtype
+    if key not in shared:
+        shared[key] = _common(optimizer, tf.as_dtype(variable.dtype), learning_rate)
+    rate, first, second, epsilon = shared[key]
+    gradient = tf.cast(gradient, variable.dtype)
+    moment, square = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
+    moment += (gradient - moment) * first
+    square += (tf.square(gradient) - square) * second
+    optimizer.assign(m, moment)
+    optimizer.assign(v, square)
+    optimizer.assign_sub(variable, moment * rate / (tf.sqrt(square) + epsilon))
+
+
+def _common(optimizer: Any, dtype: tf.DType, learning_rate: Any) -> tuple[Tensor, ...]:
+    iteration = tf.cast(tf.convert_to_tensor(optimizer.iterations) + 1, dtype)
+    first, second = (1 - tf.pow(tf.constant(beta, dtype), iteration) for beta in (optimizer.beta_1, optimizer.beta_2))
+    rate = tf.cast(tf.convert_to_tensor(learning_rate), dtype) * tf.sqrt(second) / first
+    numbers = (1 - optimizer.beta_1, 1 - optimizer.beta_2, optimizer.epsilon)
+    return rate, *(tf.constant(each, dtype) for each in numbers)
