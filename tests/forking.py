@@ -30,6 +30,11 @@ def start_server() -> None:
     forkserver.ensure_running()
 
 
+def use_server_of_parent() -> None:
+    """In a fork of the process that has started the server: it would take the server for dead, not being its parent."""
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]
+
+
 def start(function: Callable[..., Any], *arguments: Any, **environment: str) -> Callable[[], tuple[int | None, str]]:
     """Calls a function in a new process; what waits for its end and returns its exit code and all it has printed."""
     start_server()

@@ -1,15 +1,52 @@
-"""`python -m tests` runs every test once."""
+"""`python -m tests` runs each test once and tells what became of it, also of one that kills its worker."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
-from tests.__main__ import groups
+from tests.__main__ import BESIDE, HERE
+
+TESTS = """
+import os, pytest
+def test_passes(): pass
+def test_fails():
+    print("printed")
+    assert 1 == 2
+def test_kills(): os._exit(3)
+@pytest.fixture
+def broken():
+    yield
+    raise ValueError
+def test_after(broken): pass
+@pytest.mark.skip
+def test_is_left_out(): pass
+"""
 
 
-def test_each_file_is_in_one_group() -> None:
-    here = Path(__file__).parent
-    found = [
-        file for group in groups() for path in group for file in ([path] if path.is_file() else path.rglob("test_*.py"))
-    ]
-    assert sorted(found) == sorted(here.rglob("test_*.py"))
+def run(folder: Path, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "tests", "-q", "-n", "2", *arguments, str(folder)]
+    done = subprocess.run(command, cwd=HERE.parent, env=os.environ, stdout=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_outcomes_are_those_of_pytest(tmp_path: Path) -> None:
+    (tmp_path / "test_all.py").write_text(TESTS)
+    for number in range(4):
+        (tmp_path / f"test_{number}.py").write_text("def test_passes(tmp_path): pass")
+    code, output = run(tmp_path, f"--junitxml={tmp_path}/report.xml")
+    assert code == 1 and "1 failed, 6 passed, 1 skipped, 2 errors" in output
+    assert "printed" in output and "test_kills" in output and "ended with exit code 3" in output
+    names = [case.get("name") for case in ElementTree.parse(tmp_path / "report.xml").iter("testcase")]
+    others = {"test_after", "test_fails", "test_is_left_out", "test_kills"}
+    assert {str(name) for name in names} == {"test_passes", *others}
+    code, output = run(tmp_path, "-x", "-k", "all")
+    assert code == 1 and "1 failed, 1 passed" in output
+    assert run(tmp_path, "-k", "nothing")[0] == 5
+
+
+def test_what_runs_beside_the_others_is_there() -> None:
+    assert [name for name in BESIDE if not (HERE / name).exists()] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 
 import pytest
@@ -59,7 +60,7 @@ PARTS = [
 def test_every_so_many_cases(name: str, every: int, first: int) -> None:
     """The whole takes longer than a test should: `python -m tests.differential` runs it."""
     # Other tests have the other cores, if several run side by side.
-    jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
+    jobs = 1 if multiprocessing.parent_process() else os.cpu_count() or 1
     outcomes = [each for _, found in run(framework(name), None, "", jobs, every, first) for each in found]
     assert [outcome for outcome in outcomes if outcome.verdict not in GOOD | {REFUSED}] == []
     assert len(outcomes) > 720 / every

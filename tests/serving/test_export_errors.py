@@ -15,7 +15,6 @@ from tests.keras.helpers import Kit
 
 SPEC = tf.TensorSpec((2, 3), tf.float32)
 STRINGS = tf.TensorSpec((2,), tf.string)
-DATASET = tf.data.Dataset.from_tensors([[1.0, 2.0]])
 
 
 def identity(x: Any) -> Any:
@@ -31,7 +30,7 @@ def pair(x: Any) -> Any:
 
 
 SINGLE_STEPS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "both": ({"predict_step_signature": [SPEC], "input_dataset": DATASET}, ValueError, "Received: both"),
+    "both": ({"predict_step_signature": [SPEC], "input_dataset": [SPEC]}, ValueError, "Received: both"),
     "neither": ({}, ValueError, "Received: none"),
     "a string": ({"predict_step_signature": "x"}, TypeError, "list or tuple of tf.TensorSpec"),
     "no spec": ({"predict_step_signature": [(2, 3)]}, TypeError, "tuple at 0"),

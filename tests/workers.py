@@ -1,0 +1,192 @@
+"""Tests of one collection in forked workers, a file at a time: the plugin of `python -m tests`.
+
+Imports and collection take 20 seconds of processor time, a fork none. TensorFlow starts threads, which a fork would
+lose, with its first operation: modules of tests run none while they are imported.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interrupting import threads_of_system
+
+FORK = multiprocessing.get_context("fork")
+MOST_KILOBYTES = 2_500_000
+"""TensorFlow keeps some ten megabytes of every model that was ever traced: a worker that has more than this is replaced
+after its file."""
+
+Items = list[pytest.Item]
+
+
+@dataclass
+class _Worker:
+    """A process, and of the file that it runs the items and the reports it has sent."""
+
+    process: ForkProcess
+    takes_first: bool
+    items: Items = field(default_factory=list)
+    reports: list[pytest.TestReport] = field(default_factory=list)
+
+    def left(self) -> Items:
+        """Items that have not ended."""
+        ended = {report.nodeid for report in self.reports if report.when == "teardown"}
+        return [item for item in self.items if item.nodeid not in ended]
+
+
+class Workers:
+    """Forks `count` workers and one more that begins with the files of `goes_first`; the others end with them."""
+
+    def __init__(self, count: int, goes_first: Callable[[Path], bool]) -> None:
+        self.count = count
+        self.goes_first = goes_first
+        self.first: deque[Items] = deque()
+        self.others: deque[Items] = deque()
+        self.running: dict[Connection, _Worker] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        if session.testsfailed or session.config.option.collectonly:
+            return None
+        if "tf_Compute" in threads_of_system().values():
+            session.shouldfail = "A module of tests runs an operation while it is imported: workers cannot be forked."
+            raise session.Failed(session.shouldfail)
+        if forking := sys.modules.get("tests.forking"):
+            forking.start_server()
+        files: dict[Path, Items] = {}
+        for item in session.items:
+            files.setdefault(item.path, []).append(item)
+        # What takes long comes early, so that the workers end at about the same time.
+        for path in sorted(files, key=lambda path: not any(item.get_closest_marker("slow") for item in files[path])):
+            (self.first if self.goes_first(path) else self.others).append(files[path])
+        try:
+            for number in range(self.count + 1):
+                self._fork(session, takes_first=not number)
+            while self.running:
+                for pipe in wait([*self.running]):
+                    assert isinstance(pipe, Connection)
+                    self._receive(session, pipe)
+        finally:
+            for worker in self.running.values():
+                worker.process.terminate()
+        return True
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds, gigabytes = used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6
+        terminalreporter.write_line(
+            f"The workers took {seconds:.0f} s of processor time, the largest {gigabytes:.1f} GB of memory."
+        )
+
+    def _fork(self, session: pytest.Session, takes_first: bool) -> None:
+        if not (self.others or self.first):
+            return
+        pipe, other_end = FORK.Pipe()
+        process = FORK.Process(target=_work, args=(session, other_end))
+        process.start()
+        other_end.close()
+        self.running[pipe] = _Worker(process, takes_first)
+        self._send_next(pipe)
+
+    def _send_next(self, pipe: Connection) -> None:
+        """Has a worker run the next file, or end."""
+        worker = self.running[pipe]
+        order = (self.first, self.others) if worker.takes_first else (self.others, self.first)
+        files = next(filter(None, order), deque())
+        worker.items, worker.reports = files.popleft() if files else [], []
+        pipe.send([item.nodeid for item in worker.items])
+
+    def _receive(self, session: pytest.Session, pipe: Connection) -> None:
+        """Takes a report, the kilobytes of a worker whose file has ended, or the end of a worker."""
+        worker = self.running[pipe]
+        message = None
+        with suppress(EOFError, ConnectionResetError):
+            message = pipe.recv()
+        if message is None:
+            self._end(session, pipe)
+            return
+        if isinstance(message, dict):
+            report = session.config.hook.pytest_report_from_serializable(config=session.config, data=message)
+            worker.reports.append(report)
+            return
+        _show(session, worker.reports)
+        if message > MOST_KILOBYTES and not (worker.takes_first and self.first):
+            worker.items = []
+            pipe.send([])
+        else:
+            self._send_next(pipe)
+
+    def _end(self, session: pytest.Session, pipe: Connection) -> None:
+        """Forgets a worker; one that has not ended by itself has failed the test that it ran, and others go on."""
+        worker = self.running.pop(pipe)
+        pipe.close()
+        worker.process.join()
+        if worker.process.exitcode or worker.items:
+            interrupted, *rest = worker.left() or session.items[-1:]
+            text = f"The worker that ran this test ended with exit code {worker.process.exitcode}."
+            nodeid, location = interrupted.nodeid, interrupted.location
+            report = pytest.TestReport(nodeid, location, {}, "failed", text, "teardown")
+            _show(session, [*worker.reports, report])
+            if rest:
+                self.others.appendleft(rest)
+        self._fork(session, worker.takes_first)
+
+
+def _show(session: pytest.Session, reports: Iterable[pytest.TestReport]) -> None:
+    """Tells pytest of the tests of a file, as if they had just run here."""
+    hook = session.config.hook
+    for report in reports:
+        if report.when == "setup":
+            hook.pytest_runtest_logstart(nodeid=report.nodeid, location=report.location)
+        hook.pytest_runtest_logreport(report=report)
+        if report.when == "teardown":
+            hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    if session.shouldstop:
+        raise session.Interrupted(session.shouldstop)
+
+
+class _Sending:
+    """The reports of a worker's tests go to the process that shows them."""
+
+    def __init__(self, config: pytest.Config, pipe: Connection) -> None:
+        self.config = config
+        self.pipe = pipe
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.pipe.send(self.config.hook.pytest_report_to_serializable(config=self.config, report=report))
+
+
+def _work(session: pytest.Session, pipe: Connection) -> None:
+    """The life of a worker: runs the tests that it receives the names of, until there are none."""
+    config: Any = session.config
+    config.pluginmanager.unregister(name="terminalreporter")
+    config.pluginmanager.register(_Sending(config, pipe))
+    captured = config.pluginmanager.getplugin("capturemanager")
+    captured.stop_global_capturing()  # files that the workers would share
+    captured.start_global_capturing()
+    captured.suspend_global_capture()
+    if forking := sys.modules.get("tests.forking"):
+        forking.use_server_of_parent()
+    items = {item.nodeid: item for item in session.items}
+    while names := pipe.recv():
+        # Fixtures of the session stay until the last file.
+        following = [items[name] for name in names[1:]]
+        for name, next_node in zip(names, [*following, session], strict=True):
+            config.hook.pytest_runtest_protocol(item=items[name], nextitem=next_node)
+            if session.shouldfail or session.shouldstop:
+                break
+        pipe.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    session._setupstate.teardown_exact(None)
