@@ -1,7 +1,7 @@
 """Puts the calls between processes into one order, by a token through loops and branches.
 
 Processes have programs of their own, which differ in constants, and so may be scheduled differently; but all must make
-their calls in the same order.
+their calls in the same order. Neighbouring sums become one call.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from engine.ir import Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.partition.instruction_copies import add_copy
+from engine.partition.process_sums import with_sums_together
 from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.rewriting import changed
 
@@ -24,14 +25,22 @@ def in_one_order(module: Module) -> Module:
 
 def communicates(computation: Computation) -> bool:
     """Whether a computation calls other processes, in loops and branches too."""
-    return any(i.get("of_processes") or any(map(communicates, i.called)) for i in computation.instructions)
+    return any(i.get("of_processes") or communicates_in(i) for i in computation.instructions)
+
+
+def communicates_in(instruction: Instruction) -> bool:
+    """Whether computations that an instruction calls do."""
+    return any(map(communicates, instruction.called))
 
 
 def _copied(computation: Computation, takes_token: bool, gives_token: bool) -> Computation:
     """A copy whose one parameter, and whose root, have the token as an additional last element."""
     copy = _Copy(Builder(computation.name))
-    for instruction in computation.instructions:
-        copy.add(instruction, takes_token)
+    for item in with_sums_together(computation.instructions, communicates_in):
+        if isinstance(item, Instruction):
+            copy.add(item, takes_token)
+        else:
+            copy.add_sums(item)
     root = copy.whole(computation.root)
     return with_own_names(copy.b.build(copy.joined(root) if gives_token else root))
 
@@ -48,7 +57,7 @@ class _Copy:
         """Copies an instruction, whose operands have been copied."""
         if instruction.opcode == "parameter" and takes_token:
             self._with_token(instruction, self.b.parameter_of(_extended(instruction)))
-        elif any(map(communicates, instruction.called)):
+        elif communicates_in(instruction):
             self._control_flow(instruction)
         elif instruction.get("of_processes"):
             call = add_copy(self.b, instruction, [*map(self.whole, instruction.operands[:-1]), self._latest()])
@@ -57,6 +66,18 @@ class _Copy:
             self._new[instruction] = add_copy(self.b, instruction, [self._new[instruction.operands[0]]])
         else:
             self._new[instruction] = add_copy(self.b, instruction, map(self.whole, instruction.operands))
+
+    def add_sums(self, calls: Sequence[Instruction]) -> None:
+        """Copies calls that sum, whose operands have been copied, as one."""
+        operands = [self.whole(operand) for call in calls for operand in call.operands[:-1]]
+        shape = TupleShape((*(each for call in calls for each in call.tuple_shapes[:-1]), TOKEN))
+        made = changed(calls[0], shape=shape, operands=[*operands, self._latest()])
+        self.b.instructions.append(made)
+        *sums, self._token = self._elements(made)
+        for call in calls:
+            count = len(call.operands) - 1
+            self._new[call] = self.b.tuple(*sums[:count], self._token)
+            del sums[:count]
 
     def whole(self, instruction: Instruction) -> Instruction:
         """The copy of an instruction, without the token."""

@@ -12,6 +12,7 @@ from engine.ir.builder import Builder
 from engine.ir.device_operations import HOST_FUNCTION
 from engine.ir.module import topological
 from engine.partition.marks import is_total
+from engine.partition.process_sums import SUM
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Processes:
 
     def summed(self, b: Builder, values: Sequence[Instruction]) -> list[Instruction]:
         """The sums of values over the processes, in one call."""
-        return _call(b, self.all_reduce, values, [value.array_shape for value in values])
+        return _call(b, self.all_reduce, values, [value.array_shape for value in values], SUM)
 
     def gathered(self, b: Builder, value: Instruction) -> Instruction:
         """[count, ...]: a value of each process."""
@@ -95,15 +96,15 @@ def is_call(instruction: Instruction) -> bool:
 
 
 def _call(
-    b: Builder, function: HostFunction, operands: Sequence[Instruction], shapes: Sequence[Shape]
+    b: Builder, function: HostFunction, operands: Sequence[Instruction], shapes: Sequence[Shape], kind: str = "other"
 ) -> list[Instruction]:
-    """The results of a call, which `in_one_order` puts after the previous one."""
+    """The results of a call, which `in_one_order` puts after the previous one, or, if both sum, may join with it."""
     token = b.constant(0, "s32")
     call = b.instruction(
         *("custom-call", TupleShape((*shapes, Shape("s32"))), [*operands, token]),
         custom_call_target=HOST_FUNCTION,
         backend_config=json.dumps({"function": function.key, "name": function.name}),
         custom_call_has_side_effect=False,
-        of_processes=True,
+        of_processes=kind,
     )
     return [b.get_tuple_element(call, index) for index in range(len(shapes))]

@@ -54,6 +54,40 @@ def test_collectives_span_processes(processes: int, replicas: int) -> None:
             np.testing.assert_array_equal(one, other)
 
 
+def test_neighbouring_sums_are_one_call() -> None:
+    total, mean = ipu.cross_replica_ops.cross_replica_sum, ipu.cross_replica_ops.cross_replica_mean
+
+    def together(x: tf.Tensor) -> list[tf.Tensor]:
+        one, count = total(x + 1), total(tf.constant(3))
+        doubled = one * 2
+        return [one, count, doubled, mean(x[:2] * 4), total(doubled)]
+
+    def in_a_loop(x: tf.Tensor) -> list[tf.Tensor]:
+        return tf.while_loop(lambda k, *_: k < 3, lambda k, a, b: (k + 1, total(a), total(b + 1)), [0, x, x])[1:]
+
+    def between(x: tf.Tensor) -> list[tf.Tensor]:
+        gathered = ipu.all_to_all_op.all_gather(total(x), 2)
+        return [gathered, total(gathered), mean(x)]
+
+    first, second, third = "float32[18]", "int32[1]", "float32[12]"  # one dtype in each call of the transport
+    check_calls(together, [first, second, third])
+    check_calls(in_a_loop, ["float32[24]"] * 3)
+    check_calls(between, [third, "all_gather of float32[1, 4, 3]", "float32[36]"])
+
+
+def check_calls(function: Callable[..., Any], expected: list[str]) -> None:
+    """Two processes compute what two replicas of one do, and call the transport so."""
+
+    def work(transport: ThreadTransport) -> tuple[list[np.ndarray], list[str]]:
+        return OnProcesses(function, 1, transport, X)(X), transport.calls
+
+    results = on_replicas(function, 2, X)
+    for found, calls in in_threads(2, work):
+        for one, other in zip(found, results, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert [each.partition(" in program")[0].removeprefix("all_reduce in place of ") for each in calls] == expected
+
+
 def test_groups_that_do_not_divide_all_replicas_are_refused() -> None:
     def function(x: tf.Tensor) -> tf.Tensor:
         return ipu.cross_replica_ops.cross_replica_sum(x, replica_group_size=3)
