@@ -1,0 +1,98 @@
+"""Writes the tables of docs/performance.md, a section for each processor in `benchmarks/kept`, and the picture.
+
+python -m benchmarks.page: after `python -m benchmarks --keep` and `python -m benchmarks.inference --keep`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.figures import Figures
+from benchmarks.picture import PAGE, PICTURE, svg
+from benchmarks.workloads import WORKLOADS
+
+RIVALS = {"Keras": "keras", "JAX": "jax", "PyTorch": "torch"}
+RUNTIMES = {"TensorFlow": "tensorflow", "ONNX Runtime": "onnxruntime", "OpenVINO": "openvino"}
+GENERATED = re.compile(r"(?<=<!-- python -m benchmarks\.page -->\n).*?(?=<!-- end -->)", re.S)
+
+
+def best(ways: dict[str, Any], rival: str, measured: str) -> float | None:
+    """The least milliseconds of the ways of a rival; None without any."""
+    return min((each[measured] for way, each in ways.items() if way.split(",")[0] == rival), default=None)
+
+
+def compared(ways: dict[str, Any], rivals: dict[str, str], measured: str) -> Iterator[tuple[str, str]]:
+    """For each rival its best milliseconds, and those as a multiple of ours; marked where it is faster."""
+    ours = ways["ipu"][measured]
+    for rival in rivals.values():
+        found = best(ways, rival, measured)
+        times = "" if found is None else f"{found / ours:.2f}"
+        yield ("", "") if found is None else (digits(found), times if found >= ours else f"**{times}**")
+
+
+def digits(milliseconds: float) -> str:
+    return f"{milliseconds:.3f}" if milliseconds < 10 else f"{milliseconds:.1f}"
+
+
+def table(headings: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = ["| " + " | ".join(cells) + " |" for cells in (headings, *rows)]
+    return "\n".join([lines[0], "|---" * len(headings) + "|", *lines[1:]])
+
+
+def races(measured: dict[str, Any]) -> str:
+    """The table of training steps and predictions: the best way of each rival."""
+    headings = ["workload", "batch", "ours", "Keras", "times", "promised", "JAX", "times", "PyTorch", "times"]
+    rows = []
+    for name, workload in WORKLOADS.items():
+        if name not in measured:
+            continue
+        keras, *others = compared(measured[name]["ways"], RIVALS, "step")
+        promise = f"{workload.least_ratio:g}"
+        kept = keras[1] and float(keras[1].strip("*")) >= workload.least_ratio
+        ours = digits(measured[name]["ways"]["ipu"]["step"])
+        title = name.replace(f", batch {workload.batch}", "")
+        rows.append([title, str(workload.batch), ours, *keras, promise if kept else f"**{promise}**"])
+        rows[-1] += [cell for pair in others for cell in pair]
+    return table(headings, rows)
+
+
+def inference(measured: dict[str, Any]) -> str:
+    """The table of calls of exported models."""
+    headings = ["model", "batch", "ours", *(each for name in RUNTIMES for each in (name, "times")), "samples/s"]
+    rows = []
+    for name, found in measured.items():
+        model, batch = name.rsplit(", batch ", 1)
+        ours = found["ways"]["ipu"]["ms"]
+        cells = [cell for pair in compared(found["ways"], RUNTIMES, "ms") for cell in pair]
+        rows.append([model, batch, digits(ours), *cells, f"{1e3 * int(batch) / ours:.0f}"])
+    return table(headings, rows)
+
+
+def section(figures: Figures) -> str:
+    """The tables of one processor."""
+    versions = ", ".join(f"{name} {version}" for name, version in figures.versions.items())
+    parts = [f"### {figures.processor}", f"Measured until {figures.day}, with {versions}."]
+    for kind, write in (("races", races), ("inference", inference)):
+        if kind in figures.measured:
+            parts.append(write(figures.measured[kind]))
+    return "\n\n".join(parts) + "\n\n"
+
+
+def written(page: str) -> str:
+    """The page with the tables of all that was kept."""
+    tables = "\n" + "".join(section(each) for each in Figures.kept())
+    return GENERATED.sub(lambda _: tables, page)
+
+
+def main() -> None:
+    """Writes the page and the picture."""
+    page = written(PAGE.read_text())
+    PAGE.write_text(page)
+    PICTURE.write_text(svg(page))
+
+
+if __name__ == "__main__":
+    main()
