@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from dataclasses import replace
 
@@ -29,16 +30,23 @@ def main() -> None:
     if unknown := [name for name in options.workloads if name not in WORKLOADS]:
         parser.error(f"Expected workloads among {', '.join(WORKLOADS)}. Received: {unknown[0]!r}")
     console, progress = Console(width=126), Console(stderr=True)
+    failed: list[str] = []
     start = time.monotonic()
     for number, name in enumerate(options.workloads, 1):
         workload = WORKLOADS[name]
         if options.executions:
             workload = replace(workload, steps=min(workload.steps, max(options.executions, 2) * workload.execution))
-        done = race(workload, options.rounds, options.ways, options.limit, progress.print)
+        try:
+            done = race(workload, options.rounds, options.ways, options.limit, progress.print)
+        except RuntimeError as error:  # ours; the other workloads go on
+            failed.append(name)
+            console.print(f"{name}: {error}", markup=False)
+            continue
         console.print(table(done))
         if options.keep:
             Figures.here().add("races", name, {"ways": done.figures(), "missing": done.missing})
         progress.print(f"{number} of {len(options.workloads)} workloads after {time.monotonic() - start:.0f} s")
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":

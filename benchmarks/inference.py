@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,12 +72,18 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="keep the medians as this processor's, for benchmarks.page")
     options = parser.parse_args()
     console, progress = Console(width=110), Console(stderr=True)
+    failed: list[str] = []
     for name in options.models:
         table = Table(title=f"{name}, inference", title_justify="left")
         for heading in ("batch", "way", "ms", "p99 ms", "samples/s", "x ours"):
             table.add_column(heading, justify="left" if heading == "way" else "right")
         for batch in options.batches:
-            done = race(WORKLOADS[name], batch, options.rounds, options.limit, progress)
+            try:
+                done = race(WORKLOADS[name], batch, options.rounds, options.limit, progress)
+            except (RuntimeError, AssertionError) as error:  # ours, or a wrong answer; the others go on
+                failed.append(name)
+                table.add_row(str(batch), OURS, str(error).splitlines()[-1][:60])
+                continue
             figures = {
                 each.way: {"ms": 1e3 * statistics.median(each.whole), "p99": 1e3 * statistics.median(each.steady)}
                 for each in done.contenders
@@ -92,6 +99,7 @@ def main() -> None:
                 kept = {"ways": figures, "missing": done.missing}
                 Figures.here().add("inference", f"{name}, batch {batch}", kept)
         console.print(table)
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":

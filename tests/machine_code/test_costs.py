@@ -85,3 +85,17 @@ def test_costs_of_the_schedule_change_what_is_fused_but_no_bits(named: Callable[
         bits.append([r.tobytes() for r in results] + state(held))
     assert len(set(sets)) > 1
     assert bits[0] == bits[1] == bits[2]
+
+
+def test_costs_of_split_products_follow_from_three_times() -> None:
+    from benchmarks.tune import SPLIT, solved
+
+    multiply_add, split_element, gathered = 1 / 172, 0.28, 0.4
+    times = [
+        rows * columns * k * multiply_add
+        + (rows + columns) * k * split_element
+        + (rows * k * gathered if form[0] == "T" else 0)
+        for rows, columns, k, form in SPLIT
+    ]
+    found = solved(times)
+    assert found == pytest.approx({"split_multiply_add": 1 / 172, "split": 0.28, "gather": 0.4})
