@@ -48,6 +48,9 @@ class StepCosts:
     `assumed` are the opcodes that have no row of their own in the table of cycles. `unknown_loops` is the number of
     loops with an unknown trip count, which count as one iteration.
 
+    `shards` is the number of IPUs over which a replica is sharded: above 1, this is the report of one chip in place of
+    them.
+
     `gradient_sums` are the bytes of each sum of gradients over replicas.
 
     With a `pipeline`, memory and `costs` are those of the fullest of its IPUs, each part having run once; cycles,
@@ -71,6 +74,7 @@ class StepCosts:
     remote: RemoteMemory = RemoteMemory()
     pipeline: PipelineEstimate | None = None
     gradient_sums: tuple[int, ...] = ()
+    shards: int = 1
 
     @property
     def compute(self) -> int:

@@ -110,6 +110,8 @@ def _honesty(estimate: StepCosts) -> list[str]:
     if estimate.unknown_loops:
         loops = "1 loop" if estimate.unknown_loops == 1 else f"{estimate.unknown_loops} loops"
         rest += f" Unknown trip count, counted once: {loops}."
+    if estimate.shards > 1:
+        rest += f" The {estimate.shards} shards of a replica count as one chip, which holds what all of them hold."
     if estimate.assumed:
         rest += f" Rates assumed for: {', '.join(estimate.assumed)}."
     return [*lines, *_wrapped(rest)]

@@ -84,7 +84,7 @@ def report_data(subject: Subject) -> dict[str, Any]:
         "host": _host(estimate, subject.feeding),
         "pipeline": _pipeline(estimate),
         "scaling": _scaling(estimate, subject.gradient_bytes),
-        "limits": {"assumed": list(estimate.assumed), "unknown_loops": estimate.unknown_loops},
+        "limits": {"assumed": list(estimate.assumed), **fields_of(estimate, "unknown_loops", "shards")},
     }
     data["advice"] = [asdict(each) for each in advice(data, estimate)]
     data["about"] = about(estimate.target, subject.seeds)

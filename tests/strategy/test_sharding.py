@@ -51,6 +51,20 @@ def test_ipus_that_do_not_divide_among_shards_are_refused(strategy: IPUStrategyV
     np.testing.assert_array_equal(strategy.run(compiled(function), (tf.ones(2),)), [2, 2])
 
 
+def test_the_report_on_shards_says_that_it_is_of_one_chip(strategy: IPUStrategyV1) -> None:
+    def function(x: tf.Tensor) -> tf.Tensor:
+        with ipu.scopes.ipu_shard(1):
+            return x * 2.0
+
+    replicas(2)
+    with strategy.scope():
+        report = ipu.profile(compiled(function), tf.ones(2), path=None)
+    assert report.data["limits"]["shards"] == 2
+    assert all(
+        "2 shards of a replica count as one chip" in " ".join(each.split()) for each in (report.text(), report.html())
+    )
+
+
 def test_shards_in_a_keras_model_of_several_replicas_are_refused(kit: Kit, strategy: IPUStrategyV1) -> None:
     class Sharded(kit.keras.layers.Layer):  # type: ignore[name-defined]
         def call(self, x: tf.Tensor) -> tf.Tensor:

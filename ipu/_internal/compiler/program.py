@@ -203,6 +203,11 @@ class TracedProgram:
         """Number of replicas of a function."""
         return self._traced.replicas
 
+    @property
+    def traced_ipus(self) -> int:
+        """Number of IPUs of a replica of a function."""
+        return self._traced.ipus
+
     def source(self, op_name: str) -> str:
         """The line of the user's program that made an operation, empty if it is unknown."""
         return source_of(op_name, self._traced.stack_traces)

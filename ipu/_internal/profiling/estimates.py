@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.shown import draw_with
@@ -62,7 +63,7 @@ def estimator_of(program: TracedProgram, assumptions: Assumptions | None = None)
         assumed = with_storage(assumed, storage, replicas if storage.replicated_optimizer_state_sharding else 1)
         return estimator_of_stages(made, {}, _build_of_one_replica, replicas, assumed)
     engine_program, assumed = program.chip_program(), program.with_storage(assumed)
-    return lambda target: estimate(engine_program, target, assumptions=assumed)
+    return lambda target: replace(estimate(engine_program, target, assumptions=assumed), shards=program.traced_ipus)
 
 
 def _build_of_one_replica(module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> EngineProgram:
