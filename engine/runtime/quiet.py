@@ -20,6 +20,12 @@ def _loaded_openblas() -> list[ctypes.CDLL]:
     return [lib for lib in libraries if hasattr(lib, "openblas_read_env") and hasattr(lib, "blas_thread_shutdown_")]
 
 
+def quiet_from_the_start() -> None:
+    """Before NumPy is imported: its threads, which spin for 0.1 s as soon as they exist, sleep after 0.1 ms."""
+    if "numpy" not in sys.modules and sys.platform.startswith("linux"):
+        os.environ.setdefault(VARIABLE, TICKS)
+
+
 @cache
 def quiet_openblas() -> int:
     """Makes idle OpenBLAS threads sleep after 0.1 ms, not 0.1 s; returns the number of libraries reached.

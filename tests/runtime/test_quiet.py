@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from engine.runtime import quiet
 from engine.runtime.threads import usable_cores
 from tests.interrupting import HANGS_SECONDS
 
@@ -52,6 +53,21 @@ def run(environment: dict[str, str]) -> tuple[int, list[float]]:
 def test_nobody_spins_after_a_matrix_product() -> None:
     _reached, burnt = run({})
     assert sorted(burnt)[2] < 0.01  # a spinning thread burns up to 0.1, less on a busy machine
+
+
+@LINUX
+def test_threads_are_quiet_from_the_start_where_numpy_is_not_loaded_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    for environment in ({}, OPTED_OUT):
+        monkeypatch.setenv(quiet.VARIABLE, "")  # to be restored
+        monkeypatch.delenv(quiet.VARIABLE)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        quiet.quiet_from_the_start()
+        assert os.environ.get(quiet.VARIABLE) == environment.get(quiet.VARIABLE)  # NumPy is loaded: too late
+        with monkeypatch.context() as patch:
+            patch.delitem(sys.modules, "numpy", raising=False)
+            quiet.quiet_from_the_start()
+        assert os.environ[quiet.VARIABLE] == environment.get(quiet.VARIABLE, quiet.TICKS)
 
 
 @LINUX
