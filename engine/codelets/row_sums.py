@@ -85,7 +85,8 @@ def sort_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 @inner
-def _clear(address: int, count: int) -> None:
+def clear(address: int, count: int) -> None:
+    """Sets `count` float32 to zero."""
     values = pointer(address, "float32")
     for i in range(count):
         values[i] = 0
@@ -99,27 +100,40 @@ def _add(target: int, source: int, count: int) -> None:
         values[i] += updates[i]
 
 
+@inner
+def sum_rows(parameters: int, sums: int, begin: int, end: int) -> None:
+    """Adds the rows of entries begin <= entry < end to the chunk's sums; `parameters` are a RowSums."""
+    entries, updates = word(parameters, RowSums.ENTRIES), word(parameters, RowSums.UPDATES)
+    repeat, width = word(parameters, RowSums.REPEAT), word(parameters, RowSums.WIDTH)
+    outer, inside = word(parameters, RowSums.OUTER), word(parameters, RowSums.INNER)
+    for at in range(begin, end):
+        entry = load_i64(entries + 8 * at)
+        position = entry >> 32
+        source = updates + position // repeat * outer + position % repeat * inside
+        _add(sums + 4 * width * (entry & 0xFFFFFFFF), source, width)
+
+
+@inner
+def clear_rows(parameters: int, sums: int, begin: int, end: int) -> None:
+    """Sets the sums of these entries' rows to zero again."""
+    entries, width = word(parameters, RowSums.ENTRIES), word(parameters, RowSums.WIDTH)
+    for at in range(begin, end):
+        clear(sums + 4 * width * (load_i64(entries + 8 * at) & 0xFFFFFFFF), width)
+
+
 @codelet
 def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Sums the chunks lo <= chunk < hi and runs the reader on each."""
-    ends, entries = word(parameters, RowSums.ENDS), word(parameters, RowSums.ENTRIES)
-    updates, repeat = word(parameters, RowSums.UPDATES), word(parameters, RowSums.REPEAT)
-    outer, inside = word(parameters, RowSums.OUTER), word(parameters, RowSums.INNER)
-    width, chunk_bytes = word(parameters, RowSums.WIDTH), word(parameters, RowSums.CHUNK_BYTES)
+    ends, chunk_bytes = word(parameters, RowSums.ENDS), word(parameters, RowSums.CHUNK_BYTES)
     reader, words = word(parameters, RowSums.READER), word(parameters, RowSums.READER_WORDS)
     sums = scratch + RESERVED_SCRATCH
     block = sums + ((chunk_bytes + 63) >> 6 << 6)
     copy_memory(block, parameters + 8 * RowSums.WORDS, 8 * words)
-    _clear(sums, chunk_bytes >> 2)
+    clear(sums, chunk_bytes >> 2)
     for chunk in range(lo, hi):
         begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
         end = load_i64(ends + 8 * chunk)
-        for at in range(begin, end):
-            entry = load_i64(entries + 8 * at)
-            position = entry >> 32
-            source = updates + position // repeat * outer + position % repeat * inside
-            _add(sums + 4 * width * (entry & 0xFFFFFFFF), source, width)
+        sum_rows(parameters, sums, begin, end)
         store_i64(block + 8 * word(parameters, RowSums.READER_SUMS), sums - chunk * chunk_bytes)
         call4(reader, block, chunk, chunk + 1, scratch)
-        for at in range(begin, end):
-            _clear(sums + 4 * width * (load_i64(entries + 8 * at) & 0xFFFFFFFF), width)
+        clear_rows(parameters, sums, begin, end)

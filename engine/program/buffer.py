@@ -8,6 +8,10 @@ import numpy as np
 
 from engine.ir.shape import Shape
 
+LARGE_BYTES = 1 << 20
+"""Bytes of a variable from which on executables note which of them wrote it last. Smaller ones stay in a near cache:
+updating all rows of a table costs little. Chosen by hand."""
+
 
 @dataclass(eq=False, slots=True)
 class Buffer:

@@ -49,6 +49,9 @@ def aligned_zeros(nbytes: int) -> np.ndarray:
 class DeviceBuffer:
     """The device's copy of one variable: aligned memory at an address that never changes."""
 
+    writer: object = None
+    """Stands for the executable that wrote this last, if it is large; None after `write`."""
+
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self._memory = aligned_zeros(max(shape.bytes, ALIGNMENT))
@@ -71,6 +74,7 @@ class DeviceBuffer:
         if value.shape != self._value.shape or value.dtype != self._value.dtype:
             raise ValueError(f"Expected a value of {self.shape}. Received: {value.dtype}{list(value.shape)}.")
         self._value[...] = value
+        self.writer = None
 
     def begins_with(self, other: DeviceBuffer) -> bool:
         """Whether this value's first bytes are all those of another one."""

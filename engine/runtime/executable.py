@@ -36,6 +36,7 @@ from engine.runtime.native_threads import codelets_of_calls
 from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.quiet import quiet_openblas
 from engine.runtime.rings import AnyRing
+from engine.runtime.row_flags import RowFlags
 from engine.runtime.segments import run_in_segments
 from engine.runtime.threads import is_worker_count_given, worker_count
 from engine.runtime.time_limit import TimeLimit
@@ -66,6 +67,7 @@ class Executable:
         self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
         rows_in, rows_out = ([each.work.encode() for each in sets] for sets in (self._infeeds, self._outfeeds))
         self._blocks = [*rows_in, *given.blocks, *rows_out]
+        self._row_flags = RowFlags(self._all_sets, self._blocks, program.variables)
         self._arena = aligned_zeros(max(self.plan.arena_bytes, 64))
         self._constants: dict[Buffer, np.ndarray] = {}
         self._variables: list[DeviceBuffer] = []
@@ -135,7 +137,11 @@ class Executable:
                 block.words[relocation.word] = self._addresses[address.buffer] + address.offset
 
     def _bind(self, variables: list[DeviceBuffer]) -> None:
-        """Relocates the program to its variables; does nothing when they are those of the last call."""
+        """Relocates the program to its variables, unless they are those of the last call."""
+        self._relocate_to(variables)
+        self._row_flags.begin(variables)
+
+    def _relocate_to(self, variables: list[DeviceBuffer]) -> None:
         numbers = sorted(self.program.variables)
         if len(numbers) != len(variables):
             raise InternalError(f"Expected {len(numbers)} variables. Received: {len(variables)}.")

@@ -19,6 +19,7 @@ from engine.codelets import (
     scatter,
     sort,
     thread_pool,
+    touched_rows,
     transpose,
     waiting,
     winograd,
@@ -30,7 +31,8 @@ from engine.runtime import executor
 
 MODULES = (
     *(executor, thread_pool, waiting, rows, queues, per_iteration, host_call, exceptions),
-    *(contract_f32, chain, transpose, gather, scatter, row_sums, dynamic_slice, random, sort, host_table),
+    *(contract_f32, chain, transpose, gather, scatter, row_sums, touched_rows),
+    *(dynamic_slice, random, sort, host_table),
     *(winograd, winograd_gradient),
 )
 

@@ -15,7 +15,11 @@ import tensorflow as tf
 import tf_keras
 
 from engine.compile import build_program
+from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.program.host_passes.touched_rows import skip_untouched_rows
 from engine.program.program import ComputeSet, Program
+from engine.program.run_passes import run_passes
+from engine.program.work.touched_rows import TouchedRowsWork
 from ipu._internal.compiler.trace import trace_step
 from ipu.ipu_strategy import IPUStrategy
 from keras_ext.frameworks.keras3 import Keras3
@@ -240,6 +244,58 @@ def test_optimizers_that_change_every_row_do(kit: Kit, optimizer: str) -> None:
 def test_updates_by_rows_give_what_dense_ones_give(kit: Kit, build: Build, optimizer: str) -> None:
     """On a table just big enough to be updated by rows."""
     same_as_dense(kit, build, lambda: BY_ROWS[optimizer](kit.keras.optimizers), 9000, 32)
+
+
+MOMENTS: dict[str, Callable[[Any], Any]] = {
+    "Adam": lambda family: family.Adam(0.1),
+    "AMSGrad": lambda family: family.Adam(0.1, amsgrad=True, clipvalue=0.5),
+    "Nadam": lambda family: family.Nadam(0.1),
+    "Adamax": lambda family: family.Adamax(0.1),
+    "Adadelta": lambda family: family.Adadelta(1.0),
+    "RMSprop": lambda family: family.RMSprop(0.1, momentum=0.9, centered=True),
+    "Nesterov": lambda family: family.SGD(0.1, momentum=0.9, nesterov=True),
+}
+
+
+@pytest.mark.parametrize("optimizer", MOMENTS)
+def test_optimizers_with_moments_update_touched_rows(kit: Kit, optimizer: str) -> None:
+    program = run_passes(program_of(kit, shared, MOMENTS[optimizer]), HOST_PASSES)
+    assert any(isinstance(each.work, TouchedRowsWork) for each in program.compute_sets)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("optimizer", MOMENTS)
+def test_updates_of_touched_rows_have_the_bits_of_all(
+    kit: Kit, optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after weights, moments and rates from outside, and with batches of two sizes on one table."""
+
+    def trained() -> list[bytes]:
+        kit.keras.utils.set_random_seed(1)
+        with IPUStrategy().scope():
+            model = pooled(kit, 9000, 32)
+            model.compile(MOMENTS[optimizer](kit.keras.optimizers), "mse", steps_per_execution=2)
+        found = []
+        for outside in range(4):
+            model.fit(TOKENS[outside % 2], TARGETS, batch_size=5, shuffle=False, verbose=0)
+            found += [each.tobytes() for each in model.get_weights()]
+            if outside == 0:
+                model.set_weights([each - 0.5 for each in model.get_weights()])
+            elif outside == 1:
+                moment = next(v for v in variables_of(model.optimizer) if tuple(v.shape) == (9000, 32))
+                moment.assign(np.where(np.arange(9000)[:, None] % 7, np.zeros((9000, 32), np.float32), 0.25))
+            else:
+                model.optimizer.learning_rate.assign(0.0)
+        return found
+
+    touched = trained()
+    kept = tuple(each for each in HOST_PASSES if each is not skip_untouched_rows)
+    monkeypatch.setattr("engine.runtime.encode.HOST_PASSES", kept)
+    assert trained() == touched
+
+
+def variables_of(optimizer: Any) -> list[Any]:
+    return optimizer.variables() if callable(optimizer.variables) else list(optimizer.variables)
 
 
 def test_rows_that_do_not_exist_are_as_under_xla(kit: Kit) -> None:

@@ -6,6 +6,7 @@ from engine.program.host_passes.call_overlap import overlap_calls
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.host_passes.split_products import split_products
+from engine.program.host_passes.touched_rows import skip_untouched_rows
 from engine.program.host_passes.unit_fusion import fuse_units
 from engine.program.host_passes.winograd import use_winograd
 from engine.program.run_passes import Pass
@@ -16,5 +17,6 @@ HOST_PASSES: tuple[Pass, ...] = (
     fuse_producers,
     fuse_units,
     split_products,
+    skip_untouched_rows,
     overlap_calls,
 )

@@ -84,7 +84,8 @@ class Encoded:
     """A codelet and its parameter block, int64 [words], which the caller owns and relocates.
 
     `keep` are tables that words point to. `calls` are codelets that this one calls, with the words that have their
-    addresses. `scratch_bytes` is the space each worker needs besides the executor's own.
+    addresses. `scratch_bytes` is the space each worker needs besides the executor's own. `generation` is the word with
+    a number that the host raises where others may have written a large variable that this work writes.
     """
 
     codelet: Any
@@ -93,6 +94,7 @@ class Encoded:
     scratch_bytes: int = 0
     keep: tuple[np.ndarray, ...] = ()
     calls: tuple[tuple[int, Any], ...] = ()
+    generation: int | None = None
 
     @classmethod
     def of(

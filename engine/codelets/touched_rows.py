@@ -1,0 +1,213 @@
+"""Sums of rows fused with an update that leaves untouched rows as they are: only touched rows are read and written.
+
+A row is untouched while its moments are +0 and no element of its other tables is -0. Where its sum is zero, too, the
+update gives moments of zero, and adds a zero to the other tables: it changes no bit. Whether that holds with the
+scalars of this step, the update itself tells, run on a *probe*: rows in scratch with such moments, and with 0 and the
+least normal number, which any addend but a zero would change, in the other tables.
+
+Flags of touched rows stay from step to step, for each chunk as of a *generation*: the host begins another one where
+others may have written the tables. A chunk of an older one is updated as a whole, and its new values are looked at.
+"""
+
+from __future__ import annotations
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.gather import fetch_lines
+from engine.codelets.memory import call4, load_i8, load_i32, load_i64, store_i8, store_i32, store_i64
+from engine.codelets.record import Address, Record
+from engine.codelets.row_sums import RowSums, clear, clear_rows, sum_rows
+from engine.codelets.rows import copy_memory, word
+from engine.machine_code.abi import RESERVED_SCRATCH
+
+LEAST_NORMAL = 0x00800000
+"""The bits of the least normal float32."""
+NEGATIVE_ZERO = -(1 << 31)
+MOST_TOUCHED = 6
+"""Touched rows are updated one by one where they are at most this share of a chunk, as a divisor: one by one, with a
+table far beyond the caches, a row costs some six times as much as in a whole chunk. Measured on a Xeon."""
+PROBED = 2
+"""Rows of the probe: of 0 and of the least normal number."""
+
+
+class TouchedRows(Record):
+    """Parameters of `touched_rows`, before its UpdatedTables, a RowSums and the parameters of the reader.
+
+    The reader's units are rows. Unit: a chunk of rows.
+    """
+
+    flags: Address = 0  # int8 [rows]: 1 for touched ones
+    counts: Address = 0  # int64 [chunks]: generation * 2**32 + number of touched rows
+    generation: int  # from 1 on
+    tables: int
+    rows: int
+    chunk_rows: int
+
+
+class UpdatedTable(Record):
+    """A table that the reader reads and updates in place."""
+
+    load: int  # indices of the reader's parameter words with its address: to read
+    store: int  # to write
+    is_moment: int
+
+
+@inner
+def _put_addresses(parameters: int, block: int, first: int, pitch: int) -> None:
+    """Has the reader with parameters at `block` update tables in scratch: the first one here, others `pitch` later."""
+    for number in range(word(parameters, TouchedRows.TABLES)):
+        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+        store_i64(block + 8 * word(table, UpdatedTable.LOAD), first + pitch * number)
+        store_i64(block + 8 * word(table, UpdatedTable.STORE), first + pitch * number)
+
+
+@inner
+def _keeps_untouched_rows(parameters: int, sums: int, block: int, rows: int, scratch: int) -> bool:
+    """Whether this step's update leaves untouched rows as they are. `rows` is space for a probe of each table."""
+    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
+    width = word(summing, RowSums.WIDTH)
+    pitch, tables = 4 * width * PROBED, word(parameters, TouchedRows.TABLES)
+    copy_memory(block, summing + 8 * RowSums.WORDS, 8 * word(summing, RowSums.READER_WORDS))
+    store_i64(block + 8 * word(summing, RowSums.READER_SUMS), sums)
+    _put_addresses(parameters, block, rows, pitch)
+    clear(rows, width * PROBED * tables)
+    for number in range(tables):
+        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+        if word(table, UpdatedTable.IS_MOMENT) == 0:
+            for at in range(width, 2 * width):
+                store_i32(rows + pitch * number + 4 * at, LEAST_NORMAL)
+    call4(word(summing, RowSums.READER), block, 0, PROBED, scratch)
+    for number in range(tables):
+        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+        second = 0 if word(table, UpdatedTable.IS_MOMENT) else LEAST_NORMAL
+        for at in range(2 * width):
+            if load_i32(rows + pitch * number + 4 * at) != (second if at >= width else 0):
+                return False
+    return True
+
+
+@inner
+def _is_touched(parameters: int, row: int) -> bool:
+    """Whether the update may change a row whose sum is zero."""
+    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
+    width = word(summing, RowSums.WIDTH)
+    found = 0
+    for number in range(word(parameters, TouchedRows.TABLES)):
+        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+        address = word(summing + 8 * RowSums.WORDS, word(table, UpdatedTable.LOAD)) + 4 * width * row
+        if word(table, UpdatedTable.IS_MOMENT):
+            for at in range(width):
+                found |= load_i32(address + 4 * at)
+        else:
+            for at in range(width):
+                found |= 1 if load_i32(address + 4 * at) == NEGATIVE_ZERO else 0
+    return found != 0
+
+
+@inner
+def _flag(parameters: int, first: int, end: int) -> int:
+    """Flags touched rows first <= row < end by their values, and counts them."""
+    flags, count = word(parameters, TouchedRows.FLAGS), 0
+    for row in range(first, end):
+        touched = 1 if _is_touched(parameters, row) else 0
+        store_i8(flags + row, touched)
+        count += touched
+    return count
+
+
+@inner
+def _flag_summed(parameters: int, summing: int, first: int, begin: int, end: int) -> int:
+    """Flags the rows of entries begin <= entry < end in the chunk from row `first` on; how many were untouched."""
+    flags, entries, count = word(parameters, TouchedRows.FLAGS), word(summing, RowSums.ENTRIES), 0
+    for at in range(begin, end):
+        flag = flags + first + (load_i64(entries + 8 * at) & 0xFFFFFFFF)
+        if load_i8(flag) == 0:
+            store_i8(flag, 1)
+            count += 1
+    return count
+
+
+@inner
+def _next_touched(flags: int, row: int, end: int) -> int:
+    """The first touched row from `row` on; `end` if there is none."""
+    while row < end and load_i8(flags + row) == 0:
+        row += 8 if row & 7 == 0 and row + 8 <= end and load_i64(flags + row) == 0 else 1
+    return row
+
+
+@inner
+def _fetch(parameters: int, summing: int, first: int, end: int) -> None:
+    """Prefetches the touched rows first <= row < end."""
+    flags, row_bytes = word(parameters, TouchedRows.FLAGS), 4 * word(summing, RowSums.WIDTH)
+    row = _next_touched(flags, first, end)
+    while row < end:
+        for number in range(word(parameters, TouchedRows.TABLES)):
+            table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+            address = word(summing + 8 * RowSums.WORDS, word(table, UpdatedTable.LOAD)) + row_bytes * row
+            fetch_lines(address, row_bytes + (address & 63))
+        row = _next_touched(flags, row + 1, end)
+
+
+@inner
+def _begin_chunk(parameters: int, summing: int, chunk: int) -> None:
+    """Flags the rows that are summed in a chunk with known flags, and prefetches the touched ones."""
+    counts, ends = word(parameters, TouchedRows.COUNTS), word(summing, RowSums.ENDS)
+    count = load_i64(counts + 8 * chunk)
+    if count >> 32 == word(parameters, TouchedRows.GENERATION):
+        chunk_rows = word(parameters, TouchedRows.CHUNK_ROWS)
+        first = chunk * chunk_rows
+        begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
+        count += _flag_summed(parameters, summing, first, begin, load_i64(ends + 8 * chunk))
+        store_i64(counts + 8 * chunk, count)
+        if 0 < count & 0xFFFFFFFF <= chunk_rows // MOST_TOUCHED:
+            _fetch(parameters, summing, first, min(first + chunk_rows, word(parameters, TouchedRows.ROWS)))
+
+
+@inner
+def _update_touched(parameters: int, reader: int, block: int, first: int, end: int, scratch: int) -> None:
+    """Runs the reader on the touched rows first <= row < end, neighbours together."""
+    flags = word(parameters, TouchedRows.FLAGS)
+    row = _next_touched(flags, first, end)
+    while row < end:
+        begin = row
+        while row < end and load_i8(flags + row) != 0:
+            row += 1
+        call4(reader, block, begin, row, scratch)
+        row = _next_touched(flags, row, end)
+
+
+@codelet
+def touched_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Sums the chunks lo <= chunk < hi, and runs the reader on the touched rows of each."""
+    tables, counts = word(parameters, TouchedRows.TABLES), word(parameters, TouchedRows.COUNTS)
+    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * tables)
+    ends, chunk_bytes = word(summing, RowSums.ENDS), word(summing, RowSums.CHUNK_BYTES)
+    reader, words = word(summing, RowSums.READER), word(summing, RowSums.READER_WORDS)
+    rows, chunk_rows = word(parameters, TouchedRows.ROWS), word(parameters, TouchedRows.CHUNK_ROWS)
+    generation = word(parameters, TouchedRows.GENERATION)
+    sums = scratch + RESERVED_SCRATCH
+    block = sums + ((chunk_bytes + 63) >> 6 << 6)
+    clear(sums, chunk_bytes >> 2)
+    keeps = _keeps_untouched_rows(parameters, sums, block, block + 8 * words, scratch)
+    copy_memory(block, summing + 8 * RowSums.WORDS, 8 * words)
+    if keeps and lo < hi:
+        _begin_chunk(parameters, summing, lo)
+    for chunk in range(lo, hi):
+        if keeps and chunk + 1 < hi:
+            _begin_chunk(parameters, summing, chunk + 1)
+        count = load_i64(counts + 8 * chunk)
+        known = keeps and count >> 32 == generation
+        if known and count & 0xFFFFFFFF == 0:
+            continue
+        begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
+        end = load_i64(ends + 8 * chunk)
+        first = chunk * chunk_rows
+        last = min(first + chunk_rows, rows)
+        sum_rows(summing, sums, begin, end)
+        store_i64(block + 8 * word(summing, RowSums.READER_SUMS), sums - chunk * chunk_bytes)
+        if known and count & 0xFFFFFFFF <= chunk_rows // MOST_TOUCHED:
+            _update_touched(parameters, reader, block, first, last, scratch)
+        else:
+            call4(reader, block, first, last, scratch)
+        if not known:
+            store_i64(counts + 8 * chunk, (generation << 32) + _flag(parameters, first, last) if keeps else 0)
+        clear_rows(summing, sums, begin, end)

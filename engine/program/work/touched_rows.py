@@ -1,0 +1,64 @@
+"""Summed rows whose update skips rows that it would leave as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from engine.codelets.record import block
+from engine.codelets.touched_rows import PROBED, TouchedRows, UpdatedTable, touched_rows
+from engine.program.buffer import Address
+from engine.program.work.base import Encoded, Footprint, Work
+from engine.program.work.row_sums import SummedRows
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedRowsWork(Work):
+    """`summed` run on touched rows alone; `row_grain` is the grain with which its reader's units are rows.
+
+    `tables` are the numbers of the reader's operands through which it reads and writes a table in place, and whether
+    the table is of moments. `flags` is s8 [rows], `counts` s64 [chunks].
+    """
+
+    summed: SummedRows
+    row_grain: int
+    tables: tuple[tuple[int, int, bool], ...]
+    flags: Address
+    counts: Address
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Those of the summed rows, and the flags."""
+        return (*self.summed.addresses, self.flags, self.counts)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Those of the update of all rows."""
+        return self.summed.footprints()
+
+    def encode(self) -> Encoded:
+        """The fields of `touched_rows`, the tables, then the block of the summed rows; generation 1."""
+        reader = self.summed.reader
+        inner = replace(self.summed, reader=replace(reader, grain=self.row_grain)).encode()
+        nest, flags = reader.nest, self.flags.buffer
+        chunk_rows = self.summed.chunk_bytes // (4 * self.summed.width)
+        tables = [
+            UpdatedTable(load=nest.access_word(load), store=nest.access_word(store), is_moment=int(is_moment))
+            for load, store, is_moment in self.tables
+        ]
+        head = TouchedRows(
+            flags=self.flags,
+            counts=self.counts,
+            generation=1,
+            tables=len(tables),
+            rows=flags.shape.elements,
+            chunk_rows=chunk_rows,
+        )
+        before = TouchedRows.WORDS + UpdatedTable.WORDS * len(tables)
+        made = Encoded.of(
+            touched_rows,
+            block(head, tables, inner.parts()),
+            inner.scratch_bytes + 4 * self.summed.width * PROBED * len(tables),
+            tuple((before + word, codelet) for word, codelet in inner.calls),
+            (inner,),
+        )
+        return replace(made, generation=TouchedRows.GENERATION)
