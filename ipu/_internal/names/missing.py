@@ -30,7 +30,7 @@ IN_TABLES = {
 """Names in the tables of missing names, and other paths to them."""
 TABLES = (
     (NOT_HERE, "is not here yet"),
-    (OTHER_RELEASES, "only other releases have"),
+    (OTHER_RELEASES, "exists in other releases alone"),
     (OF_ESTIMATORS, "is for TensorFlow's own estimators"),
 )
 
