@@ -58,6 +58,8 @@ class Contender:
     errors: IO[str]
     limit: float = LIMIT
     first_step: float = 0.0
+    first_processor: float = 0.0
+    """Processor time of all threads in the first step."""
     peak_memory: float = 0.0
     whole: list[float] = field(default_factory=list)
     steady: list[float] = field(default_factory=list)
@@ -87,6 +89,7 @@ class Contender:
             contender.stop()
             raise
         contender.first_step, contender.peak_memory = said["first_step"], said["peak_memory"]
+        contender.first_processor = said.get("first_processor", 0.0)
         return contender
 
     def round(self) -> None:
