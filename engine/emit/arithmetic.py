@@ -198,10 +198,10 @@ def emit_is_finite(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
     return lanes.builder.fcmp_ordered("<", magnitude, lanes.constant(op.operand_types[0], float("inf")))
 
 
-def is_finite_half(lanes: Lanes, address: ir.Value, element_type: str, mask: ir.Value | None) -> ir.Value:
-    """The same of neighbouring 16-bit floats in memory, by their exponents' bits: none is converted."""
+def is_finite_half(lanes: Lanes, bits: ir.Value, element_type: str) -> ir.Value:
+    """The same of 16-bit floats as they are in memory, by their exponents' bits: none is converted."""
     ones = lanes.constant("u16", HALVES[element_type])
-    return lanes.builder.icmp_unsigned("!=", lanes.builder.and_(lanes.load(address, "u16", mask), ones), ones)
+    return lanes.builder.icmp_unsigned("!=", lanes.builder.and_(bits, ones), ones)
 
 
 @emitter("popcnt")

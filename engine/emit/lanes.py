@@ -240,6 +240,10 @@ class Lanes:
             return self.builder.bitcast(self.builder.shl(wide, self.splat_constant(I32, 16)), self.of(F32))
         return self.builder.bitcast(raw, self.type(element_type)) if is_complex(element_type) else raw
 
+    def from_bits(self, bits: ir.Value, element_type: str) -> ir.Value:
+        """16-bit floats from the integers that have their bits."""
+        return self.from_memory(self.builder.bitcast(bits, self.of(MEMORY_TYPES[element_type])), element_type)
+
     def to_memory(self, value: ir.Value, element_type: str) -> ir.Value:
         if element_type == "pred":
             return self.builder.zext(value, self.of(I8))

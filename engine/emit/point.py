@@ -41,6 +41,8 @@ class Point:
         self.lanes, self.nodes, self.accesses = lanes, nodes, accesses
         self.addresses, self.steps, self.mask = addresses, steps, mask
         self._values: dict[int, ir.Value] = dict(ready or {})
+        self._bits: dict[int, ir.Value] = {}
+        """Of the 16-bit floats loaded, by access: their memory may be stored to before they are tested."""
 
     def has(self, number: int) -> bool:
         """Whether a node's value is computed so far."""
@@ -73,7 +75,7 @@ class Point:
             if self._is_quotient_of_half(node):
                 return quotient_of_half(lanes, *operands)
             if (half := self._half_tested(node)) is not None:
-                return is_finite_half(lanes, self.addresses[half], self.accesses[half].element_type, self.mask)
+                return is_finite_half(lanes, self._bits[half], self.accesses[half].element_type)
             return emit_operation(lanes, node.operation, operands)
         if isinstance(node, MultiplyAdd):
             return self._multiply_add(node)
@@ -106,7 +108,11 @@ class Point:
         if node.operation.opcode != "is-finite":
             return None
         tested = self.nodes[node.operands[0]]
-        if isinstance(tested, Apply) and tested.operation.opcode == "convert":
+        if (
+            isinstance(tested, Apply)
+            and tested.operation.opcode == "convert"
+            and node.operation.operand_types == ("f32",)
+        ):
             tested = self.nodes[tested.operands[0]]
         if not isinstance(tested, Input) or self.accesses[tested.access].inner != "contiguous":
             return None
@@ -117,6 +123,9 @@ class Point:
         address = self.addresses[access]
         if inner == "splat":
             return self.lanes.load_splat(address, element_type)
+        if inner == "contiguous" and element_type in HALVES:
+            self._bits[access] = self.lanes.load(address, "u16", self.mask)
+            return self.lanes.from_bits(self._bits[access], element_type)
         if inner == "contiguous":
             return self.lanes.load(address, element_type, self.mask)
         return self.lanes.load_strided(address, self.steps[access], element_type, self.mask)
