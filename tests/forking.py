@@ -20,6 +20,7 @@ from typing import Any
 from tests.interrupting import HANGS_SECONDS
 
 CONTEXT = multiprocessing.get_context("forkserver")
+SERVER: Any = forkserver._forkserver  # type: ignore[attr-defined]
 PRELOADED = ["keras", "tf_keras", "engine.compile", "ipu.ipu_strategy", "tests.forking"]
 ROOT = Path(__file__).parent.parent
 
@@ -27,12 +28,13 @@ ROOT = Path(__file__).parent.parent
 def start_server() -> None:
     """Starts the server, if it does not run; it imports while the caller goes on."""
     CONTEXT.set_forkserver_preload(PRELOADED)
-    forkserver.ensure_running()
+    SERVER.ensure_running()
 
 
 def use_server_of_parent() -> None:
     """In a fork of the process that has started the server: it would take the server for dead, not being its parent."""
-    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]
+    if SERVER._forkserver_pid:
+        SERVER.ensure_running = lambda: None
 
 
 def start(function: Callable[..., Any], *arguments: Any, **environment: str) -> Callable[[], tuple[int | None, str]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests import forking
 from tests.interrupting import threads_of_system
 
 FORK = multiprocessing.get_context("fork")
@@ -55,6 +55,11 @@ class Workers:
         self.others: deque[Items] = deque()
         self.running: dict[Connection, _Worker] = {}
 
+    def pytest_collection(self, session: pytest.Session) -> None:
+        """The server of new processes imports while this one collects."""
+        if session.config.rootpath == forking.ROOT and not session.config.option.collectonly:
+            forking.start_server()
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         if session.testsfailed or session.config.option.collectonly:
@@ -62,8 +67,6 @@ class Workers:
         if "tf_Compute" in threads_of_system().values():
             session.shouldfail = "A module of tests runs an operation while it is imported: workers cannot be forked."
             raise session.Failed(session.shouldfail)
-        if forking := sys.modules.get("tests.forking"):
-            forking.start_server()
         files: dict[Path, Items] = {}
         for item in session.items:
             files.setdefault(item.path, []).append(item)
@@ -178,8 +181,7 @@ def _work(session: pytest.Session, pipe: Connection) -> None:
     captured.stop_global_capturing()  # files that the workers would share
     captured.start_global_capturing()
     captured.suspend_global_capture()
-    if forking := sys.modules.get("tests.forking"):
-        forking.use_server_of_parent()
+    forking.use_server_of_parent()
     items = {item.nodeid: item for item in session.items}
     while names := pipe.recv():
         # Fixtures of the session stay until the last file.
