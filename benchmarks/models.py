@@ -8,6 +8,7 @@ import keras
 from keras import layers
 
 VOCABULARY = 20_000
+IDENTIFIERS = 1_000_000
 TRANSLATED = 2_000
 """The words of both languages of `seq2seq`."""
 CATEGORIES, CATEGORY_SIZE, NUMBERS = 8, 1_000, 13
@@ -101,6 +102,12 @@ def encoder(depth: int, width: int) -> keras.Model:
         x = layers.Add()([x, layers.Dense(width)(layers.Dense(4 * width, "gelu")(y))])
     x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
     return keras.Model(inputs, layers.Dense(10)(x))
+
+
+def large_embedding() -> keras.Model:
+    """The mean of 20 rows of a table of 10^6 rows of 32, and ten classes."""
+    start = [layers.Input((20,), dtype="int32"), layers.Embedding(IDENTIFIERS, 32)]
+    return keras.Sequential([*start, layers.GlobalAveragePooling1D(), layers.Dense(10)])
 
 
 def text_classifier() -> keras.Model:

@@ -52,6 +52,12 @@ def words(generator: np.random.Generator, samples: int) -> Data:
     return generator.integers(0, 20_000, (samples, 128)).astype(np.int32), generator.integers(0, 10, samples)
 
 
+def identifiers(generator: np.random.Generator, samples: int) -> Data:
+    """Lists of 20 of 10^6 identifiers, int32 [samples, 20], few of them frequent, by Zipf's law; labels, int64."""
+    found = (generator.zipf(1.1, (samples, 20)) - 1) % 1_000_000
+    return found.astype(np.int32), generator.integers(0, 10, samples)
+
+
 def table(generator: np.random.Generator, samples: int) -> Data:
     """Random rows of eight categories, int32 [samples, 8], and thirteen numbers, float32 [samples, 13]; labels."""
     categories = generator.integers(0, 1_000, (samples, 8)).astype(np.int32)
@@ -96,6 +102,7 @@ WORKLOADS = {
         Workload("vae", "variational_autoencoder", pixels, 128, 100, 50, 2.0, optimizer="adam", loss="pixels"),
         Workload("efficientnet", "efficientnet", reals(64, 64, 3), 8, 6, 3, 2.0, optimizer="adam"),
         Workload("text classifier", "text_classifier", words, 32, 200, 100, 4.0, optimizer="adam"),
+        Workload("large embedding", "large_embedding", identifiers, 32, 40, 20, 10.0, optimizer="adam"),
         Workload("tabular", "tabular", table, 128, 200, 100, 3.0, optimizer="adam"),
         Workload("mlp, float16", "mlp", reals(784), 32, 1000, 100, 4.0, policy="mixed_float16"),
         Workload("mlp, batch 256, float16", "mlp", reals(784), 256, 200, 100, 2.0, policy="mixed_float16"),
