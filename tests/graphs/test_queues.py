@@ -126,3 +126,21 @@ def test_another_thread_dequeues_while_the_program_runs(size: int) -> None:
         rows += session.run(dequeued).tolist()
     assert rows == list(range(8))
     assert totals == [28]
+
+
+def test_lookup_tables_of_the_session_feed_a_program() -> None:
+    keys, values = tf.constant(["a", "b", "c"]), tf.constant([5.0, 6.0, 7.0])
+    table = v1.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), -1.0)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(
+        tf.data.Dataset.from_tensor_slices(["a", "c", "d", "b"]).map(table.lookup)
+    )
+    (total,) = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, lambda t, x: 10 * t + x, [0.0], infeed))
+    initialise, tables = infeed.initializer, v1.tables_initializer()
+    for _ in range(2):  # each session has tables of its own
+        with v1.Session() as session:
+            session.run(tables)
+            for _ in range(2):
+                session.run(initialise)
+                assert [session.run(total) for _ in range(2)] == [57, -4]
+            with pytest.raises(tf.errors.OutOfRangeError):
+                session.run(total)

@@ -69,13 +69,15 @@ class EndOfData(SessionRunHook):
     ) -> None:
         self._feeds = feeds
         self._initializer, self._cardinality, self._count = initializer, cardinality, batches
+        self._tables = tf.compat.v1.tables_initializer()
         self._session: Any = None
         self._batches_per_run, self._batches, self._runs = batches_per_run, -1, 0
         self._running = self._stopped = False
 
     def after_create_session(self, session: Any, coord: object) -> None:
         """Starts with the first element."""
-        self._session = tf.compat.v1.Session(graph=self._initializer.graph, config=without_copies())
+        self._session = tf.compat.v1.Session(graph=self._initializer.graph, config=_without_copies())
+        self._session.run(self._tables, self._feeds)
         _, self._batches = self._session.run([self._initializer, self._cardinality], self._feeds)
         self._runs = 0
 
@@ -104,7 +106,7 @@ class EndOfData(SessionRunHook):
         return int(self._batches if self._batches >= 0 else self._count()) % self._batches_per_run
 
 
-def without_copies() -> Any:
+def _without_copies() -> Any:
     """The configuration of a session that does not copy the arrays in its graph, as optimizers of graphs do."""
     config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
     config.graph_options.rewrite_options.disable_meta_optimizer = True

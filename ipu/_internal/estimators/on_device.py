@@ -18,9 +18,8 @@ from ipu._internal.compiler.collectives import cross_replica_sum
 from ipu._internal.compiler.processes import transport_of_functions
 from ipu._internal.estimators.estimator import Estimator
 from ipu._internal.estimators.fed_arrays import fed_arrays
-from ipu._internal.estimators.hooks import EndOfData, without_copies
+from ipu._internal.estimators.hooks import EndOfData
 from ipu._internal.estimators.ipu_run_config import RunConfig
-from ipu._internal.estimators.session_elements import read_by_sessions
 from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys
 from ipu._internal.types import Nest
 from ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -83,16 +82,12 @@ class DeviceEstimator(Estimator):
         if self._ipu.ipu_options is not None:
             self._ipu.ipu_options.configure_ipu_system()
         ordinal, depth = self._ipu.ordinal, self._ipu.prefetch_depth
-        with (
-            self._graph() as graph
-        ):  # of its own, as that of the model is written to files, and the data's arrays are constants
+        with self._graph():  # of its own, as that of the model is written to files, and the data's arrays are constants
             with fed_arrays() as arrays:
                 dataset = self._call_input_fn(input_fn, mode)
             if not isinstance(dataset, tf.data.Dataset):
                 raise ConfigurationError(f"Expected input_fn to return a tf.data.Dataset. Received: {dataset!r}.")
-            has_tables = graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
-            elements = read_by_sessions(dataset, arrays, without_copies()) if has_tables else dataset
-            infeed = IPUInfeedQueue(elements, device_ordinal=ordinal, prefetch_depth=depth)
+            infeed = IPUInfeedQueue(dataset, device_ordinal=ordinal, prefetch_depth=depth)
             end = EndOfData(
                 *(infeed.initializer, dataset.cardinality(), lambda: self._batches_of(input_fn, mode)),
                 *(self._iterations_per_loop * self._ipu.num_replicas, arrays),

@@ -19,6 +19,7 @@ from ipu._internal.queues.elements import check_feedable, check_specs, is_feedab
 from ipu._internal.queues.feeder import automatic_depth
 from ipu._internal.queues.infeed import InfeedEndpoint
 from ipu._internal.queues.row_elements import RowElements, rows_of
+from ipu._internal.queues.session_elements import has_tables, read_by_session
 from ipu._internal.types import Nest
 
 DEFAULT_PREFETCH_DEPTH, MAXIMAL_PREFETCH_DEPTH = 3, 255
@@ -97,6 +98,8 @@ class IPUInfeedQueue:
             )
         self._has_initializer = True
         shapes, restart = leaf_shapes(self._element_spec), self._endpoint.restart
+        if has_tables():
+            return read_by_session(self._dataset, lambda elements: restart(elements, None))
         sequence, numbers = rows_of(self._dataset) or (None, None)
         read = self._dataset if numbers is None else numbers
         spec = read.element_spec
