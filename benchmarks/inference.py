@@ -75,7 +75,7 @@ def main() -> None:
     failed: list[str] = []
     for name in options.models:
         table = Table(title=f"{name}, inference", title_justify="left")
-        for heading in ("batch", "way", "ms", "p99 ms", "samples/s", "x ours"):
+        for heading in ("batch", "way", "ms", "p99 ms", "samples/s", "x ours", "processor ms", "x ours"):
             table.add_column(heading, justify="left" if heading == "way" else "right")
         for batch in options.batches:
             try:
@@ -85,13 +85,17 @@ def main() -> None:
                 table.add_row(str(batch), OURS, str(error).splitlines()[-1][:60])
                 continue
             figures = {
-                each.way: {"ms": 1e3 * statistics.median(each.whole), "p99": 1e3 * statistics.median(each.steady)}
+                each.way: {
+                    name: 1e3 * statistics.median(values)
+                    for name, values in (("ms", each.whole), ("p99", each.steady), ("processor", each.processor))
+                }
                 for each in done.contenders
             }
             for way, each in figures.items():
                 cells = f"{each['ms']:.3f}", f"{each['p99']:.3f}", f"{1e3 * batch / each['ms']:.0f}"
-                ratio = f"{each['ms'] / figures[OURS]['ms']:.2f}"
-                table.add_row(str(batch), way, *cells, ratio, style="bold" if way == OURS else None)
+                ratio, share = (f"{each[name] / figures[OURS][name]:.2f}" for name in ("ms", "processor"))
+                cells = *cells, ratio, f"{each['processor']:.3f}", share
+                table.add_row(str(batch), way, *cells, style="bold" if way == OURS else None)
             for way, reason in done.missing.items():
                 table.add_row(str(batch), way, reason)
             progress.print(f"{name}, batch {batch}: measured")
