@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -20,13 +21,11 @@ LIBRARIES = ("tensorflow", "keras", "jax", "torch", "onnxruntime", "openvino")
 
 @dataclass
 class Figures:
-    """The figures of one processor: kinds ("races", "inference") of names of values, and the day of the last one."""
+    """The figures of one processor: kinds ("races", "inference") of names of values, with the day and the libraries."""
 
     path: Path
     processor: str
-    versions: dict[str, str]
     measured: dict[str, dict[str, Any]]
-    day: str
 
     @classmethod
     def here(cls, folder: Path = FOLDER) -> Figures:
@@ -35,22 +34,35 @@ class Figures:
         title = f"{usable_cores()} cores of {model()} ({name}, {lanes()} float32 lanes"
         title += ", matrix registers)" if "amx-tile" in features else ")"
         path = folder / (re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") + ".json")
-        versions = {each: importlib.metadata.version(each) for each in LIBRARIES if importlib.util.find_spec(each)}
         measured = json.loads(path.read_text())["measured"] if path.exists() else {}
-        return cls(path, title, versions, measured, str(date.today()))
+        return cls(path, title, measured)
 
     @classmethod
     def kept(cls, folder: Path = FOLDER) -> list[Figures]:
         """Those of all processors, the last measured first."""
         found = [cls(path, **json.loads(path.read_text())) for path in folder.glob("*.json")]
-        return sorted(found, key=lambda each: (each.day, each.processor), reverse=True)
+        return sorted(found, key=lambda each: (each.days()[-1], each.processor), reverse=True)
 
-    def add(self, kind: str, name: str, values: Any) -> None:
+    def add(self, kind: str, name: str, values: dict[str, Any]) -> None:
         """Keeps the values of a name of a kind, at once: a run that is stopped loses nothing."""
-        self.measured.setdefault(kind, {})[name] = values
+        versions = {each: importlib.metadata.version(each) for each in LIBRARIES if importlib.util.find_spec(each)}
+        self.measured.setdefault(kind, {})[name] = values | {"day": str(date.today()), "versions": versions}
         self.path.parent.mkdir(exist_ok=True)
-        state = {name: value for name, value in vars(self).items() if name != "path"}
-        self.path.write_text(json.dumps(state, indent=1, default=lambda x: round(x, 6)) + "\n")
+        state = {"processor": self.processor, "measured": self.measured}
+        self.path.write_text(json.dumps(state, indent=1) + "\n")
+
+    def days(self) -> list[str]:
+        """The days of measurements, in their order."""
+        return sorted({each["day"] for each in self._all()})
+
+    def versions(self) -> list[str]:
+        """Each library with all of its versions that were measured."""
+        pairs = sorted({pair for each in self._all() for pair in each["versions"].items()})
+        found = {name: [version for other, version in pairs if other == name] for name in LIBRARIES}
+        return [f"{name} {' and '.join(versions)}" for name, versions in found.items() if versions]
+
+    def _all(self) -> Iterator[dict[str, Any]]:
+        return (each for names in self.measured.values() for each in names.values())
 
 
 def model() -> str:

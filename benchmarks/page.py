@@ -73,8 +73,8 @@ def inference(measured: dict[str, Any]) -> str:
 
 def section(figures: Figures) -> str:
     """The tables of one processor."""
-    versions = ", ".join(f"{name} {version}" for name, version in figures.versions.items())
-    parts = [f"### {figures.processor}", f"Measured until {figures.day}, with {versions}."]
+    days = " to ".join(dict.fromkeys([figures.days()[0], figures.days()[-1]]))
+    parts = [f"### {figures.processor}", f"Measured {days}, with {', '.join(figures.versions())}."]
     for kind, write in (("races", races), ("inference", inference)):
         if kind in figures.measured:
             parts.append(write(figures.measured[kind]))

@@ -33,7 +33,7 @@ MODES = {
     **{"fit": "train", "evaluate": "test", "predict": "predict"},
     **{"train_on_batch": "train", "test_on_batch": "test", "predict_on_batch": "predict"},
 }
-CONTINUES = "an update takes several batches, or the data themselves are refused"
+CONTINUES = "an update takes several batches, callbacks follow each step, stages form a pipeline, or data are refused"
 """Why plain Keras does not continue, batch by batch, a call of which batches have run."""
 REASON = re.compile(r"(?<=\.) (?=It comes|docs/)")
 """What follows the reason in an error: where an operation comes from, and what to write instead."""

@@ -26,7 +26,7 @@ of the processor time. NumPy's threads spin after a product until an executable 
 
 
 def is_beside(path: Path) -> bool:
-    """Whether the file starts processes, or lies in a folder of such files."""
+    """Whether the file starts processes, or is in a folder of such files."""
     return any(path.is_relative_to(HERE / name) for name in BESIDE)
 
 
@@ -37,6 +37,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--seed", type=int)
     options, rest = parser.parse_known_args(arguments)
+    if "--pdb" in rest or "--trace" in rest:
+        parser.error("Tests run in workers without a terminal. Debug with: python -m pytest --pdb TEST")
 
     import pytest
 

@@ -7,6 +7,7 @@ lose, with its first operation: modules of tests run none while they are importe
 from __future__ import annotations
 
 import multiprocessing
+import os
 import resource
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -25,7 +26,7 @@ from tests.interrupting import threads_of_system
 FORK = multiprocessing.get_context("fork")
 MOST_KILOBYTES = 2_500_000
 """TensorFlow keeps some ten megabytes of every model that was ever traced: a worker that has more than this is replaced
-after its file."""
+after its file, but not the first one before all of its files have run."""
 
 Items = list[pytest.Item]
 
@@ -73,6 +74,7 @@ class Workers:
         # What takes long comes early, so that the workers end at about the same time.
         for path in sorted(files, key=lambda path: not any(item.get_closest_marker("slow") for item in files[path])):
             (self.first if self.goes_first(path) else self.others).append(files[path])
+        session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # in which those of workers are
         try:
             for number in range(self.count + 1):
                 self._fork(session, takes_first=not number)
@@ -96,7 +98,7 @@ class Workers:
         if not (self.others or self.first):
             return
         pipe, other_end = FORK.Pipe()
-        process = FORK.Process(target=_work, args=(session, other_end))
+        process = FORK.Process(target=_work, args=(session, other_end, [*self.running, pipe]))
         process.start()
         other_end.close()
         self.running[pipe] = _Worker(process, takes_first)
@@ -114,7 +116,7 @@ class Workers:
         """Takes a report, the kilobytes of a worker whose file has ended, or the end of a worker."""
         worker = self.running[pipe]
         message = None
-        with suppress(EOFError, ConnectionResetError):
+        with suppress(EOFError, OSError):
             message = pipe.recv()
         if message is None:
             self._end(session, pipe)
@@ -125,7 +127,7 @@ class Workers:
             return
         _show(session, worker.reports)
         if message > MOST_KILOBYTES and not (worker.takes_first and self.first):
-            worker.items = []
+            worker.items, worker.reports = [], []
             pipe.send([])
         else:
             self._send_next(pipe)
@@ -137,7 +139,8 @@ class Workers:
         worker.process.join()
         if worker.process.exitcode or worker.items:
             interrupted, *rest = worker.left() or session.items[-1:]
-            text = f"The worker that ran this test ended with exit code {worker.process.exitcode}."
+            when = "that ran this test ended" if worker.items else "ended, after its tests,"
+            text = f"The worker {when} with exit code {worker.process.exitcode}."
             nodeid, location = interrupted.nodeid, interrupted.location
             report = pytest.TestReport(nodeid, location, {}, "failed", text, "teardown")
             _show(session, [*worker.reports, report])
@@ -172,9 +175,19 @@ class _Sending:
         self.pipe.send(self.config.hook.pytest_report_to_serializable(config=self.config, report=report))
 
 
-def _work(session: pytest.Session, pipe: Connection) -> None:
-    """The life of a worker: runs the tests that it receives the names of, until there are none."""
+def _work(session: pytest.Session, pipe: Connection, ends_of_parent: list[Connection]) -> None:
+    """The life of a worker: runs the tests that it receives the names of, until there are none, or no parent."""
+    for each in ends_of_parent:  # else the pipe would outlive the parent
+        each.close()
+    with suppress(EOFError, BrokenPipeError):
+        _run(session, pipe)
+
+
+def _run(session: pytest.Session, pipe: Connection) -> None:
     config: Any = session.config
+    folders = config._tmp_path_factory
+    folders._basetemp = folders.getbasetemp() / f"worker-{os.getpid()}"
+    folders._basetemp.mkdir(mode=0o700)
     config.pluginmanager.unregister(name="terminalreporter")
     config.pluginmanager.register(_Sending(config, pipe))
     captured = config.pluginmanager.getplugin("capturemanager")

@@ -1,7 +1,7 @@
 """Keras' update of Adam with half of the operations, as tracing and converting these is most of a first step's time.
 
-What all variables share is computed once for each application of gradients, and no value is read again that an
-operation has just stored. The arithmetic, and its order, is Keras'.
+What variables share is computed once for each application of gradients and learning rate, and no value is read again
+that an operation has just stored. The arithmetic, and its order, is Keras'.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ipu._internal.thread_values import ThreadValue
 from keras_ext.types import Tensor
 from keras_ext.wrapping import Original
 
-Shared = dict[tuple[tf.Graph, int, str], tuple[Tensor, ...]]
-"""By graph, optimizer and dtype: the rate with its corrections, 1 - beta_1, 1 - beta_2 and epsilon."""
+Shared = dict[tuple[Any, ...], tuple[Any, ...]]
+"""The learning rate, as its id is in the key, the corrected rate, 1 - beta_1, 1 - beta_2 and epsilon."""
 _shared: ThreadValue[Shared | None] = ThreadValue(None)
 
 
@@ -39,10 +39,11 @@ def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: 
     numbers = (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon)
     if not m.dtype == v.dtype == variable.dtype or not all(isinstance(each, float) for each in numbers):
         return original(optimizer, gradient, variable, learning_rate)
-    key = tf.compat.v1.get_default_graph(), id(optimizer), variable.dtype
+    # A subclass may have rates or betas for each variable.
+    key = tf.compat.v1.get_default_graph(), id(optimizer), variable.dtype, id(learning_rate), numbers
     if key not in shared:
-        shared[key] = _common(optimizer, tf.as_dtype(variable.dtype), learning_rate)
-    rate, first, second, epsilon = shared[key]
+        shared[key] = (learning_rate, *_common(optimizer, tf.as_dtype(variable.dtype), learning_rate))
+    _, rate, first, second, epsilon = shared[key]
     gradient = tf.cast(gradient, variable.dtype)
     moment, square = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
     moment += (gradient - moment) * first

@@ -16,9 +16,20 @@ from ipu.ipu_strategy import IPUStrategy
 from keras_ext.frameworks import whole_updates
 
 optimizers = keras.optimizers
+
+
+class RatesByLayer(optimizers.Adam):
+    """Rates and betas that differ between variables."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        self.beta_1 = 0.9 - 0.1 * len(variable.shape)
+        super().update_step(gradient, variable, learning_rate * variable.shape[-1])
+
+
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "plain": lambda: optimizers.Adam(1e-2),
     "decay of weights, schedule": lambda: optimizers.AdamW(optimizers.schedules.ExponentialDecay(1e-2, 3, 0.9)),
+    "rates by layer": lambda: RatesByLayer(1e-3),
     "accumulation in a branch": lambda: optimizers.Adam(1e-2, gradient_accumulation_steps=2),
 }
 
