@@ -50,7 +50,7 @@ class DeviceBuffer:
     """The device's copy of one variable: aligned memory at an address that never changes."""
 
     writer: object = None
-    """Stands for the executable that wrote this last, if it is large; None after `write`."""
+    """Stands for the executable and variable as which this was written last, if it is large; None after `write`."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape

@@ -26,8 +26,9 @@ class RowFlags:
 
     def begin(self, variables: list[DeviceBuffer]) -> None:
         """Begins a call: with another generation of flags if others have written one of their variables."""
-        if any(variables[number].writer is not self._token for number in self._flagged):
+        if any(variables[number].writer != (self._token, number) for number in self._flagged):
+            self._token = object()  # marks of earlier calls are of other flags
             for words, number in self._words:
                 words[number] += 1
         for number in self._written:
-            variables[number].writer = self._token
+            variables[number].writer = self._token, number

@@ -231,6 +231,20 @@ def test_tables_that_another_executable_writes(all_rows: Callable[..., Executabl
     assert same(elsewhere, its_elsewhere)
 
 
+@pytest.mark.parametrize(("order", "sessions"), [((0, 1, 2), (0, 1, 0)), ((1, 0, 2), (0, 0))])
+def test_variables_that_come_back_or_in_another_order(
+    order: tuple[int, ...], sessions: tuple[int, ...], all_rows: Callable[..., Executable]
+) -> None:
+    """As those of two sessions of one graph."""
+    mine, its = ([variables(seed) for seed in (0, 3)] for _ in range(2))
+    for executable, held in ((executable_of(adam), mine), (all_rows(adam), its)):
+        for row, number in enumerate(sessions):
+            given = [RowFeed(np.full(NAMED, row, np.int32)), RowFeed(np.ones((NAMED, WIDTH), np.float32))]
+            executable.run(1, given, held[number])
+            held[number][:TABLES] = [held[number][each] for each in order]
+    assert same(mine[0], its[0]) and same(mine[1], its[1])
+
+
 @pytest.mark.parametrize("workers", [2, 5])
 def test_any_number_of_workers(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
