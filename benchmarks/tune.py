@@ -130,7 +130,7 @@ def split(rounds: int, nanoseconds: float) -> dict[str, float]:
 def solved(times: list[float]) -> dict[str, float]:
     """The costs of which the products in `SPLIT` consist, from their nanoseconds on one worker."""
     work = [(rows * columns * k, (rows + columns) * k, rows * k * (form[0] == "T")) for rows, columns, k, form in SPLIT]
-    return dict(zip(RESULTS, map(float, np.linalg.solve(np.array(work, float), times)), strict=True))
+    return dict(zip(RESULTS[1:], map(float, np.linalg.solve(np.array(work, float), times)), strict=True))
 
 
 MEASURES = {

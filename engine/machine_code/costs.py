@@ -16,7 +16,7 @@ from engine.errors import ConfigurationError
 from engine.machine_code.processor import target
 
 VARIABLE = "SOFTWARE_IPU_COSTS"
-RESULTS = ("split_multiply_add", "split", "gather")
+RESULTS = ("multiply_add", "split_multiply_add", "split", "gather")
 """Costs by which products are computed in one way or another."""
 
 MOST_UNITS = 64

@@ -8,9 +8,12 @@ import pytest
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
+from engine.program.host_passes import split_products
 from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.host_passes.unit_fusion import fuse_units
 from engine.program.program import Program
+from engine.program.run_passes import run_passes
+from engine.program.work.contraction import Contraction
 from engine.program.work.unit_chain import UnitChain
 from engine.runtime import encode
 from engine.runtime import executable as executables
@@ -120,6 +123,14 @@ def test_a_unit_that_needs_others_waits() -> None:
             spans.setdefault(span.buffer, set()).add(span.partition)
         written = {s.buffer for s in each.writes}
         assert all(None not in found and len(found) == 1 for buffer, found in spans.items() if buffer in written)
+
+
+def test_products_that_are_split_stay_out_of_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker's cache decides what is fused, but no bit."""
+    monkeypatch.setattr(split_products, "_pays", lambda _: True)
+    monkeypatch.setattr(split_products, "may_use_matrix_registers", lambda: True)
+    sets = run_passes(made(attention(4, 8, 64, 32)), HOST_PASSES).compute_sets
+    assert sum(isinstance(each.work, Contraction) and each.work.bf16x3 for each in sets) == 2
 
 
 def test_small_arrays_stay_as_they_are() -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import replace
 
 from engine.machine_code.costs import costs
+from engine.program.host_passes.split_products import is_split
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
@@ -36,7 +37,7 @@ def fuse_units(program: Program) -> Program:
         return program
     rewriter = ProgramRewriter(program)
     sets = rewriter.sets
-    links = {at for at, each in enumerate(sets) if _is_link(each)}
+    links = {at for at, each in enumerate(sets) if _is_link(program, each)}
     outside: _Uses | None = None
     steered = {mark.position for mark in program.marks} | {p for r in program.regions for p in (r.begin, r.end)}
     for at in range(len(sets)):
@@ -76,7 +77,7 @@ def _spans(compute_set: ComputeSet) -> list[Span]:
     return [*compute_set.reads, *compute_set.writes]
 
 
-def _is_link(compute_set: ComputeSet) -> bool:
+def _is_link(program: Program, compute_set: ComputeSet) -> bool:
     """Whether any number of a compute set's units can be run together: a nest, or a batched product."""
     if compute_set.units < 2 or compute_set.one_worker or compute_set.overwrites:
         return False
@@ -87,7 +88,9 @@ def _is_link(compute_set: ComputeSet) -> bool:
     work = compute_set.work
     if isinstance(work, FusedLoop):
         return True
-    return isinstance(work, Contraction) and work.is_float32 and len(work.batch_a) == compute_set.units
+    if not isinstance(work, Contraction) or is_split(program, work):
+        return False
+    return work.is_float32 and len(work.batch_a) == compute_set.units
 
 
 def _from(sets: list[ComputeSet], start: int, links: set[int], steered: set[int], gone: set[int]) -> list[int]:
