@@ -16,7 +16,7 @@ from engine.codelets.pack import PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.panel import panels
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
-from engine.codelets.winograd_sizes import KERNEL_BLOCK, OUTPUTS, PLACE, POSITIONS, SIDE, TAPS
+from engine.codelets.winograd_sizes import KERNEL_BLOCK, OFFSETS, OUTPUTS, POSITIONS, SIDE, TAPS
 from engine.codelets.winograd_transforms import INPUT, KERNEL, PRODUCTS, transforming
 from engine.machine_code.abi import RESERVED_SCRATCH
 
@@ -54,7 +54,7 @@ class Tiles(Record):
     image_tiles: int
     image_a: int  # bytes between images
     image_c: int
-    places: Table  # [tiles of an image, 3]: offsets in A and in C; 1 without second column of C, 2 without row, 3 both
+    offsets: Table  # [tiles of an image, 3]: offsets in A and in C; 1 without second column of C, 2 without row, 3 both
     inputs: Table  # [4, 16]: inputs of a tile, for each of the four kinds of tiles
     block_tiles: int  # that are transformed and multiplied at a time
     position_a: int  # bytes between positions, and between tiles
@@ -114,9 +114,9 @@ def transform_inputs(parameters: int, tile: int, count: int, feature: int, featu
     a += tile // image_tiles * word(parameters, Tiles.IMAGE_A)
     target = scratch + word(parameters, Tiles.INPUTS_AT)
     for _ in range(count):
-        place = word(parameters, Tiles.PLACES) + 8 * PLACE * number
-        inputs = word(parameters, Tiles.INPUTS) + 8 * POSITIONS * load_i64(place + 16)
-        transform_input(a + load_i64(place), inputs, target, word(parameters, Tiles.POSITIONS_A), features)
+        at = word(parameters, Tiles.OFFSETS) + 8 * OFFSETS * number
+        inputs = word(parameters, Tiles.INPUTS) + 8 * POSITIONS * load_i64(at + 16)
+        transform_input(a + load_i64(at), inputs, target, word(parameters, Tiles.POSITIONS_A), features)
         target += word(parameters, Tiles.TILE_A)
         number += 1
         if number == image_tiles:
@@ -131,9 +131,9 @@ def store_outputs(parameters: int, tile: int, count: int, scratch: int) -> None:
     c += tile // image_tiles * word(parameters, Tiles.IMAGE_C)
     source = scratch + word(parameters, Product.PRODUCTS_AT)
     for _ in range(count):
-        place = word(parameters, Tiles.PLACES) + 8 * PLACE * number
-        results = word(parameters, Product.RESULTS) + 8 * OUTPUTS * OUTPUTS * load_i64(place + 16)
-        transform_products(source, word(parameters, Product.POSITIONS_M), c + load_i64(place + 8), results, outputs)
+        at = word(parameters, Tiles.OFFSETS) + 8 * OFFSETS * number
+        results = word(parameters, Product.RESULTS) + 8 * OUTPUTS * OUTPUTS * load_i64(at + 16)
+        transform_products(source, word(parameters, Product.POSITIONS_M), c + load_i64(at + 8), results, outputs)
         source += word(parameters, Product.TILE_M)
         number += 1
         if number == image_tiles:
@@ -160,17 +160,17 @@ def prefetch_tiles(
     parameters: int,
     tile: int,
     count: int,
-    place: int,
+    operand: int,
     array: int,
     image: int,
     offsets: int,
     pitch: int,
     features: int,
 ) -> None:
-    """Prefetches 2 x 2 positions of some tiles; `place` is the word of the array's offset in a tile's place."""
+    """Prefetches 2 x 2 positions of some tiles; `operand` is 0 for A, 1 for C."""
     image_tiles = word(parameters, Tiles.IMAGE_TILES)
     for each in range(tile, tile + count):
-        at = word(parameters, Tiles.PLACES) + 8 * (PLACE * (each % image_tiles) + place)
+        at = word(parameters, Tiles.OFFSETS) + 8 * (OFFSETS * (each % image_tiles) + operand)
         source = array + each // image_tiles * image + load_i64(at)
         for row in range(OUTPUTS):
             for column in range(OUTPUTS):

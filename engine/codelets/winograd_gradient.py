@@ -14,7 +14,7 @@ from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
 from engine.codelets.winograd import Tiles, multiply_panel, prefetch_inputs, prefetch_outputs, transform_inputs
-from engine.codelets.winograd_sizes import GRADIENT_BLOCK, OUTPUTS, PLACE, POSITIONS
+from engine.codelets.winograd_sizes import GRADIENT_BLOCK, OFFSETS, OUTPUTS, POSITIONS
 from engine.codelets.winograd_transforms import GRADIENT, SUMS, transforming
 
 transform_gradient, transform_sums = transforming(GRADIENT), transforming(SUMS)
@@ -66,8 +66,8 @@ def transform_gradients(parameters: int, tile: int, count: int, scratch: int) ->
     c += tile // image_tiles * word(parameters, Tiles.IMAGE_C)
     zeros, edge = scratch + word(parameters, Gradient.ZEROS), scratch + word(parameters, Gradient.EDGE)
     for i in range(count):
-        place = word(parameters, Tiles.PLACES) + 8 * PLACE * number
-        source, kind, offsets = c + load_i64(place + 8), load_i64(place + 16), word(parameters, Gradient.GRADIENTS)
+        at = word(parameters, Tiles.OFFSETS) + 8 * OFFSETS * number
+        source, kind, offsets = c + load_i64(at + 8), load_i64(at + 16), word(parameters, Gradient.GRADIENTS)
         if kind != 0:
             for j in range(OUTPUTS * OUTPUTS):
                 store_i64(edge + 8 * j, zeros - source if kind & j != 0 else load_i64(offsets + 8 * j))

@@ -9,7 +9,7 @@ from engine.emit.remainder import remainder
 from engine.machine_code.llvm import ir
 
 FLOAT_NAMES = {"add": "fadd", "subtract": "fsub", "multiply": "fmul", "divide": "fdiv"}
-HALVES = {"f16": 0x7C00, "bf16": 0x7F80}
+FLOATS_16 = {"f16": 0x7C00, "bf16": 0x7F80}
 """16-bit floats, and the bits of their exponents: all ones in infinities and NaN."""
 INTEGER_NAMES = {"add": "add", "subtract": "sub", "multiply": "mul"}
 
@@ -198,9 +198,9 @@ def emit_is_finite(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
     return lanes.builder.fcmp_ordered("<", magnitude, lanes.constant(op.operand_types[0], float("inf")))
 
 
-def is_finite_half(lanes: Lanes, bits: ir.Value, element_type: str) -> ir.Value:
+def is_finite_16(lanes: Lanes, bits: ir.Value, element_type: str) -> ir.Value:
     """The same of 16-bit floats as they are in memory, by their exponents' bits: none is converted."""
-    ones = lanes.constant("u16", HALVES[element_type])
+    ones = lanes.constant("u16", FLOATS_16[element_type])
     return lanes.builder.icmp_unsigned("!=", lanes.builder.and_(bits, ones), ones)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.emit.arithmetic import HALVES, is_finite_half, lane_index
+from engine.emit.arithmetic import FLOATS_16, is_finite_16, lane_index
 from engine.emit.conversion import convert
 from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
@@ -74,8 +74,8 @@ class Point:
             operands = [self._values[o] for o in node.operands]
             if self._is_quotient_of_half(node):
                 return quotient_of_half(lanes, *operands)
-            if (half := self._half_tested(node)) is not None:
-                return is_finite_half(lanes, self._bits[half], self.accesses[half].element_type)
+            if (tested := self._tested_16(node)) is not None:
+                return is_finite_16(lanes, self._bits[tested], self.accesses[tested].element_type)
             return emit_operation(lanes, node.operation, operands)
         if isinstance(node, MultiplyAdd):
             return self._multiply_add(node)
@@ -103,7 +103,7 @@ class Point:
         widens = dividend.operation.opcode == "convert" and dividend.operation.operand_types == ("f16",)
         return widens and self.lanes.width > 1 and self.accesses[divisor.access].inner == "splat"
 
-    def _half_tested(self, node: Apply) -> int | None:
+    def _tested_16(self, node: Apply) -> int | None:
         """The access of 16-bit floats in memory that an is-finite tests, also widened, as loss scaling does."""
         if node.operation.opcode != "is-finite":
             return None
@@ -116,14 +116,14 @@ class Point:
             tested = self.nodes[tested.operands[0]]
         if not isinstance(tested, Input) or self.accesses[tested.access].inner != "contiguous":
             return None
-        return tested.access if self.accesses[tested.access].element_type in HALVES else None
+        return tested.access if self.accesses[tested.access].element_type in FLOATS_16 else None
 
     def load(self, access: int) -> ir.Value:
         element_type, inner = self.accesses[access].element_type, self.accesses[access].inner
         address = self.addresses[access]
         if inner == "splat":
             return self.lanes.load_splat(address, element_type)
-        if inner == "contiguous" and element_type in HALVES:
+        if inner == "contiguous" and element_type in FLOATS_16:
             self._bits[access] = self.lanes.load(address, "u16", self.mask)
             return self.lanes.from_bits(self._bits[access], element_type)
         if inner == "contiguous":

@@ -15,7 +15,7 @@ def with_sums_together(
 ) -> Iterator[Instruction | list[Instruction]]:
     """The instructions in an order in which calls that sum follow each other; several of them are a list.
 
-    Other calls between processes, and loops and branches that communicate, keep their places among these.
+    Other calls between processes, and loops and branches that communicate, keep their order among these.
     """
     group_of = _groups(instructions, communicates_in)
     late: list[Instruction] = []

@@ -53,7 +53,7 @@ def tile_fields(
         "image_tiles": rows * columns,
         "image_a": inputs.strides[0],
         "image_c": outputs.strides[0],
-        "places": np.stack([*starts, kinds], -1),
+        "offsets": np.stack([*starts, kinds], -1),
         "inputs": at_edges(SIDE, inputs.strides),
         "block_tiles": block,
         "position_a": position,
@@ -66,7 +66,7 @@ def tile_fields(
 def at_edges(size: int, strides: Strides) -> np.ndarray:
     """Byte offsets of size x size positions, int64 [4, size**2].
 
-    Entry 1 has no last column, 2 no last row, 3 neither: the one before takes its place, which changes no other output.
+    Entry 1 has no last column, 2 no last row, 3 neither: the one before stands for it, which changes no other output.
     """
     every, last = np.arange(size), size - 1
     rows, columns = (

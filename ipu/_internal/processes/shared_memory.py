@@ -16,7 +16,7 @@ HALF_BYTES = 1 << 20
 
 
 def shared_rows(comm: MPI.Intracomm) -> SharedRows | None:
-    """A row for each process; None for a process alone, for other processors, and where there is no room."""
+    """A row for each process; None for a process alone, for other processors, and where there is no space."""
     if comm.size == 1 or not X86:
         return None
     row_bytes = 8 * Header.WORDS + 2 * HALF_BYTES
