@@ -7,11 +7,15 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from tests import exploring
+
+if TYPE_CHECKING:
+    from engine.program.program import ComputeSet, Program
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -61,7 +65,13 @@ def verified_programs() -> Iterator[None]:
     from engine.program.run_passes import listening
     from engine.program.verifier import verify
 
-    with listening(lambda name, program: verify(program)):
+    known: set[ComputeSet] = set()
+
+    def verified(_: str, program: Program) -> None:
+        verify(program, known)
+        known.update(program.compute_sets)
+
+    with listening(verified):
         yield
 
 

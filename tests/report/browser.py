@@ -112,22 +112,29 @@ class Browser:
 
     def hover(self, chart: str, across: float, down: float) -> str:
         """What the tip says with the mouse at these shares of a chart's plot; empty if it says nothing."""
+        return self.tips(chart, [(across, down)])[0]
+
+    def tips(self, chart: str, shares: list[tuple[float, float]]) -> list[str]:
+        """What the tip says while the mouse is at each of these places of a chart."""
         from selenium.webdriver.common.actions.action_builder import ActionBuilder
 
-        x, y = self.run(
+        places = self.run(
             """const svg = document.querySelector(`figure[data-chart="${arguments[0]}"] svg`);
             svg.scrollIntoView({block: "center"});
-            const plot = svg.querySelector(".background").getBoundingClientRect();
-            return [plot.x + arguments[1] * plot.width, plot.y + arguments[2] * plot.height]""",
-            *(chart, across, down),
+            const plot = svg.querySelector(".background").getBoundingClientRect(), tip = document.querySelector(".tip");
+            window.told = {};
+            window.onmousemove = event => { told[[event.clientX, event.clientY]] = tip.hidden ? "" : tip.innerText; };
+            return arguments[1].map(([x, y]) => [plot.x + x * plot.width, plot.y + y * plot.height].map(Math.trunc))""",
+            *(chart, shares),
         )
-        self.mouse = x, y
+        self.mouse = places[-1]
         actions = ActionBuilder(self.driver, duration=0)
-        actions.pointer_action.move_to_location(2, 2)
-        actions.pointer_action.move_to_location(int(x), int(y))
+        for place in places:
+            actions.pointer_action.move_to_location(2, 2)
+            actions.pointer_action.move_to_location(*place)
         actions.perform()
-        told = self.run("const tip = document.querySelector('.tip'); return tip.hidden ? '' : tip.innerText")
-        return "; ".join(told.splitlines())
+        told = self.run("window.onmousemove = null; return told")
+        return ["; ".join(told[f"{x},{y}"].splitlines()) for x, y in places]
 
     def click(self, chart: str, across: float, down: float) -> None:
         """Clicks at these shares of a chart's plot."""

@@ -57,7 +57,7 @@ def test_tips_have_no_gaps(browser: Browser, pages: dict[str, Path], name: str) 
         )
         for chart in charts:
             places = [(across, down) for across in (0.03, 0.3, 0.9) for down in (0.05, 0.28, 0.5, 0.985)]
-            told = [browser.hover(chart, *place) for place in places]
+            told = browser.tips(chart, places)
             assert not any(re.search(r"undefined|null|NaN", each) for each in told), (chart, told)
             silent += [] if any(told) else [chart]
     # Their marks are thin: a little memory on each tile, points of a line, short transfers.
