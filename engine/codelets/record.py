@@ -94,11 +94,11 @@ Part = Record | Sequence[Record] | Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A parameter block: `words`, int64; (index, object) of words to be relocated; arrays that words point to."""
+    """A parameter block: `words`, int64; (index, object) of words to be relocated, and (index, array) of tables'."""
 
     words: np.ndarray
     relocations: tuple[tuple[int, Any], ...]
-    keep: tuple[np.ndarray, ...]
+    tables: tuple[tuple[int, np.ndarray], ...]
 
 
 def block(*parts: Part) -> Block:
@@ -107,7 +107,7 @@ def block(*parts: Part) -> Block:
     Raises InternalError for a table that is not C-contiguous.
     """
     values = [value for part in parts for value in _values(part)]
-    tables: list[np.ndarray] = []
+    tables: list[tuple[int, np.ndarray]] = []
     relocations: list[tuple[int, Any]] = []
     for number, value in enumerate(values):
         if isinstance(value, (int, np.integer)):
@@ -117,7 +117,7 @@ def block(*parts: Part) -> Block:
             if not value.flags.c_contiguous:
                 raise InternalError(f"Expected a C-contiguous table. Received: strides of {value.strides} bytes.")
             values[number] = value.ctypes.data
-            tables.append(value)
+            tables.append((number, value))
         elif value is not None:
             relocations.append((number, value))
     return Block(np.array(values, np.int64), tuple(relocations), tuple(tables))

@@ -18,7 +18,7 @@ class Tables:
 
     def __init__(self, compute_sets: Sequence[ComputeSet], blocks: Sequence[Encoded]) -> None:
         pairs = zip(compute_sets, blocks, strict=True)
-        self._held = [(each, block, _sum(block)) for each, block in pairs if block.keep]
+        self._held = [(each, block, _sum(block)) for each, block in pairs if block.tables]
 
     def check(self) -> None:
         """Raises DebugError if one has changed since construction."""
@@ -32,6 +32,6 @@ class Tables:
 
 def _sum(block: Encoded) -> int:
     found = 0
-    for table in block.keep:
+    for _, table in block.tables:
         found = zlib.crc32(np.ascontiguousarray(table).view(np.uint8).reshape(-1).data, found)
     return found

@@ -27,14 +27,10 @@ from engine.machine_code.sources import digest_of_engine
 from engine.program.program import ComputeSet, Program
 from engine.program.work.base import Encoded, Work
 from engine.runtime.encoded_program import EncodedProgram
+from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 
 if TYPE_CHECKING:
     from engine.files import ExecutableFile
-
-LEAST_ADDRESS, MOST_ADDRESS = 1 << 40, 1 << 47
-"""Words in this range may be addresses: sizes and offsets are less."""
-Tables = list[tuple[int, int]]
-"""The words of a parameter block that have addresses of tables, each with the table's number in `keep`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +106,21 @@ def name_of(data: bytes) -> str:
 def to_bytes(file: EncodedFile, data: bytes) -> bytes | None:
     """The encoding of the program in a file with the content `data`, before an executable has taken over its blocks.
 
-    None for a program that calls the host, has queues, or has words that may be addresses of this process.
+    None for a program that calls the host, has queues, or draws from the random states of its process.
     """
     program = file.program
     if program.program.call is not None or program.program.queues or program.program.exceptions is not None:
         return None
-    tables = [_tables(block) for block in program.blocks]
-    if any(each is None for each in tables):
+    if any(_draws(block) for block in program.blocks):
         return None
-    blocks = [_without_addresses(block, each or []) for block, each in zip(program.blocks, tables, strict=True)]
     kept = replace(
         program,
         program=_without_work(program.program, ()),
         running=_without_work(program.running, program.running.compute_sets),
-        blocks=blocks,
+        blocks=[_without_addresses(block) for block in program.blocks],
     )
     made = io.BytesIO()
-    content = replace(file, program=kept), tables, may_use_matrix_registers()
+    content = replace(file, program=kept), may_use_matrix_registers()
     _Pickler(made, np.frombuffer(data, np.uint8)).dump(content)
     return made.getvalue()
 
@@ -141,34 +135,23 @@ def find(data: bytes, origin: str) -> EncodedFile | None:
     if kept is None:
         return None
     unpack(data, origin)
-    file, tables, with_matrix_registers = _Unpickler(io.BytesIO(kept), data).load()
+    file, with_matrix_registers = _Unpickler(io.BytesIO(kept), data).load()
     if with_matrix_registers != may_use_matrix_registers():
         return None
-    for block, words in zip(file.program.blocks, tables, strict=True):
-        for word, number in words:
-            block.words[word] = block.keep[number].ctypes.data
+    for block in file.program.blocks:
+        for word, table in block.tables:
+            block.words[word] = table.ctypes.data
     return file
 
 
-def _tables(block: Encoded) -> Tables | None:
-    """The words with addresses of tables; None if there are other words that may be addresses."""
-    numbers = {each.ctypes.data: number for number, each in enumerate(block.keep)}
-    found: Tables = []
-    for word in _likely_addresses(block.words):
-        if int(block.words[word]) not in numbers:
-            return None
-        found.append((word, numbers[int(block.words[word])]))
-    is_plain = not any(_likely_addresses(each.reshape(-1)) for each in block.keep if each.dtype == np.int64)
-    return found if is_plain else None
+def _draws(block: Encoded) -> bool:
+    """Whether it has the address of a hidden state, which is that of this process."""
+    return bool(np.isin(block.words, (RNG_STATE.address, ROUNDING_STATE.address)).any())
 
 
-def _likely_addresses(words: np.ndarray) -> list[int]:
-    return [int(word) for word in np.flatnonzero((words >= LEAST_ADDRESS) & (words < MOST_ADDRESS))]
-
-
-def _without_addresses(block: Encoded, tables: Tables) -> Encoded:
+def _without_addresses(block: Encoded) -> Encoded:
     words = block.words.copy()
-    words[[word for word, _ in tables]] = 0
+    words[[word for word, _ in block.tables]] = 0
     return replace(block, words=words)
 
 

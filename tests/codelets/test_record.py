@@ -48,7 +48,7 @@ def test_kernels_read_what_was_encoded() -> None:
     made = block(Longer(target=found.ctypes.data, pair=Pair(first=1, second=2), table=table, last=7))
     copy_fields(made.words.ctypes.data, 0, 1, 0)
     assert found.tolist() == [2, 6, 3, 7]
-    assert made.relocations == () and made.keep[0] is table
+    assert made.relocations == () and made.tables == ((Longer.TABLE, table),)
 
 
 def test_an_address_that_is_not_known_is_a_relocation() -> None:

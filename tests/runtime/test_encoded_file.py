@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import mmap
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engine.codelets.record import block
 from engine.files import Signature
 from engine.machine_code import given_objects
+from engine.machine_code.processor import X86
 from engine.program.work.base import Encoded
 from engine.runtime import encoded_file
+from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.encode import encode_program
 from engine.runtime.encoded_file import EncodedFile
 from engine.runtime.encoded_program import EncodedProgram
 from engine.runtime.executable import Executable
+from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 from tests.debug.helpers import run_named, same_bits
 from tests.program.programs import PROGRAMS, program_of
 
 DATA = bytes(1 << 10)
 """In place of the content of a file."""
+MAP_32BIT = 0x40
 
 
 def restored(program: EncodedProgram, monkeypatch: pytest.MonkeyPatch) -> EncodedProgram | None:
@@ -54,19 +59,24 @@ def test_results_are_those_of_the_program(name: str, monkeypatch: pytest.MonkeyP
     assert same_bits(run_named(name, Executable(made)), run_named(name, Executable(program_of(name))))
 
 
-def encoded_with(change: Callable[[Encoded], None]) -> EncodedProgram:
+def test_tables_are_found_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that is not position-independent has its heap in the first 4 GiB."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_32BIT * X86
+    low = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE, flags=flags), np.int64, 8)
+    made = block((3, low, low.ctypes.data % 64))
     program = encode_program(program_of(next(iter(PROGRAMS))))
-    change(program.blocks[0])
-    return program
+    program.blocks[0] = Encoded.of(program.blocks[0].codelet, made)
+    found = restored(program, monkeypatch)
+    assert found is not None and found.blocks[0].words[1] not in (0, low.ctypes.data)
+    for each in found.blocks:
+        assert [each.words[word] for word, _ in each.tables] == [table.ctypes.data for _, table in each.tables]
 
 
-def test_words_that_may_be_addresses_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = np.zeros(1)
-
-    def change(block: Encoded) -> None:
-        block.words[0] = table.ctypes.data
-
-    assert restored(encoded_with(change), monkeypatch) is None
+@pytest.mark.parametrize("state", [RNG_STATE, ROUNDING_STATE])
+def test_programs_that_draw_have_no_encoding(state: DeviceBuffer, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = encode_program(program_of(next(iter(PROGRAMS))))
+    program.blocks[0].words[0] = state.address
+    assert restored(program, monkeypatch) is None
 
 
 def test_other_content_and_other_registers_have_no_encoding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -83,16 +83,16 @@ class Relocation(Addressed):
 class Encoded:
     """A codelet and its parameter block, int64 [words], which the caller owns and relocates.
 
-    `keep` are tables that words point to. `calls` are codelets that this one calls, with the words that have their
-    addresses. `scratch_bytes` is the space each worker needs besides the executor's own. `generation` is the word with
-    a number that the host raises where others may have written a large variable that this work writes.
+    `tables` are arrays with the words that have their addresses. `calls` are codelets that this one calls, with the
+    words that have theirs. `scratch_bytes` is the space each worker needs besides the executor's own. `generation` is
+    the word with a number that the host raises where others may have written a large variable that this work writes.
     """
 
     codelet: Any
     words: np.ndarray
     relocations: tuple[Relocation, ...]
     scratch_bytes: int = 0
-    keep: tuple[np.ndarray, ...] = ()
+    tables: tuple[tuple[int, np.ndarray], ...] = ()
     calls: tuple[tuple[int, Any], ...] = ()
     generation: int | None = None
 
@@ -103,16 +103,16 @@ class Encoded:
         block: Block,
         scratch_bytes: int = 0,
         calls: tuple[tuple[int, Any], ...] = (),
-        inside: Sequence[Self] = (),
     ) -> Self:
-        """Encodes a block of records, whose relocations are addresses; it has the `parts` of blocks `inside`."""
+        """Encodes a block of records, whose relocations are addresses."""
         relocations = tuple(Relocation(word, address) for word, address in block.relocations)
-        keep = (*block.keep, *(table for each in inside for table in each.keep))
-        return cls(codelet, block.words, relocations, scratch_bytes, keep, calls)
+        return cls(codelet, block.words, relocations, scratch_bytes, block.tables, calls)
 
     def parts(self, private: Container[Buffer] = ()) -> list[Any]:
-        """Its words as a part of another block: addresses where they are relocated, except in `private` buffers."""
+        """Its words and tables as a part of another block: addresses where relocated, except in `private` buffers."""
         found: list[Any] = self.words.tolist()
+        for word, table in self.tables:
+            found[word] = table
         for relocation in self.relocations:
             if relocation.address.buffer not in private:
                 found[relocation.word] = relocation.address

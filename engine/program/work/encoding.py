@@ -27,5 +27,4 @@ def encoded(work: Work) -> Encoded:
         block(head, moves, inner.parts()),
         per_iteration_scratch_bytes(len(inner.words), inner.scratch_bytes),
         ((PerIteration.CODELET, inner.codelet), *((first + word, codelet) for word, codelet in inner.calls)),
-        (inner,),
     )

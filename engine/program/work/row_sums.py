@@ -62,5 +62,4 @@ class SummedRows(Work):
             block(head, reader.parts((self.table,))),
             RESERVED_SCRATCH + -(-self.chunk_bytes // 64) * 64 + 8 * len(reader.words),
             ((RowSums.READER, reader.codelet),),
-            (reader,),
         )

@@ -59,6 +59,5 @@ class TouchedRowsWork(Work):
             block(head, tables, inner.parts()),
             inner.scratch_bytes + 4 * self.summed.width * PROBED * len(tables),
             tuple((before + word, codelet) for word, codelet in inner.calls),
-            (inner,),
         )
         return replace(made, generation=TouchedRows.GENERATION)

@@ -68,5 +68,4 @@ class UnitChain(Work):
             block(head, links, relocated, *(each.parts(sizes) for each in blocks)),
             chain_scratch_bytes(starts[-1], space, max(each.scratch_bytes for each in blocks)),
             tuple(zip(codelets, (each.codelet for each in blocks), strict=True)),
-            blocks,
         )
