@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.core import ag_ctx
-from tensorflow.python.autograph.impl import api as autograph
 
 from engine.errors import ConfigurationError
 from ipu._internal.compiler.device_calls import require_trace
 from ipu._internal.compiler.variables import tracing
+from ipu._internal.conversion import converted
 from ipu._internal.graphs.host_operations import building_graph
 from ipu._internal.names.namespace import public_names
 
@@ -26,7 +25,6 @@ class _Compiling(threading.local):
 _compiling = _Compiling()
 
 
-@autograph.autograph_artifact
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Builds an operation that compiles and runs `computation` on the IPU.
 
@@ -65,7 +63,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     _compiling.inside = True
     try:
         if not in_graph:
-            return _results(autograph.tf_convert(computation, ag_ctx.control_status_ctx())(*values))
+            return _results(converted(computation)(*values))
         from ipu._internal.graphs.compiling import compile_in_graph  # not before a graph needs it
 
         return compile_in_graph(lambda *arguments: _results(computation(*arguments)), values)

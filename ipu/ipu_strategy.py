@@ -20,6 +20,7 @@ from ipu._internal.compiler.calling import call_on_engine, refuse_doubles
 from ipu._internal.compiler.processes import transport_of
 from ipu._internal.compiler.replica_reduction import over_axis, reduced
 from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.conversion import converted
 from ipu._internal.names.namespace import public_names
 from ipu._internal.processes.transport import Transport
 from ipu._internal.queues import dataset_iterators
@@ -97,7 +98,7 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         distribute_lib._require_cross_replica_or_default_context_extended(self)
         strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else self._container_strategy()
         with ops.device(self._device), one_device_strategy._OneDeviceReplicaContext(strategy):
-            return fn(*args, **(kwargs or {}))
+            return converted(fn)(*args, **(kwargs or {}))
 
     def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: object) -> Any:
         return dataset
@@ -214,7 +215,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
         if not tf.executing_eagerly():
             replica = tf.distribute.get_replica_context()
             if replica is not None and replica.strategy.extended is self.extended:
-                return fn(*args, **(kwargs or {}))
+                return converted(fn)(*args, **(kwargs or {}))
             return super().run(fn, args=args, kwargs=kwargs, options=options)
         exported = exported_function(fn)
         if exported is not None:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.core import ag_ctx
-from tensorflow.python.autograph.impl import api as autograph
 
 from ipu._internal.compiler.loop_context import loop_body
+from ipu._internal.conversion import converted
 from ipu._internal.graphs.lost_updates import check_updates
 from ipu._internal.names.namespace import public_names
 from ipu._internal.queues.elements import arguments_of
@@ -22,7 +21,6 @@ __all__ = ["repeat", "while_loop"]
 __getattr__, __dir__ = public_names(__name__, __all__)
 
 
-@autograph.autograph_artifact
 def repeat(
     n: TensorLike,
     body: Callable[..., Any],
@@ -53,7 +51,6 @@ def repeat(
     return _loop(lambda *loop: True, body, first, infeed_queue, _count(n))
 
 
-@autograph.autograph_artifact
 def while_loop(
     condition: Callable[..., Any],
     body: Callable[..., Any],
@@ -96,8 +93,7 @@ def _loop(
     """The loop's result for the initial values `inputs`."""
     values = [value if isinstance(value, tf.TensorArray) else tf.convert_to_tensor(value) for value in inputs]
     types = [value.dtype for value in values]
-    # AutoGraph converts them where it converts the calling function.
-    condition, body = (autograph.tf_convert(f, ag_ctx.control_status_ctx()) for f in (condition, body))
+    condition, body = converted(condition), converted(body)
 
     def within(counter: tf.Tensor, *loop: tf.Tensor) -> Any:
         going_on = tf.convert_to_tensor(condition(*loop))

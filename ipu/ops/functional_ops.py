@@ -10,13 +10,13 @@ from tensorflow.python.autograph.impl import api as autograph
 
 from ipu._internal.compiler.outlining import call_outlined
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
+from ipu._internal.conversion import converted
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["outlined_function"]
 __getattr__, __dir__ = public_names(__name__, __all__)
 
 
-@autograph.autograph_artifact
 def outlined_function(
     func: Callable[..., Any] | None = None,
     unique_sharding: bool = False,
@@ -55,6 +55,6 @@ def outlined_function(
     def outlined(*args: Any, **kwargs: Any) -> Any:
         if tracing() and not in_symbolic_graph():
             return call_outlined(func, args, kwargs, name)
-        return func(*args, **kwargs)
+        return converted(func)(*args, **kwargs)
 
     return outlined

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from ipu._internal.compiler.device_calls import require_trace
@@ -20,7 +19,6 @@ __all__ = ["get_current_iteration_counter", "print_tensor"]
 __getattr__, __dir__ = public_names(__name__, __all__)
 
 
-@autograph.autograph_artifact
 def print_tensor(input: TensorLike, name: str = "") -> tf.Tensor:
     """Print the specified input each time the operation is executed (Python API, 18.14.4).
 

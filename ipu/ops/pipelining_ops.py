@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.impl import api as autograph
 
 from engine.errors import ConfigurationError
 from engine.partition.schedule import Row
@@ -98,7 +97,6 @@ class OptimizerFunctionOutput:
         self.tape = tape
 
 
-@autograph.do_not_convert
 def pipeline(
     computational_stages: Sequence[Function],
     gradient_accumulation_count: TensorLike | None = None,

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from ipu._internal.compiler.collectives import cross_replica_mean
 from ipu._internal.compiler.replica_reduction import already_reduced
+from ipu._internal.conversion import converted
 from ipu._internal.names.namespace import public_names
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 
@@ -47,4 +48,4 @@ class CrossReplicaOptimizer(IpuOptimizer):
         """
         averaged = [(None if g is None else cross_replica_mean(g, name=self._name), v) for g, v in grads_and_vars]
         with already_reduced():
-            return self._opt.apply_gradients(averaged, global_step=global_step, name=name)
+            return converted(self._opt.apply_gradients)(averaged, global_step=global_step, name=name)

@@ -12,6 +12,7 @@ from ipu._internal.accumulators import Accumulators, AccumulatorType
 from ipu._internal.compiler.accumulation_iterations import accumulation_iteration
 from ipu._internal.compiler.optimizer_state import note_optimizer_state
 from ipu._internal.compiler.storage import OFFLOADS_STATE, SHARDS_STATE, checked_storage
+from ipu._internal.conversion import converted
 from ipu._internal.names.namespace import public_names
 from ipu._internal.pipelining.options import checked_reduction
 from ipu._internal.types import Optimizer
@@ -89,7 +90,8 @@ class _Accumulating(IpuOptimizer):
         """The update, which is executed only after the last batch."""
 
         def update() -> tf.Tensor:
-            with tf.control_dependencies([self._opt.apply_gradients(sums, global_step=global_step, name=name)]):
+            applied = converted(self._opt.apply_gradients)(sums, global_step=global_step, name=name)
+            with tf.control_dependencies([applied]):
                 return tf.constant(True)
 
         return tf.cond(last, update, lambda: tf.constant(False))
@@ -186,8 +188,7 @@ class GradientAccumulationOptimizer(_Accumulating):
     def _apply(
         self, last: tf.Tensor, sums: list[tuple[Any, Any]], global_step: tf.Tensor | None, name: str | None
     ) -> Any:
-        inner = _innermost(self._opt)  # not in the condition: AutoGraph supports no assignment expressions
-        if isinstance(inner, ADDITIVE):
+        if isinstance(inner := _innermost(self._opt), ADDITIVE):
             applied = super()._apply(last, sums, None, name)
             if global_step is None:
                 return applied
@@ -202,7 +203,7 @@ class GradientAccumulationOptimizer(_Accumulating):
                 f"zero between updates.",
             )
         gradients = [(tf.where(last, total, tf.zeros_like(total)), variable) for total, variable in sums]
-        return self._opt.apply_gradients(gradients, global_step=global_step, name=name)
+        return converted(self._opt.apply_gradients)(gradients, global_step=global_step, name=name)
 
 
 class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):

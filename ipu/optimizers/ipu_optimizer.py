@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu._internal.conversion import converted
 from ipu._internal.names.namespace import public_names
 from ipu._internal.types import TensorLike, Variable
 
@@ -55,7 +56,7 @@ class IpuOptimizer(tf.compat.v1.train.Optimizer):
         Returns:
             A list of (gradient, variable).
         """
-        return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+        return converted(self._opt.compute_gradients)(loss, var_list=var_list, **kwargs)
 
     def apply_gradients(
         self, grads_and_vars: Pairs, global_step: tf.Tensor | None = None, name: str | None = None
@@ -73,7 +74,7 @@ class IpuOptimizer(tf.compat.v1.train.Optimizer):
         Raises:
             ValueError: `grads_and_vars` has no gradient.
         """
-        return self._opt.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        return converted(self._opt.apply_gradients)(grads_and_vars, global_step=global_step, name=name)
 
     def get_name(self) -> str:
         """The name of the wrapped optimizer."""

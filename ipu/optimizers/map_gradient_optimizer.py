@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu._internal.conversion import converted
 from ipu._internal.names.namespace import public_names
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
 
@@ -29,7 +30,8 @@ class _Mapped(IpuOptimizer):
         self._gradient_mapping_function = gradient_mapping_function
 
     def _mapped(self, grads_and_vars: Pairs) -> list[tuple[Any, Any]]:
-        return [(self._gradient_mapping_function(gradient, var.value()), var) for gradient, var in grads_and_vars]
+        mapped = converted(self._gradient_mapping_function)
+        return [(mapped(gradient, var.value()), var) for gradient, var in grads_and_vars]
 
 
 class MapGradientOptimizer(_Mapped):
@@ -47,7 +49,7 @@ class MapGradientOptimizer(_Mapped):
 
     def compute_gradients(self, *args: object, **kwargs: object) -> list[tuple[Any, Any]]:
         """The (gradient, variable) pairs of the wrapped optimizer, each gradient modified."""
-        return self._mapped(self._opt.compute_gradients(*args, **kwargs))
+        return self._mapped(converted(self._opt.compute_gradients)(*args, **kwargs))
 
 
 class MapGradientOptimizerInvertedChaining(_Mapped):
@@ -69,4 +71,4 @@ class MapGradientOptimizerInvertedChaining(_Mapped):
         Returns:
             An operation.
         """
-        return self._opt.apply_gradients(self._mapped(grads_and_vars), global_step=global_step, name=name)
+        return converted(self._opt.apply_gradients)(self._mapped(grads_and_vars), global_step=global_step, name=name)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu import sharding
+from ipu._internal.conversion import converted
 from ipu._internal.names.namespace import public_names
 from ipu._internal.types import TensorLike, Variable
 from ipu.optimizers.ipu_optimizer import IpuOptimizer, Pairs
@@ -45,7 +46,7 @@ class ShardedOptimizer(IpuOptimizer):
             A list of (gradient, variable).
         """
         kwargs["colocate_gradients_with_ops"] = True
-        pairs = self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+        pairs = converted(self._opt.compute_gradients)(loss, var_list=var_list, **kwargs)
         self._propagate()
         return pairs
 
@@ -65,7 +66,7 @@ class ShardedOptimizer(IpuOptimizer):
         Raises:
             ValueError: `grads_and_vars` has no gradient.
         """
-        applied = self._opt.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        applied = converted(self._opt.apply_gradients)(grads_and_vars, global_step=global_step, name=name)
         self._propagate()
         return applied
 

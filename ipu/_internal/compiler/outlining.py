@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.autograph.core import ag_ctx
-from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.eager import context, record
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.framework import func_graph, op_def_registry, ops
@@ -24,6 +22,7 @@ from ipu._internal.compiler.device_calls import device_call
 from ipu._internal.compiler.graph_structure import structure_of
 from ipu._internal.compiler.handles import is_variable
 from ipu._internal.compiler.outlined_bodies import Body, keep
+from ipu._internal.conversion import converted
 from ipu._internal.function_code import closed_over, codes_of
 from ipu._internal.types import Function, Nest
 
@@ -166,6 +165,7 @@ def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
 
     A function with side effects or a hidden state is called as it is.
     """
+    called, status = converted(function), tf.__internal__.autograph.control_status_ctx()
     graph = ops.get_default_graph()
     flat = tf.nest.flatten((args, kwargs))
     places = [k for k, leaf in enumerate(flat) if _is_tensor_like(leaf, k < len(tf.nest.flatten(args)))]
@@ -184,14 +184,13 @@ def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
             for k, argument in zip(places, arguments, strict=True):
                 leaves[k] = argument
             new_args, new_kwargs = tf.nest.pack_sequence_as((args, kwargs), leaves)
-            with ops.get_default_graph()._attr_scope(attributes):
-                return converted(*new_args, **new_kwargs)
+            with status, ops.get_default_graph()._attr_scope(attributes):
+                return called(*new_args, **new_kwargs)
 
-        converted = autograph.tf_convert(function, ag_ctx.control_status_ctx())
         shown = re.sub(r"\W+", "", name or str(getattr(function, "__name__", ""))) or "outlined"
         known[key] = _trace(shown, body, tensors, bodies), kept
     traced = known[key][0]
-    return function(*args, **kwargs) if traced is None else traced.call(tensors)
+    return called(*args, **kwargs) if traced is None else traced.call(tensors)
 
 
 def _trace(

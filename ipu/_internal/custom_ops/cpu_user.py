@@ -16,7 +16,6 @@ from ipu._internal.host_functions.python_functions import CopyingFunction
 from ipu._internal.types import TensorLike
 
 
-@tf.autograph.experimental.do_not_convert
 def cpu_user_operation(
     inputs: Sequence[TensorLike],
     library_path: Any,

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipu._internal.conversion import converted
 from ipu._internal.custom_ops.declaration import Declaration, Split, parameters
 from ipu._internal.custom_ops.vertex_calls import Compiled, call_vertex
 from ipu._internal.types import TensorLike
@@ -26,7 +27,6 @@ class Vertex:
         self._gradient: Vertex | Callable[..., Any] | None = None
         self._wanted: list[str] = []
 
-    @tf.autograph.experimental.do_not_convert
     def __call__(self, *inputs: TensorLike, name: str | None = None) -> Any:
         """The output, or a tuple of outputs, for the tensors of its inputs.
 
@@ -99,7 +99,7 @@ class Vertex:
         )
         for name, value, each in zip(self.declaration.outputs, outputs, upstream, strict=True):
             values[f"d_{name}"] = tf.zeros_like(value) if each is None else tf.convert_to_tensor(each)
-        found = self._gradient(*(values[name] for name in self._wanted))
+        found = converted(self._gradient)(*(values[name] for name in self._wanted))
         if isinstance(self._gradient, Vertex):
             parts = found if isinstance(found, tuple) else (found,)
             found = {name[2:]: part for name, part in zip(self._gradient.declaration.outputs, parts, strict=True)}

@@ -100,7 +100,6 @@ def check_shapes(graph: tf.Graph) -> None:
             )
 
 
-@tf.autograph.experimental.do_not_convert
 def _declare_shape(
     call: tf.Operation, index: int, tensor: tf.Tensor, set_shape: Callable[[Any], None], shape: Any
 ) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.core import ag_ctx
-from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from engine.errors import ConfigurationError
 from engine.ir.op_names import STAGE
 from ipu._internal.compiler.tokens import own_chain
+from ipu._internal.conversion import converted
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.errors import PipelineTypeError
 from ipu._internal.queues.elements import arguments_of
@@ -53,7 +52,7 @@ class TracedMicroBatch:
         positional, outputs = (*inputs, *element), None
         for number, functions in enumerate(self._arguments.stages):
             with in_stage(number):
-                results = [_converted(function)(*positional, **named) for function in functions]
+                results = [converted(function)(*positional, **named) for function in functions]
             outputs = results[0] if len(results) == 1 else [each for result in results for each in _spread(result)]
             positional, named = tuple(_spread(outputs)), {}
         return outputs
@@ -63,7 +62,7 @@ class TracedMicroBatch:
         function = self._arguments.optimizer_function
         assert function is not None
         with in_stage(self.last_stage):
-            output = _converted(function)(*_spread(outputs))
+            output = converted(function)(*_spread(outputs))
         if not isinstance(output, self._output_type):
             raise PipelineTypeError(
                 f"Expected optimizer_function to return an OptimizerFunctionOutput. Received: {output!r}."
@@ -113,8 +112,3 @@ def _spread(outputs: Nest) -> Sequence[Any]:
     if outputs is None:
         return ()
     return outputs if isinstance(outputs, list | tuple) else (outputs,)
-
-
-def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with AutoGraph, where the calling function has it."""
-    return autograph.tf_convert(function, ag_ctx.control_status_ctx())

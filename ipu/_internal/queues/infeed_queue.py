@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.impl import api as autograph
 
 from engine.errors import ConfigurationError
 from engine.integers import checked_integer
@@ -200,7 +199,6 @@ class IPUIterator:
     def __next__(self) -> Any:
         return self.get_next()
 
-    @autograph.autograph_artifact
     def get_next(self) -> Any:
         """The next element. Raises RuntimeError outside of a tf.function that runs on the device."""
         require_trace("next() of a dataset iterator of an IPUStrategy's scope")

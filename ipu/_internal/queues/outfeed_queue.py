@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.framework import ops
 
 from engine.errors import ConfigurationError
@@ -89,7 +88,6 @@ class IPUOutfeedQueue:
         """Whether a traced function enqueues to the queue."""
         return self._registered
 
-    @autograph.autograph_artifact
     def enqueue(self, tensors: Nest) -> Any:
         """Enqueues a tensor, or a tuple, list or dict of tensors, also nested; returns the operation that does it.
 
