@@ -65,6 +65,11 @@ def costs() -> Costs:
     return with_file(found, Path(path)) if path else found
 
 
+def uses_winograd() -> bool:
+    """Whether convolutions may be transformed: unless SOFTWARE_IPU_WINOGRAD is 0 in the environment."""
+    return os.environ.get("SOFTWARE_IPU_WINOGRAD", "").strip() != "0"
+
+
 def with_file(found: Costs, path: Path) -> Costs:
     """The costs with those of a file in their place; raises ConfigurationError as `costs` does."""
     import tomllib  # only for those who name a file

@@ -69,7 +69,8 @@ def missing(path: Path) -> ConfigurationError:
     origin()
     return ConfigurationError(
         f"Expected object code of this release of the engine for all of the program. Received: files of objects "
-        f"without {path.stem}. Write them again by `python -m engine.aot PROGRAM` of the same release."
+        f"without {path.stem}. Write them again by `python -m engine.aot PROGRAM` of the same release, "
+        f"with the same SOFTWARE_IPU_ variables in the environment."
     )
 
 

@@ -22,6 +22,7 @@ from engine.files.container import digest_of_file, unpack
 from engine.files.signature import Signature, TensorInfo
 from engine.ir.shape import Shape, shape_of
 from engine.machine_code import given_objects
+from engine.machine_code.costs import costs, uses_winograd
 from engine.machine_code.processor import may_use_matrix_registers
 from engine.machine_code.sources import digest_of_engine
 from engine.program.program import ComputeSet, Program
@@ -120,7 +121,7 @@ def to_bytes(file: EncodedFile, data: bytes) -> bytes | None:
         blocks=[_without_addresses(block) for block in program.blocks],
     )
     made = io.BytesIO()
-    content = replace(file, program=kept), may_use_matrix_registers()
+    content = replace(file, program=kept), _choices()
     _Pickler(made, np.frombuffer(data, np.uint8)).dump(content)
     return made.getvalue()
 
@@ -128,20 +129,25 @@ def to_bytes(file: EncodedFile, data: bytes) -> bytes | None:
 def find(data: bytes, origin: str) -> EncodedFile | None:
     """The program of a file with the content `data`, if its encoding was given with object code; else None.
 
-    None, too, if one of this process and of the one that encoded it may use matrix registers, and the other may not.
+    None, too, if the variables of this process' environment choose otherwise than those of the one that encoded it.
     Raises InvalidFile for an altered file.
     """
     kept = given_objects.find(Path(name_of(data)))
     if kept is None:
         return None
     unpack(data, origin)
-    file, with_matrix_registers = _Unpickler(io.BytesIO(kept), data).load()
-    if with_matrix_registers != may_use_matrix_registers():
+    file, choices = _Unpickler(io.BytesIO(kept), data).load()
+    if choices != _choices():
         return None
     for block in file.program.blocks:
         for word, table in block.tables:
             block.words[word] = table.ctypes.data
     return file
+
+
+def _choices() -> tuple[object, ...]:
+    """What the host's passes read besides the program."""
+    return may_use_matrix_registers(), uses_winograd(), costs()
 
 
 def _draws(block: Encoded) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from engine.codelets.record import block
 from engine.files import Signature
 from engine.machine_code import given_objects
-from engine.machine_code.processor import X86
+from engine.machine_code.costs import costs, uses_winograd
+from engine.machine_code.processor import X86, may_use_matrix_registers
 from engine.program.work.base import Encoded
 from engine.runtime import encoded_file
 from engine.runtime.buffers import DeviceBuffer
@@ -79,8 +81,18 @@ def test_programs_that_draw_have_no_encoding(state: DeviceBuffer, monkeypatch: p
     assert restored(program, monkeypatch) is None
 
 
-def test_other_content_and_other_registers_have_no_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("may_use_matrix_registers", not may_use_matrix_registers()),
+        ("uses_winograd", not uses_winograd()),
+        ("costs", replace(costs(), gather=9.0)),
+    ],
+)
+def test_other_content_and_other_choices_have_no_encoding(
+    name: str, other: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert restored(encode_program(program_of(next(iter(PROGRAMS)))), monkeypatch) is not None
     assert encoded_file.find(bytes([1]) * len(DATA), "a file") is None
-    monkeypatch.setattr(encoded_file, "may_use_matrix_registers", lambda: None)
+    monkeypatch.setattr(encoded_file, name, lambda: other)
     assert encoded_file.find(DATA, "a file") is None

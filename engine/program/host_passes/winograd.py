@@ -6,9 +6,8 @@ device model estimates has contractions.
 
 from __future__ import annotations
 
-import os
-
 from engine.codelets.winograd_sizes import OUTPUTS, POSITIONS, TAPS, WINDOW, whole_vectors
+from engine.machine_code.costs import uses_winograd
 from engine.program.buffer import Buffer
 from engine.program.host_passes.split_products import is_split
 from engine.program.host_passes.winograd_sets import convolution_sets, gradient_sets
@@ -26,7 +25,7 @@ WORTH = 0.85
 
 def use_winograd(program: Program) -> Program:
     """Transforms the convolutions for which it is faster, unless SOFTWARE_IPU_WINOGRAD is 0 in the environment."""
-    if program.exceptions is not None or os.environ.get("SOFTWARE_IPU_WINOGRAD", "").strip() == "0":
+    if program.exceptions is not None or not uses_winograd():
         return program
     rewriter = ProgramRewriter(program)
     changed = False
