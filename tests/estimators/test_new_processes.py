@@ -43,7 +43,9 @@ def test_classifiers_equal_those_of_keras(net: str, tmp_path: Path) -> None:
     for name, variable in names.items():
         variable.assign(tf.train.load_variable(str(tmp_path / "model.ckpt-0"), name))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(classifiers.RATE, classifiers.MOMENTUM), loss, metrics=["accuracy"])
+    model.compile(
+        keras.optimizers.SGD(classifiers.RATE, classifiers.MOMENTUM), loss, metrics=["accuracy"], run_eagerly=True
+    )
     model.fit(IMAGES, LABELS, BATCH, epochs=2, shuffle=False, verbose=0)
 
     version_1 = net == "dnn"

@@ -21,7 +21,7 @@ from tests.interrupting import HANGS_SECONDS
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_tampered_files_end_in_errors_and_never_in_a_crash(seed: int) -> None:
-    count = examples(1500)
+    count = examples(1500, 200)
     command = [sys.executable, "-m", "tests.files.hostile", str(seed), str(count)]
     result = subprocess.run(
         command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=HANGS_SECONDS

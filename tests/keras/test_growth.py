@@ -75,8 +75,9 @@ def recurrent(layer: type[keras.layers.Layer]) -> Callable[[int], keras.Model]:
     [
         (attention_layers, (1, 2, 4)),
         (convolutions, (1, 2, 4)),
-        (recurrent(layers.LSTM), (12, 24, 48)),
-        (recurrent(layers.GRU), (12, 24, 48)),
+        # Work of a loop's iterations by default: test_recurrent_growth.py.
+        pytest.param(recurrent(layers.LSTM), (12, 24, 48), marks=pytest.mark.explore),
+        pytest.param(recurrent(layers.GRU), (12, 24, 48), marks=pytest.mark.explore),
     ],
     ids=["attention", "convolutions", "LSTM", "GRU"],
 )

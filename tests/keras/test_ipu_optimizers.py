@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ipu.ipu_strategy import IPUStrategy
 from keras_ext.optimizers import DEFINITIONS
+from tests.exploring import sample
 from tests.keras.helpers import Kit, both_frameworks, data
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -97,7 +98,7 @@ def test_states_of_float16(kit: Kit) -> None:
 @pytest.mark.sample(1)
 def test_saved_and_continued(kit: Kit, tmp_path: Path) -> None:
     x, y = data()
-    for name in DEFINITIONS.keys() - {"ALSOptimizer"}:
+    for name in sample(sorted(DEFINITIONS.keys() - {"ALSOptimizer"}), 2):
         kind = getattr(kit.keras.ipu.optimizers, name)
         model = kit.ipu_model(optimizer=kind(0.02, optimizer_compute_precisions=["float32"] * DEFINITIONS[name].stages))
         model.fit(x, y, batch_size=8, verbose=0)

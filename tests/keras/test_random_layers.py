@@ -150,8 +150,7 @@ def test_dropout_between_layers_over_epochs(batch: int) -> None:
 
     def program(model: keras.Model) -> Any:
         inputs = FEATURES.reshape(12, 30)
-        fitted = model.fit(inputs, TARGETS, batch_size=batch, epochs=2, shuffle=False, verbose=0)
-        return fitted.history, model.evaluate(inputs, TARGETS, verbose=0)
+        return model.fit(inputs, TARGETS, batch_size=batch, epochs=2, shuffle=False, verbose=0).history
 
     KIT.assert_same(program, build, loss="mse", metrics=None, jit_compile=True, steps_per_execution=2)
 
