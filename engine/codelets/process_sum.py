@@ -52,7 +52,8 @@ class Rows(IntEnum):
     TIME = 10  # a timespec
     NANOSECONDS = 12  # in calls of the codelet
     BYTES = 13  # of their values
-    WORDS = 14
+    FAILED = 14  # 1 once a call has failed: the codelet makes none any more
+    WORDS = 15
 
 
 class SumCall(IntEnum):
@@ -132,7 +133,7 @@ def _sum_rows(parameters: int, call: int, rows: int, number: int) -> None:
 def _is_summed(parameters: int) -> bool:
     call = word(parameters, HostCallBlock.DATA)
     rows = word(call, SumCall.ROWS)
-    if load_acquire(rows + 8 * Rows.ENDED) != word(rows, Rows.BEGUN):
+    if load_acquire(rows + 8 * Rows.FAILED) or load_acquire(rows + 8 * Rows.ENDED) != word(rows, Rows.BEGUN):
         return False
     begin, number = _nanoseconds(rows), word(rows, Rows.CALLS) + 1
     _publish(parameters, call, rows, number)

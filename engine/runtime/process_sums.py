@@ -75,7 +75,7 @@ class SharedRows:
 
     def leave_to_host(self) -> None:
         """Lets no codelet make a call from now on: one has failed."""
-        self.words[Rows.BEGUN] = np.iinfo(np.int64).max
+        self.words[Rows.FAILED] = 1
 
     def taken_counts(self) -> tuple[float, int]:
         """The seconds that codelets have spent in calls since the last time, and the bytes of their values."""

@@ -58,7 +58,9 @@ def summed(transport: ThreadTransport, arrays: list[np.ndarray], pauses: int, na
     return [each.read() for each in held]
 
 
-def on_processes(count: int, pauses: list[int], dtype: type = np.float32, names: str = "xx") -> list[Sharing]:
+def on_processes(
+    count: int, pauses: list[int], dtype: type = np.float32, names: str = "xx", fails: bool = False
+) -> list[Sharing]:
     """The transports of processes that have summed random values."""
     memory = np.zeros((count, 8 * Header.WORDS + 2 * HALF_BYTES), np.uint8)
     values = [np.random.default_rng(k).normal(size=(count, *shape)).astype(dtype) for k, shape in enumerate(SHAPES)]
@@ -74,7 +76,12 @@ def on_processes(count: int, pauses: list[int], dtype: type = np.float32, names:
 
     def work(transport: ThreadTransport) -> Sharing:
         sharing = Sharing(transport, memory)
-        name = names[transport.rank % 2]
+        name, words = names[transport.rank % 2], sharing.shared.words
+        if fails:  # while the program begins a call of another thread
+            begun = words[Rows.BEGUN]
+            sharing.shared.leave_to_host()
+            words[Rows.BEGUN] = begun + 1
+            words[Rows.ENDED] += 1
         found = summed(sharing, [value[sharing.rank] for value in values], pauses[sharing.rank], name)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
@@ -91,6 +98,11 @@ def test_codelets_sum_in_order_of_ranks() -> None:
 
 def test_the_host_continues_where_others_are_late() -> None:
     assert sum(each.continued for each in on_processes(2, [0, 0])) >= 3  # the last to come continues no call
+
+
+def test_no_codelet_makes_a_call_after_one_that_has_failed() -> None:
+    with np.errstate(over="raise"):
+        assert [each.continued for each in on_processes(2, [1 << 40] * 2, fails=True)] == [3, 3]
 
 
 def test_other_types_are_summed_by_the_transport() -> None:
