@@ -36,6 +36,7 @@ def test_two_processes_call_collectives_and_differences_are_errors() -> None:
             "all_reduce sum of float32[3] gradients in process 0; all_reduce sum of float32[4] gradients in process 1."
         ) in done.stdout
         assert f"[{rank}] ProcessError: Expected processes that call the same" in done.stdout
+        assert f"[{rank}] after an interrupt: Expected processes that call the same" in done.stdout
 
 
 def fail(action: str, processes: int = 2, **variables: str) -> subprocess.CompletedProcess[str]:

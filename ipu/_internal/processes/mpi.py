@@ -66,13 +66,16 @@ class MPITransport(Transport):
 
     def _wait(self, is_over: Callable[[], bool]) -> None:
         begin = time.monotonic()
-        while not is_over():
-            waited = time.monotonic() - begin
-            if self.watch.error is not None:
-                self._fail()
-                raise self.watch.error
-            if waited > SPINNING or self._background.is_current:  # which leaves the core to the program
-                time.sleep(min(1e-4 + waited / 100, 0.02))
+        try:
+            while not is_over():
+                waited = time.monotonic() - begin
+                if self.watch.error is not None:
+                    raise self.watch.error
+                if waited > SPINNING or self._background.is_current:  # which leaves the core to the program
+                    time.sleep(min(1e-4 + waited / 100, 0.02))
+        except BaseException:  # also an interrupt: other processes go on with the call, which this one leaves
+            self._fail()
+            raise
 
     def in_background(self, call: Callable[[], None]) -> Callable[[], None]:
         """As that of each transport; codelets leave their collectives to the host meanwhile."""

@@ -47,6 +47,19 @@ for size in (3 + rank, 3):
         transport.all_reduce(np.ones(size, np.float32), name="gradients")
     except ProcessError as error:
         print(f"ProcessError: {error}", flush=True)
+if sys.argv[1] == "all":
+    transport._failed = False  # type: ignore[attr-defined]
+
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    try:
+        transport._wait(interrupt)  # type: ignore[attr-defined]
+    except KeyboardInterrupt:
+        try:  # the others would take this call for the one that they go on with
+            transport.barrier()
+        except ProcessError as error:
+            print(f"after an interrupt: {error}", flush=True)
 if sys.argv[1] == "both":
     transport._failed = False  # type: ignore[attr-defined]
     transport.barrier()
