@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.autograph.impl.api import autograph_artifact
 
 from ipu._internal.compiler.variables import watching_reads
 from keras_ext.pipelining.errors import StageAssignmentError, StageScopeError
@@ -98,7 +99,7 @@ def _scopes_in_nested(model: KerasModel) -> Iterator[None]:
 
 
 def _with_scopes(call: Callable[..., Any]) -> Callable[..., Any]:
-    @tf.autograph.experimental.do_not_convert
+    @autograph_artifact
     @functools.wraps(call)
     def call_with_scopes(*arguments: object, **named: object) -> Any:
         with allowing_scopes():

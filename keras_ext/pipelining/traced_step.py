@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-import tensorflow as tf
-
 from engine.partition.accumulation import Accumulation
 from ipu._internal.compiler.variables import tracing
 from keras_ext.epochs.feeds import BatchSource
@@ -127,7 +125,6 @@ def _calling_graph(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[No
     """Within, a subclass of `Model` runs the graph of its `call` in place of its `call`."""
     graphs, call = graphs_of(model), model.call
 
-    @tf.autograph.experimental.do_not_convert
     def call_graph(inputs: Nest, *arguments: Any, training: bool | None = None, mask: Nest = None, **named: Any) -> Any:
         if not tracing():
             given = {name: value for name, value in (("training", training), ("mask", mask)) if value is not None}

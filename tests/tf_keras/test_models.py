@@ -12,8 +12,10 @@ import tensorflow as tf
 import tf_keras as keras
 
 from ipu.ipu_strategy import IPUStrategy
+from keras_ext.extensions import PipelineStage
 from keras_ext.training import StepFunction
 from tests.keras.helpers import Kit, data
+from tests.strategy.helpers import replicas
 
 X, Y = data()
 
@@ -32,6 +34,44 @@ def test_autograph_converts_calls(kit: Kit) -> None:
             return super().call(inputs)
 
     kit.assert_same(fitted, Branching)
+
+
+def test_autograph_converts_layers_in_stages() -> None:
+    class Branching(keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            if tf.reduce_sum(inputs) > 0:
+                inputs = inputs * 2
+            return inputs
+
+    class Inner(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Branching(), Branching()
+
+        def call(self, inputs: Any) -> Any:
+            with PipelineStage(0):
+                inputs = self.first(inputs)
+            with PipelineStage(1):
+                return self.second(inputs)
+
+    class Outer(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.last = Inner(), Branching()
+
+        def call(self, inputs: Any) -> Any:
+            inputs = self.inner(inputs)
+            with PipelineStage(1):
+                return self.last(inputs)
+
+    replicas(2)
+    with IPUStrategy().scope():
+        model = Outer()
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        model.compile(steps_per_execution=4)
+        x = np.array([[1.0], [2.0], [-3.0], [-4.0]] * 2, np.float32)
+        results = model.predict(x, batch_size=2, verbose=0)
+    np.testing.assert_array_equal(results, np.where(x > 0, 8 * x, x))
 
 
 def test_counters(kit: Kit) -> None:
