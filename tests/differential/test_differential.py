@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:Depreca
 
 REPRESENTATIVES = [
     "layers/Conv2D (strided)",
-    "layers/LSTM",
+    "layers/SimpleRNN",
     "layers/MultiHeadAttention (causal)",
     "layers/BatchNormalization",
     "layers/MaxPooling2D (overlapping, same)",
@@ -35,10 +35,10 @@ REPRESENTATIVES = [
     "schedules/CosineDecay (warm-up)",
     "activations/gelu",
 ]
-OF_TF_KERAS = ["layers/LSTM", "layers/BatchNormalization", "optimizers/Adam (embedding)", "metrics/AUC"]
+OF_TF_KERAS = ["layers/SimpleRNN", "layers/BatchNormalization", "optimizers/Adam (embedding)", "metrics/AUC"]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "title"), [*(("keras", each) for each in REPRESENTATIVES), *(("tf_keras", each) for each in OF_TF_KERAS)]
 )

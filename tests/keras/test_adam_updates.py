@@ -54,6 +54,7 @@ def trained(make: Callable[[], Any], operations: list[int], monkeypatch: pytest.
     return [*model.get_weights(), *(each.numpy() for each in model.optimizer.variables)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_bits_are_those_of_keras(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     operations: list[int] = []

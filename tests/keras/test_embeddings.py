@@ -231,6 +231,7 @@ def test_big_tables_are_updated_by_rows(kit: Kit, build: Build, optimizer: str) 
     assert [each.name for each in concerned if touches_whole_table(program, each)] == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("optimizer", WHOLE)
 def test_optimizers_that_change_every_row_do(kit: Kit, optimizer: str) -> None:
     """Momentum and decay move rows that no batch names; a norm is summed over all of the gradient."""
@@ -257,13 +258,14 @@ MOMENTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("optimizer", MOMENTS)
 def test_optimizers_with_moments_update_touched_rows(kit: Kit, optimizer: str) -> None:
     program = run_passes(program_of(kit, shared, MOMENTS[optimizer]), HOST_PASSES)
     assert any(isinstance(each.work, TouchedRowsWork) for each in program.compute_sets)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("optimizer", MOMENTS)
 def test_updates_of_touched_rows_have_the_bits_of_all(
     kit: Kit, optimizer: str, monkeypatch: pytest.MonkeyPatch

@@ -180,6 +180,7 @@ def test_dtypes_of_sums_change_the_account(kit: Kit) -> None:
     assert [o.states - p.states for p, o in zip(stages["plain"], stages["others"], strict=True)] == [0, 8]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("asked", [tf.float16, lambda spec: {"loss": tf.float16, "accuracy": None}[spec.name]])
 def test_logs_are_summed_in_the_dtype_asked_for(kit: Kit, asked: Any) -> None:
     x, y = data(8 * BATCH)

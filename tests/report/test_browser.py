@@ -32,9 +32,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory, reports: dict[str, Report]) 
     return {name: folder / f"{name}.html" for name in reports}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("width", [PHONE, 700, DESKTOP])
+# Of a desktop by default: test_real_models.py.
+@pytest.mark.parametrize("width", [PHONE, 700, pytest.param(DESKTOP, marks=pytest.mark.explore)])
 def test_nothing_is_cut(browser: Browser, pages: dict[str, Path], name: str, width: int) -> None:
     browser.open(pages[name], "verdict", width)
     for section in browser.sections():

@@ -59,6 +59,7 @@ def chain(generator: np.random.Generator) -> tf.data.Dataset:
     return dataset
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("seed", more_seeds(range(60), 1000))
 def test_elements_of_random_chains(seed: int) -> None:
     dataset = chain(np.random.default_rng(seed))
