@@ -28,7 +28,6 @@ from engine.machine_code.sources import digest_of_engine
 from engine.program.program import ComputeSet, Program
 from engine.program.work.base import Encoded, Work
 from engine.runtime.encoded_program import EncodedProgram
-from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 
 if TYPE_CHECKING:
     from engine.files import ExecutableFile
@@ -152,6 +151,8 @@ def _choices() -> tuple[object, ...]:
 
 def _draws(block: Encoded) -> bool:
     """Whether it has the address of a hidden state, which is that of this process."""
+    from engine.runtime.generators import RNG_STATE, ROUNDING_STATE  # with definitions that a server does without
+
     return bool(np.isin(block.words, (RNG_STATE.address, ROUNDING_STATE.address)).any())
 
 
