@@ -25,11 +25,11 @@ WORDS, LENGTH, DEPTH = 11, 6, 8
 
 
 def transformer(kit: Kit) -> Any:
-    """Two blocks of attention, or four, and a head."""
+    """A block of attention, or four, and a head."""
     layers = kit.keras.layers
     inputs = kit.keras.Input((LENGTH,), dtype="int32")
     x = layers.Embedding(WORDS, DEPTH)(inputs)
-    for _ in sample(range(4), 2):
+    for _ in sample(range(4), 1):
         x = layers.LayerNormalization()(layers.Add()([x, layers.MultiHeadAttention(2, 4)(x, x)]))
         hidden = layers.Dense(DEPTH)(layers.Dense(2 * DEPTH, "relu")(x))
         x = layers.LayerNormalization()(layers.Add()([x, hidden]))
