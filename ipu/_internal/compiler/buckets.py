@@ -67,6 +67,9 @@ class Buckets:
         def described_sum(count: int) -> str:
             return described(IN_PLACE, "float32", [count], self._name)
 
+        def digest(count: int) -> int:
+            return digest_of(described_sum(count))
+
         def in_shared_memory(*arrays: np.ndarray) -> list[np.ndarray]:
             ends = np.cumsum([array.size for array in arrays])
             total = transport.sum_in_shared_memory(arrays, described_sum(int(ends[-1])))
@@ -74,7 +77,6 @@ class Buckets:
             return [part.reshape(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
         transport.shared.wait_for(SPINNING)
-        digest = lambda count: digest_of(described_sum(count))  # noqa: E731
         return ProcessSum(name, self.all_reduce, in_shared_memory, transport.shared, digest, transport.count_codelets)
 
     def beginning(self, rounded: type | None = None) -> Callable[..., list[np.ndarray]]:

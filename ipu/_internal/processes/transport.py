@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from engine.errors import InternalError
 from ipu._internal.processes.background import Background
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Transport(ABC):
 
     def sum_in_shared_memory(self, arrays: Sequence[np.ndarray], call: str) -> np.ndarray:
         """The sums of float32 arrays that fit into `shared`, flat; a codelet may have published the call before."""
-        raise NotImplementedError
+        raise InternalError("Expected memory that the processes share. Received: none.")
 
     def count_codelets(self) -> None:
         """Adds what codelets have spent in collectives since the last time."""
