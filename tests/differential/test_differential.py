@@ -16,9 +16,6 @@ from tests.differential.report import GOOD, Missing, counts, missing
 from tests.differential.running import run
 from tests.differential.suite import CASES, Entry, entries, forgotten
 
-# Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 REPRESENTATIVES = [
     "layers/Conv2D (strided)",
     "layers/SimpleRNN",

@@ -12,9 +12,6 @@ import tf_keras
 from tests.exploring import sample
 from tests.keras.helpers import MODELS, Kit, both_frameworks, data
 
-# Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 X, Y = data()
 
 

@@ -14,8 +14,6 @@ from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit, both_frameworks, data, keras3_only
 from tests.keras.pipelines import loss_of, mlp, twins
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
-
 
 def scaled(kit: Kit, **arguments: Any) -> Any:
     """A factory, as each model gets an optimizer of its own."""

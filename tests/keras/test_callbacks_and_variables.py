@@ -143,7 +143,6 @@ def test_with_stages(kit: Kit, keras: Any, monkeypatch: pytest.MonkeyPatch) -> N
         np.testing.assert_array_equal(look, model.get_weights()[0])
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_checkpoints(kit: Kit, keras: Any, tmp_path: Path) -> None:
     model = asynchronous(kit)
     model.set_outfeed_queue_options(buffer_depth=1)

@@ -27,9 +27,6 @@ from keras_ext.frameworks.tf_keras import TFKeras
 from tests.differential.frameworks import make_gradients_dense
 from tests.keras.helpers import KITS, Kit, assert_close, tf_keras_only
 
-# Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 VOCABULARY, WIDTH, LENGTH, BATCH, STEPS = 40, 6, 5, 8, 3
 QUICK = {"SGD", "Adagrad", "Adam", "Ftrl"}
 NOT_CONCRETE = {"Optimizer", "OptimizerMap", "LossScaleOptimizer", "MultiOptimizer"}

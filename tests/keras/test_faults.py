@@ -48,7 +48,6 @@ def files(directory: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")  # Keras 3, which leaves data sets as they are
 @pytest.mark.explore
 @pytest.mark.parametrize("kind", DATA)
@@ -60,7 +59,6 @@ def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_pa
 
 
 @pytest.mark.sample(1)
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("framework", KITS)
@@ -79,7 +77,6 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(framework: str, kind: str, 
     goes_on_to_the_same_bits(framework, kind, tmp_path)
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
 @keras3_only
 def test_plain_keras_reads_a_backup(kit: Kit, keras: Any, tmp_path: Path) -> None:
     """The file has one group more than Keras writes."""
@@ -131,7 +128,6 @@ def full(*arguments: Any, **named: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.filterwarnings("ignore:__array__ implementation")
 def test_disk_full_while_checkpointing(kit: Kit, keras: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = completed(kit, kit.sequential().get_weights(), 0)
     start = model.get_weights()

@@ -15,7 +15,6 @@ from keras_ext.optimizers import DEFINITIONS
 from tests.exploring import sample
 from tests.keras.helpers import Kit, both_frameworks, data
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
 SAME: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "AdamIpuOptimizer": ({"beta_1": 0.8}, "Adam", {"beta_1": 0.8}),
     "AdamIpuOptimizer, amsgrad": ({"amsgrad": True, "vhat_dtype": "float32"}, "Adam", {"amsgrad": True}),

@@ -79,7 +79,7 @@ with IPUStrategy().scope():
 
 
 @pytest.mark.explore
-@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file", "ignore:__array__ implementation")
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 def test_files_are_read_by_a_process_that_imports_the_strategy_only(kit: Kit, tmp_path: Path) -> None:
     x, _ = data()
     with IPUStrategy().scope():

@@ -22,7 +22,6 @@ from tests.keras.helpers import CLASSES, FEATURES, Kit, data, keras3_only
 from tests.keras.pipelines import BATCH, assert_same_bits, train_both, twins
 
 STEPS = 8
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
 
 
 def inner_sequential(kit: Kit, with_input: bool = True) -> Any:

@@ -26,8 +26,6 @@ from keras_ext.pipelining.schedules import pipeline_report
 from tests.keras.helpers import FEATURES, KITS, Kit, data, keras3_only
 from tests.keras.pipelines import BATCH, mlp, set_stages, twins
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
-
 
 @pytest.fixture
 def model(kit: Kit) -> Any:

@@ -20,9 +20,6 @@ from tests.exploring import sample
 from tests.keras import helpers
 from tests.keras.helpers import KITS
 
-# Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 KIT = KITS["keras"]
 layers = keras.layers
 RANDOM = np.random.default_rng(4)

@@ -15,7 +15,6 @@ from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit, data
 
 # Keras' own: it copies its variables through a protocol NumPy has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 X, Y = data()
 

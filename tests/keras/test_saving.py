@@ -19,7 +19,6 @@ from keras_ext.extension import options_of
 from tests.keras.helpers import CLASSES, FEATURES, Kit, data
 
 # Keras 3 hands its variables to NumPy in a way that NumPy 2 has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
 X, Y = data()
 OPTIONS = {
     "asynchronous_callbacks": True,

@@ -15,7 +15,6 @@ from ipu.ipu_strategy import IPUStrategy
 from ipu.utils import reset_ipu_seed
 from tests.keras.helpers import Kit, data
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras' own
 X, Y = data(16)
 
 

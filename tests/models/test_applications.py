@@ -24,11 +24,7 @@ from ipu.ipu_strategy import IPUStrategy
 from keras_ext.frameworks.keras3 import Keras3
 from tests.differential.frameworks import Framework, framework
 
-# Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-]
+pytestmark = pytest.mark.slow
 
 NAMES = ("ResNet50", "MobileNetV2", "EfficientNetB0", "DenseNet121", "ConvNeXtTiny")
 CASES = [

@@ -17,9 +17,6 @@ from tests.differential.comparison import Results, distance, flat
 from tests.differential.frameworks import make_gradients_dense
 from tests.models.small_models import EXAMPLES, Example
 
-# Keras' own: it reads its learning rate through a protocol NumPy has deprecated.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 STEPS, BATCH, FLOOR, FACTOR = 10, 8, 1e-4, 3.0
 
 
