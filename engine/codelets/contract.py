@@ -36,6 +36,14 @@ class Block(NamedTuple):
     k_count: int
 
 
+class Following(NamedTuple):
+    """The first row, or the first column, and the first k of what is packed next; -1 for what is not."""
+
+    row: int
+    column: int
+    k: int
+
+
 class Parts(NamedTuple):
     """What is compiled into the loops. `at` are Operands, `plan` is for the codelet's own parts.
 
@@ -51,7 +59,11 @@ class Parts(NamedTuple):
 
     panel(at, block, column, plan): the address and pitch of a panel of B; its columns were packed from `column` on.
 
-    multiply(at, block, accumulate, packed_rows, packed_panel): multiplies what the last two returned, and stores.
+    ahead(at, block, number, following, plan): what to prefetch of Following beside panel `number` of those packed, as
+    `multiply_panel_ahead` has it.
+
+    multiply(at, block, accumulate, packed_rows, packed_panel, prefetched): multiplies what pack_rows and panel
+    returned, and stores.
     """
 
     width: int  # columns of a panel
@@ -62,6 +74,7 @@ class Parts(NamedTuple):
     pack_columns: Inner
     pack_rows: Inner
     panel: Inner
+    ahead: Inner
     multiply: Inner
 
 
@@ -72,12 +85,30 @@ def even_cut(count: int, limit: int, grain: int) -> int:
     return ((count + parts - 1) // parts + grain - 1) // grain * grain
 
 
+@inner
+def nothing_ahead(
+    at: Operands, block: Block, number: int, following: Following, plan: int
+) -> tuple[int, int, int, int]:
+    """`ahead` of codelets that do not prefetch."""
+    return 0, 0, 0, 0
+
+
+@inner
+def following_block(block: Block, row: int, column: int, more: bool) -> Following:
+    """What is packed after the rows before `row` and the columns before `column`; `more`: whether there is more k."""
+    if row < block.row + block.rows:
+        return Following(row, -1, block.k)
+    if column < block.column + block.columns:
+        return Following(-1, column, block.k)
+    return Following(-1, block.column if more else -1, block.k + block.k_count)
+
+
 def blocked(parts: Parts) -> Inner:
     """The contraction of a block that is not partitioned among workers any further."""
-    panel_width, result_bytes, rows_by_unit, k_step, steps, pack_columns, pack_rows, panel, multiply = parts
+    panel_width, result_bytes, rows_by_unit, k_step, steps, pack_columns, pack_rows, panel, ahead, multiply = parts
 
     @inner
-    def contract_k_block(at: Operands, block: Block, accumulate: int) -> None:
+    def contract_k_block(at: Operands, block: Block, accumulate: int, more: bool) -> None:
         row, rows, column, columns, k, k_count = block
         row_step, column_step, plan = steps(at, block)
         rows_per_unit = word(at.parameters, Field.ROWS_PER_UNIT)
@@ -91,9 +122,11 @@ def blocked(parts: Parts) -> Inner:
                 if rows_by_unit:
                     count = min(count, rows_per_unit - i % rows_per_unit)
                 packed_rows = pack_rows(at, Block(row + i, count, n, n_end - n, k, k_count), i, n > column, plan)
+                following = following_block(block, row + i + count, n_end, more)
                 for m in range(n, n_end, panel_width):
                     part = Block(row + i, count, m, min(panel_width, n_end - m), k, k_count)
-                    multiply(at, part, accumulate, packed_rows, panel(at, part, n, plan))
+                    prefetched = ahead(at, part, (m - n) // panel_width, following, plan)
+                    multiply(at, part, accumulate, packed_rows, panel(at, part, n, plan), prefetched)
                 i += count
 
     @inner
@@ -104,7 +137,7 @@ def blocked(parts: Parts) -> Inner:
             step = k_step(at, block)
             for i in range(0, k_count, step):
                 part = Block(row, rows, column, columns, k + i, min(step, k_count - i))
-                contract_k_block(at, part, accumulate if i == 0 else 1)
+                contract_k_block(at, part, accumulate if i == 0 else 1, i + step < k_count)
         elif accumulate == 0:
             for m in range(row, row + rows):
                 start = at.c + load_i64(word(at.parameters, Field.ROW_C) + 8 * m)

@@ -12,7 +12,7 @@ from typing import Any
 from engine.codelets import vector
 from engine.codelets.bf16x3_block_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
 from engine.codelets.build import Codelet, inner
-from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, over_units
+from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
 from engine.codelets.contract_f32 import offsets_of_a
 from engine.codelets.contract_fields import Field, Layout
 from engine.codelets.lazy import types
@@ -210,7 +210,12 @@ def _pack_group_of_rows(at: Operands, block: Block, target: int) -> int:
 
 @inner
 def multiply(
-    at: Operands, block: Block, accumulate: int, packed_rows: tuple[int, int, int], packed_panel: tuple[int, int]
+    at: Operands,
+    block: Block,
+    accumulate: int,
+    packed_rows: tuple[int, int, int],
+    packed_panel: tuple[int, int],
+    prefetched: tuple[int, int, int, int],
 ) -> None:
     """Multiplies two groups by the split, or in the micro kernels if one of them cannot be."""
     _, rows, column, columns, k, k_count = block
@@ -237,7 +242,9 @@ def _are_contiguous(row_a: int, rows: int) -> int:
 
 
 # Groups of rows end where units do, whichever worker has the units.
-contract_units = over_units(blocked(Parts(GROUP, 4, True, k_step, steps, pack_columns, pack_rows, panel, multiply)))
+contract_units = over_units(
+    blocked(Parts(GROUP, 4, True, k_step, steps, pack_columns, pack_rows, panel, nothing_ahead, multiply))
+)
 
 
 def _contract_bf16x3(parameters: int, lo: int, hi: int, scratch: int) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from engine.codelets.build import Codelet, inner
-from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, over_units
+from engine.codelets.contract import Block, Following, Operands, Parts, blocked, even_cut, over_units
 from engine.codelets.contract_fields import Field, Layout
 from engine.codelets.memory import load_i64
 from engine.codelets.micro_kernel import library
 from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch, packing
-from engine.codelets.panel import panels
+from engine.codelets.panel import prefetching_panels
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import masks_are_cheap
@@ -28,6 +28,7 @@ MANY_ROWS = 384  # minimum for streaming rows past panels; fewer stay in the cac
 CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in that cache anyway
 PACK_ROWS = 48  # packing B does not pay for fewer rows
 LONG_K = 128  # minimum k of a block that counts as long
+LINE = 64  # bytes of a cache line that is prefetched
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
 
 # Scratch, after the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
@@ -43,7 +44,7 @@ PACKS_A, BY_ROWS, PACKS_B = 1, 2, 4  # BY_ROWS: rows stream past panels
 
 _packing = packing("f32")
 pack_groups, pack_panel = _packing.groups, _packing.panel
-multiply_panel = panels("f32")
+multiply_panel_ahead = prefetching_panels("f32")
 
 
 @inner
@@ -132,15 +133,52 @@ def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -
 
 
 @inner
+def ahead(at: Operands, block: Block, number: int, following: Following, plan: int) -> tuple[int, int, int, int]:
+    """The next rows of A while the first panel is multiplied; in the last rows, panel `number` of the next columns."""
+    if following.row >= 0 and plan & PACKS_A and number == 0:
+        return next_rows(at, following.row, block.k, block.k_count)
+    if following.row < 0 and following.column >= 0 and plan & PACKS_B:
+        return next_panel(at, following.column + PANEL * number, following.k)
+    return 0, 0, 0, 0
+
+
+@inner
+def next_rows(at: Operands, row: int, k: int, k_count: int) -> tuple[int, int, int, int]:
+    """Lines of a group of rows of A that are contiguous, for each k; none where these are not evenly spaced."""
+    first = word(at.parameters, Field.OFFSET_A) + 8 * k
+    pitch, length = load_i64(first + 8) - load_i64(first), load_i64(first + 8 * (k_count - 1)) - load_i64(first)
+    blocks = (4 * PACKED_GROUP_ROWS + 2 * LINE - 1) // (2 * LINE) if length == pitch * (k_count - 1) else 0
+    return at.a + load_i64(word(at.parameters, Field.ROW_A) + 8 * row) + load_i64(first), LINE, pitch, blocks
+
+
+@inner
+def next_panel(at: Operands, column: int, k: int) -> tuple[int, int, int, int]:
+    """Lines of a panel of B: some columns for each k, or a column of B that is transposed, for which k share lines."""
+    layout, stride = word(at.parameters, Field.LAYOUT_B), word(at.parameters, Field.STRIDE_B)
+    first = at.b + stride * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
+    if column < word(at.parameters, Field.COLUMNS) and layout == Layout.ROWS:
+        return first, LINE, word(at.parameters, Field.PITCH_B), max(1, 4 * PANEL // (2 * LINE))
+    if column < word(at.parameters, Field.COLUMNS) and layout == Layout.TRANSPOSED:
+        return first, stride, 4, PANEL // 2
+    return 0, 0, 0, 0
+
+
+@inner
 def multiply(
-    at: Operands, block: Block, accumulate: int, packed_rows: tuple[int, int, int], packed_panel: tuple[int, int]
+    at: Operands,
+    block: Block,
+    accumulate: int,
+    packed_rows: tuple[int, int, int],
+    packed_panel: tuple[int, int],
+    prefetched: tuple[int, int, int, int],
 ) -> None:
     """Multiplies in the micro kernels, which store to C itself."""
+    rows, columns, k = block.rows, block.columns, block.k_count
     c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
-    multiply_panel(block.rows, block.columns, block.k_count, packed_rows, packed_panel, c, row_c, accumulate)
+    multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, prefetched, c, row_c, accumulate)
 
 
-contract = blocked(Parts(PANEL, 4, False, k_step, steps, pack_columns, pack_rows, panel, multiply))
+contract = blocked(Parts(PANEL, 4, False, k_step, steps, pack_columns, pack_rows, panel, ahead, multiply))
 contract_units = over_units(contract)
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from engine.codelets import contract_f32
 from engine.codelets.bf16_pairs import parts_of_pairs
 from engine.codelets.build import Codelet, Inner, inner
-from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, over_units
+from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
 from engine.codelets.contract_f32 import MASKED, begins_group, offsets_of_a
 from engine.codelets.contract_fields import Field, Layout
 from engine.codelets.memory import load_i64, store_i64
@@ -81,7 +81,7 @@ def half_contraction(element_type: str, result_type: str, pairs: bool = False) -
     rounds = result_type != "f32"
     widen_run = copied_run(element_type, "f32")
     multiply = _rounding_multiply(result_type, pairs) if rounds else _multiply(pairs)
-    steps_and_packing = (k_step, steps, _pack_columns(element_type), _pack_rows(element_type), panel)
+    steps_and_packing = (k_step, steps, _pack_columns(element_type), _pack_rows(element_type), panel, nothing_ahead)
     parts = Parts(PANEL, 2 if rounds else 4, False, *steps_and_packing, multiply)
     contract_tile = blocked(parts_of_pairs(parts, multiply, ROW_A, OFFSETS, PACKED_A, COLUMN) if pairs else parts)
 
@@ -239,7 +239,12 @@ def _multiply(pairs: bool) -> Inner:
 
     @inner
     def multiply(
-        at: Operands, block: Block, accumulate: int, packed_rows: tuple[int, int, int], packed_panel: tuple[int, int]
+        at: Operands,
+        block: Block,
+        accumulate: int,
+        packed_rows: tuple[int, int, int],
+        packed_panel: tuple[int, int],
+        prefetched: tuple[int, int, int, int],
     ) -> None:
         """Multiplies in the micro kernels, which store to C itself."""
         c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
@@ -254,7 +259,12 @@ def _rounding_multiply(element_type: str, pairs: bool) -> Inner:
 
     @inner
     def multiply(
-        at: Operands, block: Block, accumulate: int, packed_rows: tuple[int, int, int], packed_panel: tuple[int, int]
+        at: Operands,
+        block: Block,
+        accumulate: int,
+        packed_rows: tuple[int, int, int],
+        packed_panel: tuple[int, int],
+        prefetched: tuple[int, int, int, int],
     ) -> None:
         """Multiplies in the micro kernels; C is rounded where they store it, or after the last step along k."""
         _, rows, column, columns, k, k_count = block

@@ -9,12 +9,14 @@ from typing import Any
 from engine.codelets import vector
 from engine.codelets.build import Library
 from engine.codelets.lazy import types
-from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
+from engine.codelets.memory import F32, I32, I64, POINTER, VOID, Emitter, call, intrinsic
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, masks_are_cheap, registers
 
-# a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks
-ARGUMENTS = 11
+# a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks, and what is prefetched
+ARGUMENTS = 15
+LAST_COLUMNS = 11  # their number's place among the intrinsic's arguments
+TO_SECOND_LEVEL = 2  # LLVM's degree of locality
 AS_HALF = 2  # for `accumulate`, in place of 0 or 1: C is overwritten by 16-bit floats
 WHOLE = 32  # added to the number of a kernel whose last vector is whole; more than any kernel's rows
 
@@ -96,16 +98,23 @@ def micro_kernels(store: str, pairs: bool = False) -> Any:
         accumulate: types.Type,
         last_columns: types.Type,
         blocks: types.Type,
+        ahead: types.Type,
+        second_ahead: types.Type,
+        pitch_ahead: types.Type,
+        blocks_ahead: types.Type,
     ) -> tuple[Any, Emitter]:
         """C[row_c[i] + size * n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], k >= 1.
 
         i < rows * blocks. row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of
         `row_counts()[vectors]`, blocks at least 1. n runs over `vectors` vectors; of the last one only `last_columns`
         columns are accessed, except that without cheap masks it is read whole, so B must have been packed.
+
+        Beside k of block i < blocks_ahead, of as many whole vectors as a panel has, prefetches the lines at
+        ahead + i * 2 * second_ahead + k * pitch_ahead + (0 or second_ahead): those that are packed next.
         """
 
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            whole = builder.icmp_signed("==", arguments[-2], I64(lanes()))
+            whole = builder.icmp_signed("==", arguments[LAST_COLUMNS], I64(lanes()))
             shape = builder.add(builder.mul(arguments[1], I64(64)), arguments[0])
             shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
             done = builder.append_basic_block("done")
@@ -164,15 +173,18 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     """Defines one micro kernel in the module."""
     function = _declared(module, rows, vectors, masked, store, pairs)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks = function.args
+    a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks, *prefetched = function.args
     # A masked load also costs the issue slot of a multiply-add.
     masks = [None] * (vectors - 1) + [vector.lane_mask(builder, last_columns) if masked else None]
     entry, loop, done = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("done")
     builder.branch(loop)
     builder.position_at_end(loop)
-    phis = row_a_now, row_c_now, left = [builder.phi(I64) for _ in range(3)]
+    phis = row_a_now, row_c_now, left, ahead, left_ahead = [builder.phi(I64) for _ in range(5)]
     a_rows = _table(builder, a, row_a_now, rows)
-    totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, pairs)
+    lines = None
+    if vectors == panel_vectors() and not masked:  # beside the mask, more addresses would make LLVM spill sums
+        lines = _lines(builder, (ahead, *prefetched[1:3]), builder.icmp_signed(">", left_ahead, I64(0)), b)
+    totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, pairs, lines)
     c_rows = _table(builder, c, row_c_now, rows)
     if store == "f32":
         _add_or_write(builder, c_rows, totals, accumulate, masks)
@@ -182,13 +194,21 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
                 _write(builder, c_rows, totals, masks, store)
             with floats:
                 _add_or_write(builder, c_rows, totals, accumulate, masks)
-    later = [builder.add(phi, I64(step)) for phi, step in zip(phis, (8 * rows, 8 * rows, -1), strict=True)]
-    for phi, first, following in zip(phis, (row_a, row_c, blocks), later, strict=True):
+    steps = I64(8 * rows), I64(8 * rows), I64(-1), builder.shl(prefetched[1], I64(1)), I64(-1)
+    later = [builder.add(phi, step) for phi, step in zip(phis, steps, strict=True)]
+    for phi, first, following in zip(phis, (row_a, row_c, blocks, prefetched[0], prefetched[3]), later, strict=True):
         phi.add_incoming(first, entry)
         phi.add_incoming(following, builder.block)
-    builder.cbranch(builder.icmp_signed(">", later[-1], I64(0)), loop, done)
+    builder.cbranch(builder.icmp_signed(">", later[2], I64(0)), loop, done)
     builder.position_at_end(done)
     builder.ret_void()
+
+
+def _lines(
+    builder: ir.IRBuilder, prefetched: tuple[ir.Value, ...], wanted: ir.Value, b: ir.Value
+) -> tuple[ir.Value, ...]:
+    """The first line, the distance to the second and the pitch; if none are wanted, always one that is in the cache."""
+    return tuple(builder.select(wanted, each, b if i == 0 else I64(0)) for i, each in enumerate(prefetched))
 
 
 def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
@@ -207,19 +227,20 @@ def k_unroll(vectors: int) -> int:
 
 @dataclass
 class _State:
-    """Values that change along k: the address of A's next offset, that of B's next row, the sums [row][vector]."""
+    """Values that change along k: addresses of A's offset, B's row and the line to prefetch; sums [row][vector]."""
 
     offset: ir.Value
     b: ir.Value
+    line: ir.Value
     sums: list[list[ir.Value]]
 
     def values(self) -> list[ir.Value]:
-        return [self.offset, self.b, *(each for row in self.sums for each in row)]
+        return [self.offset, self.b, self.line, *(each for row in self.sums for each in row)]
 
 
 def _phis(builder: ir.IRBuilder, rows: int, vectors: int) -> _State:
     sums = [[builder.phi(vector.vector_type()) for _ in range(vectors)] for _ in range(rows)]
-    return _State(builder.phi(I64), builder.phi(I64), sums)
+    return _State(builder.phi(I64), builder.phi(I64), builder.phi(I64), sums)
 
 
 def _comes_from(phis: _State, state: _State, block: ir.Block) -> None:
@@ -236,18 +257,20 @@ def _sum_over_k(
     k: ir.Value,
     masks: list[ir.Value | None],
     pairs: bool,
+    lines: tuple[ir.Value, ...] | None,
 ) -> list[list[ir.Value]]:
     """The loop over k, one or two k an iteration, the last one alone if need be; returns the sums [row][vector]."""
     rows, vectors = len(a_rows), len(masks)
     unroll = k_unroll(vectors)
     entry, loop, rest = builder.block, builder.append_basic_block("k"), builder.append_basic_block("rest")
-    start = _State(offset_a, b, [[vector.zeros()] * vectors for _ in range(rows)])
+    first_line = I64(0) if lines is None else lines[0]
+    start = _State(offset_a, b, first_line, [[vector.zeros()] * vectors for _ in range(rows)])
     offset_end = builder.add(offset_a, builder.mul(builder.and_(k, I64(-unroll)), I64(8)))
     builder.cbranch(builder.icmp_signed(">=", k, I64(unroll)), loop, rest)
     builder.position_at_end(loop)
     state = phis = _phis(builder, rows, vectors)
     for _ in range(unroll):
-        state = _one_k(builder, a_rows, state, pitch_b, masks, pairs)
+        state = _one_k(builder, a_rows, state, pitch_b, masks, pairs, lines)
     _comes_from(phis, start, entry)
     _comes_from(phis, state, loop)
     builder.cbranch(builder.icmp_unsigned("!=", state.offset, offset_end), loop, rest)
@@ -260,7 +283,7 @@ def _sum_over_k(
     last, end = builder.append_basic_block("last"), builder.append_basic_block("end")
     builder.cbranch(builder.trunc(k, ir.IntType(1)), last, end)
     builder.position_at_end(last)
-    state = _one_k(builder, a_rows, summed, pitch_b, masks, pairs)
+    state = _one_k(builder, a_rows, summed, pitch_b, masks, pairs, lines)
     builder.branch(end)
     builder.position_at_end(end)
     phis = _phis(builder, rows, vectors)
@@ -276,10 +299,18 @@ def _one_k(
     pitch_b: ir.Value,
     masks: list[ir.Value | None],
     pairs: bool,
+    lines: tuple[ir.Value, ...] | None,
 ) -> _State:
     """sums[i][j] + A[row i, k] * B[k, vector j]."""
     multiply_add = vector.multiply_add_pairs if pairs else vector.multiply_add
     offset = _load_i64(builder, state.offset)
+    line = state.line
+    if lines is not None:
+        _, second, pitch = lines
+        for each in (line, builder.add(line, second)):
+            pointer = builder.inttoptr(each, POINTER)
+            call(builder, "prefetch.p0", VOID, pointer, I32(0), I32(TO_SECOND_LEVEL), I32(1))
+        line = builder.add(line, pitch)
     b_vectors = []
     for j, mask in enumerate(masks):
         address = builder.add(state.b, I64(4 * lanes() * j))
@@ -290,7 +321,7 @@ def _one_k(
         factor = vector.splat(builder, element)
         operands = zip(b_vectors, row_sums, strict=True)
         totals.append([multiply_add(builder, factor, b_vector, total) for b_vector, total in operands])
-    return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), totals)
+    return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), line, totals)
 
 
 def _add_or_write(

@@ -44,7 +44,7 @@ REPEATS = _repeats()
 @cache
 def panels(store: str, pairs: bool = False) -> Inner:
     """`multiply_panel` with kernels that can also store the element type `store`, and may multiply `pairs` of bf16."""
-    kernel = kernels.micro_kernels(store, pairs)
+    multiply_panel_ahead = prefetching_panels(store, pairs)
 
     @inner
     def multiply_panel(
@@ -57,15 +57,40 @@ def panels(store: str, pairs: bool = False) -> Inner:
         row_c: int,
         accumulate: int,
     ) -> None:
+        """`multiply_panel_ahead` without prefetching."""
+        multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, (0, 0, 0, 0), c, row_c, accumulate)
+
+    return multiply_panel
+
+
+@cache
+def prefetching_panels(store: str, pairs: bool = False) -> Inner:
+    """`multiply_panel_ahead` with the same kernels."""
+    kernel = kernels.micro_kernels(store, pairs)
+
+    @inner
+    def multiply_panel_ahead(
+        rows: int,
+        columns: int,
+        k: int,
+        packed_rows: tuple[int, int, int],
+        packed_panel: tuple[int, int],
+        prefetched: tuple[int, int, int, int],
+        c: int,
+        row_c: int,
+        accumulate: int,
+    ) -> None:
         """C[row_c[m] + size * n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n].
 
         m < rows, n < columns. packed_rows is (A, row_a, offset_a), packed_panel (B, pitch_b): addresses and bytes;
-        1 <= columns <= panel_columns(), k >= 1. With AS_HALF as `accumulate` C is of 16-bit floats.
+        1 <= columns <= panel_columns(), k >= 1. With AS_HALF as `accumulate` C is of 16-bit floats. `prefetched`:
+        what the micro kernels prefetch, as they have it: address, distance to the second line, pitch along k, blocks.
         """
         vectors = (columns + LANES - 1) // LANES
         last_columns = columns - LANES * (vectors - 1)
         a, row_a, offset_a = packed_rows
         b, pitch_b = packed_panel
+        ahead, second_ahead, pitch_ahead, blocks_ahead = prefetched
         done = 0
         while done < rows:
             rest = rows - done
@@ -73,7 +98,27 @@ def panels(store: str, pairs: bool = False) -> Inner:
             blocks = REPEATS[vectors, rest] if rest <= STEP_LIMIT else (rest - STEP_LIMIT + step - 1) // step
             row_a_now = row_a + 8 * done
             row_c_now = row_c + 8 * done
-            kernel(step, vectors, a, row_a_now, offset_a, b, pitch_b, c, row_c_now, k, accumulate, last_columns, blocks)
+            kernel(
+                step,
+                vectors,
+                a,
+                row_a_now,
+                offset_a,
+                b,
+                pitch_b,
+                c,
+                row_c_now,
+                k,
+                accumulate,
+                last_columns,
+                blocks,
+                ahead,
+                second_ahead,
+                pitch_ahead,
+                blocks_ahead,
+            )
             done += step * blocks
+            ahead += 2 * second_ahead * blocks
+            blocks_ahead -= blocks
 
-    return multiply_panel
+    return multiply_panel_ahead
