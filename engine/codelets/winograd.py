@@ -10,22 +10,26 @@ from __future__ import annotations
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import Operands
 from engine.codelets.contract_fields import Field
-from engine.codelets.memory import load_i64, prefetch
+from engine.codelets.memory import store_f32, store_i64
 from engine.codelets.micro_kernel import library
 from engine.codelets.pack import PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.panel import panels
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
-from engine.codelets.winograd_sizes import KERNEL_BLOCK, OFFSETS, OUTPUTS, POSITIONS, SIDE, TAPS
+from engine.codelets.winograd_runs import reading_runs, writing_runs
+from engine.codelets.winograd_sizes import KERNEL_BLOCK, OUTPUTS, POSITIONS, ROW_WORDS, SIDE, TAPS
 from engine.codelets.winograd_transforms import INPUT, KERNEL, PRODUCTS, transforming
 from engine.machine_code.abi import RESERVED_SCRATCH
 
-LINE = 64
 TAP_BYTES = 4 * KERNEL_BLOCK * PANEL  # of a packed tap
 
 pack_panel = packing("f32").panel
 multiply_panel = panels("f32")
-transform_input, transform_kernel, transform_products = (transforming(each) for each in (INPUT, KERNEL, PRODUCTS))
+transform_kernel, transform_input, transform_products = (
+    transforming(KERNEL),
+    reading_runs(INPUT),
+    writing_runs(PRODUCTS),
+)
 
 
 class Kernel(Field):
@@ -43,7 +47,7 @@ class Kernel(Field):
 class Tiles(Record):
     """Tiles, numbered by image, row and column, of two arrays: inputs in A, outputs or their gradients in C.
 
-    Tables are int64 and hold byte offsets. The transformed tiles of A are in scratch, [position, tile, feature].
+    The transformed tiles of A are in scratch, [position, tile, feature].
     """
 
     a: Address
@@ -51,16 +55,26 @@ class Tiles(Record):
     features: int  # of A
     outputs: int  # of C
     tiles: int
-    image_tiles: int
-    image_a: int  # bytes between images
+    image_rows: int  # rows of tiles of an image
+    row_tiles: int
+    image_a: int  # bytes between images, rows and columns
+    row_a: int
+    column_a: int
     image_c: int
-    offsets: Table  # [tiles of an image, 3]: offsets in A and in C; 1 without second column of C, 2 without row, 3 both
-    inputs: Table  # [4, 16]: inputs of a tile, for each of the four kinds of tiles
+    row_c: int
+    column_c: int
+    rows_a: int  # of an image: others of a tile are zeros, as are columns
+    columns_a: int
+    rows_c: int
+    columns_c: int
+    first_row: int  # of the first tile in A, and its first column
+    first_column: int
     block_tiles: int  # that are transformed and multiplied at a time
     position_a: int  # bytes between positions, and between tiles
     tile_a: int
-    positions_a: Table  # [16]
-    inputs_at: int  # offset in scratch
+    rows: int  # offsets in scratch: of rows of a tile, zeros for its features or outputs, and transformed tiles
+    zeros: int
+    inputs_at: int
 
 
 class Product(Tiles):
@@ -71,8 +85,6 @@ class Product(Tiles):
     position_b: int  # bytes between positions of the transformed kernel
     position_m: int  # the same of products, and between their tiles
     tile_m: int
-    results: Table  # [4, 4]: outputs of a tile, for each of the four kinds of tiles
-    positions_m: Table  # [16]
     rows_of_a: int  # offsets in scratch, of tables and of products
     rows_of_m: int
     k_of_a: int
@@ -107,93 +119,77 @@ def winograd_kernel_scratch_bytes() -> int:
 
 
 @inner
+def fill_zeros(parameters: int, scratch: int) -> None:
+    """Zeros for the rows of tiles that are outside of an image."""
+    for i in range(max(word(parameters, Tiles.FEATURES), word(parameters, Tiles.OUTPUTS))):
+        store_f32(scratch + word(parameters, Tiles.ZEROS) + 4 * i, 0.0)
+
+
+@inner
+def fill_rows(
+    parameters: int, table: int, image: int, row: int, rows: int, extent: int, pitch: int, column: int
+) -> None:
+    """The table of `rows` rows from `row` on, with zeros for those that are not 0 <= row < `extent`."""
+    zeros = table + word(parameters, Tiles.ZEROS) - word(parameters, Tiles.ROWS)
+    for i in range(row, row + rows):
+        inside = 0 <= i and i < extent
+        store_i64(table, image + i * pitch if inside else zeros)
+        store_i64(table + 8, column if inside else 0)
+        table += 8 * ROW_WORDS
+
+
+@inner
 def transform_inputs(parameters: int, tile: int, count: int, feature: int, features: int, scratch: int) -> None:
     """Transforms some features of `count` tiles' inputs."""
-    image_tiles = word(parameters, Tiles.IMAGE_TILES)
-    number, a = tile % image_tiles, word(parameters, Tiles.A) + 4 * feature
-    a += tile // image_tiles * word(parameters, Tiles.IMAGE_A)
+    row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
+    row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
     target = scratch + word(parameters, Tiles.INPUTS_AT)
-    for _ in range(count):
-        at = word(parameters, Tiles.OFFSETS) + 8 * OFFSETS * number
-        inputs = word(parameters, Tiles.INPUTS) + 8 * POSITIONS * load_i64(at + 16)
-        transform_input(a + load_i64(at), inputs, target, word(parameters, Tiles.POSITIONS_A), features)
-        target += word(parameters, Tiles.TILE_A)
-        number += 1
-        if number == image_tiles:
-            number, a = 0, a + word(parameters, Tiles.IMAGE_A)
+    pitch, size = word(parameters, Tiles.TILE_A), word(parameters, Tiles.POSITION_A)
+    while count > 0:
+        run = min(count, row_tiles - column)
+        image = word(parameters, Tiles.A) + 4 * feature + row // image_rows * word(parameters, Tiles.IMAGE_A)
+        first = word(parameters, Tiles.FIRST_ROW) + OUTPUTS * (row % image_rows)
+        extent, stride = word(parameters, Tiles.ROWS_A), word(parameters, Tiles.ROW_A)
+        fill_rows(parameters, table, image, first, SIDE, extent, stride, word(parameters, Tiles.COLUMN_A))
+        begin, columns = word(parameters, Tiles.FIRST_COLUMN) + OUTPUTS * column, word(parameters, Tiles.COLUMNS_A)
+        transform_input(table, begin, columns, run, target, pitch, size, OUTPUTS * stride, features)
+        target += run * pitch
+        count -= run
+        row, column = row + 1, 0
 
 
 @inner
 def store_outputs(parameters: int, tile: int, count: int, scratch: int) -> None:
     """Transforms the products of `count` tiles to outputs."""
-    image_tiles, outputs = word(parameters, Tiles.IMAGE_TILES), word(parameters, Tiles.OUTPUTS)
-    number, c = tile % image_tiles, word(parameters, Tiles.C)
-    c += tile // image_tiles * word(parameters, Tiles.IMAGE_C)
-    source = scratch + word(parameters, Product.PRODUCTS_AT)
-    for _ in range(count):
-        at = word(parameters, Tiles.OFFSETS) + 8 * OFFSETS * number
-        results = word(parameters, Product.RESULTS) + 8 * OUTPUTS * OUTPUTS * load_i64(at + 16)
-        transform_products(source, word(parameters, Product.POSITIONS_M), c + load_i64(at + 8), results, outputs)
-        source += word(parameters, Product.TILE_M)
-        number += 1
-        if number == image_tiles:
-            number, c = 0, c + word(parameters, Tiles.IMAGE_C)
+    row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
+    row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
+    source, outputs = scratch + word(parameters, Product.PRODUCTS_AT), word(parameters, Tiles.OUTPUTS)
+    pitch, size = word(parameters, Product.TILE_M), word(parameters, Product.POSITION_M)
+    while count > 0:
+        run = min(count, row_tiles - column)
+        first = OUTPUTS * (row % image_rows)
+        c = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
+        c += first * word(parameters, Tiles.ROW_C)
+        # In place of a second row that does not exist, the first one is written twice.
+        second = word(parameters, Tiles.ROW_C) if first + 1 < word(parameters, Tiles.ROWS_C) else 0
+        for i in range(OUTPUTS):
+            store_i64(table + 8 * ROW_WORDS * i, c + i * second)
+            store_i64(table + 8 * ROW_WORDS * i + 8, word(parameters, Tiles.COLUMN_C))
+        columns = word(parameters, Tiles.COLUMNS_C)
+        transform_products(table, OUTPUTS * column, columns, run, source, pitch, size, outputs)
+        source += run * pitch
+        count -= run
+        row, column = row + 1, 0
 
 
 @inner
-def prefetch_inputs(parameters: int, tile: int, count: int) -> None:
-    """Prefetches the second rows and columns of some tiles' inputs: the rest are second ones of tiles before."""
-    ends = word(parameters, Tiles.INPUTS) + 8 * (POSITIONS - SIDE - OUTPUTS)
-    array, image = word(parameters, Tiles.A), word(parameters, Tiles.IMAGE_A)
-    prefetch_tiles(parameters, tile, count, 0, array, image, ends, SIDE, word(parameters, Tiles.FEATURES))
-
-
-@inner
-def prefetch_outputs(parameters: int, tile: int, count: int, offsets: int) -> None:
-    """Prefetches some tiles' outputs, or their gradients, at these offsets in a tile."""
-    array, image = word(parameters, Tiles.C), word(parameters, Tiles.IMAGE_C)
-    prefetch_tiles(parameters, tile, count, 1, array, image, offsets, OUTPUTS, word(parameters, Tiles.OUTPUTS))
-
-
-@inner
-def prefetch_tiles(
-    parameters: int,
-    tile: int,
-    count: int,
-    operand: int,
-    array: int,
-    image: int,
-    offsets: int,
-    pitch: int,
-    features: int,
-) -> None:
-    """Prefetches 2 x 2 positions of some tiles; `operand` is 0 for A, 1 for C."""
-    image_tiles = word(parameters, Tiles.IMAGE_TILES)
-    for each in range(tile, tile + count):
-        at = word(parameters, Tiles.OFFSETS) + 8 * (OFFSETS * (each % image_tiles) + operand)
-        source = array + each // image_tiles * image + load_i64(at)
-        for row in range(OUTPUTS):
-            for column in range(OUTPUTS):
-                start = source + load_i64(offsets + 8 * (pitch * row + column))
-                for line in range(0, 4 * features, LINE):
-                    prefetch(start + line)
-
-
-@inner
-def multiply_positions(parameters: int, tile: int, tiles: int, following: int, scratch: int) -> None:
-    """Multiplies transformed tiles by the transformed kernel, position by position.
-
-    Meanwhile it prefetches the outputs of these tiles, and the inputs of the `following` ones.
-    """
+def multiply_positions(parameters: int, tiles: int, scratch: int) -> None:
+    """Multiplies transformed tiles by the transformed kernel, position by position."""
     features, outputs = word(parameters, Product.FEATURES), word(parameters, Product.OUTPUTS)
     rows_a, k_a = scratch + word(parameters, Product.ROWS_OF_A), scratch + word(parameters, Product.K_OF_A)
     a, rows_m = scratch + word(parameters, Product.INPUTS_AT), scratch + word(parameters, Product.ROWS_OF_M)
     b, m = word(parameters, Product.TRANSFORMED), scratch + word(parameters, Product.PRODUCTS_AT)
-    share, done = (tiles + POSITIONS - 1) // POSITIONS, 0
     for _ in range(POSITIONS):
-        prefetch_inputs(parameters, tile + tiles + done, min(share, following - done))
-        prefetch_outputs(parameters, tile + done, min(share, tiles - done), word(parameters, Product.RESULTS))
-        done += share
         for column in range(0, outputs, PANEL):
             width = min(PANEL, outputs - column)
             panel = b + 4 * column * features, packed_pitch(width)
@@ -209,12 +205,13 @@ def _winograd_product(parameters: int, lo: int, hi: int, scratch: int) -> None:
     fill_progression(scratch + word(parameters, Product.ROWS_OF_A), block, word(parameters, Product.TILE_A))
     fill_progression(scratch + word(parameters, Product.ROWS_OF_M), block, word(parameters, Product.TILE_M))
     fill_progression(scratch + word(parameters, Product.K_OF_A), word(parameters, Product.FEATURES), 4)
+    fill_zeros(parameters, scratch)
     unit = word(parameters, Product.UNIT_TILES)
     end = min(hi * unit, word(parameters, Product.TILES))
     for tile in range(lo * unit, end, block):
         count = min(block, end - tile)
         transform_inputs(parameters, tile, count, 0, word(parameters, Product.FEATURES), scratch)
-        multiply_positions(parameters, tile, count, min(block, end - tile - count), scratch)
+        multiply_positions(parameters, count, scratch)
         store_outputs(parameters, tile, count, scratch)
 
 

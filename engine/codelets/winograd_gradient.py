@@ -7,17 +7,18 @@ for each position of a tile; `winograd_sums` adds the partial sums and transform
 from __future__ import annotations
 
 from engine.codelets.build import Codelet, inner
-from engine.codelets.memory import load_i64, store_f32, store_i64
+from engine.codelets.memory import load_i64
 from engine.codelets.micro_kernel import library
 from engine.codelets.overlap_add import add_floats
 from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
-from engine.codelets.winograd import Tiles, multiply_panel, prefetch_inputs, prefetch_outputs, transform_inputs
-from engine.codelets.winograd_sizes import GRADIENT_BLOCK, OFFSETS, OUTPUTS, POSITIONS
+from engine.codelets.winograd import Tiles, fill_rows, fill_zeros, multiply_panel, transform_inputs
+from engine.codelets.winograd_runs import reading_runs
+from engine.codelets.winograd_sizes import GRADIENT_BLOCK, OUTPUTS, POSITIONS
 from engine.codelets.winograd_transforms import GRADIENT, SUMS, transforming
 
-transform_gradient, transform_sums = transforming(GRADIENT), transforming(SUMS)
+transform_gradient, transform_sums = reading_runs(GRADIENT), transforming(SUMS)
 
 
 class Gradient(Tiles):
@@ -32,13 +33,9 @@ class Gradient(Tiles):
     position_sums: int  # bytes between positions, and between input features
     feature_sums: int
     position_g: int  # bytes between positions of transformed gradients in scratch: packed panels of tiles
-    positions_g: Table  # [16]
-    gradients: Table  # [4]: gradients of a tile
-    edge: int  # offsets in scratch: of gradients of a tile at an edge, of tables, zeros, and transformed gradients
-    rows: int
+    features_of_a: int  # offsets in scratch, of tables and of transformed gradients
     k: int
     rows_of_sums: int
-    zeros: int
     gradients_at: int
 
 
@@ -61,45 +58,32 @@ class Sums(Record):
 @inner
 def transform_gradients(parameters: int, tile: int, count: int, scratch: int) -> None:
     """Transforms the gradients of `count` tiles' outputs to packed panels; outputs that do not exist have zeros."""
-    image_tiles, outputs = word(parameters, Tiles.IMAGE_TILES), word(parameters, Tiles.OUTPUTS)
-    number, c = tile % image_tiles, word(parameters, Tiles.C)
-    c += tile // image_tiles * word(parameters, Tiles.IMAGE_C)
-    zeros, edge = scratch + word(parameters, Gradient.ZEROS), scratch + word(parameters, Gradient.EDGE)
-    for i in range(count):
-        at = word(parameters, Tiles.OFFSETS) + 8 * OFFSETS * number
-        source, kind, offsets = c + load_i64(at + 8), load_i64(at + 16), word(parameters, Gradient.GRADIENTS)
-        if kind != 0:
-            for j in range(OUTPUTS * OUTPUTS):
-                store_i64(edge + 8 * j, zeros - source if kind & j != 0 else load_i64(offsets + 8 * j))
-            offsets = edge
-        for column in range(0, outputs, PANEL):
-            width = min(PANEL, outputs - column)
-            target = scratch + word(parameters, Gradient.GRADIENTS_AT) + 4 * column * count + i * packed_pitch(width)
-            transform_gradient(source + 4 * column, offsets, target, word(parameters, Gradient.POSITIONS_G), width)
-        number += 1
-        if number == image_tiles:
-            number, c = 0, c + word(parameters, Tiles.IMAGE_C)
+    row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
+    row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
+    outputs, size, done = word(parameters, Tiles.OUTPUTS), word(parameters, Gradient.POSITION_G), 0
+    while done < count:
+        run = min(count - done, row_tiles - column)
+        image = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
+        first, extent = OUTPUTS * (row % image_rows), word(parameters, Tiles.ROWS_C)
+        for feature in range(0, outputs, PANEL):
+            width = min(PANEL, outputs - feature)
+            pitch, stride = packed_pitch(width), word(parameters, Tiles.ROW_C)
+            target = scratch + word(parameters, Gradient.GRADIENTS_AT) + 4 * feature * count + done * pitch
+            step, columns = word(parameters, Tiles.COLUMN_C), word(parameters, Tiles.COLUMNS_C)
+            fill_rows(parameters, table, image + 4 * feature, first, OUTPUTS, extent, stride, step)
+            transform_gradient(table, OUTPUTS * column, columns, run, target, pitch, size, OUTPUTS * stride, width)
+        done += run
+        row, column = row + 1, 0
 
 
 @inner
-def add_products(
-    parameters: int, tile: int, tiles: int, following: int, features: int, sums: int, adds: int, scratch: int
-) -> None:
-    """Multiplies transformed inputs and gradients, position by position, and stores or adds the sums over tiles.
-
-    Meanwhile it prefetches the `following` tiles.
-    """
+def add_products(parameters: int, tiles: int, features: int, sums: int, adds: int, scratch: int) -> None:
+    """Multiplies transformed inputs and gradients, position by position, and stores or adds the sums over tiles."""
     outputs = word(parameters, Tiles.OUTPUTS)
-    rows, k = scratch + word(parameters, Gradient.ROWS), scratch + word(parameters, Gradient.K)
+    rows, k = scratch + word(parameters, Gradient.FEATURES_OF_A), scratch + word(parameters, Gradient.K)
     rows_of_sums = scratch + word(parameters, Gradient.ROWS_OF_SUMS)
     a, b = scratch + word(parameters, Tiles.INPUTS_AT), scratch + word(parameters, Gradient.GRADIENTS_AT)
-    share, done = (tiles + POSITIONS - 1) // POSITIONS, 0
     for _ in range(POSITIONS):
-        prefetch_inputs(parameters, tile + tiles + done, min(share, following - done))
-        prefetch_outputs(
-            parameters, tile + tiles + done, min(share, following - done), word(parameters, Gradient.GRADIENTS)
-        )
-        done += share
         for column in range(0, outputs, PANEL):
             width = min(PANEL, outputs - column)
             panel = b + 4 * column * tiles, packed_pitch(width)
@@ -112,13 +96,12 @@ def add_products(
 def _winograd_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Unit: GRADIENT_BLOCK input features of a part of the tiles. Neighbouring features are computed together."""
     features, block = word(parameters, Tiles.FEATURES), word(parameters, Tiles.BLOCK_TILES)
-    fill_progression(scratch + word(parameters, Gradient.ROWS), features, 4)
+    fill_progression(scratch + word(parameters, Gradient.FEATURES_OF_A), features, 4)
     fill_progression(scratch + word(parameters, Gradient.K), block, word(parameters, Tiles.TILE_A))
     fill_progression(
         scratch + word(parameters, Gradient.ROWS_OF_SUMS), features, word(parameters, Gradient.FEATURE_SUMS)
     )
-    for i in range(word(parameters, Tiles.OUTPUTS)):
-        store_f32(scratch + word(parameters, Gradient.ZEROS) + 4 * i, 0.0)
+    fill_zeros(parameters, scratch)
     blocks, part_tiles = (features + GRADIENT_BLOCK - 1) // GRADIENT_BLOCK, word(parameters, Gradient.PART_TILES)
     unit = lo
     while unit < hi:
@@ -132,8 +115,7 @@ def _winograd_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
             tiles = min(block, end - tile)
             transform_inputs(parameters, tile, tiles, feature, count, scratch)
             transform_gradients(parameters, tile, tiles, scratch)
-            following, adds = min(block, end - tile - tiles), 1 if tile > first else 0
-            add_products(parameters, tile, tiles, following, count, sums, adds, scratch)
+            add_products(parameters, tiles, count, sums, 1 if tile > first else 0, scratch)
         unit += run
 
 

@@ -144,7 +144,7 @@ def _function(module: ir.Module, transform: Transform, masked: bool) -> ir.Funct
     builder.position_at_end(loop)
     at = builder.phi(I64)
     block = [vector.load_vector(builder, builder.add(each, at), mask) for each in sources]
-    made = _both_ways(builder, transform, block)
+    made = both_ways(builder, transform, block)
     for value, address in reversed(list(zip(made, targets, strict=True))):
         vector.store_vector(builder, value, builder.add(address, at), mask)
     following = builder.add(at, I64(4 * LANES))
@@ -162,7 +162,7 @@ def _addresses(builder: ir.IRBuilder, base: ir.Value, offsets: ir.Value, count: 
     return [builder.add(base, builder.load(each, align=8, typ=I64)) for each in entries]
 
 
-def _both_ways(builder: ir.IRBuilder, transform: Transform, block: Vectors) -> list[ir.Value]:
+def both_ways(builder: ir.IRBuilder, transform: Transform, block: Vectors) -> list[ir.Value]:
     """The transform of a block, row by row, along its columns and then along its rows."""
     size = transform.size
     columns = [transform.along(builder, block[column::size]) for column in range(size)]

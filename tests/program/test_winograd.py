@@ -129,18 +129,23 @@ def test_integers_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(result(shape, x, kernel), exact(x, kernel))
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-def test_infinite_inputs_make_their_tile_non_finite(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("value", "row", "column"), [(np.inf, 3, 4), (-np.inf, 0, 0), (np.nan, 7, 8), (np.inf, 0, 5), (np.nan, 6, 0)]
+)
+def test_infinite_inputs_make_their_tile_non_finite(
+    value: float, row: int, column: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(winograd, "WORTH", np.inf)
-    shape = (1, 8, 9, 16, 16)
+    shape = (3, 8, 9, 16, 16)
     x, kernel = operands(shape)
     usual = result(shape, x, kernel)
-    x[0, 3, 4, 5] = value
+    x[1, row, column, 5] = value
     changed, expected = result(shape, x, kernel), exact(x, kernel)
     assert not np.isfinite(changed[~np.isfinite(expected)]).any()
-    # Outputs of rows 2 to 5 and columns 2 to 7 are of tiles that read it.
+    # A tile of outputs 2i and 2i + 1 reads inputs 2i - 1 to 2i + 2.
+    inside = [[2 * (i // 2) - 1 <= at <= 2 * (i // 2) + 2 for i in range(n)] for at, n in ((row, 8), (column, 9))]
     outside = np.ones_like(changed, bool)
-    outside[:, 2:6, 2:8] = False
+    outside[1] = ~np.logical_and.outer(*inside)[..., None]
     np.testing.assert_array_equal(changed[outside], usual[outside])
 
 

@@ -44,6 +44,8 @@ def convolution_sets(product: ComputeSet, work: Contraction, size: ConvolutionSi
         Address(buffer),
         replace(_moved(work.c, work.row_c.table[0]), buffer=written),
         size.batch,
+        _padded(field),
+        (0, 0),
         field,
         size.inputs,
         size.outputs,
@@ -94,6 +96,8 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
         _moved(work.b, work.k_b.table[0] + begin),
         Address(buffer),
         images,
+        _padded(field),
+        (0, 0),
         field,
         features,
         size.outputs,
@@ -116,6 +120,10 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
     return sums, ComputeSet(
         buffer.name, added, added.unit_count, [Span(buffer)], [Span(written)], estimate, product.op_name
     )
+
+
+def _padded(field: tuple[int, int]) -> tuple[int, int]:
+    return field[0] + WINDOW - 1, field[1] + WINDOW - 1
 
 
 def _moved(address: Address, offset: int) -> Address:

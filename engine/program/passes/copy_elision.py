@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.program.program import Buffer, ComputeSet, Program, Region
+from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.regions import innermost_region
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
 from engine.program.work.copy import Copy, Purpose
@@ -39,13 +40,6 @@ def _is_written(uses: BufferUses, buffer: Buffer, begin: int, end: int) -> bool:
     return is_any_between(uses.writers(buffer), begin, end)
 
 
-def _region(regions: list[Region], at: int, end: int) -> tuple[int, int]:
-    """Begin and end of the innermost region around a compute set; the whole program where there is none."""
-    around = [r for r in regions if r.begin <= at < r.end]
-    innermost = min(around, key=lambda r: r.end - r.begin, default=Region(0, end, repeats=False))
-    return innermost.begin, innermost.end
-
-
 def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer) -> bool:
     """Whether `source` may share the memory of `target`, into which compute set `at` copies it."""
     program, uses = rewriter.program, rewriter.uses
@@ -53,7 +47,7 @@ def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
         return False
     if uses.escapes(source):
         return False
-    begin, end = _region(program.regions, at, len(program.compute_sets))
+    begin, end = innermost_region(program, at)
     writers, users = uses.writers(source), uses.users(source)
     if not writers or users[0] < begin or users[-1] >= end:
         return False

@@ -24,7 +24,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
-from engine.program.work.winograd_tiles import Images, Strides, at_edges, footprints, tile_fields
+from engine.program.work.winograd_tiles import Images, Strides, footprints, tile_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,9 @@ class WinogradKernel(Work):
 
 @dataclass(frozen=True, slots=True)
 class WinogradProduct(Work):
-    """Convolves `images` with a transformed kernel, to a `field` of output positions each.
+    """Convolves `images` of `size` with a transformed kernel, to a `field` of output positions each.
 
+    `low` is the padding with zeros before the first row and column; what tiles read after the last ones is zero, too.
     Strides, in bytes, are those of images, rows and columns; features are contiguous. A unit has `unit_rows` rows of
     tiles, which are counted through all images.
     """
@@ -88,6 +89,8 @@ class WinogradProduct(Work):
     transformed: Address
     c: Address
     images: int
+    size: tuple[int, int]
+    low: tuple[int, int]
     field: tuple[int, int]
     features: int
     outputs: int
@@ -101,10 +104,11 @@ class WinogradProduct(Work):
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of the images."""
-        return footprints(self.images, self.field, *self._arrays(), self.c)
+        return footprints(self.images, *self._arrays(), self.c)
 
     def _arrays(self) -> tuple[Images, Images]:
-        return Images(self.a, self.features, self.strides_a), Images(self.c, self.outputs, self.strides_c)
+        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low)
+        return inputs, Images(self.c, self.outputs, self.strides_c, self.field)
 
     def encode(self) -> Encoded:
         """The words of `Product`; scratch has tables, transformed inputs, and products."""
@@ -114,7 +118,7 @@ class WinogradProduct(Work):
         tile_m = 4 * whole_vectors(self.outputs)
         position_m = tiles * tile_m + PADDING
         rows_of_m, k_of_a = RESERVED_SCRATCH + 8 * tiles, RESERVED_SCRATCH + 16 * tiles
-        fields = tile_fields(self.images, self.field, *self._arrays(), tiles, k_of_a + 8 * self.features)
+        fields = tile_fields(self.images, *self._arrays(), tiles, k_of_a + 8 * self.features)
         products_at = fields["inputs_at"] + POSITIONS * fields["position_a"]
         parameters = Product(
             **fields,
@@ -123,8 +127,6 @@ class WinogradProduct(Work):
             position_b=position_bytes(self.features, self.outputs),
             position_m=position_m,
             tile_m=tile_m,
-            results=at_edges(OUTPUTS, self.strides_c),
-            positions_m=np.arange(POSITIONS) * position_m,
             rows_of_a=RESERVED_SCRATCH,
             rows_of_m=rows_of_m,
             k_of_a=k_of_a,

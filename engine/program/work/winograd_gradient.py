@@ -22,13 +22,14 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
-from engine.program.work.winograd_tiles import Images, Strides, at_edges, footprints, tile_fields
+from engine.program.work.winograd_tiles import Images, Strides, footprints, tile_fields
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradGradient(Work):
-    """Sums of transformed inputs times transformed gradients of a `field` of outputs of `images` each.
+    """Sums of transformed inputs times transformed gradients of a `field` of outputs of `images` of `size` each.
 
+    `low` is the padding with zeros before the first row and column; what tiles read after the last ones is zero, too.
     Strides, in bytes, are those of images, rows and columns; features are contiguous. The `parts` of the tiles have
     sums of their own, [part, position, input feature, output feature].
     """
@@ -37,6 +38,8 @@ class WinogradGradient(Work):
     gradients: Address
     sums: Address
     images: int
+    size: tuple[int, int]
+    low: tuple[int, int]
     field: tuple[int, int]
     features: int
     outputs: int
@@ -55,11 +58,12 @@ class WinogradGradient(Work):
         return self.parts * -(-self.features // GRADIENT_BLOCK)
 
     def _arrays(self) -> tuple[Images, Images]:
-        return Images(self.a, self.features, self.strides_a), Images(self.gradients, self.outputs, self.strides_g)
+        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low)
+        return inputs, Images(self.gradients, self.outputs, self.strides_g, self.field)
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of inputs, gradients and sums."""
-        yield from footprints(self.images, self.field, *self._arrays(), self.sums)
+        yield from footprints(self.images, *self._arrays(), self.sums)
         size = self.parts * POSITIONS * position_bytes(self.features, self.outputs)
         yield Footprint(self.sums, 0, size, True)
 
@@ -69,11 +73,9 @@ class WinogradGradient(Work):
 
         tiles, pitch = block_tiles(self.features, self.outputs, LEAST_GRADIENT_TILES), 4 * whole_vectors(self.outputs)
         position_g = tiles * pitch + PADDING
-        rows = RESERVED_SCRATCH + 8 * OUTPUTS**2
-        k = rows + 8 * self.features
+        k = RESERVED_SCRATCH + 8 * self.features
         rows_of_sums = k + 8 * tiles
-        zeros = rows_of_sums + 8 * self.features
-        fields = tile_fields(self.images, self.field, *self._arrays(), tiles, zeros + pitch)
+        fields = tile_fields(self.images, *self._arrays(), tiles, rows_of_sums + 8 * self.features)
         gradients_at = fields["inputs_at"] + POSITIONS * fields["position_a"]
         parameters = Gradient(
             **fields,
@@ -83,13 +85,9 @@ class WinogradGradient(Work):
             position_sums=position_bytes(self.features, self.outputs),
             feature_sums=pitch,
             position_g=position_g,
-            positions_g=np.arange(POSITIONS) * position_g,
-            gradients=at_edges(OUTPUTS, self.strides_g)[0],
-            edge=RESERVED_SCRATCH,
-            rows=rows,
+            features_of_a=RESERVED_SCRATCH,
             k=k,
             rows_of_sums=rows_of_sums,
-            zeros=zeros,
             gradients_at=gradients_at,
         )
         return Encoded.of(winograd_gradient, block(parameters), gradients_at + POSITIONS * position_g)

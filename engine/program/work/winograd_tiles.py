@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from engine.codelets.winograd_sizes import OUTPUTS, PADDING, POSITIONS, SIDE, WINDOW, whole_vectors
+from engine.codelets.winograd_sizes import OUTPUTS, PADDING, ROW_WORDS, SIDE, whole_vectors
 from engine.program.buffer import Address
 from engine.program.work.base import Footprint
 
@@ -16,32 +14,29 @@ Strides = tuple[int, int, int]
 
 
 class Images(NamedTuple):
-    """Images of contiguous features."""
+    """Images of contiguous features; `low` is the padding with zeros before the first row and column."""
 
     address: Address
     features: int
     strides: Strides
+    size: tuple[int, int]
+    low: tuple[int, int] = (0, 0)
 
 
-def footprints(
-    images: int, field: tuple[int, int], inputs: Images, outputs: Images, written: Address
-) -> Iterator[Footprint]:
-    """Footprints from the first to the last element of inputs and of a `field` of outputs."""
-    for each, more in ((inputs, WINDOW - 1), (outputs, 0)):
-        counts = images, field[0] + more, field[1] + more
-        last = sum((count - 1) * stride for count, stride in zip(counts, each.strides, strict=True))
-        yield Footprint(each.address, min(last, 0), max(last, 0) + 4 * each.features, each.address is written)
+def footprints(images: int, inputs: Images, outputs: Images, written: Address) -> Iterator[Footprint]:
+    """Footprints from the first to the last element of inputs and of outputs."""
+    for each in (inputs, outputs):
+        last = [(count - 1) * stride for count, stride in zip((images, *each.size), each.strides, strict=True)]
+        begin, end = sum(min(0, each) for each in last), sum(max(0, each) for each in last)
+        yield Footprint(each.address, begin, end + 4 * each.features, each.address is written)
 
 
-def tile_fields(
-    images: int, field: tuple[int, int], inputs: Images, outputs: Images, block: int, scratch: int
-) -> dict[str, Any]:
-    """The fields of `Tiles` for blocks of that many tiles, whose transforms begin after that many bytes of scratch."""
-    rows, columns = (-(-size // OUTPUTS) for size in field)
-    row, column = (each.reshape(-1) for each in np.indices((rows, columns)))
-    kinds = (row == rows - 1) * (2 * (field[0] % OUTPUTS)) + (column == columns - 1) * (field[1] % OUTPUTS)
-    starts = [OUTPUTS * (row * each.strides[1] + column * each.strides[2]) for each in (inputs, outputs)]
+def tile_fields(images: int, inputs: Images, outputs: Images, block: int, scratch: int) -> dict[str, Any]:
+    """The fields of `Tiles` for blocks of that many tiles, whose own part of scratch begins after that many bytes."""
+    rows, columns = (-(-size // OUTPUTS) for size in outputs.size)
     tile = 4 * whole_vectors(inputs.features)
+    zeros = scratch + 8 * ROW_WORDS * SIDE
+    inputs_at = zeros + 4 * whole_vectors(max(inputs.features, outputs.features))
     tile += PADDING if tile // PADDING % 2 == 0 else 0
     position = block * tile + PADDING
     return {
@@ -50,26 +45,18 @@ def tile_fields(
         "features": inputs.features,
         "outputs": outputs.features,
         "tiles": images * rows * columns,
-        "image_tiles": rows * columns,
-        "image_a": inputs.strides[0],
-        "image_c": outputs.strides[0],
-        "offsets": np.stack([*starts, kinds], -1),
-        "inputs": at_edges(SIDE, inputs.strides),
+        "image_rows": rows,
+        "row_tiles": columns,
+        **dict(zip(("image_a", "row_a", "column_a"), inputs.strides, strict=True)),
+        **dict(zip(("image_c", "row_c", "column_c"), outputs.strides, strict=True)),
+        **dict(zip(("rows_a", "columns_a"), inputs.size, strict=True)),
+        **dict(zip(("rows_c", "columns_c"), outputs.size, strict=True)),
+        "first_row": -inputs.low[0],
+        "first_column": -inputs.low[1],
         "block_tiles": block,
         "position_a": position,
         "tile_a": tile,
-        "positions_a": np.arange(POSITIONS) * position,
-        "inputs_at": -(-scratch // PADDING) * PADDING,
+        "rows": scratch,
+        "zeros": zeros,
+        "inputs_at": -(-inputs_at // PADDING) * PADDING,
     }
-
-
-def at_edges(size: int, strides: Strides) -> np.ndarray:
-    """Byte offsets of size x size positions, int64 [4, size**2].
-
-    Entry 1 has no last column, 2 no last row, 3 neither: the one before stands for it, which changes no other output.
-    """
-    every, last = np.arange(size), size - 1
-    rows, columns = (
-        [np.minimum(every, last - missing) * stride for missing in (0, 1)] for stride in (strides[1], strides[2])
-    )
-    return np.array([np.add.outer(row, column).reshape(-1) for row in rows for column in columns], np.int64)

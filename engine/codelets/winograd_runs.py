@@ -1,0 +1,257 @@
+"""Winograd's transforms of runs of neighbouring tiles: a run is of one row of tiles, and shares columns of its image.
+
+A table has the address of column 0 and the bytes between columns, both int64, for each row of a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from engine.codelets import vector
+from engine.codelets.build import Inner, inner
+from engine.codelets.lazy import types
+from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.codelets.winograd_sizes import OUTPUTS, ROW_WORDS
+from engine.codelets.winograd_transforms import Transform, Vectors, both_ways
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+LANES = lanes()
+Rows = list[tuple[ir.Value, ir.Value]]
+"""Address and stride of each row."""
+
+
+@cache
+def reading_runs(transform: Transform) -> Inner:
+    """The function that transforms tiles of an image: those of inputs, or of the gradients of outputs."""
+    whole, rest = (_intrinsic(_reading, transform, masked) for masked in (False, True))
+
+    @inner
+    def transform_run(
+        rows: int,
+        column: int,
+        columns: int,
+        tiles: int,
+        target: int,
+        tile: int,
+        position: int,
+        ahead: int,
+        features: int,
+    ) -> None:
+        """Position p of tile i is stored at target + i * tile + p * position.
+
+        The first tile begins at `column`; those outside 0 <= column < `columns` are zeros, and are not read. What is
+        `ahead` bytes after a tile's last rows is prefetched.
+        """
+        vectors = features // LANES
+        if vectors > 0:
+            whole(rows, column, columns, tiles, target, tile, position, ahead, 0, vectors)
+        if features % LANES != 0:
+            rest(rows, column, columns, tiles, target, tile, position, ahead, vectors, features % LANES)
+
+    return transform_run
+
+
+@cache
+def writing_runs(transform: Transform) -> Inner:
+    """The function that transforms products to tiles of an image."""
+    whole, rest = (_intrinsic(_writing, transform, masked) for masked in (False, True))
+
+    @inner
+    def transform_run(
+        rows: int, column: int, columns: int, tiles: int, source: int, tile: int, position: int, features: int
+    ) -> None:
+        """Position p of tile i is at source + i * tile + p * position; columns from `columns` on are not written.
+
+        Results are stored from the last to the first, so the first of rows that share an address remains.
+        """
+        vectors = features // LANES
+        if vectors > 0:
+            whole(rows, column, columns, tiles, source, tile, position, 0, 0, vectors)
+        if features % LANES != 0:
+            rest(rows, column, columns, tiles, source, tile, position, 0, vectors, features % LANES)
+
+    return transform_run
+
+
+def _intrinsic(body: Callable[..., None], transform: Transform, masked: bool) -> Any:
+    """The intrinsic for whole vectors from the given one on, or for some lanes of that one."""
+
+    @intrinsic
+    def transform_vectors(
+        typing_context: Any,
+        rows: types.Type,
+        column: types.Type,
+        columns: types.Type,
+        tiles: types.Type,
+        array: types.Type,
+        tile: types.Type,
+        position: types.Type,
+        ahead: types.Type,
+        begin: types.Type,
+        count: types.Type,
+    ) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            builder.call(_function(builder.module, body, transform, masked), arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 10), emit
+
+    return transform_vectors
+
+
+def _function(module: ir.Module, body: Callable[..., None], transform: Transform, masked: bool) -> ir.Function:
+    """The LLVM function of a transform, defined in the module on first use."""
+    name = transform.name + "_run" + "_masked" * masked
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(VOID, [I64] * 10), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    begin, count = function.args[-2:]
+    mask = vector.lane_mask(builder, count) if masked else None
+    begin = builder.mul(begin, I64(4 * LANES))
+    end = builder.add(begin, I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES)))
+    body(builder, transform, mask, (begin, end), *function.args[:-2])
+    builder.ret_void()
+    return function
+
+
+def _reading(
+    builder: ir.IRBuilder,
+    transform: Transform,
+    mask: ir.Value | None,
+    span: tuple[ir.Value, ir.Value],
+    *arguments: ir.Value,
+) -> None:
+    """Vector by vector, along the run: columns that tiles share are loaded and transformed once."""
+    table, column, columns, tiles, target, tile, position, ahead = arguments
+    rows = _rows(builder, table, column, transform.size)
+    kept = transform.size - OUTPUTS
+    vectors = _Loop(builder, "vectors", *span, I64(4 * LANES), [])
+    starts = [builder.add(address, vectors.at) for address, _ in rows]
+    known: list[ir.Value] = []
+    for number in range(kept):
+        known += _column(builder, transform, rows, starts, builder.add(column, I64(number)), columns, mask)
+        starts = [builder.add(start, stride) for start, (_, stride) in zip(starts, rows, strict=True)]
+    first = [builder.add(column, I64(kept)), builder.add(target, vectors.at), *starts, *known]
+    run = _Loop(builder, "tiles", I64(0), tiles, I64(1), first)
+    at, written, *held = run.carried
+    starts, block = held[: transform.size], held[transform.size :]
+    for _ in range(OUTPUTS):
+        for start in starts[kept:]:
+            later = builder.inttoptr(builder.add(start, ahead), POINTER)
+            call(builder, "prefetch.p0", VOID, later, I32(0), I32(3), I32(1))
+        block = [*block, *_column(builder, transform, rows, starts, at, columns, mask)]
+        starts = [builder.add(start, stride) for start, (_, stride) in zip(starts, rows, strict=True)]
+        at = builder.add(at, I64(1))
+    for number, value in enumerate(_across(builder, transform, block)):
+        address = builder.add(written, builder.mul(position, I64(number)))
+        vector.store_vector(builder, value, address, mask)
+    run.close([at, builder.add(written, tile), *starts, *block[transform.results * OUTPUTS :]])
+    vectors.close([])
+
+
+def _writing(
+    builder: ir.IRBuilder,
+    transform: Transform,
+    mask: ir.Value | None,
+    span: tuple[ir.Value, ir.Value],
+    *arguments: ir.Value,
+) -> None:
+    """Tile by tile: products of a tile are contiguous."""
+    table, column, columns, tiles, source, tile, position, _ = arguments
+    rows = _rows(builder, table, column, transform.results)
+    run = _Loop(builder, "tiles", I64(0), tiles, I64(1), [column, source, *(address for address, _ in rows)])
+    at, read, *starts = run.carried
+    targets: list[ir.Value] = []
+    for start, (_, stride) in zip(starts, rows, strict=True):
+        exists = builder.icmp_signed("<", builder.add(at, I64(1)), columns)
+        targets += [start, builder.select(exists, builder.add(start, stride), start)]
+    vectors = _Loop(builder, "vectors", *span, I64(4 * LANES), [])
+    block = []
+    for number in range(transform.size**2):
+        address = builder.add(builder.add(read, vectors.at), builder.mul(position, I64(number)))
+        block.append(vector.load_vector(builder, address, mask))
+    for value, target in reversed(list(zip(both_ways(builder, transform, block), targets, strict=True))):
+        vector.store_vector(builder, value, builder.add(target, vectors.at), mask)
+    vectors.close([])
+    following = [
+        builder.add(start, builder.mul(stride, I64(2))) for start, (_, stride) in zip(starts, rows, strict=True)
+    ]
+    run.close([builder.add(at, I64(OUTPUTS)), builder.add(read, tile), *following])
+
+
+def _rows(builder: ir.IRBuilder, table: ir.Value, column: ir.Value, count: int) -> Rows:
+    """The rows of a table, from a column on."""
+    words = [
+        builder.load(builder.inttoptr(builder.add(table, I64(8 * i)), POINTER), align=8, typ=I64)
+        for i in range(ROW_WORDS * count)
+    ]
+    pairs = zip(words[::ROW_WORDS], words[1::ROW_WORDS], strict=True)
+    return [(builder.add(address, builder.mul(column, stride)), stride) for address, stride in pairs]
+
+
+def _column(
+    builder: ir.IRBuilder,
+    transform: Transform,
+    rows: Rows,
+    addresses: Vectors,
+    column: ir.Value,
+    columns: ir.Value,
+    mask: ir.Value | None,
+) -> list[ir.Value]:
+    """The transform along a column of a tile; one outside of the image has zeros."""
+    before, load = builder.block, builder.append_basic_block("column")
+    following = builder.append_basic_block("following")
+    builder.cbranch(builder.icmp_unsigned("<", column, columns), load, following)
+    builder.position_at_end(load)
+    loaded = [vector.load_vector(builder, each, mask) for each in addresses]
+    builder.branch(following)
+    builder.position_at_end(following)
+    values = []
+    for each in loaded:
+        value = builder.phi(vector.vector_type())
+        value.add_incoming(each, load)
+        value.add_incoming(vector.zeros(), before)
+        values.append(value)
+    return transform.along(builder, values)
+
+
+def _across(builder: ir.IRBuilder, transform: Transform, block: Vectors) -> list[ir.Value]:
+    """The transform along the rows of a block of transformed columns, row by row."""
+    return [
+        value for row in range(transform.results) for value in transform.along(builder, block[row :: transform.results])
+    ]
+
+
+class _Loop:
+    """A loop over begin <= at < end, of at least one iteration, that carries values."""
+
+    def __init__(
+        self, builder: ir.IRBuilder, name: str, begin: ir.Value, end: ir.Value, step: ir.Value, carried: Vectors
+    ) -> None:
+        self.builder, self.end, self.step = builder, end, step
+        before, self.block = builder.block, builder.append_basic_block(name)
+        self.done = builder.append_basic_block(f"after_{name}")
+        builder.branch(self.block)
+        builder.position_at_end(self.block)
+        self.at = builder.phi(I64)
+        self.at.add_incoming(begin, before)
+        self.carried = [builder.phi(value.type) for value in carried]
+        for phi, value in zip(self.carried, carried, strict=True):
+            phi.add_incoming(value, before)
+
+    def close(self, carried: Vectors) -> None:
+        """Ends the body; code after it follows the loop."""
+        builder = self.builder
+        following = builder.add(self.at, self.step)
+        self.at.add_incoming(following, builder.block)
+        for phi, value in zip(self.carried, carried, strict=True):
+            phi.add_incoming(value, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following, self.end), self.block, self.done)
+        builder.position_at_end(self.done)
