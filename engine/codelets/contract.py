@@ -162,10 +162,11 @@ def batch_offset(table: int, batch: int) -> int:
     return load_i64(table + 8 * batch) if table != 0 else 0
 
 
-def over_units(contract: Inner, merges_columns: bool = False) -> Inner:
+def over_units(contract: Inner, merges_columns: bool = False, least_merged: int = 0) -> Inner:
     """`contract`, with the signature of `blocked`, for the units lo <= unit < hi.
 
-    Neighbouring row blocks share B, and neighbouring column blocks A, so they are computed as one.
+    Neighbouring row blocks share B, and neighbouring column blocks A, so they are computed as one, but for a last
+    column block of fewer columns than `least_merged`, which would be cut along k in another way.
     """
 
     @inner
@@ -182,6 +183,9 @@ def over_units(contract: Inner, merges_columns: bool = False) -> Inner:
             row_run, column_run = min(hi - unit, row_blocks - row_block), 1
             if merges_columns and row_blocks == 1:
                 column_run = min(hi - unit, column_blocks - column_block)
+                last_columns = word(parameters, Field.COLUMNS) - (column_blocks - 1) * columns_per_unit
+                if last_columns < least_merged and column_run > 1 and column_block + column_run == column_blocks:
+                    column_run -= 1
             row, column, k = row_block * rows_per_unit, column_block * columns_per_unit, split * k_per_unit
             rows = min(row_run * rows_per_unit, word(parameters, Field.ROWS) - row)
             columns = min(column_run * columns_per_unit, word(parameters, Field.COLUMNS) - column)

@@ -179,7 +179,7 @@ def multiply(
 
 
 contract = blocked(Parts(PANEL, 4, False, k_step, steps, pack_columns, pack_rows, panel, ahead, multiply))
-contract_units = over_units(contract)
+contract_units = over_units(contract, merges_columns=True, least_merged=PANEL)
 
 
 def contract_scratch_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.program.host_passes.call_overlap import overlap_calls
+from engine.program.host_passes.column_units import cut_columns
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.host_passes.split_products import split_products
@@ -19,6 +20,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     fuse_producers,
     fuse_units,
     split_products,
+    cut_columns,
     skip_untouched_rows,
     overlap_calls,
 )
