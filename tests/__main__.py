@@ -1,4 +1,4 @@
-"""All tests, collected once, in forked workers; beside them another for what starts processes of its own.
+"""All tests, collected once, in forked workers; beside them two more for what starts processes of its own.
 
 python -m tests [-n WORKERS] [--all [--seed N]] [PYTEST ARGUMENT ...]
 
@@ -18,7 +18,7 @@ BESIDE = (
     *("examples", "packaging", "processes", "report", "serving", "tf_keras", "test_habits.py"),
     *("estimators/test_new_processes.py", "graphs/test_without_v2_behavior.py", "graphs/programs/test_preempted.py"),
 )
-"""Linters, wheels, documentation pages, browsers and servers: one worker waits for theirs, and takes the time of cores
+"""Linters, wheels, documentation pages, browsers and servers: two workers wait for theirs, and take the time of cores
 that the others leave."""
 ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "OPENBLAS_NUM_THREADS": "1"}
 """Read when a process starts. TensorFlow allocates much and frees little: with fewer and larger pages tests take 0.91

@@ -26,7 +26,10 @@ from tests.interrupting import threads_of_system
 FORK = multiprocessing.get_context("fork")
 MOST_KILOBYTES = 2_500_000
 """TensorFlow keeps some ten megabytes of every model that was ever traced: a worker that has more than this is replaced
-after its file, but not the first one before all of its files have run."""
+after its file, but not the first ones before all of their files have run."""
+WAITING = 2
+"""Workers beside those that were asked for, which mostly wait for other processes. With one of them, two cores had
+nothing to do for a tenth of the time."""
 
 Items = list[pytest.Item]
 
@@ -47,7 +50,7 @@ class _Worker:
 
 
 class Workers:
-    """Forks `count` workers and one more that begins with the files of `goes_first`; the others end with them."""
+    """Forks `count` workers and two more that begin with the files of `goes_first`; the others end with them."""
 
     def __init__(self, count: int, goes_first: Callable[[Path], bool]) -> None:
         self.count = count
@@ -76,8 +79,8 @@ class Workers:
             (self.first if self.goes_first(path) else self.others).append(files[path])
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # in which those of workers are
         try:
-            for number in range(self.count + 1):
-                self._fork(session, takes_first=not number)
+            for number in range(WAITING + self.count):
+                self._fork(session, takes_first=number < WAITING)
             while self.running:
                 for pipe in wait([*self.running]):
                     assert isinstance(pipe, Connection)

@@ -12,6 +12,7 @@ from engine.garbage import collector_paused
 def few_objects(monkeypatch):
     monkeypatch.setattr(garbage, "MANY", 100)
     monkeypatch.setattr(garbage, "_promoted", 0)
+    monkeypatch.setattr(garbage, "_frozen", False)
     gc.unfreeze()  # what the suite has frozen
     yield
     gc.freeze()
@@ -55,6 +56,7 @@ def test_a_disabled_collector_and_frozen_objects_stay_so():
     finally:
         gc.enable()
     gc.freeze()
-    with collector_paused():
-        more = _cycles(2000)
-    assert more and gc.get_freeze_count() > 0
+    for _ in range(2):  # it counts what is frozen once
+        with collector_paused():
+            more = _cycles(2000)
+        assert more and gc.get_freeze_count() > 0

@@ -15,7 +15,7 @@ from ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue, ScopedIPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
 from tests.interrupting import PATIENCE_SECONDS, wait_for
-from tests.strategy.helpers import compiled, numbers, replicas
+from tests.strategy.helpers import compiled, numbers, replicas, unconverted
 
 FailedPrecondition = tf.errors.FailedPreconditionError
 
@@ -23,7 +23,7 @@ FailedPrecondition = tf.errors.FailedPreconditionError
 def counter(queue: IPUOutfeedQueue, element: Any = lambda i: i) -> Any:
     """A function of n that enqueues `element` of 0, 1, ... n - 1."""
 
-    @compiled
+    @unconverted
     def count(n: int) -> None:
         def body(i: tf.Tensor) -> Any:
             return i + 1, queue.enqueue(element(i))
@@ -97,7 +97,7 @@ def test_replicas_are_the_first_axis_of_a_row(strategy: IPUStrategyV1, count: in
     axis = (count,) if count > 1 else ()
     everything, last = IPUOutfeedQueue(), IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST)
 
-    @compiled
+    @unconverted
     def step() -> None:
         def body(i: tf.Tensor) -> Any:
             return i + 1.0, everything.enqueue(tf.fill([4, 4], i)), last.enqueue(tf.reduce_sum(i))
@@ -124,28 +124,28 @@ def test_one_enqueue_for_each_graph(strategy: IPUStrategyV1) -> None:
         queue.enqueue(tf.constant(2.0))
 
     with pytest.raises(ValueError, match="An outfeed can only be enqueued once"):
-        strategy.run(compiled(twice))
+        strategy.run(unconverted(twice))
 
     def in_a_loop_too() -> None:
         queue.enqueue(tf.constant(1.0))
         loops.repeat(2, lambda: queue.enqueue(tf.constant(2.0)))
 
     with pytest.raises(ValueError, match="An outfeed can only be enqueued once"):
-        strategy.run(compiled(in_a_loop_too))
+        strategy.run(unconverted(in_a_loop_too))
     for value in (1.0, 2.0):
-        strategy.run(compiled(lambda value=value: queue.enqueue(tf.constant(value))))
+        strategy.run(unconverted(lambda value=value: queue.enqueue(tf.constant(value))))
     np.testing.assert_array_equal(queue.dequeue(), [1.0, 2.0])
 
 
 def test_all_functions_enqueue_alike(strategy: IPUStrategyV1) -> None:
     queue = IPUOutfeedQueue()
-    strategy.run(compiled(lambda: queue.enqueue(tf.zeros([2]))))
+    strategy.run(unconverted(lambda: queue.enqueue(tf.zeros([2]))))
     for other in (tf.zeros([3]), tf.zeros([2], tf.int32), (tf.zeros([2]),)):
         with pytest.raises(FailedPrecondition, match=r"to be alike: float32\[2\]. Received: .*\[[23]\]"):
-            strategy.run(compiled(lambda other=other: queue.enqueue(other)))
+            strategy.run(unconverted(lambda other=other: queue.enqueue(other)))
     _ = queue.deleter
     _ = queue.deleter
-    strategy.run(compiled(lambda: queue.enqueue(tf.zeros([3]))))
+    strategy.run(unconverted(lambda: queue.enqueue(tf.zeros([3]))))
     assert queue.dequeue().shape == (1, 3)
 
 
@@ -162,9 +162,9 @@ def test_arguments_are_checked(strategy: IPUStrategyV1) -> None:
     with pytest.raises(RuntimeError, match="in a function that runs elsewhere"):
         tf.function(lambda: queue.enqueue(tf.constant(1.0)))()
     with pytest.raises(ValueError, match="at least one tensor"):
-        strategy.run(compiled(lambda: queue.enqueue({})))
+        strategy.run(unconverted(lambda: queue.enqueue({})))
     with pytest.raises(RuntimeError, match="outside of tf.function"):
-        strategy.run(compiled(lambda: [x for x in queue]))
+        strategy.run(unconverted(lambda: [x for x in queue]))
     assert isinstance(ScopedIPUOutfeedQueue(), IPUOutfeedQueue)
 
 
@@ -206,7 +206,7 @@ def test_rows_arrive_while_the_program_runs(strategy: IPUStrategyV1) -> None:
         running.wait(PATIENCE_SECONDS)
         wait_for(has_seen_all)
 
-    @compiled
+    @unconverted
     def step() -> None:
         loops.repeat(100, lambda x: outfeed.enqueue(x), [], infeed)
 
@@ -239,7 +239,7 @@ def test_waiting_for_completion_in_another_thread(strategy: IPUStrategyV1) -> No
         waits.set()
         counted.append(len(queue.dequeue(wait_for_completion=True)))
 
-    @compiled
+    @unconverted
     def step() -> None:
         loops.repeat(20, lambda x: queue.enqueue(x), [], infeed)
 

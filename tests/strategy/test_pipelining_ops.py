@@ -24,13 +24,13 @@ from ipu.pipelining_ops import (
     pipeline,
 )
 from tests.keras.helpers import Kit
-from tests.strategy.helpers import compiled, numbers, replicas
+from tests.strategy.helpers import numbers, replicas, unconverted
 
 ROUNDING = 1e-5
 
 
 def run(strategy: IPUStrategyV1, function: Callable[..., Any], *inputs: Any) -> None:
-    strategy.run(compiled(function), args=inputs)
+    strategy.run(unconverted(function), args=inputs)
 
 
 class Regression:
@@ -110,7 +110,7 @@ def test_all_schedules_give_the_same(strategy: IPUStrategyV1, schedule: Pipeline
 def test_keras_optimizers_and_a_second_run(strategy: IPUStrategyV1, kit: Kit) -> None:
     with strategy.scope():
         problem = Regression(strategy, kit.keras.optimizers.SGD(0.1))
-    function = compiled(lambda rate: problem.pipeline(rate))
+    function = unconverted(lambda rate: problem.pipeline(rate))
     for _ in range(2):
         strategy.run(function, args=[tf.constant(0.0)])
     problem.assert_weights(problem.expected(4, 2, 0.1)[1])
@@ -119,7 +119,7 @@ def test_keras_optimizers_and_a_second_run(strategy: IPUStrategyV1, kit: Kit) ->
 def test_a_count_that_is_an_argument(strategy: IPUStrategyV1) -> None:
     """Each value has a program and a schedule of its own, and is checked when the function is called with it."""
     problem = Regression(strategy)
-    function = compiled(lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=count))
+    function = unconverted(lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=count))
     strategy.run(function, args=[tf.constant(0.1), tf.constant(8)])
     problem.assert_weights(problem.expected(8, 1, 0.1)[1])
     rows = get_pipeline_schedule()

@@ -16,7 +16,7 @@ from ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipu.ipu_strategy import IPUStrategyV1
 from ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
 from tests.keras.helpers import Kit
-from tests.strategy.helpers import compiled, numbers, replicas
+from tests.strategy.helpers import numbers, replicas, unconverted
 from tests.strategy.test_pipelining_ops import Regression
 
 ROUNDING = 1e-5
@@ -36,7 +36,7 @@ def test_replicas_are_what_the_pipeline_leaves(
     replicas(ipus)
     infeed, outfeed = queues()
     functions = [lambda x: x + 1] * stages
-    program = compiled(lambda: pipeline(functions, 2 * stages, infeed_queue=infeed, outfeed_queue=outfeed))
+    program = unconverted(lambda: pipeline(functions, 2 * stages, infeed_queue=infeed, outfeed_queue=outfeed))
     strategy.run(program)
     received = outfeed.dequeue().numpy()
     np.testing.assert_array_equal(received, np.reshape(np.arange(received.size), (2 * stages, *rows)) + stages)
@@ -53,7 +53,7 @@ def test_too_few_ipus(strategy: IPUStrategyV1, is_tensor: bool) -> None:
         return pipeline([lambda x: x] * 3, given, infeed_queue=infeed, outfeed_queue=outfeed)
 
     with pytest.raises(ValueError, match="auto_select_ipus = 4"):
-        strategy.run(compiled(program), args=[count])
+        strategy.run(unconverted(program), args=[count])
 
 
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
@@ -83,7 +83,7 @@ def test_training_with_concurrent_stages(strategy: IPUStrategyV1, kit: Kit, sche
             optimizer_function=lambda loss: OptimizerFunctionOutput(optimizer, loss),
         )
 
-    strategy.run(compiled(program))
+    strategy.run(unconverted(program))
     plain = [tf.Variable(value) for value in start]
     losses, totals = [], [0.0] * 4
     for batch in x:
@@ -106,7 +106,7 @@ def test_serialized_batches(strategy: IPUStrategyV1, kit: Kit) -> None:
     with strategy.scope():
         problem = Regression(strategy, kit.keras.optimizers.SGD(0.1))
     program = lambda rate: problem.pipeline(rate, batch_serialization_iterations=3, outfeed_loss=True)  # noqa: E731
-    strategy.run(compiled(program), args=[tf.constant(0.0)])
+    strategy.run(unconverted(program), args=[tf.constant(0.0)])
     losses, weights = problem.expected(12, 1, 0.1)
     np.testing.assert_allclose(problem.outfeed.dequeue(), losses, rtol=1e-4)
     problem.assert_weights(weights)
@@ -136,7 +136,7 @@ def test_gradients_are_summed_and_applied_in_the_dtype_asked_for(strategy: IPUSt
 
     asked = dtype_of if by_function else tf.float16
     program = lambda rate: problem.pipeline(rate, gradient_accumulation_dtype=asked)  # noqa: E731
-    strategy.run(compiled(program), args=[tf.constant(0.1)])
+    strategy.run(unconverted(program), args=[tf.constant(0.1)])
     assert optimizer.dtypes == [tf.float16, tf.float32 if by_function else tf.float16]
     totals: list[Any] = [np.float16(0), (np.float32 if by_function else np.float16)(0)]
     weights = [tf.constant(value) for value in problem.start]
@@ -162,7 +162,7 @@ def test_it_is_an_operation(strategy: IPUStrategyV1) -> None:
     def program() -> None:
         returned.append(pipeline([lambda x: x, lambda x: x], 2, infeed_queue=infeed, outfeed_queue=outfeed))
 
-    strategy.run(compiled(program))
+    strategy.run(unconverted(program))
     assert all(isinstance(each, tf.Operation) for each in returned) and returned
 
 
@@ -170,7 +170,9 @@ def test_variables_in_inputs_are_warned_of(strategy: IPUStrategyV1, caplog: pyte
     outfeed = IPUOutfeedQueue()
     with strategy.scope():
         factor = tf.Variable(3.0, name="factor")
-    program = compiled(lambda: pipeline([lambda x: x + 1, lambda x: 2 * x], 2, inputs=[factor], outfeed_queue=outfeed))
+    program = unconverted(
+        lambda: pipeline([lambda x: x + 1, lambda x: 2 * x], 2, inputs=[factor], outfeed_queue=outfeed)
+    )
     with caplog.at_level(logging.WARNING, logger="ipu"):
         strategy.run(program)
     assert "'factor:0' is in the inputs of a pipeline" in caplog.text
@@ -192,7 +194,7 @@ def test_a_tape_of_ones_own(strategy: IPUStrategyV1, kit: Kit) -> None:
     problem.optimizer_function = lambda rate, loss: OptimizerFunctionOutput(  # type: ignore[method-assign]
         problem.optimizer, loss, tape=problem.tape
     )
-    strategy.run(compiled(problem.pipeline), args=[tf.constant(0.0)])
+    strategy.run(unconverted(problem.pipeline), args=[tf.constant(0.0)])
     np.testing.assert_array_equal(problem.weights[0], problem.start[0])
     np.testing.assert_allclose(problem.weights[1], problem.expected(4, 1, 0.1)[1][1], rtol=ROUNDING, atol=ROUNDING)
 
@@ -216,9 +218,9 @@ def test_variables_that_stages_share(strategy: IPUStrategyV1, kit: Kit, mapping:
 
     if mapping is None:
         with pytest.raises(ValueError, match=r"share a variable on one IPU.*device_mapping\[1\] = 0"):
-            strategy.run(compiled(program))
+            strategy.run(unconverted(program))
         return
-    strategy.run(compiled(program))
+    strategy.run(unconverted(program))
     np.testing.assert_allclose(weight, 0.5 - 0.01 * sum(range(4)), rtol=ROUNDING)  # d(x w²)/dw = 2 x w
 
 
@@ -230,7 +232,7 @@ def test_options_of_storage_change_no_numbers(strategy: IPUStrategyV1, kit: Kit,
         with strategy.scope():
             problem = Regression(strategy, kit.keras.optimizers.SGD(0.1, momentum=0.9))
         program = lambda rate, problem=problem, given=given: problem.pipeline(rate, **given)  # noqa: E731
-        strategy.run(compiled(program), args=[tf.constant(0.0)])
+        strategy.run(unconverted(program), args=[tf.constant(0.0)])
         found.append([weight.numpy() for weight in problem.weights])
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -245,7 +247,7 @@ def whole(number: Any) -> tf.Tensor:
 def test_counts_that_are_tensors_are_checked_when_the_program_runs(strategy: IPUStrategyV1, count: int) -> None:
     """Before the first micro-batch: nothing is taken, written or handed over."""
     problem = Regression(strategy)
-    program = compiled(lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=whole(count)))
+    program = unconverted(lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=whole(count)))
     rate = tf.constant(0.1)
     with pytest.raises(tf.errors.FailedPreconditionError, match=f"multiple of 4.*Received: {count}") as error:
         strategy.run(program, args=[rate, tf.constant(float(count))])
@@ -257,7 +259,7 @@ def test_counts_that_are_tensors_are_checked_when_the_program_runs(strategy: IPU
         strategy.run(program, args=[rate, tf.constant(float(each))])
     assert len(problem.outfeed.dequeue()[0]) == 12
     strategy.run(
-        compiled(
+        unconverted(
             lambda rate, count: problem.pipeline(
                 rate, gradient_accumulation_count=whole(count), pipeline_schedule=PipelineSchedule.Sequential
             )
@@ -269,7 +271,7 @@ def test_counts_that_are_tensors_are_checked_when_the_program_runs(strategy: IPU
 def test_counts_of_replicas_are_checked(strategy: IPUStrategyV1) -> None:
     replicas(4)
     infeed, outfeed = queues()
-    program = compiled(
+    program = unconverted(
         lambda count: pipeline([lambda x: x, lambda x: x], whole(count), infeed_queue=infeed, outfeed_queue=outfeed)
     )
     with pytest.raises(tf.errors.FailedPreconditionError, match="multiple of 2"):

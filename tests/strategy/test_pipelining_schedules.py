@@ -17,7 +17,7 @@ from ipu.ops import internal_ops
 from ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
 from tests.exploring import sample
 from tests.keras.helpers import Kit
-from tests.strategy.helpers import compiled, numbers, replicas
+from tests.strategy.helpers import numbers, replicas, unconverted
 
 STAGES, COUNT, REPEATS, ROWS, WIDTH = 4, 8, 2, 3, 5
 SCHEDULES = list(PipelineSchedule)
@@ -82,7 +82,7 @@ def test_an_optimizer_with_states(strategy: IPUStrategyV1, kit: Kit, schedule: P
     replicas(count * STAGES)
     with strategy.scope():
         chain = Chain(strategy, kit.keras.optimizers.Adam(0.01))
-    strategy.run(compiled(lambda: chain.pipeline(pipeline_schedule=schedule)))
+    strategy.run(unconverted(lambda: chain.pipeline(pipeline_schedule=schedule)))
     rows = pipelining_ops.get_pipeline_schedule()
     kinds = {(row.kind, row.stage, row.micro_batch) for row in rows}
     assert len(kinds) == 2 * STAGES * COUNT + STAGES
@@ -113,7 +113,7 @@ def test_all_schedules_and_recomputations_give_the_same_bits(strategy: IPUStrate
         with strategy.scope():
             chain = Chain(strategy, kit.keras.optimizers.SGD(0.05, momentum=0.9))
         arguments = {"pipeline_schedule": schedule, "recomputation_mode": mode}
-        strategy.run(compiled(lambda chain=chain, given=arguments: chain.pipeline(**given)))
+        strategy.run(unconverted(lambda chain=chain, given=arguments: chain.pipeline(**given)))
         kinds = {row.kind for row in pipelining_ops.get_pipeline_schedule()}
         assert ("recompute" in kinds) is (schedule is PipelineSchedule.Interleaved and allowed)
         found.append([np.ravel(chain.outfeed.dequeue()), *(weight.numpy() for weight in chain.weights)])
@@ -138,7 +138,7 @@ def test_inference_in_order(strategy: IPUStrategyV1, schedule: PipelineSchedule)
             pipeline_schedule=schedule,
         )
 
-    strategy.run(compiled(program), args=[tf.constant(10.0)])
+    strategy.run(unconverted(program), args=[tf.constant(10.0)])
     np.testing.assert_array_equal(outfeed.dequeue()[:, 0], 2 * (np.arange(12) + 10) - 1)
     rows = pipelining_ops.get_pipeline_schedule()
     assert rows[-1].slot + 1 == (18 if schedule is PipelineSchedule.Sequential else 8)
@@ -161,7 +161,7 @@ def test_accumulated_outputs_of_inference(strategy: IPUStrategyV1, count: int) -
             accumulate_outfeed_dtype=lambda tensor: tf.float16 if tensor.dtype.is_floating else None,
         )
 
-    strategy.run(compiled(program))
+    strategy.run(unconverted(program))
     floats, integers = outfeed.dequeue()
     expected = np.arange(12 * count).reshape(3, 4, count).sum(1) + 4
     assert floats.dtype == tf.float16
@@ -188,7 +188,7 @@ def test_what_a_stage_prints_is_in_order(strategy: IPUStrategyV1, capfd: pytest.
         with tf.control_dependencies([done]):
             return internal_ops.print_tensor(tf.constant(-2.0), "end")
 
-    strategy.run(compiled(program))
+    strategy.run(unconverted(program))
     np.testing.assert_array_equal(outfeed.dequeue(), np.arange(4))
     lines = [line.split("/")[-1] for line in capfd.readouterr().err.splitlines() if "print_tensor" in line]
     for stage in "ab":
@@ -202,7 +202,7 @@ def test_a_data_set_that_ends_leaves_variables_alone(strategy: IPUStrategyV1, ki
     chain.infeed = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(chain.x[: COUNT * REPEATS - 1]))
     _ = chain.infeed.initializer
     with pytest.raises(tf.errors.OutOfRangeError):
-        strategy.run(compiled(chain.pipeline))
+        strategy.run(unconverted(chain.pipeline))
     for weight, value in zip(chain.weights, chain.start, strict=True):
         np.testing.assert_array_equal(weight.numpy(), value)
 
@@ -216,7 +216,7 @@ def test_two_pipelines_of_a_function(strategy: IPUStrategyV1) -> None:
             stages = [lambda x: x, lambda x, factor=factor: factor * x]
             pipeline(stages, 4, infeed_queue=infeed, outfeed_queue=outfeed)
 
-    strategy.run(compiled(program))
+    strategy.run(unconverted(program))
     np.testing.assert_array_equal(outfeeds[0].dequeue(), 2 * np.arange(4))
     np.testing.assert_array_equal(outfeeds[1].dequeue(), 3 * np.arange(4, 8))
     assert len(pipelining_ops.get_pipeline_schedule(1)) == 8

@@ -62,7 +62,7 @@ def trained(
         def second(x: Any, y: Any) -> Any:
             return tf.reduce_mean(tf.square(tf.matmul(x, weights[-1]) - y))
 
-        @tf.function(jit_compile=True)
+        @tf.function(jit_compile=True, autograph=False)
         def step() -> None:
             pipeline(
                 [first, second],
@@ -115,7 +115,7 @@ def test_elsewhere_it_gives_its_tensors() -> None:
     with strategy.scope():
         inner = tf.function(lambda x: (recomputation_checkpoint(x * 2.0), tf.constant(1)))
 
-        @tf.function(jit_compile=True)
+        @tf.function(jit_compile=True, autograph=False)
         def squared(x: tf.Tensor) -> Any:
             with tf.GradientTape() as tape:
                 tape.watch(x)

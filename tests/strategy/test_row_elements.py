@@ -108,7 +108,7 @@ def test_elements_in_programs_of_a_strategy(strategy: Any, batch: int) -> None:
     _ = infeed.initializer
     expected = [each["x"] for each in dataset.as_numpy_iterator()]
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def step(count: int) -> None:
         ipu.loops.repeat(count, lambda n, x: outfeed.enqueue(x), [], infeed)
 
@@ -164,7 +164,7 @@ def test_shuffled_rows_in_programs(strategy: Any) -> None:
     infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     _ = infeed.initializer
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def step(count: int) -> None:
         ipu.loops.repeat(count, lambda x: outfeed.enqueue(x), [], infeed)
 
