@@ -10,6 +10,7 @@ import atexit
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -28,7 +29,11 @@ ROOT = Path(__file__).parent.parent
 def start_server() -> None:
     """Starts the server, if it does not run; it imports while the caller goes on."""
     CONTEXT.set_forkserver_preload(PRELOADED)
-    SERVER.ensure_running()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C while it imports is not for it
+    try:
+        SERVER.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def use_server_of_parent() -> None:
@@ -75,6 +80,7 @@ def module(name: str, *arguments: str) -> None:
 
 
 def _call(output: str, environment: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with open(output, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

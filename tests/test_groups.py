@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ipu._internal.processes.signs import state_of
 from tests.__main__ import BESIDE, HERE
 
 TESTS = """
@@ -24,6 +25,20 @@ def broken():
 def test_after(broken): pass
 @pytest.mark.skip
 def test_is_left_out(): pass
+"""
+
+WAITS = """
+import os, pytest, signal, subprocess, time
+@pytest.fixture(scope="session")
+def child():
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process.pid
+        process.kill()
+def test_fails(): assert "this" == "shown"
+def test_waits(child):
+    print(child, file=open("FOLDER/pid", "w"))
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(600)
 """
 
 
@@ -45,6 +60,14 @@ def test_outcomes_are_those_of_pytest(tmp_path: Path) -> None:
     assert {str(name) for name in names} == {"test_passes", *others}
     code, output = run(tmp_path, "-x", "-k", "all")
     assert code == 1 and "1 failed, 1 passed" in output
+
+
+def test_an_interrupted_run_tells_what_ran_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_all.py").write_text(WAITS.replace("FOLDER", str(tmp_path)))
+    code, output = run(tmp_path)
+    assert code == 2 and "Interrupted: " in output and output.count("test_all.py::test_waits") == 1
+    assert "assert 'this' == 'shown'" in output and "1 failed" in output
+    assert not state_of(int((tmp_path / "pid").read_text()))
 
 
 def test_what_runs_beside_the_others_is_there() -> None:

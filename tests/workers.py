@@ -9,6 +9,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -30,6 +32,8 @@ after its file, but not the first ones before all of their files have run."""
 WAITING = 2
 """Workers beside those that were asked for, which mostly wait for other processes. With one of them, two cores had
 nothing to do for a tenth of the time."""
+ENDS_SECONDS = 10.0
+"""So long an interrupted worker may tear down its fixtures, which end the processes that they have started."""
 
 Items = list[pytest.Item]
 
@@ -58,6 +62,7 @@ class Workers:
         self.first: deque[Items] = deque()
         self.others: deque[Items] = deque()
         self.running: dict[Connection, _Worker] = {}
+        self.interrupted: list[str] = []
 
     def pytest_collection(self, session: pytest.Session) -> None:
         """The server of new processes imports while this one collects."""
@@ -85,9 +90,13 @@ class Workers:
                 for pipe in wait([*self.running]):
                     assert isinstance(pipe, Connection)
                     self._receive(session, pipe)
+        except KeyboardInterrupt:
+            self.interrupted = [left[0].nodeid for worker in self.running.values() if (left := worker.left())]
+            with suppress(session.Failed, session.Interrupted):
+                _show(session, [report for worker in self.running.values() for report in worker.reports])
+            raise
         finally:
-            for worker in self.running.values():
-                worker.process.terminate()
+            self._stop()
         return True
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -96,6 +105,20 @@ class Workers:
         terminalreporter.write_line(
             f"The workers took {seconds:.0f} s of processor time, the largest {gigabytes:.1f} GB of memory."
         )
+        for name in self.interrupted:
+            terminalreporter.write_line(f"Interrupted: {name}")
+
+    def _stop(self) -> None:
+        """Ends the workers that still run, and what their tests and fixtures have started."""
+        processes = [worker.process for worker in self.running.values()]
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGINT)  # type: ignore[arg-type]  # it was started
+        end = time.monotonic() + ENDS_SECONDS
+        for process in processes:
+            process.join(max(0.0, end - time.monotonic()))
+            process.kill()
+            process.join()
 
     def _fork(self, session: pytest.Session, takes_first: bool) -> None:
         if not (self.others or self.first):
@@ -182,8 +205,12 @@ def _work(session: pytest.Session, pipe: Connection, ends_of_parent: list[Connec
     """The life of a worker: runs the tests that it receives the names of, until there are none, or no parent."""
     for each in ends_of_parent:  # else the pipe would outlive the parent
         each.close()
-    with suppress(EOFError, BrokenPipeError):
-        _run(session, pipe)
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        try:
+            _run(session, pipe)
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's is followed by the parent's
+            session._setupstate.teardown_exact(None)
 
 
 def _run(session: pytest.Session, pipe: Connection) -> None:
@@ -207,4 +234,3 @@ def _run(session: pytest.Session, pipe: Connection) -> None:
             if session.shouldfail or session.shouldstop:
                 break
         pipe.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    session._setupstate.teardown_exact(None)
