@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +13,48 @@ import pytest
 
 from ipu._internal.processes.settings import LOCAL_REPLICAS
 from tests import forking
-from tests.exploring import sample
+from tests.exploring import sample, seed
+from tests.interrupting import wait_for
 from tests.processes.test_launcher import PROGRAMS, run
 
 pytest.importorskip("mpi4py", exc_type=ImportError)
 
 
-def results(folder: Path, processes: int, *models: str) -> dict[str, np.ndarray]:
-    """The results of four replicas in so many processes, of MPI if they are several."""
+def process_of_mpi(*program: str) -> None:
+    """Runs a program and ends MPI as an interpreter does that exits, which a fork leaves out."""
+    forking.program(*program)
+    atexit._run_exitfuncs()
+    from mpi4py import MPI
+
+    MPI.Finalize()
+
+
+def run_in_forks(folder: Path, processes: int, sizes: tuple[str, ...], program: tuple[str, ...]) -> tuple[int, str]:
+    """The exit code of `python -m ipu.run` and what its processes have printed, which run the program in forks."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "ipu.run", "-n", str(processes), *sizes, "--", str(PROGRAMS / "in_forks.py")]
+    with subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, text=True) as launcher:
+        begun = [folder / f"{rank}.begin" for rank in range(processes)]
+        assert wait_for(lambda: launcher.poll() is not None or all(each.exists() for each in begun))
+        ends = [forking.start(process_of_mpi, *program, **json.loads(each.read_text())) for each in begun]
+        for each, end in zip(begun, ends, strict=True):
+            each.with_suffix(".part").write_text(json.dumps(end()))
+            each.with_suffix(".part").rename(each.with_suffix(".end"))
+        _, output = launcher.communicate()
+    return launcher.returncode, output
+
+
+def results(folder: Path, processes: int, *models: str, forks: bool = False) -> dict[str, np.ndarray]:
+    """The results of four replicas in so many processes, of MPI if they are several, or in forks of those."""
     file = folder / f"results{processes}.npz"
     program = (str(PROGRAMS / "training.py"), str(file), *models)
     if processes > 1:
         sizes = ("--replicas", str(4 // processes), "--workers", "1", "--bucket-bytes", "256")
-        done = run("-n", str(processes), *sizes, "--", *program)
-        status, output = done.returncode, done.stderr
+        if forks:
+            status, output = run_in_forks(folder / "forks", processes, sizes, program)
+        else:
+            done = run("-n", str(processes), *sizes, "--", *program)
+            status, output = done.returncode, done.stderr
     else:
         status, output = forking.run(forking.program, *program, **{LOCAL_REPLICAS: "4"})
     assert status == 0, output[-3000:]
@@ -45,7 +77,7 @@ def test_two_processes_of_two_replicas_train_as_one_of_four(tmp_path: Path) -> N
     assert one["collectives.sum"].tolist() == [[10.0 * k for k in range(8)]] * 4
     assert one["collectives.pairs"][:, 1].tolist() == [3, 3, 7, 7] and one["collectives.index"].tolist() == [0, 1, 2, 3]
     assert len(np.unique(one["drawn"])) == 12 and one["variable"].tolist() == [0]
-    check(results(tmp_path, 2, *models), one)
+    check(results(tmp_path, 2, *models, forks=seed() is None), one)
 
 
 @pytest.mark.slow
