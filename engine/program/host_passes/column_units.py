@@ -13,7 +13,10 @@ from engine.program.program import ComputeSet, Partition, Program
 from engine.program.work.contraction import Contraction, Grid
 
 PANEL = 64
-"""Columns of a unit, a multiple of all panels' widths."""
+"""Columns, a multiple of all panels' widths: a unit has one to WIDEST of them."""
+WIDEST = 4
+MOST_UNEVEN = 1.03
+"""Share of its half of the columns that the busier one of two workers may have."""
 MOST_ROWS = 383
 """Most rows of all units together: beside more, packing takes little time, and their blocks of A fill the cache."""
 LEAST_SHARE = 1 / 2
@@ -34,20 +37,33 @@ def _pays(product: ComputeSet) -> bool:
     batches, rows, columns, k = work.size
     if batches > 1 or work.splits > 1 or rows > MOST_ROWS or work.grid.rows >= rows or work.grid.columns < columns:
         return False
-    # As even as rows for two workers, and in whole panels, so that sums over k have the same order.
-    even = columns > rows and columns % (2 * PANEL) == 0
     dense = product.writes[0].partition == Partition(columns, rows, work.grid.rows)
-    return even and dense and 4 * columns * k >= LEAST_SHARE * costs().cache_bytes
+    large = columns > rows and 4 * columns * k >= LEAST_SHARE * costs().cache_bytes
+    return dense and large and _width(columns) > 0
+
+
+def _width(columns: int) -> int:
+    """Columns of a unit, for two workers almost as even as rows; 0 if there are none such.
+
+    No unit is narrower than a panel: it would be cut along k in another way, and have other bits.
+    """
+    for width in range(PANEL, WIDEST * PANEL + 1, PANEL):
+        units = -(-columns // width)
+        last = columns - (units - 1) * width
+        if last >= PANEL and -(-units // 2) * width <= MOST_UNEVEN * columns / 2:
+            return width
+    return 0
 
 
 def _in_columns(product: ComputeSet) -> ComputeSet:
     work = product.work
     assert isinstance(work, Contraction)
     _, rows, columns, k = work.size
+    cut = replace(work, grid=Grid(rows, _width(columns), k))
     return replace(
         product,
-        work=replace(work, grid=Grid(rows, PANEL, k)),
-        units=columns // PANEL,
+        work=cut,
+        units=cut.unit_count,
         reads=[replace(span, partition=None) for span in product.reads],
-        writes=[replace(product.writes[0], partition=Partition(1, columns, PANEL))],
+        writes=[replace(product.writes[0], partition=Partition(1, columns, cut.grid.columns))],
     )
