@@ -22,7 +22,7 @@ from keras_ext.pipelining.assigned import may_have_stages
 from keras_ext.pipelining.graphs import Graphs, Stages, replaced
 from keras_ext.pipelining.scopes import StageScopes
 from keras_ext.pipelining.stage import inside_layer_call, noting_stages
-from keras_ext.pipelining.subclasses import trace_subclass, try_trace_subclass
+from keras_ext.pipelining.subclasses import outside_traces, trace_subclass, tracing_failure, try_trace_subclass
 from keras_ext.types import Config, Nest, Tensor
 from keras_ext.wrapping import Original, wrap
 
@@ -100,17 +100,24 @@ def _init(init: Original, model: Model, *arguments: object, **named: object) -> 
 
 
 def _build(build: Original, model: Model, input_shape: Nest) -> None:
-    """Makes `build` of a subclass, which Keras leaves to its users, trace `call` in a strategy."""
+    """Makes `build` of a subclass, which Keras leaves to its users, trace `call` in a strategy.
+
+    A `call` that takes tensors only builds its layers as a layer's does, or else they are left to the first batch.
+    """
     if not _is_own_subclass(model):
         build(model, input_shape)
     elif vars(model).get(_CALLED):
         # The shape is of the first argument only, and a call of a model needs no graph.
         if may_have_stages(model):
             try_trace_subclass(model, input_shape)
-    elif might_have_unbuilt_state(model) or may_have_stages(model):
+    elif may_have_stages(model):
         trace_subclass(model, input_shape)
     else:
         try_trace_subclass(model, input_shape)
+        if tracing_failure(model) is not None and might_have_unbuilt_state(model):
+            with outside_traces(model):
+                if not model._build_by_run_for_single_pos_arg(input_shape):
+                    build(model, input_shape)
 
 
 def _is_own_subclass(model: Model) -> bool:
