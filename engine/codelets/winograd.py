@@ -12,7 +12,8 @@ from engine.codelets.contract import Operands
 from engine.codelets.contract_fields import Field
 from engine.codelets.memory import store_f32, store_i64
 from engine.codelets.micro_kernel import library
-from engine.codelets.pack import PANEL, fill_progression, packed_pitch, packing
+from engine.codelets.narrow_products import OF_TILES, VECTOR, narrow_products
+from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.panel import panels
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
@@ -25,11 +26,10 @@ TAP_BYTES = 4 * KERNEL_BLOCK * PANEL  # of a packed tap
 
 pack_panel = packing("f32").panel
 multiply_panel = panels("f32")
-transform_kernel, transform_input, transform_products = (
-    transforming(KERNEL),
-    reading_runs(INPUT),
-    writing_runs(PRODUCTS),
-)
+multiply_vector = narrow_products(OF_TILES)
+transform_kernel = transforming(KERNEL)
+transform_input = reading_runs(INPUT)
+transform_products = writing_runs(PRODUCTS)
 
 
 class Kernel(Field):
@@ -47,7 +47,7 @@ class Kernel(Field):
 class Tiles(Record):
     """Tiles, numbered by image, row and column, of two arrays: inputs in A, outputs or their gradients in C.
 
-    The transformed tiles of A are in scratch, [position, tile, feature].
+    The transformed tiles of A are in scratch, [position, vector of features, tile, feature of the vector].
     """
 
     a: Address
@@ -70,8 +70,8 @@ class Tiles(Record):
     first_row: int  # of the first tile in A, and its first column
     first_column: int
     block_tiles: int  # that are transformed and multiplied at a time
-    position_a: int  # bytes between positions, and between tiles
-    tile_a: int
+    position_a: int  # bytes between positions, and between vectors
+    vector_a: int
     rows: int  # offsets in scratch: of rows of a tile, zeros for its features or outputs, and transformed tiles
     zeros: int
     inputs_at: int
@@ -126,6 +126,13 @@ def fill_zeros(parameters: int, scratch: int) -> None:
 
 
 @inner
+def fill_features(table: int, count: int, vector: int) -> None:
+    """The offsets of features in a transformed tile, with that many bytes between vectors."""
+    for i in range(count):
+        store_i64(table + 8 * i, i // LANES * vector + 4 * (i % LANES))
+
+
+@inner
 def fill_rows(
     parameters: int, table: int, image: int, row: int, rows: int, extent: int, pitch: int, column: int
 ) -> None:
@@ -144,7 +151,7 @@ def transform_inputs(parameters: int, tile: int, count: int, feature: int, featu
     row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
     row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
     target = scratch + word(parameters, Tiles.INPUTS_AT)
-    pitch, size = word(parameters, Tiles.TILE_A), word(parameters, Tiles.POSITION_A)
+    pitch, size = word(parameters, Tiles.VECTOR_A), word(parameters, Tiles.POSITION_A)
     while count > 0:
         run = min(count, row_tiles - column)
         image = word(parameters, Tiles.A) + 4 * feature + row // image_rows * word(parameters, Tiles.IMAGE_A)
@@ -152,8 +159,8 @@ def transform_inputs(parameters: int, tile: int, count: int, feature: int, featu
         extent, stride = word(parameters, Tiles.ROWS_A), word(parameters, Tiles.ROW_A)
         fill_rows(parameters, table, image, first, SIDE, extent, stride, word(parameters, Tiles.COLUMN_A))
         begin, columns = word(parameters, Tiles.FIRST_COLUMN) + OUTPUTS * column, word(parameters, Tiles.COLUMNS_A)
-        transform_input(table, begin, columns, run, target, pitch, size, OUTPUTS * stride, features)
-        target += run * pitch
+        transform_input(table, begin, columns, run, target, VECTOR, pitch, size, OUTPUTS * stride, features)
+        target += run * VECTOR
         count -= run
         row, column = row + 1, 0
 
@@ -189,11 +196,16 @@ def multiply_positions(parameters: int, tiles: int, scratch: int) -> None:
     rows_a, k_a = scratch + word(parameters, Product.ROWS_OF_A), scratch + word(parameters, Product.K_OF_A)
     a, rows_m = scratch + word(parameters, Product.INPUTS_AT), scratch + word(parameters, Product.ROWS_OF_M)
     b, m = word(parameters, Product.TRANSFORMED), scratch + word(parameters, Product.PRODUCTS_AT)
+    vector, pitch = word(parameters, Tiles.VECTOR_A), word(parameters, Product.TILE_M)
     for _ in range(POSITIONS):
         for column in range(0, outputs, PANEL):
             width = min(PANEL, outputs - column)
-            panel = b + 4 * column * features, packed_pitch(width)
-            multiply_panel(tiles, width, features, (a, rows_a, k_a), panel, m + 4 * column, rows_m, 0)
+            panel = b + 4 * column * features
+            if width > LANES:
+                packed = panel, packed_pitch(width)
+                multiply_panel(tiles, width, features, (a, rows_a, k_a), packed, m + 4 * column, rows_m, 0)
+            else:
+                multiply_vector(tiles, features, a, vector, panel, m + 4 * column, pitch, 0)
         a += word(parameters, Product.POSITION_A)
         b += word(parameters, Product.POSITION_B)
         m += word(parameters, Product.POSITION_M)
@@ -202,15 +214,16 @@ def multiply_positions(parameters: int, tiles: int, scratch: int) -> None:
 def _winograd_product(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Unit: rows of tiles. Those of all units are multiplied in blocks, as each tile is independent of the others."""
     block = word(parameters, Product.BLOCK_TILES)
-    fill_progression(scratch + word(parameters, Product.ROWS_OF_A), block, word(parameters, Product.TILE_A))
+    fill_progression(scratch + word(parameters, Product.ROWS_OF_A), block, VECTOR)
     fill_progression(scratch + word(parameters, Product.ROWS_OF_M), block, word(parameters, Product.TILE_M))
-    fill_progression(scratch + word(parameters, Product.K_OF_A), word(parameters, Product.FEATURES), 4)
+    features = word(parameters, Product.FEATURES)
+    fill_features(scratch + word(parameters, Product.K_OF_A), features, word(parameters, Product.VECTOR_A))
     fill_zeros(parameters, scratch)
     unit = word(parameters, Product.UNIT_TILES)
     end = min(hi * unit, word(parameters, Product.TILES))
     for tile in range(lo * unit, end, block):
         count = min(block, end - tile)
-        transform_inputs(parameters, tile, count, 0, word(parameters, Product.FEATURES), scratch)
+        transform_inputs(parameters, tile, count, 0, features, scratch)
         multiply_positions(parameters, count, scratch)
         store_outputs(parameters, tile, count, scratch)
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 from engine.codelets.build import Codelet, inner
 from engine.codelets.memory import load_i64
 from engine.codelets.micro_kernel import library
+from engine.codelets.narrow_products import OF_FEATURES, VECTOR, narrow_products
 from engine.codelets.overlap_add import add_floats
 from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
-from engine.codelets.winograd import Tiles, fill_rows, fill_zeros, multiply_panel, transform_inputs
+from engine.codelets.winograd import Tiles, fill_features, fill_rows, fill_zeros, multiply_panel, transform_inputs
 from engine.codelets.winograd_runs import reading_runs
 from engine.codelets.winograd_sizes import GRADIENT_BLOCK, OUTPUTS, POSITIONS
 from engine.codelets.winograd_transforms import GRADIENT, SUMS, transforming
 
 transform_gradient, transform_sums = reading_runs(GRADIENT), transforming(SUMS)
+
+multiply_vector = narrow_products(OF_FEATURES)
 
 
 class Gradient(Tiles):
@@ -71,7 +74,9 @@ def transform_gradients(parameters: int, tile: int, count: int, scratch: int) ->
             target = scratch + word(parameters, Gradient.GRADIENTS_AT) + 4 * feature * count + done * pitch
             step, columns = word(parameters, Tiles.COLUMN_C), word(parameters, Tiles.COLUMNS_C)
             fill_rows(parameters, table, image + 4 * feature, first, OUTPUTS, extent, stride, step)
-            transform_gradient(table, OUTPUTS * column, columns, run, target, pitch, size, OUTPUTS * stride, width)
+            transform_gradient(
+                table, OUTPUTS * column, columns, run, target, pitch, VECTOR, size, OUTPUTS * stride, width
+            )
         done += run
         row, column = row + 1, 0
 
@@ -83,11 +88,19 @@ def add_products(parameters: int, tiles: int, features: int, sums: int, adds: in
     rows, k = scratch + word(parameters, Gradient.FEATURES_OF_A), scratch + word(parameters, Gradient.K)
     rows_of_sums = scratch + word(parameters, Gradient.ROWS_OF_SUMS)
     a, b = scratch + word(parameters, Tiles.INPUTS_AT), scratch + word(parameters, Gradient.GRADIENTS_AT)
+    pitch = word(parameters, Gradient.FEATURE_SUMS)
     for _ in range(POSITIONS):
         for column in range(0, outputs, PANEL):
             width = min(PANEL, outputs - column)
-            panel = b + 4 * column * tiles, packed_pitch(width)
-            multiply_panel(features, width, tiles, (a, rows, k), panel, sums + 4 * column, rows_of_sums, adds)
+            panel, c = b + 4 * column * tiles, sums + 4 * column
+            if width != LANES or features % LANES != 0:
+                multiply_panel(
+                    features, width, tiles, (a, rows, k), (panel, packed_pitch(width)), c, rows_of_sums, adds
+                )
+            else:
+                for feature in range(0, features, LANES):
+                    vector = a + feature // LANES * word(parameters, Tiles.VECTOR_A)
+                    multiply_vector(LANES, tiles, vector, 0, panel, c + feature * pitch, pitch, adds)
         a += word(parameters, Tiles.POSITION_A)
         b += word(parameters, Gradient.POSITION_G)
         sums += word(parameters, Gradient.POSITION_SUMS)
@@ -96,8 +109,8 @@ def add_products(parameters: int, tiles: int, features: int, sums: int, adds: in
 def _winograd_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Unit: GRADIENT_BLOCK input features of a part of the tiles. Neighbouring features are computed together."""
     features, block = word(parameters, Tiles.FEATURES), word(parameters, Tiles.BLOCK_TILES)
-    fill_progression(scratch + word(parameters, Gradient.FEATURES_OF_A), features, 4)
-    fill_progression(scratch + word(parameters, Gradient.K), block, word(parameters, Tiles.TILE_A))
+    fill_features(scratch + word(parameters, Gradient.FEATURES_OF_A), features, word(parameters, Tiles.VECTOR_A))
+    fill_progression(scratch + word(parameters, Gradient.K), block, VECTOR)
     fill_progression(
         scratch + word(parameters, Gradient.ROWS_OF_SUMS), features, word(parameters, Gradient.FEATURE_SUMS)
     )

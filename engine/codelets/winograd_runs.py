@@ -12,6 +12,7 @@ from typing import Any
 from engine.codelets import vector
 from engine.codelets.build import Inner, inner
 from engine.codelets.lazy import types
+from engine.codelets.loops import Loop
 from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
 from engine.codelets.winograd_sizes import OUTPUTS, ROW_WORDS
 from engine.codelets.winograd_transforms import Transform, Vectors, both_ways
@@ -36,20 +37,22 @@ def reading_runs(transform: Transform) -> Inner:
         tiles: int,
         target: int,
         tile: int,
+        vector: int,
         position: int,
         ahead: int,
         features: int,
     ) -> None:
-        """Position p of tile i is stored at target + i * tile + p * position.
+        """Vector v of position p of tile i is stored at target + i * tile + v * vector + p * position.
 
         The first tile begins at `column`; those outside 0 <= column < `columns` are zeros, and are not read. What is
         `ahead` bytes after a tile's last rows is prefetched.
         """
         vectors = features // LANES
         if vectors > 0:
-            whole(rows, column, columns, tiles, target, tile, position, ahead, 0, vectors)
+            whole(rows, column, columns, tiles, target, tile, vector, position, ahead, 0, vectors)
         if features % LANES != 0:
-            rest(rows, column, columns, tiles, target, tile, position, ahead, vectors, features % LANES)
+            done = target + vectors * vector
+            rest(rows, column, columns, tiles, done, tile, vector, position, ahead, vectors, features % LANES)
 
     return transform_run
 
@@ -69,9 +72,9 @@ def writing_runs(transform: Transform) -> Inner:
         """
         vectors = features // LANES
         if vectors > 0:
-            whole(rows, column, columns, tiles, source, tile, position, 0, 0, vectors)
+            whole(rows, column, columns, tiles, source, tile, 0, position, 0, 0, vectors)
         if features % LANES != 0:
-            rest(rows, column, columns, tiles, source, tile, position, 0, vectors, features % LANES)
+            rest(rows, column, columns, tiles, source, tile, 0, position, 0, vectors, features % LANES)
 
     return transform_run
 
@@ -88,6 +91,7 @@ def _intrinsic(body: Callable[..., None], transform: Transform, masked: bool) ->
         tiles: types.Type,
         array: types.Type,
         tile: types.Type,
+        vector: types.Type,
         position: types.Type,
         ahead: types.Type,
         begin: types.Type,
@@ -97,7 +101,7 @@ def _intrinsic(body: Callable[..., None], transform: Transform, masked: bool) ->
             builder.call(_function(builder.module, body, transform, masked), arguments)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 10), emit
+        return types.void(*[types.int64] * 11), emit
 
     return transform_vectors
 
@@ -107,7 +111,7 @@ def _function(module: ir.Module, body: Callable[..., None], transform: Transform
     name = transform.name + "_run" + "_masked" * masked
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * 10), name)
+    function = ir.Function(module, ir.FunctionType(VOID, [I64] * 11), name)
     function.linkage = "internal"
     function.attributes.add("noinline")
     function.attributes.add("nounwind")
@@ -129,17 +133,17 @@ def _reading(
     *arguments: ir.Value,
 ) -> None:
     """Vector by vector, along the run: columns that tiles share are loaded and transformed once."""
-    table, column, columns, tiles, target, tile, position, ahead = arguments
+    table, column, columns, tiles, target, tile, vector_pitch, position, ahead = arguments
     rows = _rows(builder, table, column, transform.size)
     kept = transform.size - OUTPUTS
-    vectors = _Loop(builder, "vectors", *span, I64(4 * LANES), [])
+    vectors = Loop(builder, "vectors", *span, I64(4 * LANES), [target])
     starts = [builder.add(address, vectors.at) for address, _ in rows]
     known: list[ir.Value] = []
     for number in range(kept):
         known += _column(builder, transform, rows, starts, builder.add(column, I64(number)), columns, mask)
         starts = [builder.add(start, stride) for start, (_, stride) in zip(starts, rows, strict=True)]
-    first = [builder.add(column, I64(kept)), builder.add(target, vectors.at), *starts, *known]
-    run = _Loop(builder, "tiles", I64(0), tiles, I64(1), first)
+    first = [builder.add(column, I64(kept)), vectors.carried[0], *starts, *known]
+    run = Loop(builder, "tiles", I64(0), tiles, I64(1), first)
     at, written, *held = run.carried
     starts, block = held[: transform.size], held[transform.size :]
     for _ in range(OUTPUTS):
@@ -153,7 +157,7 @@ def _reading(
         address = builder.add(written, builder.mul(position, I64(number)))
         vector.store_vector(builder, value, address, mask)
     run.close([at, builder.add(written, tile), *starts, *block[transform.results * OUTPUTS :]])
-    vectors.close([])
+    vectors.close([builder.add(vectors.carried[0], vector_pitch)])
 
 
 def _writing(
@@ -164,22 +168,22 @@ def _writing(
     *arguments: ir.Value,
 ) -> None:
     """Tile by tile: products of a tile are contiguous."""
-    table, column, columns, tiles, source, tile, position, _ = arguments
+    table, column, columns, tiles, source, tile, _, position, _ = arguments
     rows = _rows(builder, table, column, transform.results)
-    run = _Loop(builder, "tiles", I64(0), tiles, I64(1), [column, source, *(address for address, _ in rows)])
+    run = Loop(builder, "tiles", I64(0), tiles, I64(1), [column, source, *(address for address, _ in rows)])
     at, read, *starts = run.carried
     targets: list[ir.Value] = []
     for start, (_, stride) in zip(starts, rows, strict=True):
         exists = builder.icmp_signed("<", builder.add(at, I64(1)), columns)
         targets += [start, builder.select(exists, builder.add(start, stride), start)]
-    vectors = _Loop(builder, "vectors", *span, I64(4 * LANES), [])
+    vectors = Loop(builder, "vectors", *span, I64(4 * LANES))
     block = []
     for number in range(transform.size**2):
         address = builder.add(builder.add(read, vectors.at), builder.mul(position, I64(number)))
         block.append(vector.load_vector(builder, address, mask))
     for value, target in reversed(list(zip(both_ways(builder, transform, block), targets, strict=True))):
         vector.store_vector(builder, value, builder.add(target, vectors.at), mask)
-    vectors.close([])
+    vectors.close()
     following = [
         builder.add(start, builder.mul(stride, I64(2))) for start, (_, stride) in zip(starts, rows, strict=True)
     ]
@@ -227,31 +231,3 @@ def _across(builder: ir.IRBuilder, transform: Transform, block: Vectors) -> list
     return [
         value for row in range(transform.results) for value in transform.along(builder, block[row :: transform.results])
     ]
-
-
-class _Loop:
-    """A loop over begin <= at < end, of at least one iteration, that carries values."""
-
-    def __init__(
-        self, builder: ir.IRBuilder, name: str, begin: ir.Value, end: ir.Value, step: ir.Value, carried: Vectors
-    ) -> None:
-        self.builder, self.end, self.step = builder, end, step
-        before, self.block = builder.block, builder.append_basic_block(name)
-        self.done = builder.append_basic_block(f"after_{name}")
-        builder.branch(self.block)
-        builder.position_at_end(self.block)
-        self.at = builder.phi(I64)
-        self.at.add_incoming(begin, before)
-        self.carried = [builder.phi(value.type) for value in carried]
-        for phi, value in zip(self.carried, carried, strict=True):
-            phi.add_incoming(value, before)
-
-    def close(self, carried: Vectors) -> None:
-        """Ends the body; code after it follows the loop."""
-        builder = self.builder
-        following = builder.add(self.at, self.step)
-        self.at.add_incoming(following, builder.block)
-        for phi, value in zip(self.carried, carried, strict=True):
-            phi.add_incoming(value, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, self.end), self.block, self.done)
-        builder.position_at_end(self.done)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from engine.codelets.winograd_sizes import OUTPUTS, PADDING, ROW_WORDS, SIDE, whole_vectors
+from engine.machine_code.processor import lanes
 from engine.program.buffer import Address
 from engine.program.work.base import Footprint
 
@@ -34,11 +35,10 @@ def footprints(images: int, inputs: Images, outputs: Images, written: Address) -
 def tile_fields(images: int, inputs: Images, outputs: Images, block: int, scratch: int) -> dict[str, Any]:
     """The fields of `Tiles` for blocks of that many tiles, whose own part of scratch begins after that many bytes."""
     rows, columns = (-(-size // OUTPUTS) for size in outputs.size)
-    tile = 4 * whole_vectors(inputs.features)
+    vector = 4 * lanes() * block
+    position = whole_vectors(inputs.features) // lanes() * vector + PADDING
     zeros = scratch + 8 * ROW_WORDS * SIDE
     inputs_at = zeros + 4 * whole_vectors(max(inputs.features, outputs.features))
-    tile += PADDING if tile // PADDING % 2 == 0 else 0
-    position = block * tile + PADDING
     return {
         "a": inputs.address,
         "c": outputs.address,
@@ -55,7 +55,7 @@ def tile_fields(images: int, inputs: Images, outputs: Images, block: int, scratc
         "first_column": -inputs.low[1],
         "block_tiles": block,
         "position_a": position,
-        "tile_a": tile,
+        "vector_a": vector,
         "rows": scratch,
         "zeros": zeros,
         "inputs_at": -(-inputs_at // PADDING) * PADDING,
