@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from engine.emit.arithmetic import FLOATS_16, is_finite_16, lane_index
 from engine.emit.conversion import convert
 from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
 from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Node
+from engine.emit.polynomials import gaussian
 from engine.emit.registry import emit_operation
 from engine.machine_code.llvm import ir
 
@@ -74,6 +77,8 @@ class Point:
             operands = [self._values[o] for o in node.operands]
             if self._is_quotient_of_half(node):
                 return quotient_of_half(lanes, *operands)
+            if (root := self._gaussian_root(node)) is not None:
+                return gaussian(lanes, self._values[root])
             if (tested := self._tested_16(node)) is not None:
                 return is_finite_16(lanes, self._bits[tested], self.accesses[tested].element_type)
             return emit_operation(lanes, node.operation, operands)
@@ -102,6 +107,17 @@ class Point:
             return False
         widens = dividend.operation.opcode == "convert" and dividend.operation.operand_types == ("f16",)
         return widens and self.lanes.width > 1 and self.accesses[divisor.access].inner == "splat"
+
+    def _gaussian_root(self, node: Apply) -> int | None:
+        """The node whose negated square an f32 exponential has as its exponent: erfc has the same power."""
+        current: Node = node
+        for opcode in ("exponential", "negate"):
+            if not _is_f32(current, opcode):
+                return None
+            current = self.nodes[current.operands[0]]
+        if not _is_f32(current, "multiply") or current.operands[0] != current.operands[1]:
+            return None
+        return current.operands[0]
 
     def _tested_16(self, node: Apply) -> int | None:
         """The access of 16-bit floats in memory that an is-finite tests, also widened, as loss scaling does."""
@@ -137,6 +153,11 @@ class Point:
             self.lanes.store(value, self.addresses[access], element_type, self.mask)
         else:
             self.lanes.store_strided(value, self.addresses[access], self.steps[access], element_type, self.mask)
+
+
+def _is_f32(node: Node, opcode: str) -> TypeGuard[Apply]:
+    """Whether a node applies an operation to f32."""
+    return isinstance(node, Apply) and (node.operation.opcode, node.operation.element_type) == (opcode, "f32")
 
 
 def constant_value(lanes: Lanes, node: Constant) -> ir.Constant:

@@ -33,7 +33,9 @@ ERFC = (
     *(0.20278511941432953, 0.2430788278579712, 0.28237876296043396, 0.28208622336387634),
 )
 """exp(x * x) * erfc(x) = t * p(t) for t = 1 / (1 + x / 2), with a relative error of 5e-8."""
-ERFC_ZERO_ABOVE = 11.0
+GAUSSIAN = (1.3901284e-3, 8.363147e-3, 4.1666854e-2, 1.6666577e-1, 0.5, 1.0, 1.0)
+"""e**r for |r| up to ln 2 / 2, with a relative error of 1e-8."""
+GAUSSIAN_ZERO_ABOVE = 11.0
 
 
 def horner(lanes: Lanes, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
@@ -183,17 +185,36 @@ def error_function(lanes: Lanes, x: ir.Value) -> ir.Value:
     return quotient(lanes, p, horner(lanes, z, ERF_EVEN))
 
 
+def gaussian(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """e**(-x * x), of the square as it is rounded."""
+    magnitude = _bounded_magnitude(lanes, x)
+    return _gaussian_of(lanes, lanes.builder.fmul(magnitude, magnitude))
+
+
+def _bounded_magnitude(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """|x|, or what gives the same power of e where |x| is larger; NaN stays NaN."""
+    magnitude, highest = lanes.intrinsic("fabs", x), constant(lanes, GAUSSIAN_ZERO_ABOVE)
+    return lanes.builder.select(lanes.builder.fcmp_ordered("<", highest, magnitude), highest, magnitude)
+
+
+def _gaussian_of(lanes: Lanes, square: ir.Value) -> ir.Value:
+    """e**-square for squares up to 121, which need no bounds."""
+    n = lanes.intrinsic("rint", lanes.builder.fmul(square, constant(lanes, -LOG2_E)))
+    r = fused(lanes, n, constant(lanes, -LN2_HIGH), lanes.builder.fneg(square))
+    r = fused(lanes, n, constant(lanes, -LN2_LOW), r)
+    return times_power_of_two(lanes, horner(lanes, r, GAUSSIAN), n)
+
+
 def complementary_error_function(lanes: Lanes, x: ir.Value) -> ir.Value:
     """e**(-x * x) times a polynomial in 1 / (1 + |x| / 2), relative error 1e-6; for negative x two minus that."""
     builder, one = lanes.builder, constant(lanes, 1.0)
-    magnitude, highest = lanes.intrinsic("fabs", x), constant(lanes, ERFC_ZERO_ABOVE)
-    a = builder.select(builder.fcmp_ordered("<", highest, magnitude), highest, magnitude)
+    a = _bounded_magnitude(lanes, x)
+    square = builder.fmul(a, a)
     t = quotient(lanes, one, fused(lanes, a, constant(lanes, 0.5), one))
     p = builder.fmul(horner(lanes, t, ERFC), t)
     # The rounding error of the square matters where the square is large.
-    rest = fused(lanes, builder.fneg(a), a, builder.fmul(a, a))
-    power = exponential(lanes, builder.fneg(builder.fmul(x, x)))
-    result = builder.fmul(power, fused(lanes, p, rest, p))
+    rest = fused(lanes, builder.fneg(a), a, square)
+    result = builder.fmul(_gaussian_of(lanes, square), fused(lanes, p, rest, p))
     negative = builder.fcmp_ordered("<", x, constant(lanes, 0.0))
     return builder.select(negative, builder.fsub(constant(lanes, 2.0), result), result)
 

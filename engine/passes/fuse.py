@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from engine.ir import Computation, Instruction, Module
 from engine.ir.opcodes import CONTROL_FLOW
+from engine.passes.activation_derivatives import ActivationDerivatives
 from engine.passes.fusible import is_elementwise, is_moving, is_reduction, loops_of, reads_pointwise, reduced_loops
 from engine.passes.fusion_building import build_fusions
 from engine.passes.groups import Groups
@@ -26,9 +27,13 @@ def fuse_computation(computation: Computation, callees: Callees) -> Computation:
     """One computation with its groups fused; `callees` replace the computations it calls."""
     groups = Groups(computation)
     users = computation.users()
+    kept = ActivationDerivatives(computation).kept()
     for instruction in reversed(computation.instructions):
         if is_reduction(instruction):
             groups.start(instruction, loops_of(instruction), reduced_loops(instruction))
+        elif instruction in kept:
+            # Not into the backward pass: what it shares with the forward pass takes it there.
+            groups.start(instruction, loops_of(instruction))
         elif is_elementwise(instruction) and not _is_read_in_place(instruction, users):
             _position(instruction, groups, users)
     return build_fusions(computation, groups, callees)

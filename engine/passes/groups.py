@@ -31,20 +31,10 @@ class Groups:
     def __init__(self, computation: Computation) -> None:
         self.instructions = computation.instructions
         self.position = {instruction: k for k, instruction in enumerate(self.instructions)}
-        self.above = self._ancestors()
+        self.above = ancestors(computation)
         self.below = self._descendants()
         self.of: dict[Instruction, Group] = {}
         self._several: dict[Group, None] = {}
-
-    def _ancestors(self) -> list[int]:
-        above: list[int] = []
-        for instruction in self.instructions:
-            mask = 0
-            for operand in instruction.operands:
-                at = self.position[operand]
-                mask |= above[at] | 1 << at
-            above.append(mask)
-        return above
 
     def _descendants(self) -> list[int]:
         below = [0] * len(self.instructions)
@@ -120,6 +110,19 @@ class Groups:
 
     def __iter__(self) -> Iterator[Group]:
         return iter(dict.fromkeys(self.of.values()))
+
+
+def ancestors(computation: Computation) -> list[int]:
+    """Of each instruction, by position, the positions of those it depends on, as bits."""
+    position = {instruction: k for k, instruction in enumerate(computation.instructions)}
+    above: list[int] = []
+    for instruction in computation.instructions:
+        mask = 0
+        for operand in instruction.operands:
+            at = position[operand]
+            mask |= above[at] | 1 << at
+        above.append(mask)
+    return above
 
 
 def bits(mask: int) -> Iterator[int]:

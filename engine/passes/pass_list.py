@@ -15,6 +15,7 @@ from engine.passes.conditionals import conditionals_to_selects
 from engine.passes.constant_folding import constant_folding
 from engine.passes.dead_code import dead_code
 from engine.passes.expand_batch_norm import expand_batch_norm
+from engine.passes.factored_derivatives import factored_derivatives
 from engine.passes.fast_math import fast_math
 from engine.passes.fold_into_dot import fold_into_dot
 from engine.passes.fuse import fuse
@@ -122,6 +123,8 @@ FUSION: tuple[Pass, ...] = (
     slices_first,
     dead_code,
     recompute_differences,
+    factored_derivatives,
+    dead_code,
     fuse,
     dead_code,
 )

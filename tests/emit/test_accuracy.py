@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from engine.ir.builder import Builder
 from tests.emit.cases import SPECIAL_FLOATS, one_operation
 from tests.program.machine import machine_of
 
@@ -76,3 +77,18 @@ def test_powers_of_bases_near_one() -> None:
     rng = np.random.default_rng(3)
     x = (1 + rng.normal(size=COUNT) * 1e-4).astype(np.float32)
     compare("power", np.power, x, (rng.normal(size=COUNT) * 1e5).astype(np.float32))
+
+
+def test_exponentials_of_negative_squares() -> None:
+    x = np.concatenate([np.linspace(-9.3, 9.3, COUNT), SPECIAL_FLOATS, [1e-30, -1e30, 12.0]]).astype(np.float32)
+    builder = Builder()
+    parameter = builder.parameter("f32", x.shape)
+    square = builder.multiply(parameter, parameter)
+    builder.elementwise("exponential", builder.elementwise("negate", square))
+    (result,) = machine_of(builder.module(), [x]).run()
+    with np.errstate(all="ignore"):
+        exact = np.exp(-(x * x).astype(np.float64))
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(x))
+    numbers = ~np.isnan(x)
+    unit = np.spacing(np.maximum(exact.astype(np.float32), SMALLEST))[numbers]
+    assert np.max(np.abs(result[numbers] - exact[numbers]) / unit) <= 1.5

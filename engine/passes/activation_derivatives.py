@@ -1,0 +1,101 @@
+"""Derivatives of activations that the forward pass stores, in place of the activation's input.
+
+The forward pass has most of a derivative at hand: gelu's erfc, silu's logistic. A backward pass that reads the stored
+derivative multiplies once, where it would have read the input and computed all of it again. As many arrays are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from engine.ir import Computation, Instruction, Shape
+from engine.ir.opcodes import OPCODES
+from engine.passes.fusible import is_elementwise, is_moving, is_unit_reshape, loops_of
+from engine.passes.groups import ancestors
+from engine.passes.recomputed import MOST_COST, SMALL
+from engine.passes.splats import splat_value
+
+LEAST_FUNCTION_COST = 8
+"""Cost of an operation on a point that is worth computing once."""
+MOST_OPERATIONS = 64
+"""Most operations of a derivative. Chosen by hand."""
+
+
+class ActivationDerivatives:
+    """Finds products of a gradient and a derivative whose functions the forward pass computes, in one computation."""
+
+    def __init__(self, computation: Computation) -> None:
+        self.computation, self.users = computation, computation.users()
+
+    @cached_property
+    def _position(self) -> dict[Instruction, int]:
+        return {instruction: k for k, instruction in enumerate(self.computation.instructions)}
+
+    @cached_property
+    def _above(self) -> list[int]:
+        return ancestors(self.computation)
+
+    def kept(self) -> set[Instruction]:
+        """The derivatives that have the gradient's product as their only user."""
+        found: set[Instruction] = set()
+        for product in self.computation.instructions:
+            if product.opcode == "multiply" and is_elementwise(product):
+                pairs = (product.operands, product.operands[::-1])
+                found.update(each for each, gradient in pairs if self._is_kept(each, gradient))
+        return found
+
+    def _is_kept(self, derivative: Instruction, gradient: Instruction) -> bool:
+        if len(self.users[derivative]) != 1 or derivative is gradient or not is_elementwise(derivative):
+            return False
+        if is_unit_reshape(derivative) or loops_of(derivative) != loops_of(gradient):
+            return False
+        return not self._precedes(derivative, gradient) and self.is_derivative((derivative,), gradient)
+
+    def is_derivative(self, factors: Iterable[Instruction], gradient: Instruction) -> bool:
+        """Whether an expression of `factors` is costly, and shares a function with what `gradient` depends on.
+
+        Its inputs must precede the gradient, and have no readers after it besides the expression.
+        """
+        factors = tuple(factors)
+        cost, shares = 0, False
+        inside: set[Instruction] = set()
+        read: set[Instruction] = set()
+        stack = list(factors)
+        while stack:
+            current = stack.pop()
+            if current in inside or current in read or splat_value(current) is not None:
+                continue
+            if not self._is_computed_where_read(current):
+                read.add(current)
+                continue
+            inside.add(current)
+            if not is_moving(current):
+                cost += OPCODES[current.opcode].cost
+                shares |= OPCODES[current.opcode].cost >= LEAST_FUNCTION_COST and self._precedes(current, gradient)
+            if len(inside) > MOST_OPERATIONS:
+                return False
+            stack += current.operands
+        if not shares or cost <= MOST_COST:
+            return False
+        between = inside.difference(factors)
+        return all(self._ends_with(each, inside, gradient) for each in (*read, *between))
+
+    def _is_computed_where_read(self, instruction: Instruction) -> bool:
+        """Whether it is an elementwise operation or data movement all of whose readers are such, too."""
+        if not (is_elementwise(instruction) or is_moving(instruction)):
+            return False
+        return all(is_elementwise(u) or is_moving(u) for u in self.users[instruction])
+
+    def _ends_with(self, array: Instruction, inside: set[Instruction], gradient: Instruction) -> bool:
+        """Whether an array is small, or has no reader in the backward pass but those inside a derivative."""
+        if not isinstance(array.shape, Shape) or array is gradient:
+            return False
+        if array.shape.elements * SMALL <= gradient.array_shape.elements or splat_value(array) is not None:
+            return True
+        if array not in inside and not self._precedes(array, gradient):
+            return False
+        return all(user in inside or self._precedes(user, gradient) for user in self.users[array])
+
+    def _precedes(self, instruction: Instruction, later: Instruction) -> bool:
+        return bool(self._above[self._position[later]] >> self._position[instruction] & 1)

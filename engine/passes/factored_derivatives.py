@@ -1,0 +1,122 @@
+"""Sums of products with one gradient become the gradient times a sum: an activation's derivative.
+
+Frameworks multiply a gradient through each path of an activation: gelu's x * erfc(x) has two. Written as a product, the
+derivative does not depend on the gradient, and the forward pass can compute it. Its rounding differs, in the last bits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.ir import Computation, Instruction, Module
+from engine.passes import construct
+from engine.passes.activation_derivatives import ActivationDerivatives
+from engine.passes.rewriting import Visit, rewrite_each
+from engine.passes.splats import splat_value
+
+SUMS, LINEAR = ("add", "subtract"), ("add", "subtract", "multiply", "negate")
+MOST_DEPTH = 12
+"""Most operations on one path from a gradient to the sum. Chosen by hand."""
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Magnitudes of products of constants that are merged."""
+Users = dict[Instruction, list[Instruction]]
+
+
+class Scaled(NamedTuple):
+    """A number times an expression, or times 1."""
+
+    number: float
+    expression: Instruction | None
+
+
+def factored_derivatives(module: Module) -> Module:
+    """Factors f32 gradients out of sums, where what remains is a derivative that the forward pass may store."""
+    return rewrite_each(module, _visit_for)
+
+
+def _visit_for(computation: Computation) -> Visit:
+    derivatives = ActivationDerivatives(computation)
+
+    def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+        if before.opcode not in SUMS or before not in derivatives.users:
+            return None
+        if before.array_shape.element_type != "f32" or not before.array_shape.rank:
+            return None
+        for gradient in _shared(before, before, derivatives.users, 0):
+            found = _Derivative(before, gradient, derivatives.users)
+            if found.value is not None and derivatives.is_derivative(found.factors, gradient):
+                return construct.elementwise(instruction, "multiply", gradient, found.scaled(found.value))
+        return None
+
+    return visit
+
+
+def _is_open(instruction: Instruction, root: Instruction, users: Users) -> bool:
+    """Whether a sum or product is looked into: nothing else reads it."""
+    return instruction is root or (instruction.opcode in LINEAR and len(users[instruction]) == 1)
+
+
+def _shared(instruction: Instruction, root: Instruction, users: Users, depth: int) -> dict[Instruction, None]:
+    """The factors that all terms share."""
+    if splat_value(instruction) is not None:
+        return {}
+    if depth == MOST_DEPTH or not _is_open(instruction, root, users):
+        return {instruction: None}
+    found = [_shared(operand, root, users, depth + 1) for operand in instruction.operands]
+    if instruction.opcode in SUMS:
+        return {each: None for each in found[0] if each in found[1]}
+    return {each: None for part in found for each in part}
+
+
+class _Derivative:
+    """What remains of a sum without a factor that all its terms have; `value` is None where some have it twice."""
+
+    def __init__(self, root: Instruction, gradient: Instruction, users: Users) -> None:
+        self.root, self.gradient, self.users = root, gradient, users
+        self.factors: list[Instruction] = []
+        self.value = self._without(root, 0)
+
+    def _without(self, instruction: Instruction, depth: int) -> Scaled | None:
+        if instruction is self.gradient:
+            return Scaled(1.0, None)
+        if depth == MOST_DEPTH or not _is_open(instruction, self.root, self.users):
+            return None
+        operands = instruction.operands
+        parts = [self._without(operand, depth + 1) for operand in operands]
+        if instruction.opcode == "multiply":
+            held = [part for part in parts if part is not None]
+            return self._times(held[0], operands[parts[0] is not None]) if len(held) == 1 else None
+        first, last = parts[0], parts[-1]
+        if first is None or last is None:
+            return None
+        if instruction.opcode == "negate":
+            return Scaled(-first.number, first.expression)
+        return self._sum(instruction.opcode, first, last)
+
+    def _times(self, part: Scaled, factor: Instruction) -> Scaled | None:
+        value = splat_value(factor)
+        if value is not None:
+            number = part.number * float(value)
+            return Scaled(number, part.expression) if SMALLEST <= abs(number) <= LARGEST else None
+        self.factors.append(factor)
+        if part.expression is None:
+            return Scaled(part.number, factor)
+        return Scaled(part.number, construct.elementwise(self.root, "multiply", part.expression, factor))
+
+    def _sum(self, opcode: str, first: Scaled, second: Scaled) -> Scaled:
+        if opcode == "subtract":
+            second = Scaled(-second.number, second.expression)
+        opcode = "subtract" if second.number < 0 else "add"
+        terms = self.scaled(first), self.scaled(Scaled(abs(second.number), second.expression))
+        return Scaled(1.0, construct.elementwise(self.root, opcode, *terms))
+
+    def scaled(self, part: Scaled) -> Instruction:
+        """The number times the expression."""
+        if part.expression is not None and part.number == 1:
+            return part.expression
+        number = construct.splat_of(self.root, np.array(part.number, np.float32), self.root.array_shape)
+        if part.expression is None:
+            return number
+        return construct.elementwise(self.root, "multiply", part.expression, number)

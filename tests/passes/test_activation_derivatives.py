@@ -1,0 +1,97 @@
+"""Derivatives of activations are computed where the activations are, and only where no more arrays are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from engine.compile import prepare
+from engine.evaluate import evaluate
+from engine.ir import Computation, DotDimensionNumbers, Instruction, Module
+from engine.ir.builder import Builder
+from engine.ir.verifier import verify
+from engine.passes.factored_derivatives import factored_derivatives
+from tests.engine.running import arguments_for, check
+
+ROWS, COLUMNS = 9, 37
+SHAPE = (ROWS, COLUMNS)
+Pair = tuple[Instruction, Callable[[Instruction], Instruction]]
+"""An activation, and its gradient as a function of the gradient that enters it."""
+
+
+def gelu(b: Builder, x: Instruction) -> Pair:
+    half, root = b.splat(0.5, SHAPE), b.splat(-(0.5**0.5), SHAPE)
+    halved, u = b.multiply(half, x), b.multiply(x, root)
+    function = b.elementwise("erfc", u)
+
+    def gradient(dy: Instruction) -> Instruction:
+        bell = b.elementwise("exponential", b.elementwise("negate", b.multiply(u, u)))
+        inner = b.multiply(b.multiply(b.multiply(dy, halved), b.splat(-1.1283791, SHAPE)), bell)
+        return b.add(b.multiply(half, b.multiply(dy, function)), b.multiply(inner, root))
+
+    return b.multiply(halved, function), gradient
+
+
+def silu(b: Builder, x: Instruction) -> Pair:
+    s, one = b.elementwise("logistic", x), b.splat(1.0, SHAPE)
+    return b.multiply(x, s), lambda dy: b.multiply(dy, b.multiply(s, b.add(one, b.multiply(x, b.subtract(one, s)))))
+
+
+def tanh(b: Builder, x: Instruction) -> Pair:
+    y = b.elementwise("tanh", x)
+    return y, lambda dy: b.multiply(dy, b.subtract(b.splat(1.0, SHAPE), b.multiply(y, y)))
+
+
+def step(activation: Callable[[Builder, Instruction], Pair], reads_input: bool = False) -> Module:
+    """Two dense layers with an activation between, and the gradients of both kernels for a loss of all squares / 2."""
+    b = Builder("step")
+    rows, kernel, bias, last = (b.parameter("f32", s) for s in ((ROWS, 5), (5, COLUMNS), (COLUMNS,), (COLUMNS, 4)))
+    x = b.add(b.dot(rows, kernel), b.broadcast(bias, SHAPE, (1,)))
+    y, gradient = activation(b, x)
+    loss = b.dot(y, last)
+    dx = gradient(b.dot(loss, last, DotDimensionNumbers((1,), (1,))))
+    if reads_input:
+        dx = b.add(dx, b.multiply(x, b.broadcast(b.reduce(loss, b.constant(0.0), (1,)), SHAPE, (0,))))
+    total = b.reduce(dx, b.constant(0.0), (0,))
+    return b.module(
+        b.tuple(
+            b.dot(y, loss, DotDimensionNumbers((0,), (0,))), b.dot(rows, dx, DotDimensionNumbers((0,), (0,))), total
+        )
+    )
+
+
+def fusions(module: Module) -> list[Computation]:
+    return [i.called[0] for i in module.entry.instructions if i.opcode == "fusion"]
+
+
+def opcodes(computation: Computation) -> set[str]:
+    return {i.opcode for i in computation.instructions}
+
+
+@pytest.mark.parametrize(("activation", "function"), [(gelu, "erfc"), (silu, "logistic")])
+def test_the_forward_pass_stores_the_derivative(activation: Callable[..., Pair], function: str) -> None:
+    module = step(activation)
+    check(module)
+    found = [opcodes(each) for each in fusions(prepare(module, verify=True))]
+    assert [function in each for each in found].count(True) == 1
+    assert {"parameter", "multiply", "reduce", "constant", "tuple"} in found, found
+
+
+@pytest.mark.parametrize(("activation", "reads_input"), [(tanh, False), (gelu, True), (silu, True)])
+def test_an_input_or_result_that_is_kept_anyway_is_read(activation: Callable[..., Pair], reads_input: bool) -> None:
+    module = step(activation, reads_input)
+    assert factored_derivatives(module) is module
+    backward = fusions(prepare(module, verify=True))[-1]
+    assert opcodes(backward) & {"exponential", "subtract"}
+
+
+def test_factoring_keeps_the_values() -> None:
+    module = step(gelu)
+    factored = factored_derivatives(module)
+    verify(factored)
+    assert factored is not module
+    arguments = arguments_for(module)
+    for new, old in zip(evaluate(factored, arguments), evaluate(module, arguments), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-5)
