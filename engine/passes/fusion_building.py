@@ -8,7 +8,10 @@ from engine.passes.groups import Group, Groups
 from engine.passes.loops.rebuilding import element_of
 from engine.passes.recomputed import Recomputed
 from engine.passes.rewriting import Callees, changed, with_parts
-from engine.passes.transposed_products import is_made_transposed
+from engine.passes.transposed_products import is_made_transposed, moves_lanes
+
+LEAST_READERS = 2
+"""Groups that read a transposed array from which on storing it takes less time than its strided loads."""
 
 
 def build_fusions(computation: Computation, groups: Groups, callees: Callees) -> Computation:
@@ -101,9 +104,16 @@ class _Builder:
             return False
         if is_scalar_constant(instruction) or instruction.opcode == "iota":
             return True
-        if is_made_transposed(instruction, self.users):
+        if is_made_transposed(instruction, self.users) or self._is_stored_transposed(instruction):
             return False
         return is_moving(instruction) or (instruction.opcode == "convert" and is_elementwise(instruction))
+
+    def _is_stored_transposed(self, instruction: Instruction) -> bool:
+        """Whether an array is transposed in memory: several groups would read it across its rows, lane by lane."""
+        if instruction.opcode != "transpose" or not moves_lanes(instruction):
+            return False
+        readers = {self.groups.of.get(user) for user in self.users[instruction]}
+        return len(readers - {None}) >= LEAST_READERS
 
     def _sources(self, group: Group) -> list[Instruction]:
         """The instructions outside a group that its codelet reads."""

@@ -11,6 +11,8 @@ from engine.passes import construct
 from engine.passes.rewriting import Visit, changed, rewrite_each
 
 Order = tuple[int, ...]
+LEAST_ELEMENTS, LEAST_LANES = 1 << 14, 16
+"""Elements in total, and of both dimensions, of a transpose that is stored for several readers. Chosen by hand."""
 
 
 def order_wanted(product: Instruction, users: list[Instruction]) -> Order | None:
@@ -37,6 +39,17 @@ def is_made_transposed(transpose: Instruction, users: dict[Instruction, list[Ins
     (product,) = transpose.operands
     alike = all(user.opcode == "transpose" for user in users[product])
     return alike and order_wanted(product, users[product]) is not None
+
+
+def moves_lanes(transpose: Instruction) -> bool:
+    """Whether a transpose has another innermost dimension than its operand, and is copied in blocks."""
+    dimensions, sizes = transpose["dimensions"], transpose.array_shape.dimensions
+    moved = [(dimension, size) for dimension, size in zip(dimensions, sizes, strict=True) if size != 1]
+    if transpose.array_shape.dtype.itemsize != 4 or transpose.array_shape.elements < LEAST_ELEMENTS or not moved:
+        return False
+    innermost, rows = moved[-1]
+    last = max(dimension for dimension, _ in moved)
+    return innermost != last and min(rows, dict(moved)[last]) >= LEAST_LANES
 
 
 def is_sum(instruction: Instruction) -> bool:
