@@ -33,4 +33,4 @@ def block_tiles(inputs: int, outputs: int, least: int = LEAST_TILES) -> int:
 
 def position_bytes(inputs: int, outputs: int) -> int:
     """Bytes of one position of a transformed kernel."""
-    return 4 * inputs * whole_vectors(outputs)
+    return 4 * inputs * whole_vectors(outputs) + PADDING
