@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
-from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
+from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.host_passes import winograd
 from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
-from engine.program.work.winograd import WinogradProduct
+from engine.program.work.winograd import WinogradKernel, WinogradProduct
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
+from tests.program.loop_parts import below, loop, next_count, scaled
 
 
 def convolution(
@@ -147,6 +148,27 @@ def test_infinite_inputs_make_their_tile_non_finite(
     outside = np.ones_like(changed, bool)
     outside[1] = ~np.logical_and.outer(*inside)[..., None]
     np.testing.assert_array_equal(changed[outside], usual[outside])
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_kernels_that_a_loop_does_not_change_are_transformed_once(
+    changes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    window = (WindowDimension(3, padding_low=1, padding_high=1),) * 2
+    numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+    b = Builder()
+    x, kernel = b.parameter("f32", (1, 4, 6, 16)), b.parameter("f32", (3, 3, 16, 16))
+
+    def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        y = s.elementwise("tanh", s.convolution(e[1], e[2], window, numbers))
+        return [next_count(s, e[0]), y, scaled(s, e[2], 0.5) if changes else e[2]]
+
+    module = b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x, kernel], below(3), body)[1:]))
+    program = run_passes(made(module), HOST_PASSES)
+    at = next(at for at, each in enumerate(program.compute_sets) if isinstance(each.work, WinogradKernel))
+    assert any(r.begin <= at < r.end for r in program.regions if r.repeats) == changes
+    check(module, tolerance=1e-4)
 
 
 def test_large_inputs_stay_finite(monkeypatch: pytest.MonkeyPatch) -> None:

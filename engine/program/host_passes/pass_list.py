@@ -9,7 +9,7 @@ from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.host_passes.split_products import split_products
 from engine.program.host_passes.touched_rows import skip_untouched_rows
 from engine.program.host_passes.unit_fusion import fuse_units
-from engine.program.host_passes.winograd import use_winograd
+from engine.program.host_passes.winograd import hoist_transformed_kernels, use_winograd
 from engine.program.host_passes.winograd_padding import read_unpadded
 from engine.program.run_passes import Pass
 
@@ -17,6 +17,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     elide_slot_copies,
     use_winograd,
     read_unpadded,
+    hoist_transformed_kernels,
     fuse_producers,
     fuse_units,
     split_products,

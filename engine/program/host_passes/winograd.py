@@ -11,9 +11,11 @@ from engine.machine_code.costs import uses_winograd
 from engine.program.buffer import Buffer
 from engine.program.host_passes.split_products import is_split
 from engine.program.host_passes.winograd_sets import convolution_sets, gradient_sets
+from engine.program.passes.loop_invariants import hoist_loop_invariants
 from engine.program.program import ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction
+from engine.program.work.winograd import WinogradKernel
 
 TRANSFORM = 80
 """Multiply-adds that take as long as a transform of a tile's feature, of input or output (timed on an EPYC)."""
@@ -38,6 +40,11 @@ def use_winograd(program: Program) -> Program:
             rewriter.remove(added)
             changed = True
     return rewriter.result() if changed else program
+
+
+def hoist_transformed_kernels(program: Program) -> Program:
+    """Hoists transforms of kernels out of loops that do not change these: those over micro-batches."""
+    return hoist_loop_invariants(program, WinogradKernel)
 
 
 def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[ComputeSet, ComputeSet, list[int]] | None:

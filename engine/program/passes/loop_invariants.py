@@ -6,15 +6,19 @@ from dataclasses import replace
 
 from engine.program.program import ComputeSet, Mark, Program, Region
 from engine.program.uses import BufferUses
+from engine.program.work.base import Work
 from engine.program.work.fused_loop import FusedLoop
 
 
-def hoist_loop_invariants(program: Program) -> Program:
-    """Hoists out of loops that are known to run at least one iteration, inner ones first."""
+def hoist_loop_invariants(program: Program, kind: type[Work] = FusedLoop) -> Program:
+    """Hoists work of a kind out of loops that are known to run at least one iteration, inner ones first.
+
+    Work of that kind does only what its spans say; other work may count iterations, or draw new numbers in each.
+    """
     for number in range(len(program.regions)):
         region = program.regions[number]
         label = _label_of(program.marks, region) if region.repeats and region.iterations else None
-        invariant = _invariant(program, region) if label is not None else []
+        invariant = _invariant(program, region, kind) if label is not None else []
         if label is not None and invariant:
             program = _hoisted(program, number, label, invariant)
     return program
@@ -27,7 +31,7 @@ def _label_of(marks: list[Mark], region: Region) -> int | None:
     return begins[0] if len(begins) == 1 else None
 
 
-def _invariant(program: Program, region: Region) -> list[int]:
+def _invariant(program: Program, region: Region, kind: type[Work]) -> list[int]:
     """Compute sets that run in each iteration, read what the loop does not write, and alone write what they write."""
     inside, uses = range(region.begin, region.end), BufferUses(program)
     skipped = [r for r in program.regions if region.begin <= r.begin and r.end <= region.end]
@@ -37,17 +41,14 @@ def _invariant(program: Program, region: Region) -> list[int]:
             continue
         compute_set = program.compute_sets[at]
         settled = all(w in moved for s in compute_set.reads for w in uses.writers(s.buffer) if w in inside)
-        if settled and _may_precede(compute_set, at, inside, uses):
+        if settled and isinstance(compute_set.work, kind) and _may_precede(compute_set, at, inside, uses):
             moved.append(at)
     return moved
 
 
 def _may_precede(compute_set: ComputeSet, at: int, inside: range, uses: BufferUses) -> bool:
-    """Whether a compute set may run before the loop: it alone writes its results, and no reader precedes it.
-
-    Fused loops do only what their spans say; other work may count iterations, or draw new numbers in each.
-    """
-    if not isinstance(compute_set.work, FusedLoop):
+    """Whether a compute set may run before the loop: it alone writes its results, and no reader precedes it."""
+    if any(address.moved is not None for address in compute_set.work.addresses):
         return False
     for span in compute_set.writes:
         readers = [reader for reader in uses.readers(span.buffer) if reader in inside]
