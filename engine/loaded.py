@@ -72,15 +72,26 @@ class LoadedExecutable:
         cannot hold, CallTimeout, a TimeoutError, when the time is up: variables are as before the call then.
         """
         limit = time_limit(timeout)
-        feeds = []
+        arrays = []
         for info, value in zip(self.inputs, self._ordered(inputs), strict=True):
             array = as_array(value, info.name, info.dtype)
             if array.shape != info.shape:
                 raise _wrong_shape(info, list(info.shape), array)
-            feeds.append(RowFeed(array if array.ndim else array[None]))
-        with self._alone(limit):
-            results = self._executable.run(1, feeds, self._variables, limit=limit)
+            arrays.append(array)
+        if limit is None:
+            with self._lock:
+                results = self._results(arrays, None)
+        else:
+            with self._alone(limit):
+                results = self._results(arrays, limit)
         return self._named(inputs, results)
+
+    def _results(self, arrays: list[np.ndarray], limit: TimeLimit | None) -> list[np.ndarray]:
+        brief = self._executable.brief_call(self._variables)
+        if brief is not None:
+            return brief.run(arrays)
+        feeds = [RowFeed(array if array.ndim else array[None]) for array in arrays]
+        return self._executable.run(1, feeds, self._variables, limit=limit)
 
     def run_rows(self, inputs: Inputs, timeout: float | None = None) -> Outputs:
         """Runs any number of rows, the same for all inputs, in batches; the last is padded with zeros.

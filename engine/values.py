@@ -18,6 +18,8 @@ def as_array(value: Any, name: str, dtype: np.dtype) -> np.ndarray:
     Floats may be narrowed; integers have to fit. Raises TypeError for values of another kind, such as floats for
     an integer, and ValueError for rows of different lengths and integers that do not fit.
     """
+    if type(value) is np.ndarray and value.dtype == dtype and value.flags.c_contiguous:
+        return value
     try:
         array = np.asarray(value)
     except ValueError as error:

@@ -18,6 +18,7 @@ from engine.debug.tables import Tables
 from engine.debug.tile import touched
 from engine.errors import ConfigurationError
 from engine.program.program import Buffer, Program
+from engine.runtime.brief_call import BriefCall
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.checked import CheckedExecutable
 from engine.runtime.executable import Executable
@@ -51,6 +52,10 @@ class DebugExecutable(Executable):
             raise ConfigurationError(f"Expected at least 1 tile. Received: {tiles}. Nearest legal value: 1.")
         self.tiles = tiles
         self.record = DebugRecord(self.program.name, tiles)
+
+    def brief_call(self, variables: list[DeviceBuffer]) -> BriefCall | None:
+        """None: all calls are checked."""
+        return None
 
     def run(
         self,
@@ -92,7 +97,7 @@ class DebugExecutable(Executable):
             follower.end(completed)
         del held
         rings = [ring[:completed] for ring in rings]
-        return rings if outputs == "all" else [self._read(k) for k in range(len(self.program.outputs))]
+        return rings if outputs == "all" else [self._output(k).copy() for k in range(len(self.program.outputs))]
 
     def _stepper(self, steps: int, rings: list[np.ndarray], queues: Mapping[str, AnyRing]) -> Stepper:
         if self._memory is None:

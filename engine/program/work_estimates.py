@@ -16,15 +16,18 @@ def work_estimate_of(program: Program) -> int:
     return sum(runs * work_estimate for runs, work_estimate in _work_estimates(program))
 
 
+def executions_of(program: Program) -> int:
+    """Executions of compute sets in one step, every iteration of loops counted."""
+    return sum(runs for runs, _ in _work_estimates(program))
+
+
 def is_fine_grained(program: Program) -> bool:
     """Whether it has loops whose compute sets do so little, on average, that workers would mostly wait at barriers."""
     if not any(region.repeats for region in program.regions):
         return False
     work_estimates = _work_estimates(program)
     least = costs().barrier / costs().small_element
-    return sum(runs * work_estimate for runs, work_estimate in work_estimates) < least * sum(
-        runs for runs, _ in work_estimates
-    )
+    return sum(runs * work_estimate for runs, work_estimate in work_estimates) < least * executions_of(program)
 
 
 def _work_estimates(program: Program) -> list[tuple[int, int]]:

@@ -58,6 +58,11 @@ class DeviceBuffer:
         self.address: int = self._memory.ctypes.data
         self._value = self._memory[: shape.bytes].view(shape.dtype).reshape(shape.dimensions)
 
+    @property
+    def value(self) -> np.ndarray:
+        """The value itself, in the variable's shape."""
+        return self._value
+
     def read(self) -> np.ndarray:
         """A copy of the value, in the variable's shape."""
         return self._value.copy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
@@ -20,11 +20,14 @@ from engine.codelets.rows import (
 )
 from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
+from engine.ir.shape import Shape
 from engine.machine_code.costs import costs
-from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span
+from engine.program.program import Address, Buffer, ComputeSet, Mark, Partition, Program, Span
 from engine.program.work.base import Encoded
 from engine.program.work.codelet_work import CodeletWork
+from engine.program.work_estimates import executions_of
 from engine.runtime.bound_queues import BoundQueues
+from engine.runtime.brief_call import BriefCall
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
 from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
@@ -43,6 +46,8 @@ from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import begin_call, completed_steps, run_segment
 
 Progress = Callable[[str, int, int], None]
+EXECUTION = 4000
+"""Multiply-adds that take as long as an execution of the smallest compute set. Chosen by hand."""
 
 
 @cache
@@ -59,6 +64,8 @@ class Executable:
         given = program if isinstance(program, EncodedProgram) else _encoded(program)
         self.program = program = given.program
         self._feed_blocks = {number: new_feed_block() for number in program.feeds}
+        shapes = [(number, buffer.shape) for number, buffer in sorted(program.feeds.items())]
+        self._expected = [(n, s.dimensions[0] if s.rank else 1, s.dtype, s.dimensions[1:]) for n, s in shapes]
         self._infeeds = [_infeed_set(b, self._feed_blocks[n]) for n, b in sorted(program.feeds.items())]
         self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
         pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
@@ -80,9 +87,15 @@ class Executable:
         self._scratch_bytes = max((each.scratch_bytes for each in self._blocks), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.choice = WorkerChoice()
-        self._work_estimate, self._is_fine_grained = given.work_estimate, given.is_fine_grained
-        # A program that waits for the host, or has a loop of unknown length, must stay interruptible.
-        self._may_take_long = bool(program.queues) or any(region.repeats for region in program.regions)
+        self._work_estimate = given.work_estimate + EXECUTION * executions_of(program)
+        self._is_fine_grained = given.is_fine_grained
+        # A program that waits for the host, or has a loop of unknown or great length, must stay interruptible.
+        self._may_take_long = bool(program.queues) or any(
+            region.repeats and (region.long or region.iterations is None) for region in program.regions
+        )
+        is_special = self._host_calls.are_any or self._row_flags.are_any or program.exceptions is not None
+        self._may_be_brief = not self._may_take_long and not is_special
+        self._brief: BriefCall | None = None
 
     def _compile(self, progress: Progress | None) -> list[int]:
         called = [codelet for b in self._blocks for codelet in (b.codelet, *(c for _, c in b.calls))]
@@ -145,9 +158,7 @@ class Executable:
         numbers = sorted(self.program.variables)
         if len(numbers) != len(variables):
             raise InternalError(f"Expected {len(numbers)} variables. Received: {len(variables)}.")
-        if len(variables) == len(self._variables) and all(
-            a is b for a, b in zip(variables, self._variables, strict=True)
-        ):
+        if variables == self._variables:
             return
         for number, variable in zip(numbers, variables, strict=True):
             buffer = self.program.variables[number]
@@ -158,6 +169,7 @@ class Executable:
             self._relocate(block, "variable")
         self._variables = list(variables)
         self._tables.clear()
+        self._brief = None
 
     def _bind_queues(self, queues: Mapping[str, AnyRing]) -> None:
         addresses = self._queues.bind(queues)
@@ -181,12 +193,18 @@ class Executable:
         if key not in self._tables:
             sets = self._all_sets if all_outputs else [*self._infeeds, *self._running.compute_sets]
             marks = [replace(mark, position=mark.position + len(self._infeeds)) for mark in self._running.marks]
-            work = [(c, block.words.ctypes.data) for c, block in zip(self._codelets, self._blocks, strict=True)]
-            builder = TableBuilder(sets, work, marks, workers, self._location)
-            self._tables[key] = builder.build(), builder
+            self._tables[key] = self._built_table(sets, marks, workers)
         table, builder = self._tables[key]
         builder.claims[:] = 0
         return table
+
+    def _built_table(
+        self, sets: Sequence[ComputeSet], marks: Sequence[Mark], workers: int, first: int = 0
+    ) -> tuple[np.ndarray, TableBuilder]:
+        """The table of `sets`, of which the first is number `first` of all sets, and its builder."""
+        work = [(c, block.words.ctypes.data) for c, block in zip(self._codelets, self._blocks, strict=True)]
+        builder = TableBuilder(sets, work[first:], marks, workers, self._location)
+        return builder.build(), builder
 
     def run(
         self,
@@ -209,6 +227,11 @@ class Executable:
         after the last whole step: a loop that may take long is left between two iterations.
         """
         self._check(steps, feeds)
+        brief = self.brief_call(variables) if steps == 1 and observer is None and not queues else None
+        if brief is not None:
+            arrays = [feed.step(0, rows) for feed, (_, rows, *_) in zip(feeds, self._expected, strict=True)]
+            results = brief.run(arrays)
+            return results if outputs == "last" else [result[None] for result in results]
         self._host_calls.check_idle()
         self._bind(variables)
         self._bind_queues(queues or {})
@@ -243,7 +266,23 @@ class Executable:
             self._host_calls.raise_failure()
             self._queues.raise_if_ended()
         del held
-        return rings if outputs == "all" else [self._read(k) for k in range(len(self.program.outputs))]
+        return rings if outputs == "all" else [self._output(k).copy() for k in range(len(self.program.outputs))]
+
+    def brief_call(self, variables: list[DeviceBuffer]) -> BriefCall | None:
+        """A call of one step, without queues, by the calling thread; None unless each such call is to be made so.
+
+        It is valid until the next use of this executable with other variables.
+        """
+        if self._brief is not None and variables == self._variables:
+            return self._brief
+        if not self._may_be_brief or self._work_estimate >= inline_work():
+            return None
+        self._bind(variables)
+        table, _ = self._built_table(self._running.compute_sets, self._running.marks, 1, len(self._infeeds))
+        scratch, _ = self._workspace_for(1)
+        feeds = [self._value(buffer, buffer.shape) for _, buffer in sorted(self.program.feeds.items())]
+        self._brief = BriefCall(table, scratch, feeds, [self._output(k) for k in range(len(self.program.outputs))])
+        return self._brief
 
     def _run_workers(
         self, most: int, steps: int, all_outputs: bool, state: np.ndarray, inline: bool, limit: TimeLimit | None
@@ -274,18 +313,16 @@ class Executable:
     def _check(self, steps: int, feeds: list[RowFeed]) -> None:
         if steps < 1:
             raise StepCountError(f"Expected at least 1 step. Received: {steps}.")
-        for number, feed in zip(sorted(self.program.feeds), feeds, strict=True):
-            shape = self.program.feeds[number].shape
-            rows = shape.dimensions[0] if shape.rank else 1
+        for (number, rows, dtype, dimensions), feed in zip(self._expected, feeds, strict=True):
             available = feed.available_rows()
             if available < steps * rows:
                 raise StepCountError(
                     f"Expected {steps * rows} rows for {steps} steps of parameter {number}. Received: {available}. "
                     f"Run at most {available // max(rows, 1)} steps."
                 )
-            if feed.array.dtype != shape.dtype or feed.array.shape[1:] != shape.dimensions[1:]:
+            if feed.array.dtype != dtype or feed.array.shape[1:] != dimensions:
                 raise InternalError(
-                    f"Expected rows of {shape} for parameter {number}. "
+                    f"Expected rows of {self.program.feeds[number].shape} for parameter {number}. "
                     f"Received: {feed.array.dtype}{list(feed.array.shape)}."
                 )
             if (
@@ -299,18 +336,21 @@ class Executable:
         point_feed(self._feed_blocks[number], feed.array, feed.rows)
         return feed
 
-    def _read(self, number: int) -> np.ndarray:
-        """A copy of an output from the arena (or from the variable that is also an output)."""
+    def _output(self, number: int) -> np.ndarray:
+        """An output in the arena (or the variable that is also an output)."""
         buffer, shape = self.program.outputs[number], self.program.output_shapes[number]
         if buffer.kind == "variable":
             position = sorted(self.program.variables).index(buffer.index)
-            return self._variables[position].read().reshape(shape.dimensions)
+            return self._variables[position].value.reshape(shape.dimensions)
         if buffer.kind == "constant":
             assert buffer.value is not None
             return np.array(buffer.value, shape.dtype).reshape(shape.dimensions)
+        return self._value(buffer, shape)
+
+    def _value(self, buffer: Buffer, shape: Shape) -> np.ndarray:
+        """The array of that shape in a buffer in the arena."""
         start = self.plan.offsets[buffer]
-        raw = self._arena[start : start + shape.bytes]
-        return raw.view(shape.dtype).reshape(shape.dimensions).copy()
+        return self._arena[start : start + shape.bytes].view(shape.dtype).reshape(shape.dimensions)
 
 
 def _encoded(program: Program) -> EncodedProgram:

@@ -29,6 +29,11 @@ class HostCalls:
         Not in programs that may run for long without calling Python: it would not see a signal.
         """
 
+    @property
+    def are_any(self) -> bool:
+        """Whether the program calls the host."""
+        return bool(self._functions)
+
     def check_idle(self) -> None:
         """Raises HostFunctionError in a function that calls the program which is calling it."""
         if self._running:

@@ -24,6 +24,11 @@ class RowFlags:
         self._words = [(block.words, block.generation) for block in blocks if block.generation is not None]
         self._token = object()
 
+    @property
+    def are_any(self) -> bool:
+        """Whether the executable writes large variables."""
+        return bool(self._written)
+
     def begin(self, variables: list[DeviceBuffer]) -> None:
         """Begins a call: with another generation of flags if others have written one of their variables."""
         if any(variables[number].writer != (self._token, number) for number in self._flagged):

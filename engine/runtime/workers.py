@@ -56,9 +56,10 @@ def begin_call(steps: int, state: np.ndarray, held: int = 0) -> None:
     state[State.CLOCK] = _clock_address()
 
 
-def _begin_segment(
+def begin_segment(
     table: np.ndarray, steps: int, first: int, workers: int, scratch: np.ndarray, state: np.ndarray
 ) -> None:
+    """Points the state block at a step table, for the steps from `first` on; raises InternalError for other shapes."""
     if table.shape[1] != Column.RANGES + 2 * workers or len(scratch) != workers or not table.flags.c_contiguous:
         raise InternalError(
             f"Expected a contiguous table of {Column.RANGES + 2 * workers} columns, {workers} scratch areas. "
@@ -134,7 +135,7 @@ def run_segment(
     """
     if steps <= first:
         return completed_steps(state)
-    _begin_segment(table, steps, first, workers, scratch, state)
+    begin_segment(table, steps, first, workers, scratch, state)
     state[State.DEADLINE] = deadline
     if inline and workers == 1 and watch is None:
         executor(state.ctypes.data, 0, 1, scratch.ctypes.data)

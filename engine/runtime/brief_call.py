@@ -1,0 +1,50 @@
+"""A call of one step by the calling thread, with all that is equal in each call prepared.
+
+A step that reads more weights than fit into the processor's cache displaces the interpreter's code and data from it, so
+that each line of Python after the step costs several times its usual time: these calls have few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.errors import InternalError
+from engine.runtime.executor import State, executor, new_state
+from engine.runtime.workers import begin_call, begin_segment
+
+COMPLETED = int(State.COMPLETED)
+
+
+class BriefCall:
+    """Runs a step table of one worker for one step, with arrays as its feeds; not for concurrent calls.
+
+    `feeds` and `outputs` are views of the program's memory: its feeds, by number, and its results.
+    """
+
+    def __init__(
+        self,
+        table: np.ndarray,
+        scratch: np.ndarray,
+        feeds: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+    ) -> None:
+        self._kept = table, scratch
+        self._state = state = new_state(1)
+        begin_call(1, state)
+        begin_segment(table, 1, 0, 1, scratch, state)
+        self._first, self._words = state.copy(), memoryview(state)
+        self._arguments = state.ctypes.data, 0, 1, scratch.ctypes.data
+        self._feeds, self._outputs = tuple(feeds), tuple(outputs)
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Copies of the results; `arrays` has one of exactly the shape and dtype of each feed."""
+        for feed, array in zip(self._feeds, arrays, strict=True):
+            feed[...] = array
+        self._state[...] = self._first
+        executor(*self._arguments)
+        if self._words[COMPLETED] != 1:
+            failed = self._words[State.FAILED_ROW] - 1
+            raise InternalError(f"Expected rows of known kinds. Received row {failed} of the table.")
+        return [output.copy() for output in self._outputs]
