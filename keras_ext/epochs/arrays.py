@@ -17,6 +17,8 @@ def as_array(value: Nest) -> np.ndarray | None:
     Sparse tensors and SciPy's sparse arrays are made dense: programs for an IPU have dense arrays only.
     Raises RaggedInput, also a ValueError, for ragged tensors, and UnsupportedOperation for strings and objects.
     """
+    if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isnative and value.dtype in ELEMENT_TYPES:
+        return value
     if isinstance(value, tf.experimental.Optional):
         return None
     if isinstance(value, tf.RaggedTensor):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from keras_ext.types import Nest
 
 
@@ -46,11 +48,11 @@ def flatten(value: Nest, convert: Callable[[Any], Any]) -> tuple[list[Any], Batc
 def _flatten(value: Nest, convert: Callable[[Any], Any], leaves: list[Any]) -> BatchStructure:
     if value is None:
         return MISSING
-    if isinstance(value, Mapping):
+    if isinstance(value, list | tuple):
+        return BatchStructure(type(value), (), tuple([_flatten(child, convert, leaves) for child in value]))
+    if type(value) is not np.ndarray and isinstance(value, Mapping):
         keys = tuple(sorted(value)) if all(isinstance(key, str) for key in value) else tuple(value)
         return BatchStructure(dict, keys, tuple(_flatten(value[key], convert, leaves) for key in keys))
-    if isinstance(value, list | tuple):
-        return BatchStructure(type(value), (), tuple(_flatten(child, convert, leaves) for child in value))
     leaf = convert(value)
     if leaf is None:
         return MISSING
