@@ -34,7 +34,7 @@ class BriefCall:
         self._state = state = new_state(1)
         begin_call(1, state)
         begin_segment(table, 1, 0, 1, scratch, state)
-        self._first, self._words = state.copy(), memoryview(state)
+        self._first, self._words = state.copy(), state.data
         self._arguments = state.ctypes.data, 0, 1, scratch.ctypes.data
         self._feeds, self._outputs = tuple(feeds), tuple(outputs)
 
