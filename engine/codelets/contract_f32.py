@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import Block, Following, Operands, Parts, blocked, even_cut, over_units
-from engine.codelets.contract_fields import Field, Layout
+from engine.codelets.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.memory import load_i64
 from engine.codelets.micro_kernel import library
 from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch, packing
@@ -26,7 +26,6 @@ GROUP_ROWS = 24  # multiplied by all of these panels before the next rows are: w
 PACKED_GROUP_ROWS = 48  # the same for packed A: whole groups as well
 MANY_ROWS = 384  # minimum for streaming rows past panels; fewer stay in the cache themselves, and panels stream
 CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in that cache anyway
-PACK_ROWS = 48  # packing B does not pay for fewer rows
 LONG_K = 128  # minimum k of a block that counts as long
 LINE = 64  # bytes of a cache line that is prefetched
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
@@ -90,6 +89,8 @@ def packs_b(parameters: int, columns: int, k_count: int, rows: int) -> bool:
     pitch = word(parameters, Field.PITCH_B)
     dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH)
     readable = MASKED or columns % LANES == 0
+    if word(parameters, Field.LAYOUT_B) == Layout.PANELS:
+        return False
     return word(parameters, Field.LAYOUT_B) != Layout.ROWS or not (dense or rows < PACK_ROWS) or not readable
 
 
@@ -104,9 +105,11 @@ def pack_columns(at: Operands, block: Block, plan: int) -> None:
 
 @inner
 def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
-    """A panel of B, packed or in place."""
+    """A panel of B, packed here, before, or in place."""
     if plan & PACKS_B:
         return at.scratch + 4 * (block.column - column) * block.k_count, packed_pitch(block.columns)
+    if word(at.parameters, Field.LAYOUT_B) == Layout.PANELS:
+        return at.b + 4 * (block.column * word(at.parameters, Field.K) + PANEL * block.k), 4 * PANEL
     offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
     return at.b + 4 * block.column + offset, word(at.parameters, Field.PITCH_B)
 
@@ -134,11 +137,18 @@ def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -
 
 @inner
 def ahead(at: Operands, block: Block, number: int, following: Following, plan: int) -> tuple[int, int, int, int]:
-    """The next rows of A while the first panel is multiplied; in the last rows, panel `number` of the next columns."""
+    """The next rows of A while the first panel is multiplied; in the last rows, panel `number` of the next columns.
+
+    After the last columns the next rows are those of the next unit, which this worker may have.
+    """
     if following.row >= 0 and plan & PACKS_A and number == 0:
         return next_rows(at, following.row, block.k, block.k_count)
-    if following.row < 0 and following.column >= 0 and plan & PACKS_B:
+    packed_before = word(at.parameters, Field.LAYOUT_B) == Layout.PANELS
+    if following.row < 0 and following.column >= 0 and (plan & PACKS_B or packed_before):
         return next_panel(at, following.column + PANEL * number, following.k)
+    next_row = block.row + block.rows
+    if following.row < 0 and following.column < 0 and plan & PACKS_A and next_row < word(at.parameters, Field.ROWS):
+        return next_rows(at, next_row, block.k, block.k_count)
     return 0, 0, 0, 0
 
 
@@ -154,11 +164,16 @@ def next_rows(at: Operands, row: int, k: int, k_count: int) -> tuple[int, int, i
 @inner
 def next_panel(at: Operands, column: int, k: int) -> tuple[int, int, int, int]:
     """Lines of a panel of B: some columns for each k, or a column of B that is transposed, for which k share lines."""
+    if column >= word(at.parameters, Field.COLUMNS):
+        return 0, 0, 0, 0
     layout, stride = word(at.parameters, Field.LAYOUT_B), word(at.parameters, Field.STRIDE_B)
     first = at.b + stride * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
-    if column < word(at.parameters, Field.COLUMNS) and layout == Layout.ROWS:
-        return first, LINE, word(at.parameters, Field.PITCH_B), max(1, 4 * PANEL // (2 * LINE))
-    if column < word(at.parameters, Field.COLUMNS) and layout == Layout.TRANSPOSED:
+    blocks = max(1, 4 * PANEL // (2 * LINE))
+    if layout == Layout.PANELS:
+        return at.b + 4 * (column * word(at.parameters, Field.K) + PANEL * k), LINE, 4 * PANEL, blocks
+    if layout == Layout.ROWS:
+        return first, LINE, word(at.parameters, Field.PITCH_B), blocks
+    if layout == Layout.TRANSPOSED:
         return first, stride, 4, PANEL // 2
     return 0, 0, 0, 0
 

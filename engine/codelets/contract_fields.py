@@ -11,6 +11,7 @@ from engine.errors import InternalError
 
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026;
 # FAR and MANY_COLUMNS by hand.
+PACK_ROWS = 48  # packing B does not pay for fewer rows
 GROUP = 16  # contiguous rows of A that are packed by transposing; a multiple of all vector widths
 FAR = 2048  # bytes from one k of A to the next, from which few cache sets and many pages make packing pay
 MANY_COLUMNS = 256  # that reuse packed rows of A so often that packing pays from an eighth of that distance on
@@ -56,6 +57,7 @@ class Layout(IntEnum):
     TRANSPOSED = 2  # the elements along k contiguous
     ELEMENTS = 3  # anything else
     RUNS = 4  # like TRANSPOSED in runs along k, all of one length
+    PANELS = 5  # packed as panels, one after the other
 
 
 def contract_record(
@@ -78,6 +80,7 @@ def contract_record(
     batch_b: np.ndarray | None = None,
     batch_c: np.ndarray | None = None,
     element_bytes: int = 4,
+    panels: bool = False,
 ) -> Field:
     """The parameter block of the contraction
 
@@ -85,7 +88,7 @@ def contract_record(
 
     a, b, c: addresses. row_a, row_c: int64 [rows]; offset_a, offset_b: int64 [k]; batch_a, batch_b, batch_c:
     int64 [batches] or all None. The tables are C-contiguous and hold byte offsets. element_bytes: the size of an
-    element of A and B.
+    element of A and B. panels: B has been packed as panels of all of K; offset_b and stride_b are not used then.
 
     Work is partitioned into units of rows_per_unit x columns_per_unit x k_per_unit, numbered
     ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. Split s of k writes
@@ -105,7 +108,7 @@ def contract_record(
     for name, value in (("rows_per_unit", rows_per_unit), ("columns_per_unit", columns_per_unit)):
         if value < 1:
             raise InternalError(f"Expected {name} of at least 1. Received: {value}.")
-    layout, pitch = _layout(offset_b, stride_b, element_bytes)
+    layout, pitch = (Layout.PANELS, 0) if panels else _layout(offset_b, stride_b, element_bytes)
     run_a = run_of(offset_a, element_bytes)
     if element_bytes < 4:  # packed in any case
         packs_a = rows_together(row_a, element_bytes) if run_a < GROUP // 2 else 0

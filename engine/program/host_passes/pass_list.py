@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.program.host_passes.call_overlap import overlap_calls
 from engine.program.host_passes.column_units import cut_columns
 from engine.program.host_passes.producer_fusion import fuse_producers
+from engine.program.host_passes.shared_panels import share_panels
 from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.host_passes.split_products import split_products
 from engine.program.host_passes.touched_rows import skip_untouched_rows
@@ -22,6 +23,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     fuse_units,
     split_products,
     cut_columns,
+    share_panels,
     skip_untouched_rows,
     overlap_calls,
 )

@@ -34,7 +34,8 @@ class Contraction(Work):
     The offsets of a batch are added to the three addresses. A and B have elements of `operand_type`, C of
     `result_type`. Where k is split, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
     each float32 is split into three bfloat16 values, which matrix registers multiply. With `depthwise` there is one
-    column, batches are neighbours in all three arrays, and a unit has the rows of all of them.
+    column, batches are neighbours in all three arrays, and a unit has the rows of all of them. With `panels` B is what
+    `PanelPacking` has packed.
     """
 
     a: Address
@@ -55,6 +56,7 @@ class Contraction(Work):
     partial_pitch: int = 0
     bf16x3: bool = False
     depthwise: bool = False
+    panels: bool = False
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -140,6 +142,7 @@ class Contraction(Work):
             batch_b=batch_b,
             batch_c=batch_c,
             element_bytes=self._item,
+            panels=self.panels,
         )
         codelet, scratch_bytes = self._codelet()
         return Encoded.of(codelet, block(record), scratch_bytes)

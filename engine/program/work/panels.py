@@ -1,0 +1,49 @@
+"""Work that packs a product's right operand as panels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.codelets.contract_fields import contract_record
+from engine.codelets.micro_kernel import panel_columns
+from engine.codelets.record import block
+from engine.program.buffer import Address
+from engine.program.work.base import Encoded, Work
+from engine.program.work.offsets import Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class PanelPacking(Work):
+    """Packs B[k_b[k] + n * stride_b], n below `columns`, a multiple of a panel's, as float32 [panel, k, column]."""
+
+    b: Address
+    panels: Address
+    k_b: Offsets
+    columns: int
+    stride_b: int
+
+    @property
+    def unit_count(self) -> int:
+        return self.columns // panel_columns()
+
+    def encode(self) -> Encoded:
+        """The fields of the contraction's B, and the address of the panels."""
+        from engine.codelets.contract_f32 import contract_scratch_bytes
+        from engine.codelets.pack_panels import Panels, pack_panels
+
+        row, k = np.zeros(1, np.int64), self.k_b.table
+        contraction = contract_record(
+            a=0,
+            b=self.b,
+            c=0,
+            row_a=row,
+            row_c=row,
+            offset_a=k,
+            offset_b=k,
+            columns=self.columns,
+            stride_b=self.stride_b,
+        )
+        parameters = Panels(**vars(contraction), panels=self.panels)
+        return Encoded.of(pack_panels, block(parameters), contract_scratch_bytes())
