@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.keras import seeding
 from tests.keras.helpers import KITS, Kit
 
 
@@ -22,6 +23,7 @@ def keras(kit: Kit) -> ModuleType:
 
 
 @pytest.fixture(autouse=True)
-def seed() -> None:
+def seed(request: pytest.FixtureRequest) -> None:
+    seeding.begin(request.path)
     for kit in KITS.values():
         kit.keras.utils.set_random_seed(7)

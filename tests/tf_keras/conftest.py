@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.keras import seeding
 from tests.keras.helpers import KITS, Kit
 
 
@@ -14,5 +15,6 @@ def kit() -> Kit:
 
 
 @pytest.fixture(autouse=True)
-def seed(kit: Kit) -> None:
+def seed(kit: Kit, request: pytest.FixtureRequest) -> None:
+    seeding.begin(request.path)
     kit.keras.utils.set_random_seed(7)
