@@ -12,6 +12,7 @@ from tensorflow.python import ipu
 
 from engine.errors import OutOfTileMemory
 from engine.report import Report
+from ipu._internal.compiler.trace import trace_step
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import KITS, Kit
 
@@ -103,3 +104,15 @@ def test_scopes_that_tell_operations_apart_are_named() -> None:
             found.append([(row["name"], row["layer"]) for row in rows if "MatMul" in row["name"]])
     assert found[0] == [("one/dense MatMul", "one/dense"), ("other/dense MatMul", "other/dense")]
     assert {layer.split("_")[0] for _, layer in found[1]} == {"dense"}
+
+
+def test_traced_steps_keep_lines_and_no_stack_traces() -> None:
+    """TensorFlow's stack trace of a freed graph may be that of another operation, which then cannot be made."""
+
+    def step(x: tf.Tensor) -> tf.Tensor:
+        return tf.sin(x) * 2.0
+
+    with IPUStrategy().scope():
+        traced = trace_step(step, [tf.TensorSpec([2])])
+    assert {type(line) for line in traced.source_lines.values()} == {str}
+    assert f"{__file__}:{step.__code__.co_firstlineno + 1}" in traced.source_lines.values()

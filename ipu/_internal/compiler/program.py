@@ -210,7 +210,7 @@ class TracedProgram:
 
     def source(self, op_name: str) -> str:
         """The line of the user's program that made an operation, empty if it is unknown."""
-        return source_of(op_name, self._traced.stack_traces)
+        return source_of(op_name, self._traced.source_lines)
 
     @property
     def engine_program(self) -> EngineProgram:

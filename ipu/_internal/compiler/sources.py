@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,37 +23,49 @@ CALLED = {
 """Attributes of operations that name the functions they call."""
 
 
-def stack_traces(graph: Any) -> dict[str, Any]:
-    """TensorFlow's stack traces of a graph's operations by op_name, unread: reading them takes long.
+def source_lines(graph: Any) -> dict[str, str]:
+    """The innermost lines of the user's program, as path:line, that made a graph's operations, by op_name.
 
-    Among them are those of the loops, conditionals and functions that the graph calls.
+    Among them are those of the loops, conditionals and functions that the graph calls; operations without one are left
+    out. They are read at once: TensorFlow's stack traces refer to memory of the graph, and once that is freed, one that
+    is left makes the making of other operations, anywhere in the process, an error.
     """
-    return _traces(graph, {})
+    return _lines(graph, {})
 
 
-def _traces(graph: Any, known: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _lines(graph: Any, known: dict[str, dict[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
     for each in graph.get_operations():
-        found[each.name] = each.traceback
+        if line := _user_line(each.traceback):
+            found[each.name] = line
         for attribute in CALLED.get(each.type, ()):
             function = each.get_attr(attribute).name
             if function not in known:
                 called = getattr(graph._get_function(function), "graph", None)
-                known[function] = {} if called is None else _traces(called, known)
+                known[function] = {} if called is None else _lines(called, known)
             # Loops and conditionals are traced within their scope, functions in one of their own.
-            for name, trace in known[function].items():
-                found.setdefault(name if name.startswith(f"{each.name}/") else f"{each.name}/{name}", trace)
+            for name, line in known[function].items():
+                found.setdefault(name if name.startswith(f"{each.name}/") else f"{each.name}/{name}", line)
     return found
 
 
-def source_of(op_name: str, traces: Mapping[str, Any]) -> str:
-    """The innermost line of the user's program in an operation's trace, as path:line; empty if there is none."""
-    frames = list(traces.get(op_name.removeprefix(f"{RECOMPUTED}/").removeprefix(f"{WHOLE}/"), ()))
-    begins = (at for at in range(len(frames), 0, -1) if frames[at - 1].filename.endswith(CALLS))
-    within = frames[next(begins, 0) :]
-    users = (each for each in reversed(within) if not _is_of_a_library(each.filename))
-    return next((f"{each.filename}:{each.lineno}" for each in users), "")
+def _user_line(trace: Any) -> str:
+    """The innermost line of the user's program in a stack trace, empty if there is none."""
+    for at in range(len(trace) - 1, -1, -1):
+        frame = trace[at]
+        file = frame.filename
+        if not _is_of_a_library(file):
+            return f"{file}:{frame.lineno}"
+        if file.endswith(CALLS):
+            break
+    return ""
 
 
+def source_of(op_name: str, lines: Mapping[str, str]) -> str:
+    """The line of an operation of the module among those of `source_lines`; empty if there is none."""
+    return lines.get(op_name.removeprefix(f"{RECOMPUTED}/").removeprefix(f"{WHOLE}/"), "")
+
+
+@cache
 def _is_of_a_library(file: str) -> bool:
     return file.startswith(LIBRARIES) or "/site-packages/" in file or "/dist-packages/" in file

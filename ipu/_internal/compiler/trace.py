@@ -22,7 +22,7 @@ from ipu._internal.compiler.handles import HandleVariable, is_variable
 from ipu._internal.compiler.hlo import import_hlo
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
 from ipu._internal.compiler.outlined_bodies import with_outlined_bodies
-from ipu._internal.compiler.sources import stack_traces
+from ipu._internal.compiler.sources import source_lines
 from ipu._internal.compiler.traced_pipelines import ipus_of_function, with_traced_pipelines
 from ipu._internal.compiler.variables import DeviceVariable, HostVariable, IPUVariable, engine_trace
 from ipu._internal.host_functions.replacements import replace_host_operations
@@ -61,7 +61,7 @@ class TracedStep:
     pipelines: tuple[Pipelined, ...] = ()
     ipus: int = 1
     processes: Processes | None = None
-    stack_traces: Mapping[str, Any] = field(default_factory=dict)
+    source_lines: Mapping[str, str] = field(default_factory=dict)
 
 
 replace_host_operations()
@@ -129,7 +129,7 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
         state=optimizer_state_of(concrete.graph),
         pipelines=tuple(pipelines),
         ipus=ipus,
-        stack_traces=stack_traces(concrete.graph),
+        source_lines=source_lines(concrete.graph),
     )
 
 
