@@ -183,7 +183,8 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     a_rows = _table(builder, a, row_a_now, rows)
     lines = None
     if vectors == panel_vectors() and not masked:  # beside the mask, more addresses would make LLVM spill sums
-        lines = _lines(builder, (ahead, *prefetched[1:3]), builder.icmp_signed(">", left_ahead, I64(0)), b)
+        wanted = builder.icmp_signed(">", left_ahead, I64(0))
+        lines = builder.select(wanted, ahead, I64(0)), prefetched[1], prefetched[2]
     totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, pairs, lines)
     c_rows = _table(builder, c, row_c_now, rows)
     if store == "f32":
@@ -202,13 +203,6 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     builder.cbranch(builder.icmp_signed(">", later[2], I64(0)), loop, done)
     builder.position_at_end(done)
     builder.ret_void()
-
-
-def _lines(
-    builder: ir.IRBuilder, prefetched: tuple[ir.Value, ...], wanted: ir.Value, b: ir.Value
-) -> tuple[ir.Value, ...]:
-    """The first line, the distance to the second and the pitch; if none are wanted, always one that is in the cache."""
-    return tuple(builder.select(wanted, each, b if i == 0 else I64(0)) for i, each in enumerate(prefetched))
 
 
 def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
@@ -270,26 +264,49 @@ def _sum_over_k(
     builder.position_at_end(loop)
     state = phis = _phis(builder, rows, vectors)
     for _ in range(unroll):
-        state = _one_k(builder, a_rows, state, pitch_b, masks, pairs, lines)
+        state = _one_k(builder, a_rows, state, pitch_b, masks, pairs)
+    if lines is not None:
+        state.line = _prefetched(builder, state.line, lines, unroll)
+    end_of_loop = builder.block
     _comes_from(phis, start, entry)
-    _comes_from(phis, state, loop)
+    _comes_from(phis, state, end_of_loop)
     builder.cbranch(builder.icmp_unsigned("!=", state.offset, offset_end), loop, rest)
     builder.position_at_end(rest)
     summed = _phis(builder, rows, vectors)
     _comes_from(summed, start, entry)
-    _comes_from(summed, state, loop)
+    _comes_from(summed, state, end_of_loop)
     if unroll == 1:
         return summed.sums
     last, end = builder.append_basic_block("last"), builder.append_basic_block("end")
     builder.cbranch(builder.trunc(k, ir.IntType(1)), last, end)
     builder.position_at_end(last)
-    state = _one_k(builder, a_rows, summed, pitch_b, masks, pairs, lines)
+    state = _one_k(builder, a_rows, summed, pitch_b, masks, pairs)
     builder.branch(end)
     builder.position_at_end(end)
     phis = _phis(builder, rows, vectors)
     _comes_from(phis, summed, rest)
     _comes_from(phis, state, last)
     return phis.sums
+
+
+def _prefetched(builder: ir.IRBuilder, line: ir.Value, lines: tuple[ir.Value, ...], count: int) -> ir.Value:
+    """Prefetches the lines beside `count` k, if the first address is not 0; returns the next one.
+
+    A block of its own: in that of the multiply-adds LLVM would move all loads before the prefetches, and spill sums.
+    """
+    _, second, pitch = lines
+    start, following = builder.block, line
+    with builder.if_then(builder.icmp_signed("!=", line, I64(0)), likely=False):
+        for _ in range(count):
+            for each in (following, builder.add(following, second)):
+                pointer = builder.inttoptr(each, POINTER)
+                call(builder, "prefetch.p0", VOID, pointer, I32(0), I32(TO_SECOND_LEVEL), I32(1))
+            following = builder.add(following, pitch)
+        end = builder.block
+    phi = builder.phi(I64)
+    phi.add_incoming(line, start)
+    phi.add_incoming(following, end)
+    return phi
 
 
 def _one_k(
@@ -299,18 +316,10 @@ def _one_k(
     pitch_b: ir.Value,
     masks: list[ir.Value | None],
     pairs: bool,
-    lines: tuple[ir.Value, ...] | None,
 ) -> _State:
     """sums[i][j] + A[row i, k] * B[k, vector j]."""
     multiply_add = vector.multiply_add_pairs if pairs else vector.multiply_add
     offset = _load_i64(builder, state.offset)
-    line = state.line
-    if lines is not None:
-        _, second, pitch = lines
-        for each in (line, builder.add(line, second)):
-            pointer = builder.inttoptr(each, POINTER)
-            call(builder, "prefetch.p0", VOID, pointer, I32(0), I32(TO_SECOND_LEVEL), I32(1))
-        line = builder.add(line, pitch)
     b_vectors = []
     for j, mask in enumerate(masks):
         address = builder.add(state.b, I64(4 * lanes() * j))
@@ -321,7 +330,7 @@ def _one_k(
         factor = vector.splat(builder, element)
         operands = zip(b_vectors, row_sums, strict=True)
         totals.append([multiply_add(builder, factor, b_vector, total) for b_vector, total in operands])
-    return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), line, totals)
+    return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), state.line, totals)
 
 
 def _add_or_write(

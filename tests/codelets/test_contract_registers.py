@@ -29,15 +29,13 @@ def assembly(rows: int, vectors: int, masked: bool) -> str:
 
 
 def inner_loop(text: str) -> str:
-    """The block that ends with a jump to its own label."""
-    blocks = re.split(r"^(\.LBB\w+):", text, flags=re.M)
-    loops = []
-    for label, body in zip(blocks[1::2], blocks[2::2], strict=True):
-        jump = re.search(rf"\bj\w+\s+{re.escape(label)}\b", body)
-        if jump:
-            loops.append(body[: jump.end()])
-    assert loops
-    return loops[0]
+    """The block with the most multiply-adds."""
+    return max(re.split(r"^\.LBB\w+:", text, flags=re.M), key=multiply_adds)
+
+
+def multiply_adds(text: str) -> int:
+    """The number of them."""
+    return len(re.findall(r"vfn?madd|mulps|mulss", text))
 
 
 @pytest.mark.sample(14)
@@ -45,7 +43,7 @@ def inner_loop(text: str) -> str:
 @pytest.mark.parametrize(("vectors", "rows", "masked"), micro_kernel.kernel_shapes())
 def test_no_sum_is_spilled(vectors: int, rows: int, masked: bool) -> None:
     loop = inner_loop(assembly(rows, vectors, masked))
-    assert len(re.findall(r"vfn?madd|mulps|mulss", loop)) >= rows * vectors * micro_kernel.k_unroll(vectors)
+    assert multiply_adds(loop) >= rows * vectors * micro_kernel.k_unroll(vectors)
     # Of 16 registers a mask, too, takes one: a sum may then give way in the largest kernel, at the edge of a product.
     registers = 32 if "avx512f" in target()[1] else 16
     is_full = masked and rows * vectors + vectors + 2 >= registers
