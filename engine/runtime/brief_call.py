@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.errors import InternalError
+from engine.runtime.build_table import TableBuilder
 from engine.runtime.executor import State, executor, new_state
 from engine.runtime.workers import begin_call, begin_segment
 
@@ -20,17 +21,19 @@ COMPLETED = int(State.COMPLETED)
 class BriefCall:
     """Runs a step table of one worker for one step, with arrays as its feeds; not for concurrent calls.
 
-    `feeds` and `outputs` are views of the program's memory: its feeds, by number, and its results.
+    `builder` owns arrays whose addresses are in the table. `feeds` and `outputs` are views of the program's memory: its
+    feeds, by number, and its results.
     """
 
     def __init__(
         self,
         table: np.ndarray,
+        builder: TableBuilder,
         scratch: np.ndarray,
         feeds: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
     ) -> None:
-        self._kept = table, scratch
+        self._kept = table, builder, scratch
         self._state = state = new_state(1)
         begin_call(1, state)
         begin_segment(table, 1, 0, 1, scratch, state)

@@ -278,10 +278,10 @@ class Executable:
         if not self._may_be_brief or self._work_estimate >= inline_work():
             return None
         self._bind(variables)
-        table, _ = self._built_table(self._running.compute_sets, self._running.marks, 1, len(self._infeeds))
+        built = self._built_table(self._running.compute_sets, self._running.marks, 1, len(self._infeeds))
         scratch, _ = self._workspace_for(1)
         feeds = [self._value(buffer, buffer.shape) for _, buffer in sorted(self.program.feeds.items())]
-        self._brief = BriefCall(table, scratch, feeds, [self._output(k) for k in range(len(self.program.outputs))])
+        self._brief = BriefCall(*built, scratch, feeds, [self._output(k) for k in range(len(self.program.outputs))])
         return self._brief
 
     def _run_workers(
