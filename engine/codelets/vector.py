@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from engine.codelets.memory import F32, I32, I64, POINTER, VOID, call
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -10,29 +12,42 @@ BIT, I16, HALF = ir.IntType(1), ir.IntType(16), ir.HalfType()
 HALF_TYPES = ("f16", "bf16")
 STORED = {"f32": F32, "f16": I16, "bf16": I16}
 BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+_FIRST = I32(0)
 
 
+# Types and constants are formatted as text once, so that they are made once.
+@cache
 def vector_type(element: ir.Type = F32) -> ir.VectorType:
     """A vector of lanes() elements."""
     return ir.VectorType(element, lanes())
 
 
+@cache
 def zeros(element: ir.Type = F32) -> ir.Constant:
     """A vector of zeros."""
     return ir.Constant(vector_type(element), [0] * lanes())
 
 
+@cache
+def undefined(element: ir.Type) -> ir.Constant:
+    """A vector whose elements are undefined."""
+    return ir.Constant(vector_type(element), ir.Undefined)
+
+
+@cache
+def _lane_numbers() -> ir.Constant:
+    return ir.Constant(vector_type(I64), list(range(lanes())))
+
+
 def splat(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
     """A vector with the scalar in all lanes."""
-    undefined = ir.Constant(vector_type(scalar.type), ir.Undefined)
-    first = builder.insert_element(undefined, scalar, I32(0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(vector_type(I32), [0] * lanes()))
+    nothing = undefined(scalar.type)
+    return builder.shuffle_vector(builder.insert_element(nothing, scalar, _FIRST), nothing, zeros(I32))
 
 
 def lane_mask(builder: ir.IRBuilder, count: ir.Value) -> ir.Value:
     """A mask of the lanes below an int64 count."""
-    numbers = ir.Constant(vector_type(I64), list(range(lanes())))
-    return builder.icmp_signed("<", numbers, splat(builder, count))
+    return builder.icmp_signed("<", _lane_numbers(), splat(builder, count))
 
 
 def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:

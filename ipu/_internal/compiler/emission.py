@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import compiler_ir
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 from engine.errors import UnsupportedOperation
+from engine.ir import Module
+from ipu._internal.compiler.costly_expansions import DynamicOperand
+from ipu._internal.compiler.costly_kernels import with_custom_calls
+from ipu._internal.compiler.hlo import import_hlo
 from ipu._internal.compiler.refusals import refusal
 from ipu._internal.host_functions.calls import check_shapes
 
 
-def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec]) -> bytes:
-    """The HloModuleProto of a concrete function: parameters for `specs`, then for what it captures.
+def module_of(concrete: ConcreteFunction, specs: list[tf.TensorSpec]) -> Module:
+    """The module of a concrete function: parameters for `specs`, then for what it captures.
+
+    Raises as `emitted` and `import_hlo`.
+    """
+    try:
+        return import_hlo(emitted(concrete, specs))
+    except DynamicOperand:
+        return import_hlo(emitted(concrete, specs, custom_calls=False))
+
+
+def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec], custom_calls: bool = True) -> bytes:
+    """The HloModuleProto of a concrete function, with or without the `custom_calls` of costly_kernels.py.
 
     Raises UnsupportedOperation for dynamic shapes, strings, and operations that XLA refuses.
     """
@@ -28,15 +45,25 @@ def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec]) -> bytes:
             "Encode text on the host, in the input pipeline."
         )
     check_shapes(concrete.graph)
+    with with_custom_calls(concrete) if custom_calls else contextlib.nullcontext() as name:
+        if name is not None:
+            # An error names operations of the function as it was traced.
+            with contextlib.suppress(tf.errors.OpError, ValueError):
+                return _serialized(concrete, name, specs)
     try:
-        # As compiler_ir.from_concrete_function, which takes no specs, but derives them itself.
-        return context.context().get_compiler_ir(
-            device_name=compiler_ir.maybe_get_device_name(None),
-            platform_name=None,
-            function_name=concrete.name,
-            flat_args=specs,
-            captured_inputs=concrete.captured_inputs,
-            stage="hlo_serialized",
-        )
+        return _serialized(concrete, concrete.name, specs)
     except (tf.errors.OpError, ValueError) as error:
         raise refusal(error) from error
+
+
+def _serialized(concrete: ConcreteFunction, name: str, specs: list[tf.TensorSpec]) -> bytes:
+    """The HLO of the function of this name, which captures the same as `concrete`."""
+    # As compiler_ir.from_concrete_function, which takes no specs, but derives them itself.
+    return context.context().get_compiler_ir(
+        device_name=compiler_ir.maybe_get_device_name(None),
+        platform_name=None,
+        function_name=name,
+        flat_args=specs,
+        captured_inputs=concrete.captured_inputs,
+        stage="hlo_serialized",
+    )

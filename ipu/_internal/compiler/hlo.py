@@ -10,6 +10,7 @@ from engine.errors import InternalError, UnsupportedOperation
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.shape import NUMPY_TYPES
 from engine.passes.dynamic_dimension_rules import resolve_dynamic_dimensions
+from ipu._internal.compiler.costly_expansions import expanded, in_order, is_costly
 from ipu._internal.compiler.hlo_attributes import PRIMITIVE_TYPES, Proto, read_attributes
 from ipu._internal.compiler.refusals import ShapeFromValues
 
@@ -19,7 +20,8 @@ def import_hlo(serialized: bytes) -> Module:
 
     Parameter k is input k of the traced function; `aliases` maps an updated parameter to its result.
     Dimensions are static: a dynamic one is computed at its upper bound, with its size as a further value.
-    Raises ShapeFromValues where that is impossible, UnsupportedOperation for element types that the engine lacks.
+    Raises ShapeFromValues where that is impossible, UnsupportedOperation for element types that the engine lacks,
+    DynamicOperand as costly_expansions.py.
     """
     proto = hlo_pb2.HloModuleProto.FromString(serialized)
     computations: dict[int, Computation] = {}
@@ -54,8 +56,10 @@ def _aliases(proto: Proto) -> dict[int, int]:
 def _computation(proto: Proto, computation_of: Callable[[int], Computation]) -> Computation:
     """The imported computation; a serialised one lists operands before their users."""
     by_id: dict[int, Instruction] = {}
+    instructions: list[Instruction] = []
+    dynamic = {each.id for each in proto.instructions if any(each.shape.is_dynamic_dimension)}
     for each in proto.instructions:
-        by_id[each.id] = Instruction(
+        read = Instruction(
             name=each.name,
             opcode=each.opcode,
             shape=_shape(each.shape, each),
@@ -64,7 +68,12 @@ def _computation(proto: Proto, computation_of: Callable[[int], Computation]) -> 
             called=tuple(computation_of(callee) for callee in each.called_computation_ids),
             op_name=each.metadata.op_name,
         )
-    return Computation(proto.name, list(by_id.values()), by_id[proto.root_id])
+        is_dynamic = not dynamic.isdisjoint(each.operand_ids)
+        instructions += expanded(read, is_dynamic) if is_costly(read) else [read]
+        by_id[each.id] = instructions[-1]
+    if len(instructions) > len(by_id) and not any(each.control_predecessor_ids for each in proto.instructions):
+        instructions = in_order(instructions)
+    return Computation(proto.name, instructions, by_id[proto.root_id])
 
 
 def _shape(shape: Proto, instruction: Proto) -> AnyShape:

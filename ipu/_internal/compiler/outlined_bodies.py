@@ -12,8 +12,7 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from engine.ir import Computation, Instruction, Module
 from engine.ir.device_operations import OUTLINED, config_of, target_of
 from engine.ir.outlining import call_of_body, is_gradient, outlined_call
-from ipu._internal.compiler.emission import emitted
-from ipu._internal.compiler.hlo import import_hlo
+from ipu._internal.compiler.emission import module_of
 
 _bodies: weakref.WeakValueDictionary[str, Body] = weakref.WeakValueDictionary()
 
@@ -40,7 +39,7 @@ class Body:
     @cached_property
     def computation(self) -> Computation:
         """The HLO. Raises UnsupportedOperation for operations that XLA refuses."""
-        entry = _with_bodies(import_hlo(emitted(self.concrete, self.specs))).entry
+        entry = _with_bodies(module_of(self.concrete, self.specs)).entry
         root = entry.root
         if len(self.concrete.outputs) == 1 and root.opcode == "tuple":
             root = root.operands[0]

@@ -17,9 +17,8 @@ from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
 from engine.partition.storage import Storage
 from ipu._internal.compiler.batch_norm import with_groups
 from ipu._internal.compiler.distinct_scopes import keep_distinct_scopes
-from ipu._internal.compiler.emission import emitted
+from ipu._internal.compiler.emission import module_of
 from ipu._internal.compiler.handles import HandleVariable, is_variable
-from ipu._internal.compiler.hlo import import_hlo
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
 from ipu._internal.compiler.outlined_bodies import with_outlined_bodies
 from ipu._internal.compiler.sources import source_lines
@@ -117,7 +116,7 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
             continue
         roles.append("variable")
         resources[number] = _variable(by_handle.get(id(tensor)), tensor)
-    imported = import_hlo(emitted(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments]))
+    imported = module_of(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments])
     keep_distinct_scopes(imported)
     module, pipelines = with_traced_pipelines(_with_checkpoints(with_outlined_bodies(imported)))
     module = with_groups(module, bool(pipelines))

@@ -1,0 +1,101 @@
+"""Operations that TensorFlow converts to HLO by MLIR, 5 ms each and a hundred times as long as others.
+
+Each takes passes of its own over a module of its own, with all of MLIR's patterns. While a step is compiled to HLO such
+operations are custom calls, which costly_expansions.py replaces by the HLO that TensorFlow would have written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework.function_pb2 import FunctionDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
+
+RESULTS = {
+    "Abs": "y",
+    "BiasAddGrad": "output",
+    "Exp": "y",
+    "IsFinite": "y",
+    "Relu": "activations",
+    "ReluGrad": "backprops",
+    "Rsqrt": "y",
+    "Sigmoid": "y",
+    "Sign": "y",
+    "Sqrt": "y",
+    "Tanh": "y",
+}
+"""The names of their results, by operation."""
+TARGET = "TensorFlow:"
+"""What the targets of their custom calls begin with; the operation follows."""
+DTYPES = frozenset({tf.float16, tf.bfloat16, tf.float32, tf.float64})
+
+_numbers = itertools.count()
+
+
+@contextlib.contextmanager
+def with_custom_calls(concrete: ConcreteFunction) -> Iterator[str | None]:
+    """The name of a function like `concrete` with custom calls, for the time of the context; None if it needs none."""
+    candidates = {each.name: each for each in concrete.graph.get_operations() if _is_candidate(each)}
+    if not candidates:
+        yield None
+        return
+    definition = context.context().get_function_def(concrete.name)
+    costly = {name: candidates[name] for name in candidates.keys() - _constants(definition)}
+    renamed = {f"{name}:{RESULTS[each.type]}:0": f"{name}:results:0" for name, each in costly.items()}
+    for node in definition.node_def:
+        for number, given in enumerate(node.input):
+            if given in renamed:
+                node.input[number] = renamed[given]
+        if node.name in costly:
+            _make_custom_call(node, costly[node.name])
+    for result, given in definition.ret.items():
+        definition.ret[result] = renamed.get(given, given)
+    definition.signature.name = f"{definition.signature.name}_custom_calls_{next(_numbers)}"
+    context.context().add_function_def(definition)
+    try:
+        yield definition.signature.name
+    finally:
+        context.context().remove_function(definition.signature.name)
+
+
+def _is_candidate(operation: tf.Operation) -> bool:
+    """Whether an operation is costly, and costly_expansions.py knows its HLO for these operands."""
+    if operation.type not in RESULTS:
+        return False
+    arrays = [*operation.inputs, *operation.outputs]
+    # XLA has constants for arrays without elements.
+    if not all(each.shape.is_fully_defined() and each.shape.num_elements() for each in arrays):
+        return False
+    if any(each.dtype not in DTYPES for each in operation.inputs):
+        return False
+    if operation.type == "BiasAddGrad":
+        return bool(operation.get_attr("data_format") == b"NHWC")
+    return all(each.shape == operation.outputs[0].shape for each in operation.inputs)
+
+
+def _constants(definition: FunctionDef) -> set[str]:
+    """The nodes of a function that TensorFlow computes before it converts the others. Nodes come before their users."""
+    found: set[str] = set()
+    for node in definition.node_def:
+        if node.op == "Const" or (node.input and all(each.partition(":")[0] in found for each in node.input)):
+            found.add(node.name)
+    return found
+
+
+def _make_custom_call(node: NodeDef, operation: Any) -> None:
+    node.op = "XlaCustomCallV2"
+    (result,) = operation.outputs
+    for attribute in [each for each in node.attr if not each.startswith("_")]:
+        del node.attr[attribute]
+    node.attr["call_target_name"].s = f"{TARGET}{operation.type}".encode()
+    node.attr["backend_config"].s = b""
+    node.attr["has_side_effect"].b = False
+    node.attr["operand_dtypes"].list.type.extend(each.dtype.as_datatype_enum for each in operation.inputs)
+    node.attr["result_dtypes"].list.type.append(result.dtype.as_datatype_enum)
+    node.attr["result_shapes"].list.shape.append(result.shape.as_proto())
