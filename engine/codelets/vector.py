@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets.memory import F32, I32, I64, POINTER, VOID, call
-from engine.machine_code.llvm import ir
-from engine.machine_code.processor import lanes
+from engine.machine_code.llvm import BFloat, ir
+from engine.machine_code.processor import lanes, rounds_to_bf16
 
 BIT, I16, HALF = ir.IntType(1), ir.IntType(16), ir.HalfType()
 HALF_TYPES = ("f16", "bf16")
@@ -55,23 +55,20 @@ def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -
     return call(builder, f"fmuladd.v{lanes()}f32", vector_type(), a, b, c)
 
 
-class _BFloat(ir.Type):
-    """LLVM's bfloat, which llvmlite does not name."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat)
-
-    def __hash__(self) -> int:
-        return hash(_BFloat)
-
-
 def multiply_add_pairs(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """c plus both products of the pair of bf16 in each float32 lane of a and b, in 16 lanes."""
-    pairs = (builder.bitcast(each, ir.VectorType(_BFloat(), 2 * lanes())) for each in (a, b))
+    pairs = (builder.bitcast(each, ir.VectorType(BFloat(), 2 * lanes())) for each in (a, b))
     return call(builder, "x86.avx512bf16.dpbf16ps.512", vector_type(), c, *pairs)
+
+
+def load_bits(builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None = None) -> ir.Value:
+    """Loads 16-bit integers as a vector of int32; lanes outside the mask are not accessed and become 0."""
+    pointer = builder.inttoptr(address, POINTER)
+    if mask is None:
+        bits = builder.load(pointer, align=2, typ=vector_type(I16))
+    else:
+        bits = call(builder, f"masked.load.v{lanes()}i16.p0", vector_type(I16), pointer, I32(2), mask, zeros(I16))
+    return builder.zext(bits, vector_type(I32))
 
 
 def load_vector(
@@ -131,6 +128,8 @@ def narrowed(builder: ir.IRBuilder, value: ir.Value, element_type: str) -> ir.Va
         return builder.bitcast(builder.fptrunc(value, _like(value, HALF)), _like(value, I16))
     if element_type != "bf16":
         return value
+    if rounds_to_bf16():
+        return builder.bitcast(builder.fptrunc(value, _like(value, BFloat())), _like(value, I16))
     bits = builder.bitcast(value, _like(value, I32))
     odd = builder.and_(builder.lshr(bits, _all(value, 16)), _all(value, 1))
     rounded = builder.add(builder.add(bits, _all(value, 0x7FFF)), odd)

@@ -10,7 +10,7 @@ from engine.emit.contraction import contracted
 from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, word
 from engine.emit.nest import Index, Input, Nest, Reduction
-from engine.emit.point import Point
+from engine.emit.point import MOST_NODES_SIDE_BY_SIDE, Point, evaluate_together, has_long_chains
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
 from engine.ir.opcodes import neutral_element
 from engine.machine_code.abi import ARGUMENTS
@@ -19,8 +19,6 @@ from engine.machine_code.llvm import ir
 SIGNATURE = ir.FunctionType(VOID, [I64] * ARGUMENTS)
 SIDE_BY_SIDE = 4
 """Vectors of columns that are reduced together: 256 bytes of a row with AVX-512, on which this was timed."""
-MOST_NODES_SIDE_BY_SIDE = 64
-"""Most nodes of a nest for which columns are reduced together. Chosen by hand."""
 Addresses = list[ir.Value]
 Leaf = Callable[[Addresses, Carried], Carried]
 LaneLeaf = Callable[[ir.Value, ir.Value | None, Carried], Carried]
@@ -202,6 +200,9 @@ class CodeletEmitter:
             self._reduced_columns(addresses)
             return
         ready = self._splats(addresses)
+        whole = self.ranges[-1]
+        if self.lanes.width > 1 and self.checks is None and has_long_chains(self.nest):
+            self.ranges[-1] = self._columns_side_by_side(addresses, ready), whole[1]
 
         def leaf(index: ir.Value, mask: ir.Value | None, _: Carried) -> Carried:
             at = self._along(addresses, index)
@@ -212,6 +213,24 @@ class CodeletEmitter:
             return []
 
         self._lane_loop([], leaf)
+        self.ranges[-1] = whole
+
+    def _columns_side_by_side(self, addresses: Addresses, ready: dict[int, ir.Value]) -> ir.Value:
+        """Several vectors of columns at a time; returns the first column that is left."""
+        builder, width, (start, stop) = self.builder, self.lanes.width, self.ranges[-1]
+        part = SIDE_BY_SIDE * width
+        many = builder.add(start, builder.and_(builder.sub(stop, start), word(-part)))
+
+        def several(index: ir.Value, _: Carried) -> Carried:
+            indices = [builder.add(index, word(first)) for first in range(0, part, width)]
+            points = [self._point(self._along(addresses, each), None, ready) for each in indices]
+            evaluate_together(points, self._results())
+            for point in points:
+                self._store_points(point)
+            return []
+
+        counted_loop(builder, start, many, part, [], several)
+        return many
 
     def _reduced_columns(self, addresses: Addresses) -> None:
         """Several vectors of columns side by side, so that rows are read in long runs; then one at a time."""
@@ -232,10 +251,11 @@ class CodeletEmitter:
 
             def leaf(moved: Addresses, held: Carried) -> Carried:
                 after: Carried = []
-                for vector in range(count):
-                    own = moved[vector * len(addresses) : (vector + 1) * len(addresses)]
-                    mine = held[vector * each : (vector + 1) * each]
-                    after += self._combine_point(self._point(own, mask), mine, None)
+                parts = [moved[v * len(addresses) : (v + 1) * len(addresses)] for v in range(count)]
+                points = [self._point(own, mask) for own in parts]
+                evaluate_together(points, self._results())
+                for vector, point in enumerate(points):
+                    after += self._combine_point(point, held[vector * each : (vector + 1) * each], None)
                 return after
 
             held = self._reduced_loops(0, [x for a in at for x in a], [x for h in first for x in h], leaf)
@@ -285,6 +305,11 @@ class CodeletEmitter:
         if self.checks is not None:
             self.checks.point(point)
         return after
+
+    def _results(self) -> list[int]:
+        """The nodes that are stored or reduced."""
+        stored = [store.node for store in self.nest.stores]
+        return stored + [value for reduction in self.nest.reductions for value in reduction.values]
 
     def _store_points(self, point: Point) -> None:
         values = [point.value(store.node) for store in self.nest.stores]

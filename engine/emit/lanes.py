@@ -14,7 +14,8 @@ import ml_dtypes
 import numpy as np
 
 from engine.ir.shape import NUMPY_TYPES
-from engine.machine_code.llvm import ir
+from engine.machine_code.llvm import BFloat, ir
+from engine.machine_code.processor import rounds_to_bf16
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 HALF, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
@@ -254,13 +255,18 @@ class Lanes:
             return self.builder.trunc(self.builder.lshr(bits, self.splat_constant(I32, 16)), self.of(I16))
         return self.builder.bitcast(value, self.of(MEMORY_TYPES[element_type])) if is_complex(element_type) else value
 
-    def rounded(self, value: ir.Value, element_type: str) -> ir.Value:
-        """An f32 rounded to a 16-bit float type (nearest, ties to even); values of other types are returned as is."""
+    def rounded(self, value: ir.Value, element_type: str, is_normal: bool = False) -> ir.Value:
+        """An f32 rounded to a 16-bit float type (nearest, ties to even); values of other types are returned as is.
+
+        With `is_normal` a denormal number may become zero, as it does in any arithmetic under the executor.
+        """
         builder = self.builder
         if element_type == "f16":
             return builder.fpext(builder.fptrunc(value, self.of(HALF)), self.of(F32))
         if element_type != "bf16":
             return value
+        if is_normal and rounds_to_bf16():
+            return self.from_memory(builder.bitcast(builder.fptrunc(value, self.of(BFloat())), self.of(I16)), "bf16")
         bits = builder.bitcast(value, self.of(I32))
         odd = builder.and_(builder.lshr(bits, self.splat_constant(I32, 16)), self.splat_constant(I32, 1))
         up = builder.add(bits, builder.add(odd, self.splat_constant(I32, 0x7FFF)))

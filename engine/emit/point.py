@@ -8,10 +8,15 @@ from engine.emit.arithmetic import FLOATS_16, is_finite_16, lane_index
 from engine.emit.conversion import convert
 from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
-from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Node
+from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Nest, Node
 from engine.emit.polynomials import gaussian
-from engine.emit.registry import emit_operation
+from engine.emit.registry import LONG_FUNCTIONS, emit_operation
 from engine.machine_code.llvm import ir
+
+LEAST_ROUNDED = 3
+"""Fewest operations of 16-bit floats of which several vectors are interleaved. Chosen by hand."""
+MOST_NODES_SIDE_BY_SIDE = 64
+"""Most nodes of a nest of which several vectors of columns are computed together. Chosen by hand."""
 
 
 def element_type_of(nodes: tuple[Node, ...], number: int, accesses: tuple[Access, ...]) -> str:
@@ -53,11 +58,12 @@ class Point:
 
     def value(self, number: int) -> ir.Value:
         """Node `number` in all lanes. Nodes are in topological order, so evaluation needs no deep recursion."""
-        for earlier in self._needed(number):
+        for earlier in self.needed(number):
             self._values[earlier] = self._compute(self.nodes[earlier])
         return self._values[number]
 
-    def _needed(self, number: int) -> list[int]:
+    def needed(self, number: int) -> list[int]:
+        """The nodes to be computed for node `number`, in order."""
         needed, stack = set(), [number]
         while stack:
             current = stack.pop()
@@ -158,6 +164,25 @@ class Point:
 def _is_f32(node: Node, opcode: str) -> TypeGuard[Apply]:
     """Whether a node applies an operation to f32."""
     return isinstance(node, Apply) and (node.operation.opcode, node.operation.element_type) == (opcode, "f32")
+
+
+def has_long_chains(nest: Nest) -> bool:
+    """Whether a point's operations wait for each other longer than the processor looks ahead: it helps to interleave.
+
+    Those of 16-bit floats do, which are rounded one by one, and functions, which are polynomials.
+    """
+    applied = [node.operation for node in nest.nodes if isinstance(node, Apply)]
+    rounded = [each for each in applied if each.element_type in FLOATS_16]
+    functions = any(each.opcode in LONG_FUNCTIONS and is_float(each.element_type) for each in applied)
+    return len(nest.nodes) <= MOST_NODES_SIDE_BY_SIDE and (functions or len(rounded) >= LEAST_ROUNDED)
+
+
+def evaluate_together(points: list[Point], numbers: list[int]) -> None:
+    """Evaluates nodes and what they need, each at all points before the next: their chains of latencies overlap."""
+    needed = {each for number in numbers for each in points[0].needed(number)}
+    for number in sorted(needed):
+        for point in points:
+            point.value(number)
 
 
 def constant_value(lanes: Lanes, node: Constant) -> ir.Constant:

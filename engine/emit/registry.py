@@ -29,6 +29,13 @@ class Operation:
 
 
 Emitter = Callable[[Lanes, Operation, list[ir.Value]], ir.Value]
+EXACT = frozenset(("abs", "negate", "select"))
+"""Operations whose result is one of the operands, or has its sign changed: never rounded."""
+LONG_FUNCTIONS = frozenset(("erf", "erfc", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic"))
+LONG_FUNCTIONS |= {"tanh", "sine", "cosine", "power"}
+"""Functions that are polynomials of many terms."""
+FLUSHING = frozenset(("add", "subtract", "multiply", "divide", "sqrt", "rsqrt")) | LONG_FUNCTIONS
+"""Arithmetic: results that are denormal numbers are zeros under the executor."""
 EMITTERS: dict[str, Emitter] = {}
 COMPLEX_EMITTERS: dict[str, Emitter] = {}
 """The emitters of operations with complex operands or results."""
@@ -66,4 +73,6 @@ def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value])
             f"{', '.join(operation.operand_types)}. docs/supported_ops.md lists what runs."
         )
     value = write(lanes, operation, operands)
-    return lanes.rounded(value, operation.element_type)
+    if operation.opcode in EXACT and operation.element_type in operation.operand_types:
+        return value
+    return lanes.rounded(value, operation.element_type, operation.opcode in FLUSHING)

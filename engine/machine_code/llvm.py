@@ -34,4 +34,17 @@ else:
             """Stands for `llvmlite.ir`."""
 
 
-__all__ = ["ir"]
+class BFloat(ir.Type):
+    """LLVM's bfloat, which llvmlite does not name."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BFloat)
+
+    def __hash__(self) -> int:
+        return hash(BFloat)
+
+
+__all__ = ["BFloat", "ir"]

@@ -69,6 +69,12 @@ def converts_half() -> bool:
 
 
 @cache
+def rounds_to_bf16() -> bool:
+    """Whether the rounding of f32 to bf16 is an instruction. It takes denormal numbers as zero."""
+    return {"avx512bf16", "avx512vl"} <= target()[1]
+
+
+@cache
 def multiplies_bf16_pairs() -> bool:
     """Whether two products of bf16 take the time of one of float32: AMD's from Zen 4 on; Intel's take longer."""
     name, features = target()

@@ -213,5 +213,6 @@ def test_a_result_of_arithmetic_is_rounded_once(kind: str) -> None:
         builder = Builder()
         builder.elementwise(opcode, *(builder.parameter(kind, each.shape) for each in half))
         (result,) = machine_of(builder.module(), half).run()
-        number = ~np.isnan(values)
+        # Results that are denormal numbers of float32 may be zero, as they are under the executor.
+        number = ~np.isnan(values) & ((values == 0) | (np.abs(values) >= 2.0**-126))
         np.testing.assert_array_equal(result.view(np.uint16)[number], nearest_bits(values[number], kind))
