@@ -1,7 +1,7 @@
 """Operands of bf16 products as pairs of neighbours along k, for the instruction that adds both products of a pair.
 
-A pair is 32 bits, the first of k in the lower half. Rows of A whose runs along k are even are read where they are;
-others, and B, are packed as float32, whose upper halves then move together.
+Rows of A whose runs along k are even are read where they are. Rows of B, groups of contiguous rows of A, and B whose
+pairs are in place are packed as pairs; others as float32, whose upper halves then move together.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from engine.codelets.contract_fields import Field
 from engine.codelets.lazy import types
 from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_i64, store_f32, store_i64
 from engine.codelets.pack import LANES, PANEL, copied_run, fill_progression, packed_pitch, packing
+from engine.codelets.pack_pairs import has_pair_panels, pack_pair_groups, pack_pair_panel
 from engine.codelets.rows import word
 from engine.machine_code.llvm import ir
 
@@ -59,13 +60,17 @@ def is_read_in_place(parameters: int) -> bool:
 @cache
 def parts_of_pairs(plain: Parts, multiply: Inner, row_a: int, offsets: int, packed_a: int, column: int) -> Parts:
     """The parts of a contraction of pairs, from those of one that widens; the rest are offsets in scratch."""
-    pack_panel, pack_groups, pack_runs = packing("bf16").panel, packing("bf16").groups, packing("bf16").runs
+    pack_panel, pack_runs = packing("bf16").panel, packing("bf16").runs
     narrow_run = copied_run("f32", "bf16")
 
     @inner
     def pack_columns(at: Operands, block: Block, plan: int) -> None:
-        pack_panel(at, block.column, block.columns, block.k, block.k_count, at.scratch, at.scratch + column)
-        pair_rows(at.scratch, block.k_count, packed_pitch(block.columns))
+        offsets = at.scratch + column
+        if has_pair_panels(at, block.k, block.k_count):
+            pack_pair_panel(at, block.column, block.columns, block.k, block.k_count, at.scratch, offsets)
+        else:
+            pack_panel(at, block.column, block.columns, block.k, block.k_count, at.scratch, offsets)
+            pair_rows(at.scratch, block.k_count, packed_pitch(block.columns))
 
     @inner
     def panel(at: Operands, block: Block, first: int, plan: int) -> tuple[int, int]:
@@ -80,13 +85,11 @@ def parts_of_pairs(plain: Parts, multiply: Inner, row_a: int, offsets: int, pack
         if not again and in_place:
             for i in range(pairs):
                 store_i64(to_offsets + 8 * i, load_i64(offset_a + 16 * i))
+        elif not again and begins_group(at.parameters, block.row):
+            pack_pair_groups(at.a, source_rows, offset_a, rows, k_count, packed, to_rows, to_offsets)
         elif not again:
-            pitch = packed_pitch(k_count) + 64
-            if begins_group(at.parameters, block.row):
-                pack_groups(at.a, source_rows, offset_a, rows, k_count, packed, pitch)
-            else:
-                run = word(at.parameters, Field.RUN_A)
-                pack_runs(at.a, source_rows, offset_a, run, block.k % run, rows, k_count, packed, pitch)
+            pitch, run = packed_pitch(k_count) + 64, word(at.parameters, Field.RUN_A)
+            pack_runs(at.a, source_rows, offset_a, run, block.k % run, rows, k_count, packed, pitch)
             for m in range(rows):
                 if k_count % 2 != 0:
                     store_f32(packed + m * pitch + 4 * k_count, 0.0)
