@@ -23,8 +23,11 @@ def _fold_results(computation: Computation) -> Visit:
         and len(users[i.operands[0]]) == 1
         and i.operands[0] is not computation.root
     }
+    single = {i for i in computation.instructions if len(users[i]) == 1 and i is not computation.root}
 
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+        if before.opcode == "convert" and all(each in single for each in _chain_below(before)):
+            return dot.summed_16_bit_dot(instruction)
         if before not in alone:
             return None
         product = instruction.operands[0]
@@ -35,3 +38,11 @@ def _fold_results(computation: Computation) -> Visit:
         return convolution.transposed_convolution(instruction, product) if product.opcode == "convolution" else None
 
     return visit
+
+
+def _chain_below(instruction: Instruction) -> list[Instruction]:
+    """The three instructions below one, each the first operand of that before; fewer where there are not so many."""
+    chain = [instruction]
+    while len(chain) <= 3 and chain[-1].operands:
+        chain.append(chain[-1].operands[0])
+    return chain[1:]

@@ -187,6 +187,19 @@ def test_sum_over_batches_is_part_of_the_dot(dimensions):
     assert alive(after) == ["dot"]
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+def test_sum_over_batches_of_16_bit_floats_is_part_of_the_dot(is_read):
+    """It is added in f32 and rounded; not where the batches' results have another reader."""
+    b = Builder()
+    x, gradient = b.parameter("bf16", (3, 5, 4)), b.parameter("bf16", (3, 5, 6))
+    product = b.dot(x, gradient, DotDimensionNumbers((1,), (1,), (0,), (0,)))
+    total = b.convert(b.reduce(b.convert(product, "f32"), b.constant(0.0), (0,)), "bf16")
+    module = b.module(b.tuple(product, total) if is_read else total)
+    after = dead_code(fold_into_dot(module))
+    assert_same_results(module, after, tolerance=2e-2)
+    assert opcodes(after)["reduce"] == (1 if is_read else 0)
+
+
 @pytest.mark.parametrize("options", [{"initial": 1.0}, {"kind": "bf16"}, {"dimensions": (0, 2)}])
 def test_other_sums_stay(options):
     b = Builder()

@@ -84,6 +84,21 @@ def summed_dot(reduce: Instruction, dot: Instruction) -> Instruction | None:
     return changed(dot, shape=reduce.shape, dot_dimension_numbers=new)
 
 
+def summed_16_bit_dot(narrow: Instruction) -> Instruction | None:
+    """For a dot of 16-bit floats whose batches are summed in f32 and rounded: the dot that contracts them, or None.
+
+    It rounds once where the sum rounds each batch's result, too.
+    """
+    total, kind = narrow.operands[0], narrow.array_shape.element_type
+    if total.opcode != "reduce" or kind not in ("f16", "bf16") or total.operands[0].opcode != "convert":
+        return None
+    (product,) = total.operands[0].operands
+    if product.opcode != "dot" or product.array_shape.element_type != kind:
+        return None
+    summed = summed_dot(total, product)
+    return None if summed is None else changed(summed, shape=narrow.shape)
+
+
 def _with_operands_exchanged(dot: Instruction) -> Instruction:
     """The dot with its operand precisions exchanged, as its operands have been."""
     precision = dot.get("operand_precision")
