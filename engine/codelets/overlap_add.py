@@ -113,11 +113,11 @@ def _add_rows(parameters: int, row: int, products: int, sums: int) -> None:
 
 
 @cache
-def overlap_add(element_type: str) -> Codelet:
-    """The codelet for f32, f16 or bf16; results are rounded once."""
+def overlap_add(element_type: str, pairs: bool = False) -> Codelet:
+    """The codelet for f32, f16 or bf16; results are rounded once. With `pairs` those of bf16 are not widened."""
     size = vector.BYTES[element_type]
     add_vectors = _adding(element_type)
-    contract = contract_f32.contract if element_type == "f32" else half_contraction(element_type, "f32")
+    contract = contract_f32.contract if element_type == "f32" else half_contraction(element_type, "f32", pairs)
 
     @inner
     def add_columns(parameters: int, sums: int, output: int) -> None:
@@ -145,4 +145,5 @@ def overlap_add(element_type: str) -> Codelet:
                 add_columns(parameters, sums, output + row * word(parameters, Overlap.ROW_OUTPUT))
 
     in_vectors = element_type == "f32"
-    return Codelet(overlap_add, f"overlap_add_{element_type}", (library("f32"),), in_vectors=in_vectors)
+    name = f"overlap_add_{element_type}" + "_pairs" * pairs
+    return Codelet(overlap_add, name, (library("f32", pairs),), in_vectors=in_vectors)

@@ -17,8 +17,9 @@ from typing import Any
 
 from engine.codelets import vector
 from engine.codelets.build import Codelet, inner
+from engine.codelets.element import BYTES, load_element, store_element
 from engine.codelets.lazy import errors, types
-from engine.codelets.memory import I32, I64, POINTER, Emitter, call, intrinsic, load_f32, load_i64, store_f32, store_i64
+from engine.codelets.memory import I32, I64, POINTER, Emitter, call, intrinsic, load_f32, load_i64, store_i64
 from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
 from engine.ir.attributes import Window
@@ -89,24 +90,25 @@ def _window_lanes(
     mask: types.Type,
     init: types.Type,
     direction: types.Type,
+    kind: types.Type,
 ) -> tuple[Any, Emitter]:
     """The windows of one vector; `offsets` is a table of pairs whose first words are the positions' byte offsets.
 
-    The lanes of the mask take successive elements of the source.
+    Operand and target have elements of the type `kind`. The lanes of the mask take successive elements of the source.
     """
-    predicate = _predicate(direction)
+    predicate, stored = _predicate(direction), kind.literal_value
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         operand, source, target, offsets, positions, bits, init = arguments[:7]
         mask = builder.bitcast(builder.trunc(bits, ir.IntType(LANES)), vector.vector_type(vector.BIT))
         end = builder.add(offsets, builder.mul(positions, I64(16)))
-        chosen = _choose(builder, operand, offsets, end, mask, predicate)
+        chosen = _choose(builder, operand, offsets, end, mask, predicate, stored)
         initial = vector.splat(builder, init)
         value = builder.fadd(initial, _expand(builder, source, mask))
-        _spread(builder, target, offsets, end, mask, chosen, value, initial)
+        _spread(builder, target, offsets, end, mask, chosen, value, initial, stored)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 6, types.float32, direction), emit
+    return types.void(*[types.int64] * 6, types.float32, direction, kind), emit
 
 
 def _offset(builder: ir.IRBuilder, entry: ir.Value) -> ir.Value:
@@ -118,17 +120,23 @@ def _numbers(number: int) -> ir.Constant:
 
 
 def _choose(
-    builder: ir.IRBuilder, operand: ir.Value, offsets: ir.Value, end: ir.Value, mask: ir.Value, predicate: str
+    builder: ir.IRBuilder,
+    operand: ir.Value,
+    offsets: ir.Value,
+    end: ir.Value,
+    mask: ir.Value,
+    predicate: str,
+    stored: str,
 ) -> ir.Value:
     """For each lane the number of the selected position."""
-    first = vector.load_vector(builder, builder.add(operand, _offset(builder, offsets)), mask)
+    first = vector.load_vector(builder, builder.add(operand, _offset(builder, offsets)), mask, stored)
     start, loop, done = builder.block, builder.append_basic_block("choose"), builder.append_basic_block("chosen")
     second = builder.add(offsets, I64(16))
     builder.cbranch(builder.icmp_unsigned("<", second, end), loop, done)
     builder.position_at_end(loop)
     entry, number = builder.phi(I64), builder.phi(vector.vector_type(I32))
     best, chosen = builder.phi(vector.vector_type()), builder.phi(vector.vector_type(I32))
-    candidate = vector.load_vector(builder, builder.add(operand, _offset(builder, entry)), mask)
+    candidate = vector.load_vector(builder, builder.add(operand, _offset(builder, entry)), mask, stored)
     keep = builder.fcmp_ordered(predicate, best, candidate)
     best_next, chosen_next = builder.select(keep, best, candidate), builder.select(keep, chosen, number)
     entry_next, number_next = builder.add(entry, I64(16)), builder.add(number, _numbers(1))
@@ -164,6 +172,7 @@ def _spread(
     chosen: ir.Value,
     value: ir.Value,
     initial: ir.Value,
+    stored: str,
 ) -> None:
     """Writes each position: the value where it is the selected one, else the initial value."""
     start, loop, done = builder.block, builder.append_basic_block("spread"), builder.append_basic_block("done")
@@ -171,7 +180,7 @@ def _spread(
     builder.position_at_end(loop)
     entry, number = builder.phi(I64), builder.phi(vector.vector_type(I32))
     written = builder.select(builder.icmp_signed("==", chosen, number), value, initial)
-    vector.store_vector(builder, written, builder.add(target, _offset(builder, entry)), mask)
+    vector.store_vector(builder, written, builder.add(target, _offset(builder, entry)), mask, stored)
     entry_next, number_next = builder.add(entry, I64(16)), builder.add(number, _numbers(1))
     for phi, first, later in ((entry, offsets, entry_next), (number, _numbers(0), number_next)):
         phi.add_incoming(first, start)
@@ -208,6 +217,7 @@ def _edge_window(
     width: int,
     init: float,
     direction: str,
+    kind: str,
 ) -> None:
     """One channel of a window that begins at column `left` and extends beyond the operand."""
     chosen, kept = -1, init
@@ -215,17 +225,26 @@ def _edge_window(
         column = left + load_i64(table + 16 * position + 8)
         if 0 <= column < width:
             offset = load_i64(table + 16 * position)
-            candidate = load_f32(operand + offset)
-            store_f32(target + offset, init)
+            candidate = load_element(operand + offset, kind, "f32")
+            store_element(target + offset, kind, init)
             if chosen < 0 or not _keeps(kept, candidate, direction):
                 chosen, kept = offset, candidate
     if chosen >= 0:
-        store_f32(target + chosen, init + load_f32(source))
+        store_element(target + chosen, kind, init + load_f32(source))
 
 
 @inner
 def _row(
-    parameters: int, operand: int, source: int, target: int, table: int, positions: int, init: float, direction: str
+    parameters: int,
+    operand: int,
+    source: int,
+    target: int,
+    table: int,
+    positions: int,
+    init: float,
+    direction: str,
+    kind: str,
+    size: int,
 ) -> None:
     """A row of windows, whose first element of the source is at `source`."""
     wide = parameters + 8 * (PoolGradient.WORDS + 2 * Axis.WORDS)
@@ -234,22 +253,26 @@ def _row(
         entry = vectors + 24 * i
         offset, mask = load_i64(entry), load_i64(entry + 16)
         start = source + load_i64(entry + 8)
-        _window_lanes(operand + offset, start, target + offset, table, positions, mask, init, direction)
+        _window_lanes(operand + offset, start, target + offset, table, positions, mask, init, direction, kind)
     channels, first = word(parameters, PoolGradient.CHANNELS), word(parameters, PoolGradient.FIRST)
     wholes, windows = word(parameters, PoolGradient.WHOLES), word(wide, Axis.WINDOWS)
     for i in range(windows - wholes):
         window = i if i < first else i + wholes
         left = window * word(wide, Axis.STRIDE) - word(wide, Axis.LOW)
         for c in range(channels):
-            at = left * word(wide, Axis.PITCH) + 4 * c
+            at = left * word(wide, Axis.PITCH) + size * c
             element = source + 4 * (window * channels + c)
             width = word(wide, Axis.SIZE)
-            _edge_window(operand + at, element, target + at, table, positions, left, width, init, direction)
+            _edge_window(operand + at, element, target + at, table, positions, left, width, init, direction, kind)
 
 
 @cache
-def pool_gradient(direction: str) -> Codelet:
-    """The codelet for select = compare of that direction ("GE", "GT", "LE", "LT"); scratch: SCRATCH_BYTES."""
+def pool_gradient(direction: str, kind: str = "f32") -> Codelet:
+    """The codelet for select = compare of that direction ("GE", "GT", "LE", "LT"); scratch: SCRATCH_BYTES.
+
+    Operand and target are of the element type `kind`, f32, f16 or bf16; the source and the initial value are f32.
+    """
+    size = BYTES[kind]
 
     def pool_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
         table = scratch + RESERVED_SCRATCH
@@ -262,15 +285,16 @@ def pool_gradient(direction: str) -> Codelet:
             target = word(parameters, PoolGradient.TARGET) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
             source = word(parameters, PoolGradient.SOURCE) + unit * word(parameters, PoolGradient.SOURCE_PITCH)
             for i in range(word(parameters, PoolGradient.ELEMENTS)):
-                store_f32(target + 4 * i, init)
+                store_element(target + size * i, kind, init)
             for depth in range(word(axes, Axis.WINDOWS)):
                 for row in range(word(high, Axis.WINDOWS)):
                     positions = _list_positions(axes, depth, row, table)
                     if positions > 0:
-                        _row(parameters, operand, source, target, table, positions, init, direction)
+                        _row(parameters, operand, source, target, table, positions, init, direction, kind, size)
                     source += row_bytes
 
-    return Codelet(pool_gradient, f"pool_gradient_{direction}")
+    suffix = "" if kind == "f32" else f"_{kind}"
+    return Codelet(pool_gradient, f"pool_gradient_{direction}{suffix}")
 
 
 def _spatial(window: Window) -> range:
@@ -293,8 +317,9 @@ def encode_pool_gradient(
     target: Address,
     window: Window,
 ) -> tuple[tuple[Part, ...], int]:
-    """The parts of `pool_gradient`'s block and its number of units; operand and source are (shape, address)."""
+    """The parts of `pool_gradient`'s block and its number of units; operand and source, f32, are (shape, address)."""
     (operand, operand_address), (source, source_address) = operand_at, source_at
+    item = operand.dtype.itemsize
     spatial = _spatial(window)
     channels = prod(operand.dimensions[spatial.stop :])
     images = prod(operand.dimensions[: spatial.start])
@@ -302,21 +327,21 @@ def encode_pool_gradient(
     covered = True
     for d in spatial:
         w, size, count = window[d], operand.dimensions[d], source.dimensions[d]
-        pitch = 4 * prod(operand.dimensions[d + 1 :])
+        pitch = item * prod(operand.dimensions[d + 1 :])
         axes.append(Axis(windows=count, stride=w.stride, low=w.padding_low, size=size, positions=w.size, pitch=pitch))
         covered &= w.stride == w.size and w.padding_low >= 0 and count * w.stride - w.padding_low >= size
     wide = axes[-1]
     starts = range(-wide.low, wide.windows * wide.stride - wide.low, wide.stride)
     wholes = [i for i, at in enumerate(starts) if at >= 0 and at + wide.positions <= wide.size]
     first = wholes[0] if wholes else 0
-    vectors = _vectors(channels, first, len(wholes), wide)
+    vectors = _vectors(channels, first, len(wholes), wide, item)
     image = prod(operand.dimensions[spatial.start :])
     header = PoolGradient(
         operand=operand_address,
         source=source_address,
         init=init,
         target=target,
-        operand_pitch=4 * image,
+        operand_pitch=item * image,
         source_pitch=4 * prod(source.dimensions[spatial.start :]),
         elements=0 if covered else image,
         channels=channels,
@@ -327,7 +352,7 @@ def encode_pool_gradient(
     return (header, axes, *vectors), images if image else 0
 
 
-def _vectors(channels: int, first: int, wholes: int, wide: Axis) -> list[tuple[int, int, int]]:
+def _vectors(channels: int, first: int, wholes: int, wide: Axis, item: int) -> list[tuple[int, int, int]]:
     """(byte offset in a row of the operand, of the source, mask) of vectors that span windows or channels of one.
 
     The variant with fewer vectors is taken.
@@ -343,12 +368,12 @@ def _vectors(channels: int, first: int, wholes: int, wide: Axis) -> list[tuple[i
         for at in range(0, elements, LANES):
             lanes = [lane for lane in range(LANES) if at + lane < elements and (at + lane) % step < channels]
             if lanes:
-                made.append((4 * (start + at), 4 * taken, sum(1 << lane for lane in lanes)))
+                made.append((item * (start + at), 4 * taken, sum(1 << lane for lane in lanes)))
             taken += len(lanes)
         return made
     for window in range(wholes):
         for at in range(0, channels, LANES):
             count = min(LANES, channels - at)
-            made.append((4 * (start + window * step + at), 4 * (taken + at), (1 << count) - 1))
+            made.append((item * (start + window * step + at), 4 * (taken + at), (1 << count) - 1))
         taken += channels
     return made

@@ -48,6 +48,9 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
         _emit_general(context, instruction, result)
         return result
     target = result
+    if wide == "f32" and is_pooling(instruction["window"]):
+        _emit_comparing(context, instruction, result, direction)
+        return result
     if wide != instruction.array_shape.element_type:
         target = context.new_buffer(f"{instruction.name}.{wide}", instruction.array_shape.with_type(wide))
     _emit_comparing(context, instruction, target, direction)
@@ -57,14 +60,16 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
 
 def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, direction: str) -> None:
     """Emits the case in which the select body compares its two parameters and the scatter body adds."""
-    wide = target.shape.element_type
-    buffers = [in_type(context, o, wide) for o in instruction.operands]
-    shape, source_shape = (o.array_shape.with_type(wide) for o in instruction.operands[:2])
+    kind = target.shape.element_type
+    wide = accumulated_in(kind)
+    types = kind, wide, wide  # windows of pooling do not overlap: nothing is added up in the target
+    buffers = [in_type(context, o, each) for o, each in zip(instruction.operands, types, strict=True)]
+    shape, source_shape = instruction.array_shape.with_type(kind), instruction.operands[1].array_shape.with_type(wide)
     operand, source, init = (Address(b) for b in buffers)
     arguments = (shape, operand), (source_shape, source), init, Address(target), instruction["window"]
     if wide == "f32" and is_pooling(instruction["window"]):
         parts, units = encode_pool_gradient(*arguments)
-        codelet, scratch = pool_gradient(direction), POOL_SCRATCH_BYTES
+        codelet, scratch = pool_gradient(direction, kind), POOL_SCRATCH_BYTES
     else:
         parts, units = encode_select_and_scatter(*arguments)
         codelet, scratch = select_and_scatter(direction, wide), SCRATCH_BYTES

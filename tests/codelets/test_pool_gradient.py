@@ -9,7 +9,7 @@ from engine.codelets.pool_gradient import SCRATCH_BYTES, encode_pool_gradient, i
 from engine.codelets.record import block
 from engine.codelets.select_and_scatter import DIRECTIONS
 from engine.ir.attributes import Window, WindowDimension
-from engine.ir.shape import shape_of
+from engine.ir.shape import NUMPY_TYPES, shape_of
 from engine.runtime.executor import new_scratch
 from tests.codelets.test_select_and_scatter import oracle, output_shape
 from tests.runtime.ranges import even_ranges
@@ -22,7 +22,7 @@ def run(
     operand: np.ndarray, source: np.ndarray, init: float, window: Window, direction: str, workers: int
 ) -> np.ndarray:
     """The target lies between guards, which nothing may touch."""
-    guarded = np.full(operand.size + 128, 77, np.float32)
+    guarded = np.full(operand.size + 128, 77, operand.dtype)
     target, initial = guarded[64:-64], np.array([init], np.float32)
     parts, units = encode_pool_gradient(
         (shape_of(operand), operand.ctypes.data),
@@ -34,7 +34,7 @@ def run(
     parameters = block(*parts).words
     scratch = new_scratch(1, SCRATCH_BYTES)
     for lo, hi in reversed(even_ranges(units, workers)):
-        pool_gradient(direction)(parameters.ctypes.data, lo, hi, scratch.ctypes.data)
+        pool_gradient(direction, shape_of(operand).element_type)(parameters.ctypes.data, lo, hi, scratch.ctypes.data)
     assert np.all(guarded[:64] == 77) and np.all(guarded[-64:] == 77)
     return target.reshape(operand.shape)
 
@@ -56,6 +56,20 @@ def test_usual_pooling(channels: int) -> None:
         compare(operand, (TRIVIAL, POOL, POOL, TRIVIAL), "GE")
         same = tuple(WindowDimension(2, 2, 0, n % 2) for n in (height, width))
         compare(operand, (TRIVIAL, *same, TRIVIAL), "GE")
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_pooling_of_16_bit_floats(kind: str) -> None:
+    """The bits of a gradient in f32, rounded once; rows, columns and channels in part."""
+    dtype, rng = NUMPY_TYPES[kind], np.random.default_rng(1)
+    for channels, height, width in ((6, 4, 8), (1, 5, 7), (37, 3, 4)):
+        operand = rng.integers(-2, 3, (3, height, width, channels)).astype(np.float32)
+        operand[0, 0, 0, 0], operand[1, 1, 1, -1] = np.nan, -np.inf
+        for edge in (0, 1):
+            window = (TRIVIAL, *[WindowDimension(2, 2, 0, edge)] * 2, TRIVIAL)
+            source = rng.standard_normal(output_shape(operand.shape, window)).astype(np.float32)
+            expected = oracle(operand, source, np.float32(0), window, "GE").astype(dtype)
+            assert run(operand.astype(dtype), source, 0.0, window, "GE", 2).tobytes() == expected.tobytes()
 
 
 @pytest.mark.sample(30)

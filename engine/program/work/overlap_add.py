@@ -10,7 +10,7 @@ from engine.codelets.contract_fields import contract_record
 from engine.codelets.record import block
 from engine.ir.attributes import WindowDimension
 from engine.ir.shape import Shape
-from engine.machine_code.processor import lanes
+from engine.machine_code.processor import lanes, multiplies_bf16_pairs
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Work
 from engine.program.work.offsets import Offsets
@@ -91,7 +91,12 @@ class OverlapAdd(Work):
             products=products,
             row_sums=row_sums,
         )
-        return Encoded.of(overlap_add(self.element_type), block(overlap), row_sums + self.sources[-1] * pitch_sums)
+        codelet = overlap_add(self.element_type, self._has_pairs(contraction.run_a) and multiplies_bf16_pairs())
+        return Encoded.of(codelet, block(overlap), row_sums + self.sources[-1] * pitch_sums)
+
+    def _has_pairs(self, run: int) -> bool:
+        """Whether bf16 of the input are in place as pairs of features."""
+        return self.element_type == "bf16" and run % 2 == 0 and len(self.inputs) % 2 == 0
 
 
 def whole_vectors(elements: int) -> int:
