@@ -91,6 +91,7 @@ class Workers:
                     assert isinstance(pipe, Connection)
                     self._receive(session, pipe)
         except KeyboardInterrupt:
+            self._receive_reports(session)
             self.interrupted = [left[0].nodeid for worker in self.running.values() if (left := worker.left())]
             with suppress(session.Failed, session.Interrupted):
                 _show(session, [report for worker in self.running.values() for report in worker.reports])
@@ -148,8 +149,7 @@ class Workers:
             self._end(session, pipe)
             return
         if isinstance(message, dict):
-            report = session.config.hook.pytest_report_from_serializable(config=session.config, data=message)
-            worker.reports.append(report)
+            worker.reports.append(_report(session, message))
             return
         _show(session, worker.reports)
         if message > MOST_KILOBYTES and not (worker.takes_first and self.first):
@@ -157,6 +157,13 @@ class Workers:
             pipe.send([])
         else:
             self._send_next(pipe)
+
+    def _receive_reports(self, session: pytest.Session) -> None:
+        """Takes the reports that workers have sent before an interruption, and sends them no more files."""
+        for pipe, worker in self.running.items():
+            with suppress(EOFError, OSError):
+                while pipe.poll() and isinstance(message := pipe.recv(), dict):
+                    worker.reports.append(_report(session, message))
 
     def _end(self, session: pytest.Session, pipe: Connection) -> None:
         """Forgets a worker; one that has not ended by itself has failed the test that it ran, and others go on."""
@@ -173,6 +180,12 @@ class Workers:
             if rest:
                 self.others.appendleft(rest)
         self._fork(session, worker.takes_first)
+
+
+def _report(session: pytest.Session, message: dict[str, Any]) -> pytest.TestReport:
+    """The report that a worker has sent."""
+    report: pytest.TestReport = session.config.hook.pytest_report_from_serializable(config=session.config, data=message)
+    return report
 
 
 def _show(session: pytest.Session, reports: Iterable[pytest.TestReport]) -> None:

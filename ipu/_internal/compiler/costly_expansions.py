@@ -103,7 +103,7 @@ class _Writer:
         if is_half:
             given = self.add("convert", Shape("f32", given.array_shape.dimensions), (given,))
         scalar = Shape(sums.element_type)
-        start = self.add("constant", scalar, literal=np.negative(np.zeros((), scalar.dtype)))
+        start = self.add("constant", scalar, literal=np.full((), -0.0, scalar.dtype))
         dimensions = tuple(range(len(given.array_shape.dimensions) - 1))
         total = self.add("reduce", sums, (given, start), _addition(self.call, scalar), dimensions=dimensions)
         if is_half:
