@@ -16,8 +16,8 @@ from tf_keras.src.engine.sequential import Sequential
 from tf_keras.src.engine.training import Model
 from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
 from tf_keras.src.mixed_precision import loss_scale_optimizer
+from tf_keras.src.optimizers import nadam, optimizer_v1, sgd
 from tf_keras.src.optimizers import optimizer as optimizers
-from tf_keras.src.optimizers import optimizer_v1, sgd
 from tf_keras.src.optimizers.legacy import optimizer_v2
 from tf_keras.src.utils.generic_utils import Progbar
 
@@ -118,6 +118,7 @@ def install() -> None:
     tf_keras_backup.install()
     wrap(BatchNormalizationBase, "_no_sync_calculate_mean_and_var", _moments)
     wrap(sgd.SGD, "update_step", _update_without_idle_velocities)
+    wrap(nadam.Nadam, "build", _build_as_traced_twice)
     wrap(loss_scale_optimizer, "strategy_supports_loss_scaling", _supports_loss_scaling)
 
 
@@ -172,6 +173,18 @@ def _update_without_idle_velocities(original: Original, optimizer: sgd.SGD, grad
         variable.assign_add(-gradient * tf.cast(optimizer.learning_rate, variable.dtype))
     else:
         original(optimizer, gradient, variable)
+
+
+def _build_as_traced_twice(original: Original, optimizer: nadam.Nadam, variables: Sequence[Any]) -> None:
+    """Nadam counts in Python which variables' updates were traced, and its numbers depend on the count.
+
+    TensorFlow traces a step that builds the optimizer a second time and runs only that. The engine traces it once, so
+    here the first trace is counted without being made. A single weight would become NaN: it keeps the first trace's.
+    """
+    was_built = getattr(optimizer, "_built", False)
+    original(optimizer, variables)
+    if tracing() and not was_built and len(variables) > 1:
+        optimizer._u_product_counter += len(variables)
 
 
 def _moments(
