@@ -15,7 +15,7 @@ from engine.machine_code.processor import lanes, masks_are_cheap, registers
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks, and what is prefetched
 ARGUMENTS = 15
-LAST_COLUMNS = 11  # their number's place among the intrinsic's arguments
+LAST_COLUMNS = 11  # their number's position among the intrinsic's arguments
 TO_SECOND_LEVEL = 2  # LLVM's degree of locality
 AS_HALF = 2  # for `accumulate`, in place of 0 or 1: C is overwritten by 16-bit floats
 WHOLE = 32  # added to the number of a kernel whose last vector is whole; more than any kernel's rows

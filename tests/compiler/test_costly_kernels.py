@@ -62,6 +62,16 @@ def test_the_hlo_is_tensorflows(dtype: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert text(ours) == text(imported(function, *specs))
 
 
+def test_the_hlo_of_scalars_is_tensorflows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: tf.Tensor) -> list[tf.Tensor]:
+        return [operation(x) for name, operation in OPERATIONS.items() if name != "BiasAddGrad"]
+
+    ours = imported(function, tf.TensorSpec(()))
+    assert "custom" not in print_module(ours)
+    without_custom_calls(monkeypatch)
+    assert text(ours) == text(imported(function, tf.TensorSpec(())))
+
+
 def test_they_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     original = emission._serialized
@@ -81,7 +91,8 @@ def test_the_function_itself_stays() -> None:
 
 def test_others_are_left_to_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     def function(x: tf.Tensor, y: tf.Tensor, empty: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return tf.abs(x), tf.abs(y), tf.exp(empty), tf.sqrt(tf.constant(2.0) * 3)
+        size = tf.cast(tf.raw_ops.Shape(input=x)[-1], tf.float32)
+        return tf.abs(x), tf.abs(y), tf.exp(empty), tf.sqrt(tf.constant(2.0) * 3), tf.tanh(size)
 
     specs = tf.TensorSpec((3,), tf.int32), tf.TensorSpec((3,), tf.complex64), tf.TensorSpec((0, 3))
     ours = text(imported(function, *specs))

@@ -20,7 +20,7 @@ UNARY = {
     "Sqrt": "sqrt",
     "Tanh": "tanh",
 }
-HALVES = ("f16", "bf16")
+NARROW = ("f16", "bf16")
 
 
 class DynamicOperand(Exception):
@@ -92,21 +92,21 @@ class _Writer:
         """Zeros of a shape."""
         scalar = Shape(shape.element_type)
         constant = self.add("constant", scalar, literal=np.zeros((), scalar.dtype))
-        return self.add("broadcast", shape, (constant,), dimensions=())
+        return self.add("broadcast", shape, (constant,), dimensions=()) if shape.rank else constant
 
     def sum_of_rows(self) -> None:
-        """The sum over all dimensions but the last, of halves in float32."""
+        """The sum over all dimensions but the last, of 16-bit floats in float32."""
         (given,), shape = self.call.operands, self.call.shape
         assert isinstance(shape, Shape)
-        is_half = shape.element_type in HALVES
-        sums = Shape("f32", shape.dimensions) if is_half else shape
-        if is_half:
+        is_narrow = shape.element_type in NARROW
+        sums = Shape("f32", shape.dimensions) if is_narrow else shape
+        if is_narrow:
             given = self.add("convert", Shape("f32", given.array_shape.dimensions), (given,))
         scalar = Shape(sums.element_type)
         start = self.add("constant", scalar, literal=np.full((), -0.0, scalar.dtype))
         dimensions = tuple(range(len(given.array_shape.dimensions) - 1))
         total = self.add("reduce", sums, (given, start), _addition(self.call, scalar), dimensions=dimensions)
-        if is_half:
+        if is_narrow:
             self.add("convert", shape, (total,))
 
 

@@ -35,6 +35,10 @@ TARGET = "TensorFlow:"
 """What the targets of their custom calls begin with; the operation follows."""
 DTYPES = frozenset({tf.float16, tf.bfloat16, tf.float32, tf.float64})
 
+SIZES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+"""Operations whose results are constants where shapes are known."""
+SUFFIX = "_custom_calls_"
+
 _numbers = itertools.count()
 
 
@@ -56,7 +60,7 @@ def with_custom_calls(concrete: ConcreteFunction) -> Iterator[str | None]:
             _make_custom_call(node, costly[node.name])
     for result, given in definition.ret.items():
         definition.ret[result] = renamed.get(given, given)
-    definition.signature.name = f"{definition.signature.name}_custom_calls_{next(_numbers)}"
+    definition.signature.name = f"{definition.signature.name}{SUFFIX}{next(_numbers)}"
     context.context().add_function_def(definition)
     try:
         yield definition.signature.name
@@ -83,7 +87,9 @@ def _constants(definition: FunctionDef) -> set[str]:
     """The nodes of a function that TensorFlow computes before it converts the others. Nodes come before their users."""
     found: set[str] = set()
     for node in definition.node_def:
-        if node.op == "Const" or (node.input and all(each.partition(":")[0] in found for each in node.input)):
+        if node.op in SIZES or node.op == "Const":
+            found.add(node.name)
+        elif node.input and all(each.partition(":")[0] in found for each in node.input):
             found.add(node.name)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tensorflow.compiler.xla.service import hlo_pb2
@@ -11,6 +12,7 @@ from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleSh
 from engine.ir.shape import NUMPY_TYPES
 from engine.passes.dynamic_dimension_rules import resolve_dynamic_dimensions
 from ipu._internal.compiler.costly_expansions import expanded, in_order, is_costly
+from ipu._internal.compiler.costly_kernels import SUFFIX
 from ipu._internal.compiler.hlo_attributes import PRIMITIVE_TYPES, Proto, read_attributes
 from ipu._internal.compiler.refusals import ShapeFromValues
 
@@ -34,9 +36,14 @@ def import_hlo(serialized: bytes) -> Module:
 
     entry = computation_of(proto.entry_computation_id)
     try:
-        return resolve_dynamic_dimensions(Module(proto.name, entry, _aliases(proto)))
+        return resolve_dynamic_dimensions(Module(_name(proto), entry, _aliases(proto)))
     except UnsupportedOperation as error:
         raise ShapeFromValues(str(error)) from None
+
+
+def _name(proto: Proto) -> str:
+    """The name of a module or computation, without what costly_kernels.py adds."""
+    return re.sub(rf"{SUFFIX}\d+", "", proto.name)
 
 
 def _aliases(proto: Proto) -> dict[int, int]:
@@ -73,7 +80,7 @@ def _computation(proto: Proto, computation_of: Callable[[int], Computation]) -> 
         by_id[each.id] = instructions[-1]
     if len(instructions) > len(by_id) and not any(each.control_predecessor_ids for each in proto.instructions):
         instructions = in_order(instructions)
-    return Computation(proto.name, instructions, by_id[proto.root_id])
+    return Computation(_name(proto), instructions, by_id[proto.root_id])
 
 
 def _shape(shape: Proto, instruction: Proto) -> AnyShape:
