@@ -186,6 +186,7 @@ def test_steps_draw_new_keys_and_calls_go_on_where_the_last_one_ended() -> None:
 
 @pytest.mark.parametrize("behaviour", [STOCHASTIC, BOTH], ids=str)
 def test_workers_do_not_matter(behaviour: FloatingPoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     x, y = floats((300, 256)), halves((300, 256), 3)
     b, (p, q) = of(x, y)
     half = b.convert(p, "f16")
@@ -195,7 +196,6 @@ def test_workers_do_not_matter(behaviour: FloatingPoint, monkeypatch: pytest.Mon
     found = []
     for workers in ("1", "2", "3"):
         monkeypatch.setenv("NUMBA_NUM_THREADS", workers)
-        monkeypatch.setattr("engine.runtime.threads.most_workers", lambda: 3)
         found.append(run(module, arguments, behaviour)[0])
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +20,6 @@ from tests.engine.running import buffers
 from tests.fuzz.program import Program
 
 STEPS = 2
-"""A single small step would be run without threads."""
 
 
 class RefusedByXLA(Exception):
@@ -82,12 +82,7 @@ def _twice(x: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    before = os.environ.get("NUMBA_NUM_THREADS")
-    os.environ["NUMBA_NUM_THREADS"] = str(count)
-    try:
+    """So many workers for every call: none is too small for its threads."""
+    given = mock.patch.dict(os.environ, NUMBA_NUM_THREADS=str(count))
+    with given, mock.patch("engine.runtime.executable.inline_work", lambda: 0):
         yield
-    finally:
-        if before is None:
-            del os.environ["NUMBA_NUM_THREADS"]
-        else:
-            os.environ["NUMBA_NUM_THREADS"] = before

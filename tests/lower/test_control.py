@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,9 +35,26 @@ def test_as_the_definitions_say(name: str) -> None:
             assert_near(one, other, 1e-4)
 
 
+@pytest.fixture
+def workers_that_run(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of workers of each call. No call is too small for its threads."""
+    ran: list[int] = []
+    run_workers = Executable._run_workers
+
+    def noted(self: Executable, most: int, *others: Any) -> None:
+        ran.append(most)
+        run_workers(self, most, *others)
+
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
+    monkeypatch.setattr(Executable, "_run_workers", noted)
+    return ran
+
+
 @pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LOOPS)
-def test_the_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_bits_for_any_number_of_workers(
+    name: str, workers_that_run: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three steps in memory full of garbage."""
     module = LOOPS[name]()
     arguments = arguments_for(module)
@@ -49,6 +68,7 @@ def test_the_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.
             poison(executable)
             results += executable.run(1, [], held)
         found.append([*results, *(h.read() for h in held)])
+    assert workers_that_run == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             assert one.tobytes() == two.tobytes()

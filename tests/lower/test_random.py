@@ -58,6 +58,7 @@ def test_bits_are_those_of_the_definition(algorithm: str, words: int, kind: str)
 @pytest.mark.parametrize(("algorithm", "words"), GENERATORS)
 def test_bits_do_not_depend_on_the_workers(algorithm: str, words: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next state is a variable, so that every step goes on from the last one."""
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     module = bits(Shape("u16", (310, 333)), algorithm, words)
     module.aliases[0] = 0
     state = np.arange(words, dtype=np.uint64) + LAST
@@ -179,6 +180,7 @@ def test_bounds_are_read_at_run_time() -> None:
 
 
 def test_every_op_of_every_step_draws_new_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     builder = Builder()
     one, other = (draw(builder, Shape("f32", (90, 100)), "RNG_UNIFORM", 0, 1) for _ in range(2))
     module = builder.module(builder.tuple(one, other))
