@@ -51,12 +51,14 @@ def test_where_it_pays(rows: int, columns: int, k: int, form: str, width: int) -
 
 @pytest.mark.parametrize("form", sorted(NUMBERS))
 def test_same_bits(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, results = product(150, 400, 1100, form), set()
+    module, results, grids = product(150, 500, 1100, form), set(), set()
     held = buffers(arguments_for(module))
     for share in (0.1, 10.0):
         monkeypatch.setattr(column_units, "LEAST_SHARE", share)
         executable = compile_module(module, ["variable"] * 2, {}, verify=True)
+        (made,) = executable._running.compute_sets
+        grids.add(made.work.grid)
         for workers in ("1", "2"):
             monkeypatch.setenv("NUMBA_NUM_THREADS", workers)
             results.add(executable.run(1, [], held)[0].tobytes())
-    assert len(results) == 1
+    assert len(results) == 1 and len(grids) == 2
