@@ -22,10 +22,12 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 import test_contract as t
 import test_pool_gradient as pooling
-from tests.codelets import test_contract_half as halves
+from tests.codelets import test_contract_half as halves, test_narrow_products as narrow
 from engine.machine_code import processor
+from engine.program.host_passes import winograd
 from tests.exploring import sample, seed
 from tests.lower import test_convolution_lanes as convolutions
+from tests.program import test_winograd as transformed, test_winograd_gradient as gradients
 
 lanes = processor.lanes()
 assert lanes == int(sys.argv[2])
@@ -46,6 +48,18 @@ for channels in sample((1, 3, 6, 20), 1):
 for gradient in ("none", "kernel", "input"):
     for features, results in sample(((1, 6), (6, 16), (3, 5)), 1):
         convolutions.check(convolutions.layer(features, results, 14, 5, gradient), tolerance=1e-4)
+for kind in ("f16", "bf16"):
+    pooling.test_pooling_of_16_bit_floats(kind)
+for case in narrow.CASES:
+    for adds in (0, 1):
+        narrow.test_products_are_those_of_the_definition(*case, adds)
+winograd.WORTH = np.inf
+for module, made in (
+    (transformed.convolution(2, 5, 4, 19, 24), transformed),
+    (gradients.gradient(2, 5, 4, 16, 24), gradients),
+):
+    assert made.is_transformed(made.made(module))
+    convolutions.check(module, tolerance=1e-4)
 print("fine")
 """
 

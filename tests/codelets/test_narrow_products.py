@@ -28,18 +28,16 @@ def _multiplying(narrow: Narrow) -> Codelet:
 
 
 OF = {narrow.name: (narrow, _multiplying(narrow)) for narrow in (OF_TILES, OF_FEATURES)}
+CASES = [
+    ("narrow_tiles", sum(ROWS) + ROWS[0], 1),
+    ("narrow_tiles", 1, LANES),
+    ("narrow_tiles", ROWS[0] + 7, 2 * LANES + 3),
+    ("narrow_features", LANES, 37),
+]
 
 
 @pytest.mark.parametrize("adds", [0, 1])
-@pytest.mark.parametrize(
-    ("name", "rows", "k"),
-    [
-        ("narrow_tiles", sum(ROWS) + ROWS[0], 1),
-        ("narrow_tiles", 1, LANES),
-        ("narrow_tiles", ROWS[0] + 7, 2 * LANES + 3),
-        ("narrow_features", LANES, 37),
-    ],
-)
+@pytest.mark.parametrize(("name", "rows", "k"), CASES)
 def test_products_are_those_of_the_definition(name: str, rows: int, k: int, adds: int) -> None:
     narrow, codelet = OF[name]
     rng = np.random.default_rng(rows * k)

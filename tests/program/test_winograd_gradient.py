@@ -118,9 +118,9 @@ def test_infinite_operands_are_not_lost(number: int, monkeypatch: pytest.MonkeyP
     assert np.isfinite(np.delete(found, 3, axis=2 + number)).all()
 
 
-def test_same_bits_for_any_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shape", [(6, 16, 13, 40, 48), (6, 16, 13, 24, 16)])
+def test_same_bits_for_any_number_of_workers(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
-    shape = (6, 16, 13, 40, 48)
     arguments = operands(shape)
     assert is_transformed(made(gradient(*shape)))
     results = set()
