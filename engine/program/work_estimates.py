@@ -7,6 +7,8 @@ from math import prod
 from engine.machine_code.costs import costs
 from engine.program.program import Program
 
+EXECUTION = 4000
+"""Multiply-adds that take as long as an execution of the smallest compute set. Chosen by hand."""
 UNKNOWN_ITERATIONS = 10
 """Iterations assumed for a loop whose trip count is known only at run time."""
 

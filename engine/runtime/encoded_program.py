@@ -13,8 +13,8 @@ from engine.program.work.base import Encoded
 class EncodedProgram:
     """`running` is the program after the host's passes, `blocks` have the work of its compute sets.
 
-    One executable takes over the blocks. `work_estimate` counts elements and multiply-adds of a step; `is_fine_grained`
-    says whether its parts are too small to distribute among workers.
+    One executable takes over the blocks. `work_estimate` counts elements and multiply-adds of a step, and executions of
+    compute sets as so many of them; `is_fine_grained` says whether its parts are too small to distribute among workers.
     """
 
     program: Program

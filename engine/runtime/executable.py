@@ -25,7 +25,6 @@ from engine.machine_code.costs import costs
 from engine.program.program import Address, Buffer, ComputeSet, Mark, Partition, Program, Span
 from engine.program.work.base import Encoded
 from engine.program.work.codelet_work import CodeletWork
-from engine.program.work_estimates import executions_of
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.brief_call import BriefCall
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
@@ -46,8 +45,6 @@ from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import begin_call, completed_steps, run_segment
 
 Progress = Callable[[str, int, int], None]
-EXECUTION = 4000
-"""Multiply-adds that take as long as an execution of the smallest compute set. Chosen by hand."""
 
 
 @cache
@@ -87,7 +84,7 @@ class Executable:
         self._scratch_bytes = max((each.scratch_bytes for each in self._blocks), default=0)
         self._workspace: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.choice = WorkerChoice()
-        self._work_estimate = given.work_estimate + EXECUTION * executions_of(program)
+        self._work_estimate = given.work_estimate
         self._is_fine_grained = given.is_fine_grained
         # A program that waits for the host, or has a loop of unknown or great length, must stay interruptible.
         self._may_take_long = bool(program.queues) or any(

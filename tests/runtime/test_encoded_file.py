@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from engine.codelets.record import block
+from engine.compile import build_program
 from engine.files import Signature
+from engine.ir.builder import Builder
 from engine.machine_code import given_objects
 from engine.machine_code.costs import costs, uses_winograd
 from engine.machine_code.processor import X86, may_use_matrix_registers
@@ -23,6 +25,7 @@ from engine.runtime.encoded_program import EncodedProgram
 from engine.runtime.executable import Executable
 from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 from tests.debug.helpers import run_named, same_bits
+from tests.program.loop_parts import below, loop, next_count, scaled
 from tests.program.programs import PROGRAMS, program_of
 
 DATA = bytes(1 << 10)
@@ -59,6 +62,22 @@ def test_results_are_those_of_the_program(name: str, monkeypatch: pytest.MonkeyP
     made = restored(encode_program(program_of(name)), monkeypatch)
     assert made is not None and not any(each.name for each in made.program.compute_sets)
     assert same_bits(run_named(name, Executable(made)), run_named(name, Executable(program_of(name))))
+
+
+@pytest.mark.parametrize("iterations", [20, 10_000])
+def test_calls_are_as_brief_as_those_of_the_program(iterations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work of all iterations counts, though the encoding has no compute sets: the same calls are long."""
+    b = Builder()
+    initial = [b.constant(0, "s32"), b.parameter("f32", (8,))]
+    _, y = loop(b, initial, below(iterations), lambda s, e: [next_count(s, e[0]), scaled(s, e[1], 0.5)])
+    program = build_program(b.module(b.tuple(y), {}), ["feed"], {})
+    found = restored(encode_program(program), monkeypatch)
+    assert found is not None
+    compiled, loaded = Executable(program), Executable(found)
+    assert loaded._work_estimate == compiled._work_estimate > 1000 * iterations
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 1_000_000)
+    for executable in (compiled, loaded):
+        assert (executable.brief_call([]) is None) == (iterations > 20)
 
 
 def test_tables_are_found_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
