@@ -90,6 +90,8 @@ def _original(
         return None
     if innermost_region(rewriter.program, writers[0]) != innermost_region(rewriter.program, at):
         return None
+    if images[0] == 1:  # whose stride is 0; nothing follows it, so it has all rows, also one that ends early
+        strides = (-(-padded.buffer.shape.bytes // strides[1]) * strides[1], *strides[1:])
     box = _box(copy.work, source.strides, target.strides, (*strides, 4))
     low = _low(target.address.offset - padded.offset, strides)
     if box is None or low is None or (box[0][0], box[3]) != (images[0], (images[1], 4)):
