@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from engine.compile import compile_module
+from engine.ir import Module
 from engine.ir.builder import Builder
+from engine.runtime.brief_call import BriefCall
+from engine.runtime.build_table import TableBuilder
 from engine.runtime.feeds import RowFeed
 from tests.engine.running import buffers
 from tests.program.loop_parts import below, loop, next_count, scaled
 from tests.program.programs import PROGRAMS, values_of
+from tests.program.rings import ring_loop
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> Callable[[Module, list[str]], BriefCall]:
+    """Compares brief calls with others; the last brief call.
+
+    Each of two sets of variables is used twice in turn; results are those of the last step or of all.
+    """
+
+    def compare(module: Module, roles: list[str]) -> BriefCall:
+        parameters = list(zip(module.entry.parameters, roles, strict=True))
+        found = []
+        for limit in (0, 1 << 60):
+            monkeypatch.setattr("engine.runtime.executable.inline_work", lambda most=limit: most)
+            executable = compile_module(module, roles, {})
+            held = [buffers(values_of([p for p, role in parameters if role == "variable"], seed=k)) for k in (1, 2)]
+            assert (executable.brief_call(held[0]) is None) == (limit == 0)
+            bits = []
+            for call in range(6):
+                arrays = values_of([p for p, role in parameters if role == "feed"], seed=call)
+                feeds = [RowFeed(array if array.ndim else array[None]) for array in arrays]
+                outputs = executable.run(1, feeds, held[call // 2 % 2], "all" if call == 3 else "last")
+                bits += [(each.dtype, each.shape, each.tobytes()) for each in outputs]
+            found.append(bits + [h.read().tobytes() for each in held for h in each])
+        assert found[0] == found[1]
+        brief = executable.brief_call(held[0])
+        assert brief is not None
+        return brief
+
+    return compare
 
 
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_bits_of_other_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two sets of variables alternate; results are those of the last step or of all."""
-    module, roles = PROGRAMS[name]()
-    parameters = list(zip(module.entry.parameters, roles, strict=True))
-    found = []
-    for limit in (0, 1 << 60):
-        monkeypatch.setattr("engine.runtime.executable.inline_work", lambda most=limit: most)
-        executable = compile_module(module, roles, {})
-        held = [buffers(values_of([p for p, role in parameters if role == "variable"], seed=k)) for k in (1, 2)]
-        assert (executable.brief_call(held[0]) is None) == (limit == 0)
-        bits = []
-        for call in range(4):
-            arrays = values_of([p for p, role in parameters if role == "feed"], seed=call)
-            feeds = [RowFeed(array if array.ndim else array[None]) for array in arrays]
-            outputs = executable.run(1, feeds, held[call % 2], "all" if call == 3 else "last")
-            bits += [(each.dtype, each.shape, each.tobytes()) for each in outputs]
-        found.append(bits + [h.read().tobytes() for each in held for h in each])
-    assert found[0] == found[1]
+def test_the_bits_of_other_calls(name: str, check: Callable[[Module, list[str]], BriefCall]) -> None:
+    check(*PROGRAMS[name]())
+
+
+def test_the_builder_of_the_table_is_kept(check: Callable[[Module, list[str]], BriefCall]) -> None:
+    """It owns a pred for each iteration of a loop, whose addresses are in the table."""
+    module = ring_loop(4)
+    brief = check(module, ["feed"] * len(module.entry.parameters))
+    assert next(each for each in brief._kept if isinstance(each, TableBuilder)).preds
 
 
 @pytest.mark.parametrize(("iterations", "is_brief"), [(20, True), (100_000, False)])
