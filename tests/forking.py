@@ -42,27 +42,32 @@ def use_server_of_parent() -> None:
         SERVER.ensure_running = lambda: None
 
 
-def start(function: Callable[..., Any], *arguments: Any, **environment: str) -> Callable[[], tuple[int | None, str]]:
-    """Calls a function in a new process; what waits for its end and returns its exit code and all it has printed."""
-    start_server()
-    output = tempfile.NamedTemporaryFile("r+", encoding="utf-8")
-    process = CONTEXT.Process(target=_call, args=(output.name, environment, function, arguments))
-    process.start()
+class Fork:
+    """A new process that calls a function; what it prints goes to a file."""
 
-    def end() -> tuple[int | None, str]:
-        process.join(HANGS_SECONDS)
-        if process.is_alive():  # else it would be joined at exit
-            process.kill()
-            process.join()
-        with output:
-            return process.exitcode, output.read()
+    def __init__(self, function: Callable[..., Any], *arguments: Any, **environment: str) -> None:
+        start_server()
+        self._output = tempfile.NamedTemporaryFile("r+", encoding="utf-8")
+        self._process = CONTEXT.Process(target=_call, args=(self._output.name, environment, function, arguments))
+        self._process.start()
 
-    return end
+    def end(self) -> tuple[int | None, str]:
+        """Waits for its end, once; its exit code and all it has printed."""
+        self._process.join(HANGS_SECONDS)
+        if self._process.is_alive():  # else it would be joined at exit
+            self._process.kill()
+            self._process.join()
+        with self._output:
+            return self._process.exitcode, self._output.read()
+
+    def kill(self) -> None:
+        """Ends it, unless it has ended; also while another thread waits for that."""
+        self._process.kill()
 
 
 def run(function: Callable[..., Any], *arguments: Any, **environment: str) -> tuple[int | None, str]:
     """The exit code of a new process that calls a function, and all it has printed."""
-    return start(function, *arguments, **environment)()
+    return Fork(function, *arguments, **environment).end()
 
 
 def program(path: str | Path, *arguments: str) -> None:

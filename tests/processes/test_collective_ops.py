@@ -43,8 +43,8 @@ def run_workers(program: str, *arguments: str, count: int = 2, **variables: str)
     for index in range(count):
         task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
         environment = {"TF_CONFIG": json.dumps(task), CONNECTION: "120", COLLECTIVE: "120", **variables}
-        started.append(forking.start(forking.program, PROGRAMS / program, *arguments, **environment))
-    return [end() for end in started]
+        started.append(forking.Fork(forking.program, PROGRAMS / program, *arguments, **environment))
+    return [each.end() for each in started]
 
 
 def resolver(spec: dict[str, list[str]], task: str | None = "worker", index: int = 0) -> Any:

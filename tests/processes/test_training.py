@@ -6,6 +6,7 @@ import atexit
 import json
 import subprocess
 import sys
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
@@ -29,17 +30,40 @@ def process_of_mpi(*program: str) -> None:
     MPI.Finalize()
 
 
+def write_end(begun: Path, status: int | None, output: str) -> None:
+    """Has a process of MPI's launcher print what its fork has printed, and end as that has."""
+    begun.with_suffix(".ending").write_text(json.dumps([status, output]))
+    begun.with_suffix(".ending").rename(begun.with_suffix(".end"))
+
+
 def run_in_forks(folder: Path, processes: int, sizes: tuple[str, ...], program: tuple[str, ...]) -> tuple[int, str]:
     """The exit code of `python -m ipu.run` and what its processes have printed, which run the program in forks."""
     folder.mkdir()
     command = [sys.executable, "-m", "ipu.run", "-n", str(processes), *sizes, "--", str(PROGRAMS / "in_forks.py")]
-    with subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, text=True) as launcher:
+    launching = subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, text=True)
+    with launching as launcher, ThreadPoolExecutor(processes) as pool:
         begun = [folder / f"{rank}.begin" for rank in range(processes)]
-        assert wait_for(lambda: launcher.poll() is not None or all(each.exists() for each in begun))
-        ends = [forking.start(process_of_mpi, *program, **json.loads(each.read_text())) for each in begun]
-        for each, end in zip(begun, ends, strict=True):
-            each.with_suffix(".part").write_text(json.dumps(end()))
-            each.with_suffix(".part").rename(each.with_suffix(".end"))
+        forks: list[forking.Fork] = []
+        try:
+            assert wait_for(lambda: launcher.poll() is not None or all(each.exists() for each in begun))
+            for each in begun:
+                forks.append(forking.Fork(process_of_mpi, *program, **json.loads(each.read_text())))
+            running = {pool.submit(fork.end): each for fork, each in zip(forks, begun, strict=True)}
+            while running:
+                ended, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+                results = [(running.pop(future), future.result()) for future in ended]
+                for each, (status, output) in results:
+                    write_end(each, status, output)
+                # Others may wait for what has failed, or has been ended by MPI's launcher.
+                if any(status for _, (status, _) in results) or (running and launcher.poll() is not None):
+                    for fork in forks:
+                        fork.kill()
+        finally:
+            for fork in forks:
+                fork.kill()
+            for each in begun:
+                if not each.with_suffix(".end").exists():
+                    write_end(each, 1, "")
         _, output = launcher.communicate()
     return launcher.returncode, output
 
