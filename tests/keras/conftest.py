@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -22,8 +23,13 @@ def keras(kit: Kit) -> ModuleType:
     return kit.keras
 
 
+@pytest.fixture(autouse=True, scope="module")
+def kernels_kept() -> Iterator[None]:
+    with seeding.kernels_kept():
+        yield
+
+
 @pytest.fixture(autouse=True)
-def seed(request: pytest.FixtureRequest) -> None:
-    seeding.begin(request.path)
+def seed() -> None:
     for kit in KITS.values():
         kit.keras.utils.set_random_seed(7)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.keras import seeding
@@ -14,7 +16,12 @@ def kit() -> Kit:
     return KITS["tf_keras"]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def kernels_kept() -> Iterator[None]:
+    with seeding.kernels_kept():
+        yield
+
+
 @pytest.fixture(autouse=True)
-def seed(kit: Kit, request: pytest.FixtureRequest) -> None:
-    seeding.begin(request.path)
+def seed(kit: Kit) -> None:
     kit.keras.utils.set_random_seed(7)
