@@ -1,6 +1,7 @@
 """Python's garbage collector during a compilation: paused, and what was allocated is old afterwards."""
 
 import gc
+import threading
 
 import pytest
 
@@ -60,3 +61,21 @@ def test_a_disabled_collector_and_frozen_objects_stay_so():
         with collector_paused():
             more = _cycles(2000)
         assert more and gc.get_freeze_count() > 0
+
+
+def test_what_another_thread_freezes_meanwhile_is_not_the_programs(monkeypatch):
+    freeze, counts = gc.freeze, []
+
+    def freeze_while_another_promotes():
+        freeze()
+        made = _cycles(2000)
+        other = threading.Thread(target=garbage._promote)
+        other.start()
+        other.join()
+        counts.append((len(made), gc.get_freeze_count() > 0))
+
+    monkeypatch.setattr(gc, "freeze", freeze_while_another_promotes)
+    with collector_paused():
+        made = _cycles(2000)
+    assert made and counts == [(2000, True)]
+    assert not garbage._frozen and not garbage._promoting.locked() and gc.get_freeze_count() == 0
