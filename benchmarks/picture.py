@@ -10,7 +10,9 @@ from xml.sax.saxutils import escape
 ROOT = Path(__file__).parent.parent
 PAGE, PICTURE = ROOT / "docs" / "performance.md", ROOT / "docs" / "ratios.svg"
 ROW = re.compile(r"^\| (.+?) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| \**([\d.]+)\** \|", re.M)
-WIDTH, NAMES, BAR, GAP, TOP, BOTTOM = 760, 250, 20, 8, 66, 34
+WIDTH, NAMES, BAR, GAP, TOP, BOTTOM = 760, 270, 20, 8, 66, 34
+LONGEST = 12.0
+"""The ratio from which on bars are cut off: one of a hundred would leave the others no length."""
 STYLE = (
     "text{font:13px Helvetica,Arial,sans-serif;fill:#22272E}.title{font-size:16px;font-weight:600}"
     ".name{text-anchor:end}.ratio{font-weight:600}.small{font-size:11px;fill:#5B6470}"
@@ -47,7 +49,7 @@ def svg(page: str) -> str:
     """The picture of a page, transparent, with colours for light and dark surroundings."""
     table = rows(page)
     height = TOP + len(table) * (BAR + GAP) + BOTTOM
-    scale = (WIDTH - NAMES - 70) / max(ratio for _, ratio in table)
+    scale = (WIDTH - NAMES - 70) / min(LONGEST, max(ratio for _, ratio in table))
     keras = NAMES + scale
     return "\n".join(
         [
@@ -67,7 +69,10 @@ def svg(page: str) -> str:
 
 def _bars(table: list[tuple[str, float]], scale: float) -> Iterator[str]:
     for number, (name, ratio) in enumerate(table):
-        y = TOP + number * (BAR + GAP)
+        y, length = TOP + number * (BAR + GAP), min(ratio, LONGEST) * scale
+        above = "longer than drawn" if ratio > LONGEST else ""
         yield f'<text class="name" x="{NAMES - 10}" y="{y + 15}">{escape(name)}</text>'
-        yield f'<rect class="ours" x="{NAMES}" y="{y}" width="{ratio * scale:.0f}" height="{BAR}" rx="3"/>'
-        yield f'<text class="ratio" x="{NAMES + ratio * scale + 8:.0f}" y="{y + 15}">{ratio:.1f}x</text>'
+        yield f'<rect class="ours" x="{NAMES}" y="{y}" width="{length:.0f}" height="{BAR}" rx="3"/>'
+        if above:
+            yield f'<text class="small name" x="{NAMES + length - 8:.0f}" y="{y + 14}" style="fill:#fff">{above}</text>'
+        yield f'<text class="ratio" x="{NAMES + length + 8:.0f}" y="{y + 15}">{ratio:.1f}x</text>'
