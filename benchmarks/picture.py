@@ -70,9 +70,9 @@ def svg(page: str) -> str:
 def _bars(table: list[tuple[str, float]], scale: float) -> Iterator[str]:
     for number, (name, ratio) in enumerate(table):
         y, length = TOP + number * (BAR + GAP), min(ratio, LONGEST) * scale
-        above = "longer than drawn" if ratio > LONGEST else ""
         yield f'<text class="name" x="{NAMES - 10}" y="{y + 15}">{escape(name)}</text>'
         yield f'<rect class="ours" x="{NAMES}" y="{y}" width="{length:.0f}" height="{BAR}" rx="3"/>'
-        if above:
-            yield f'<text class="small name" x="{NAMES + length - 8:.0f}" y="{y + 14}" style="fill:#fff">{above}</text>'
+        if ratio > LONGEST:
+            x = NAMES + length - 8
+            yield f'<text class="small name" x="{x:.0f}" y="{y + 14}" style="fill:#fff">longer than drawn</text>'
         yield f'<text class="ratio" x="{NAMES + length + 8:.0f}" y="{y + 15}">{ratio:.1f}x</text>'

@@ -36,7 +36,7 @@ from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
 from engine.program.work.unit_chain import UnitChain
-from engine.program.work_estimates import is_fine_grained, work_estimate_of
+from engine.program.work_estimates import call_estimate_of, is_fine_grained
 from engine.runtime.executable import inline_work
 from engine.runtime.executor import new_scratch, new_state, step_table, sync_row
 from engine.runtime.threads import usable_cores
@@ -170,7 +170,7 @@ def decisions(program: Program) -> dict[str, str]:
         "fused chains": str(sum(isinstance(work, UnitChain) for work in host)),
         "split products": str(sum(isinstance(work, Contraction) and work.bf16x3 for work in host)),
         "workers": "one" if is_fine_grained(program) else "all",
-        "steps of a call on one worker": str(int(inline_work() / work_estimate_of(program))),
+        "steps of a call on one worker": str(int(inline_work() / call_estimate_of(program))),
     }
 
 

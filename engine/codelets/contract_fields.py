@@ -145,6 +145,22 @@ def contract_record(
     )
 
 
+def right_operand_record(b: Address, offset_b: np.ndarray, columns: int, stride_b: int) -> Field:
+    """The parameter block for codelets that read B alone, with the arguments of `contract_record`."""
+    row = np.zeros(1, np.int64)
+    return contract_record(
+        a=0,
+        b=b,
+        c=0,
+        row_a=row,
+        row_c=row,
+        offset_a=offset_b,
+        offset_b=offset_b,
+        columns=columns,
+        stride_b=stride_b,
+    )
+
+
 def _check_table(name: str, table: np.ndarray, length: int) -> None:
     if table.dtype != np.int64 or table.shape != (length,) or not table.flags.c_contiguous:
         raise InternalError(

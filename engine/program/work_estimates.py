@@ -23,6 +23,11 @@ def executions_of(program: Program) -> int:
     return sum(runs for runs, _ in _work_estimates(program))
 
 
+def call_estimate_of(program: Program) -> int:
+    """The work estimate of one step, and what executing its compute sets takes, in multiply-adds."""
+    return work_estimate_of(program) + EXECUTION * executions_of(program)
+
+
 def is_fine_grained(program: Program) -> bool:
     """Whether it has loops whose compute sets do so little, on average, that workers would mostly wait at barriers."""
     if not any(region.repeats for region in program.regions):

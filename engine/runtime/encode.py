@@ -8,7 +8,7 @@ from engine.program.memory import plan_memory
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.encoding import encoded
-from engine.program.work_estimates import EXECUTION, executions_of, is_fine_grained, work_estimate_of
+from engine.program.work_estimates import call_estimate_of, is_fine_grained
 from engine.runtime.encoded_program import EncodedProgram
 
 
@@ -18,5 +18,5 @@ def encode_program(program: Program) -> EncodedProgram:
         running = run_passes(program, HOST_PASSES)
         blocks = [encoded(each.work) for each in running.compute_sets]
         plan = plan_memory(running)
-    work_estimate = work_estimate_of(program) + EXECUTION * executions_of(program)
+    work_estimate = call_estimate_of(program)
     return EncodedProgram(program, running, blocks, plan, work_estimate, is_fine_grained(program))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from engine.codelets.contract_fields import contract_record
+from engine.codelets.contract_fields import right_operand_record
 from engine.codelets.micro_kernel import panel_columns
 from engine.codelets.record import block
 from engine.program.buffer import Address
@@ -33,17 +31,6 @@ class PanelPacking(Work):
         from engine.codelets.contract_f32 import contract_scratch_bytes
         from engine.codelets.pack_panels import Panels, pack_panels
 
-        row, k = np.zeros(1, np.int64), self.k_b.table
-        contraction = contract_record(
-            a=0,
-            b=self.b,
-            c=0,
-            row_a=row,
-            row_c=row,
-            offset_a=k,
-            offset_b=k,
-            columns=self.columns,
-            stride_b=self.stride_b,
-        )
+        contraction = right_operand_record(self.b, self.k_b.table, self.columns, self.stride_b)
         parameters = Panels(**vars(contraction), panels=self.panels)
         return Encoded.of(pack_panels, block(parameters), contract_scratch_bytes())

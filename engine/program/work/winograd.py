@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.codelets.contract_fields import contract_record
+from engine.codelets.contract_fields import right_operand_record
 from engine.codelets.micro_kernel import panel_columns
 from engine.codelets.record import block
 from engine.codelets.winograd_sizes import (
@@ -54,18 +54,7 @@ class WinogradKernel(Work):
         """The fields of the contraction's B, then those of the transform."""
         from engine.codelets.winograd import TAP_BYTES, Kernel, winograd_kernel, winograd_kernel_scratch_bytes
 
-        row, k = np.zeros(1, np.int64), self.k_b.table
-        contraction = contract_record(
-            a=0,
-            b=self.kernel,
-            c=0,
-            row_a=row,
-            row_c=row,
-            offset_a=k,
-            offset_b=k,
-            columns=self.columns,
-            stride_b=self.stride_b,
-        )
+        contraction = right_operand_record(self.kernel, self.k_b.table, self.columns, self.stride_b)
         parameters = Kernel(
             **vars(contraction),
             transformed=self.transformed,
