@@ -11,6 +11,7 @@ import tensorflow as tf
 from ipu._internal.compiler.loop_context import loop_body
 from ipu._internal.conversion import converted
 from ipu._internal.graphs.lost_updates import check_updates
+from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.names.namespace import public_names
 from ipu._internal.queues.elements import arguments_of
 from ipu._internal.queues.signatures import accepts, requirement
@@ -104,6 +105,7 @@ def _loop(
             )
         return going_on
 
+    @in_present_scope
     def iteration(counter: tf.Tensor, *loop: tf.Tensor) -> list[Any]:
         positional, named = ((), {}) if infeed_queue is None else arguments_of(infeed_queue._dequeue())
         with loop_body(counter):

@@ -50,7 +50,7 @@ from keras_ext.frameworks import (
 )
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
-from keras_ext.frameworks.keras3_building import building_batch
+from keras_ext.frameworks.keras3_building import build_optimizer, building_batch, optimizer_left_out
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
 from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
 from keras_ext.names import registration
@@ -280,12 +280,16 @@ def _build_once(
         if _is_built(model):
             return
         try:
-            original(model, None, batch if iterator is None else building_batch(model, iterator.data_adapter, batch))
+            with optimizer_left_out(model):
+                original(
+                    model, None, batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
+                )
         except ValueError:
             of_loss = error_of_loss(model, batch)
             if of_loss is None:
                 raise
             raise of_loss from None
+        build_optimizer(model)
 
 
 def _is_built(model: keras.Model) -> bool:

@@ -1,12 +1,15 @@
-"""Shapes with which Keras 3 builds a model, given data: the number of rows stays open where batches may differ."""
+"""How Keras 3 builds a model, given data: with an open number of rows where batches differ, and named as without."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src import tree
+from keras.src.backend import name_scope
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
@@ -23,6 +26,31 @@ def building_batch(model: keras.Model, adapter: DataAdapter, batch: Batch) -> An
     if not isinstance(model, keras.Sequential) or not _rows_vary(adapter):
         return batch
     return tree.map_structure(_with_open_rows, batch, none_is_leaf=False)
+
+
+@contextlib.contextmanager
+def optimizer_left_out(model: keras.Model) -> Iterator[None]:
+    """Within, what builds `model` takes its optimizer as built."""
+    optimizer = model.optimizer
+    if optimizer is None or optimizer.built:
+        yield
+        return
+    optimizer.built = True
+    try:
+        yield
+    finally:
+        optimizer.built = False
+
+
+def build_optimizer(model: keras.Model) -> None:
+    """Creates the variables of the model's optimizer, with the paths that they have where the first update does so."""
+    optimizer = model.optimizer
+    if optimizer is None or optimizer.built:
+        return
+    several = isinstance(optimizer, getattr(keras.optimizers, "MultiOptimizer", ()))  # those name their own alone
+    scope = contextlib.nullcontext() if several else name_scope(optimizer.name, caller=optimizer)
+    with model.distribute_strategy.scope(), scope:
+        optimizer.build(model.trainable_variables)
 
 
 def _rows_vary(adapter: DataAdapter) -> bool:

@@ -55,7 +55,10 @@ class Framework:
         build = getattr(optimizer, "build", None) or optimizer._create_all_weights
         build(model.trainable_variables)
         mine = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
-        return [*model.variables, *mine]
+        # Nadam of tf_keras does not list the product of its momenta.
+        unlisted = [value for value in vars(optimizer).values() if isinstance(value, tf.Variable)]
+        known = {id(each) for each in mine}
+        return [*model.variables, *mine, *(each for each in unlisted if id(each) not in known)]
 
 
 def _below(value: Any, base: type) -> bool:

@@ -32,7 +32,13 @@ REPRESENTATIVES = [
     "schedules/CosineDecay (warm-up)",
     "activations/gelu",
 ]
-OF_TF_KERAS = ["layers/SimpleRNN", "layers/BatchNormalization", "optimizers/Adam (embedding)", "metrics/AUC"]
+OF_TF_KERAS = [
+    "optimizers/Nadam",
+    "layers/SimpleRNN",
+    "layers/BatchNormalization",
+    "optimizers/Adam (embedding)",
+    "metrics/AUC",
+]
 
 
 @pytest.mark.sample(3)

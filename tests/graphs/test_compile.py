@@ -241,3 +241,40 @@ def test_places_operations_without_soft_placement(is_early: bool, monkeypatch: p
     with v1.Session(config=v1.ConfigProto(allow_soft_placement=False)) as session:
         session.run(variable.initializer)
         np.testing.assert_array_equal(session.run(outside), [3, 3])
+
+
+def loss_of_network() -> tf.Tensor:
+    with v1.variable_scope("net", use_resource=True):
+        return tf.reduce_mean((tf.ones([4, 3]) @ v1.get_variable("w", [3, 1])) ** 2)
+
+
+def updated(*_: tf.Tensor) -> tf.Tensor:
+    loss = loss_of_network()
+    with tf.control_dependencies([v1.train.AdamOptimizer().minimize(loss)]):
+        return tf.identity(loss)
+
+
+def pipelined() -> Any:
+    ops = ipu.pipelining_ops
+    return ops.pipeline(
+        [lambda: None, loss_of_network],
+        gradient_accumulation_count=4,
+        optimizer_function=lambda loss: ops.OptimizerFunctionOutput(v1.train.AdamOptimizer(), loss),
+        outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+        reduction_method="mean",
+    )
+
+
+@pytest.mark.parametrize("computation", [updated, lambda: ipu.loops.repeat(2, updated, [0.0]), pipelined])
+def test_variables_are_named_as_in_a_graph_without_programs(computation: Callable[[], Any]) -> None:
+    """Checkpoints go by these names; Adam's powers have that of the scope around the program."""
+    with tf.Graph().as_default(), v1.variable_scope("outer"):
+        updated()
+        expected = {each.name for each in v1.global_variables()}
+    assert "outer/beta1_power:0" in expected
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    with v1.variable_scope("outer"):
+        ipu.ipu_compiler.compile(computation)
+    assert {each.name for each in v1.global_variables()} == expected

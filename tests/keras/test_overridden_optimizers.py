@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from ipu.ipu_strategy import IPUStrategy
-from tests.keras.helpers import Kit, data
+from tests.keras.helpers import Kit, data, keras3_only
 from tests.keras.micro_batches import (
     Loop,
     assert_same_weights,
@@ -245,3 +245,12 @@ def test_pre_training_in_halves_with_float32_masters(kit: Kit, steps: int, repli
         set_floatx("float32")
     for received, expected in zip(model.get_weights(), big.get_weights(), strict=True):
         np.testing.assert_allclose(received, expected, rtol=2e-2, atol=2e-3)
+
+
+@keras3_only
+def test_what_an_optimizer_creates_itself_is_in_its_scope(kit: Kit) -> None:
+    """Nadam's product and Adafactor's factors, as where Keras' first update creates them."""
+    for optimizer in (kit.keras.optimizers.Nadam(name="own"), kit.keras.optimizers.Adafactor(name="own")):
+        model = kit.ipu_model(optimizer=optimizer)
+        model.fit(*data(), verbose=0)
+        assert {variable.path.partition("/")[0] for variable in optimizer.variables} == {"own"}

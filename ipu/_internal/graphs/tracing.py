@@ -25,6 +25,7 @@ from ipu._internal.compiler.variables import DeviceVariable, IPUVariable, engine
 from ipu._internal.graphs.lost_updates import check_updates, refusing_lost_updates
 from ipu._internal.graphs.sessions import programs_of
 from ipu._internal.graphs.variables import GraphVariable
+from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.types import Nest, Variable
 
 v1 = tf.compat.v1
@@ -119,6 +120,7 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
     flat = tf.nest.flatten(list(inputs))
     results: list[Any] = []
 
+    @in_present_scope
     def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
         with OptionalXlaContext(True):  # in which loops have the static bounds that XLA needs
             returned = computation(*tf.nest.pack_sequence_as(list(inputs), list(arguments)))

@@ -19,6 +19,7 @@ from ipu._internal.compiler.marks import mark_pipeline_iteration, mark_total, ma
 from ipu._internal.compiler.tokens import chains_between, own_chain
 from ipu._internal.compiler.traced_pipelines import note_ipus
 from ipu._internal.config.system import current_system
+from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.gradients import apply_marked, gradients_of
 from ipu._internal.pipelining.micro_batch import TracedMicroBatch, in_stage, stage_chain
@@ -34,11 +35,12 @@ def run_pipeline(arguments: PipelineArguments, output_type: type, name: str) -> 
     require_trace("a pipeline")
     micro_batch = TracedMicroBatch(arguments, output_type)
     note_ipus(arguments.devices)
+    if tf.is_tensor(arguments.count):
+        want_values("gradient_accumulation_count")
+    loop = MicroBatchLoop if tf.is_tensor(arguments.count) else _Scheduled
+    pipeline = loop(arguments, micro_batch)
     with tf.name_scope(name):
-        if tf.is_tensor(arguments.count):
-            want_values("gradient_accumulation_count")
-            return MicroBatchLoop(arguments, micro_batch).run()
-        return _Scheduled(arguments, micro_batch).run()
+        return pipeline.run()
 
 
 class _Scheduled:
@@ -46,6 +48,7 @@ class _Scheduled:
 
     def __init__(self, arguments: PipelineArguments, micro_batch: TracedMicroBatch) -> None:
         self._arguments, self._micro_batch = arguments, micro_batch
+        self._apply = in_present_scope(apply_marked)
 
     def run(self) -> tf.Operation:
         """Builds the loop, whose state is the iteration number and `inputs`; returns an operation after it."""
@@ -74,7 +77,7 @@ class _Scheduled:
         if output is not None:
             pairs = gradients_of(output, tape)
             with own_chain(UPDATE_CHAIN):
-                operations += apply_marked(output, pairs, arguments.accumulator_type)
+                operations += self._apply(output, pairs, arguments.accumulator_type)
         micro_batch.refuse_captures()
         config = pipeline_config(self._pipelining(), arguments.training)
         with tf.control_dependencies(operations):

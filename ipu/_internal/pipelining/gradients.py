@@ -15,6 +15,7 @@ from ipu._internal.compiler.marks import (
     mark_written_once,
 )
 from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.errors import PipelineRuntimeError
 from ipu._internal.types import Optimizer, OptimizerOutput, Variable
@@ -103,6 +104,7 @@ class GradientSums:
         variables = [variable for _, variable in self._pairs]
         _build(output.opt, variables)
 
+        @in_present_scope
         def update() -> tf.Operation:
             totals = [tf.identity(total) for total in self._sums]
             with tf.control_dependencies(totals):

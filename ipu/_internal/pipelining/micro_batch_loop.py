@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.pipelining.arguments import PipelineArguments, check_schedule_takes
 from ipu._internal.pipelining.gradients import GradientSums, gradients_of, zeros_variable
 from ipu._internal.pipelining.micro_batch import TracedMicroBatch
@@ -21,6 +22,7 @@ class MicroBatchLoop:
 
     def __init__(self, arguments: PipelineArguments, micro_batch: TracedMicroBatch) -> None:
         self._arguments, self._micro_batch = arguments, micro_batch
+        self._apply = in_present_scope(GradientSums.apply)
 
     def run(self) -> tf.Operation:
         """Builds the loop: its state is the iteration number, the count of micro-batches, and `inputs`."""
@@ -54,7 +56,7 @@ class MicroBatchLoop:
             sums = GradientSums(self._arguments, output, gradients_of(output, tape))
             operations.append(sums.accumulate(number, count))
             with tf.control_dependencies(operations):
-                operations.append(sums.apply(is_last))
+                operations.append(self._apply(sums, is_last))
         enqueued = self._micro_batch.enqueued(outputs, output)
         if enqueued is not None:
             operations.append(self._enqueue(enqueued, is_last))

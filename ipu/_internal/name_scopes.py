@@ -1,0 +1,28 @@
+"""Name scopes in bodies of functions and loops, whose graphs begin without one.
+
+Variables that TensorFlow 1 creates there, such as Adam's `beta1_power`, have their scope's name in checkpoints.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def in_present_scope(body: F) -> F:
+    """The function, in the name scope of the caller of this: names are those of a graph without functions."""
+    scope = tf.get_current_name_scope()
+    if not scope:
+        return body
+
+    @functools.wraps(body)
+    def scoped(*arguments: Any) -> Any:
+        with tf.name_scope(f"{scope}/"):
+            return body(*arguments)
+
+    return scoped  # type: ignore[return-value]
