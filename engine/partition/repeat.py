@@ -24,6 +24,7 @@ from engine.partition.processes import Processes
 from engine.partition.replicas import Kind, Replicated, kinds_of
 from engine.partition.taken_branches import up_to
 from engine.passes.dead_code import dead_code
+from engine.passes.factored_derivatives import factored_derivatives
 from engine.passes.inline_calls import inline_calls, inline_other_calls
 from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.pass_list import FLAT_LOOP_STATES
@@ -34,9 +35,10 @@ BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)
 """Passes that expose marks and updates: TensorFlow puts reshapes around every assignment."""
 WITH_BODIES: tuple[Pass, ...] = (inline_other_calls, *BEFORE[1:])
 """The same, with the calls of outlined functions."""
+# Cut into parts, a derivative and its function are no longer seen together: it is factored here, as in a step unsplit.
 # Arrays, not tuples, cross between stages, and weights that loops only read come from the variables, so they are not
 # kept for each micro-batch.
-BEFORE_STAGES: tuple[Pass, ...] = (*BEFORE, *FLAT_LOOP_STATES)
+BEFORE_STAGES: tuple[Pass, ...] = (inline_calls, dead_code, factored_derivatives, *BEFORE[1:], *FLAT_LOOP_STATES)
 """Passes that bring a step into a form that can be cut into stages."""
 
 

@@ -88,10 +88,14 @@ class ActivationDerivatives:
         return all(is_elementwise(u) or is_moving(u) for u in self.users[instruction])
 
     def _ends_with(self, array: Instruction, inside: set[Instruction], gradient: Instruction) -> bool:
-        """Whether an array is small, or has no reader in the backward pass but those inside a derivative."""
+        """Whether an array is small, or has no reader in the backward pass but those inside a derivative.
+
+        Biases are kept anyway: an optimizer that reads them, in the same computation or another, makes no difference.
+        """
         if not isinstance(array.shape, Shape) or array is gradient:
             return False
-        if array.shape.elements * SMALL <= gradient.array_shape.elements or splat_value(array) is not None:
+        elements, most = array.shape.elements, gradient.array_shape.elements
+        if elements * SMALL <= most or splat_value(array) is not None or (elements < most and _is_given(array)):
             return True
         if array not in inside and not self._precedes(array, gradient):
             return False
@@ -99,3 +103,9 @@ class ActivationDerivatives:
 
     def _precedes(self, instruction: Instruction, later: Instruction) -> bool:
         return bool(self._above[self._position[later]] >> self._position[instruction] & 1)
+
+
+def _is_given(array: Instruction) -> bool:
+    """Whether an array is a parameter of the computation, or an element of one."""
+    source = array.operands[0] if array.opcode == "get-tuple-element" else array
+    return source.opcode == "parameter"

@@ -65,6 +65,9 @@ class PassPipeline(NamedTuple):
 
 SIMPLIFICATION: tuple[Pass, ...] = (
     inline_calls,
+    dead_code,
+    # In the form in which pipelines are cut, whose steps are factored before: both find the same.
+    factored_derivatives,
     expand_batch_norm,
     dead_code,
     # Half of a traced program is equal constants and their broadcasts: these are merged before all else.
@@ -123,8 +126,6 @@ FUSION: tuple[Pass, ...] = (
     slices_first,
     dead_code,
     recompute_differences,
-    factored_derivatives,
-    dead_code,
     fuse,
     dead_code,
 )

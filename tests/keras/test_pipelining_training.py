@@ -41,7 +41,7 @@ def transformer(kit: Kit) -> Any:
     x = layers.Embedding(9, 8)(inputs)
     attended = layers.MultiHeadAttention(2, 4, dropout=0.2)(x, x)
     x = layers.LayerNormalization()(layers.Add()([x, layers.Dropout(0.3)(attended)]))
-    hidden = layers.Dense(8)(layers.Dense(12, "relu")(x))
+    hidden = layers.Dense(8)(layers.Dense(12, "gelu")(x))
     x = layers.LayerNormalization()(layers.Add()([x, layers.Dropout(0.3)(hidden)]))
     return kit.keras.Model(inputs, layers.Dense(CLASSES)(layers.Flatten()(x)))
 
@@ -57,6 +57,20 @@ def test_perceptron(kit: Kit, schedule: PipelineSchedule) -> None:
         (kind, stage) for kind in ("forward", "backward", "update") for stage in range(4)
     }
     assert len([row for row in rows if row.kind == "forward"]) == 4 * STEPS
+
+
+def test_derivatives_of_gelu_are_those_of_the_model_unsplit(kit: Kit) -> None:
+    """Their functions are in the forward part, their gradients in the backward part."""
+
+    def dense(kit: Kit) -> Any:
+        layers = kit.keras.layers
+        hidden = [layers.Dense(width, "gelu") for width in (37, 20)]
+        return kit.keras.Sequential([layers.Input((6, FEATURES)), *hidden, layers.Flatten(), layers.Dense(CLASSES)])
+
+    models = twins(kit, dense, [0, 1, 1, 1], 4)
+    x, y = data(8 * 6 * BATCH)
+    train_both(kit, models, x.reshape(-1, 6, FEATURES), y[::6])
+    assert_same_bits(models)
 
 
 @pytest.mark.sample(2)
