@@ -15,6 +15,7 @@ from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy, fill, part
 from engine.lower.fusion import run_draft
 from engine.lower.nests import Draft, Reached, accumulated_in, body_of
+from engine.lower.scans import lower_scan, scanned_dimension
 from engine.lower.views import View, whole
 from engine.ops.apply import single_operation
 from engine.program.program import Buffer
@@ -23,6 +24,9 @@ from engine.program.program import Buffer
 @lowering("reduce-window")
 def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     """Any body over any number of arrays. Positions outside have the initial value, as padding."""
+    scanned = scanned_dimension(instruction)
+    if scanned is not None:
+        return lower_scan(context, instruction, scanned)
     count = len(instruction.operands) // 2
     window: tuple[WindowDimension, ...] = instruction["window"]
     shape = instruction.tuple_shapes[0]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.ir import Instruction, Shape, TupleShape, Window, WindowDimension
+from engine.ir import Instruction, Module, Shape, TupleShape, Window, WindowDimension
 from engine.ir.builder import Builder, binary_computation
+from engine.ir.opcodes import neutral_element
 from engine.ir.structured_shape_rules import window_count
-from tests.engine.running import check
+from tests.engine.running import check, fast, slow
 from tests.lower.test_convolution import random_window
 
 
@@ -17,9 +18,7 @@ def windowed(kind: str, shape: list[int], window: Window, opcode: str, fixed: bo
     x = builder.parameter(kind, shape)
     start = {"add": 0, "multiply": 1}.get(opcode)
     if start is None:
-        limits = np.iinfo(np.int32)
-        low, high = (-np.inf, np.inf) if kind[0] in "fb" else (limits.min, limits.max)
-        start = low if opcode == "maximum" else high
+        start = neutral_element(opcode, kind)
     initial = builder.constant(start, kind) if fixed else builder.parameter(kind)
     builder.reduce_window(x, initial, window, opcode)
     check(builder.module())
@@ -38,6 +37,55 @@ def test_any_window(opcode: str, seed: int) -> None:
         pytest.skip("the window has no position")
     kind = str(rng.choice(["f32", "s32", "f16", "f64"]))
     windowed(kind, shape, window, opcode, fixed=seed % 3 > 0)
+
+
+SCANS = {"inclusive": (1, 0, False), "exclusive": (0, 1, False), "reverse": (1, 0, True), "long": (1, 3, True)}
+"""Elements of the first result, elements by which windows are longer than the array, and the direction."""
+
+
+@pytest.mark.sample(10)
+@pytest.mark.parametrize("kind", ["f32", "s32", "f16", "f64", "u8"])
+@pytest.mark.parametrize("shape", [(9,), (1, 1), (7, 33), (3, 5, 2), (2, 70, 67), (1, 40, 200), (5, 0, 3)])
+@pytest.mark.parametrize("scan", SCANS)
+def test_scans(scan: str, shape: tuple[int, ...], kind: str) -> None:
+    """Windows that all begin with the first element, or end with the last, are scans in one pass."""
+    first, more, backward = SCANS[scan]
+    dimension = len(shape) - 1 if len(shape) < 3 else 1
+    size = max(2, shape[dimension]) + more
+    padding = (0, size - first) if backward else (size - first, 0)
+    window = [WindowDimension(1)] * len(shape)
+    window[dimension] = WindowDimension(size, 1, *padding)
+    for opcode in ("add", "multiply", "maximum", "minimum") if kind != "f16" else ("add", "maximum"):
+        windowed(kind, list(shape), tuple(window), opcode)
+
+
+def scan_of(x: np.ndarray, opcode: str, initial: float, backward: bool) -> Module:
+    """The scan of an array along its first dimension."""
+    builder, low = Builder(), len(x) - 1
+    window = (WindowDimension(len(x), 1, *((0, low) if backward else (low, 0))), *[WindowDimension(1)] * (x.ndim - 1))
+    builder.reduce_window(builder.parameter("f32", list(x.shape)), builder.constant(initial), window, opcode)
+    return builder.module()
+
+
+@pytest.mark.parametrize("opcode, initial", [("add", 0.0), ("add", -0.0), ("maximum", -np.inf), ("minimum", np.inf)])
+def test_scans_of_special_values(opcode: str, initial: float) -> None:
+    """NaN stays until the end, and sums of -0 have the sign that the initial value gives them."""
+    values = np.array([-0.0, -0.0, 0.0, -0.0, 1.5, np.inf, -1.5, -np.inf, 2.0, np.nan, 3.0, -0.0], np.float32)
+    for x in (values, np.stack([np.roll(values, k) for k in range(19)], 1)):
+        for backward in (False, True):
+            module = scan_of(x, opcode, initial, backward)
+            ((found,), _), ((expected,), _) = fast(module, [x]), slow(module, [x])
+            np.testing.assert_array_equal(found, expected)
+            if opcode == "add":
+                signs = (np.signbit(each[~np.isnan(found)]) for each in (found, expected))
+                np.testing.assert_array_equal(*signs)
+
+
+def test_windows_that_only_look_like_scans() -> None:
+    """A parameter as the initial value, steps, and padding on both sides have windows of their own."""
+    for window in ((9, 1, 8, 1), (9, 2, 8, 0), (8, 1, 7, 0), (9, 1, 4, 4)):
+        windowed("f32", [9, 3], (WindowDimension(*window), WindowDimension(1)), "add")
+    windowed("f32", [9, 3], (WindowDimension(9, 1, 8, 0), WindowDimension(1)), "add", fixed=False)
 
 
 def _padding(window: WindowDimension) -> tuple[int, int]:

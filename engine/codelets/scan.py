@@ -1,0 +1,120 @@
+"""HLO reduce-window whose windows all begin with the first element, or end with the last: running sums and the like.
+
+Each result combines the one before it with one more element, in the order of the elements, beginning with the initial
+value. Unit: some neighbouring rows where a row is contiguous, else the columns of one outer index, or a part of these.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from engine.codelets.build import Codelet, inner
+from engine.codelets.memory import pointer
+from engine.codelets.record import Address, Record
+from engine.codelets.rows import word
+from engine.codelets.scatter import ARITHMETIC, NUMBA_TYPES
+from engine.machine_code.abi import RESERVED_SCRATCH
+
+ROWS = 4  # that a unit scans side by side, as each result waits for the one before it
+COLUMNS = 64  # scanned side by side. Chosen by hand
+SCRATCH_BYTES = RESERVED_SCRATCH + 8 * COLUMNS
+TYPES = tuple(name for name in NUMBA_TYPES if name != "pred")
+OPERATIONS = ("add", "multiply", "minimum", "maximum")
+Pointer = Any  # the result of `pointer`: Numba indexes it like an array
+Number = Any
+
+
+class Scan(Record):
+    """The parameters of a codelet of `scan`; source [outer, length, inner], target [outer, results, inner]."""
+
+    source: Address = 0
+    initial: Address = 0
+    target: Address = 0
+    outer: int
+    length: int
+    results: int  # LENGTH, or one more where each result has only the elements before it
+    inner: int
+    backward: int  # whether it begins with the last element
+    columns: int  # of a unit, where INNER is more than 1
+
+
+@inner
+def _combined(operation: int, old: Number, new: Number) -> Number:
+    if operation == 0:
+        return old + new
+    if operation == 2:
+        return old * new
+    if operation == 3:  # NaN on either side is the result
+        return old if old < new or old != old else new
+    return old if old > new or old != old else new
+
+
+@inner
+def _scan_rows(parameters: int, source: Pointer, target: Pointer, initial: Number, operation: int, row: int) -> None:
+    """Scans ROWS contiguous rows from `row` on; the last one several times if there are fewer."""
+    length, results = word(parameters, Scan.LENGTH), word(parameters, Scan.RESULTS)
+    backward, last = word(parameters, Scan.BACKWARD), word(parameters, Scan.OUTER) - 1
+    b_row, c_row, d_row = min(row + 1, last), min(row + 2, last), min(row + 3, last)
+    a = b = c = d = initial
+    exclusive = results - length
+    for k in range(results):
+        at = length - 1 - k + exclusive if backward else k - exclusive
+        if k >= exclusive:
+            a = _combined(operation, a, source[row * length + at])
+            b = _combined(operation, b, source[b_row * length + at])
+            c = _combined(operation, c, source[c_row * length + at])
+            d = _combined(operation, d, source[d_row * length + at])
+        to = results - 1 - k if backward else k
+        target[row * results + to] = a
+        target[b_row * results + to] = b
+        target[c_row * results + to] = c
+        target[d_row * results + to] = d
+
+
+@inner
+def _scan_columns(
+    parameters: int, source: Pointer, target: Pointer, sums: Pointer, initial: Number, operation: int, unit: int
+) -> None:
+    """Scans a unit's columns, COLUMNS at a time, down to the last row."""
+    length, results = word(parameters, Scan.LENGTH), word(parameters, Scan.RESULTS)
+    width, columns = word(parameters, Scan.INNER), word(parameters, Scan.COLUMNS)
+    backward, exclusive = word(parameters, Scan.BACKWARD), results - length
+    parts = (width + columns - 1) // columns
+    outer, first = unit // parts, unit % parts * columns
+    end = min(width, first + columns)
+    for column in range(first, end, COLUMNS):
+        count = min(COLUMNS, end - column)
+        for c in range(count):
+            sums[c] = initial
+        for k in range(results):
+            at = length - 1 - k + exclusive if backward else k - exclusive
+            to = (outer * results + (results - 1 - k if backward else k)) * width + column
+            if k < exclusive:
+                for c in range(count):
+                    target[to + c] = initial
+            else:
+                begin = (outer * length + at) * width + column
+                for c in range(count):
+                    value = _combined(operation, sums[c], source[begin + c])
+                    sums[c] = value
+                    target[to + c] = value
+
+
+@cache
+def scan(opcode: str, element_type: str) -> Codelet:
+    """The codelet that combines by one of OPERATIONS elements of one of TYPES."""
+    name, operation = NUMBA_TYPES[element_type], ARITHMETIC.index(opcode)
+
+    def run(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        sums = pointer(scratch + RESERVED_SCRATCH, name)
+        source = pointer(word(parameters, Scan.SOURCE), name)
+        target = pointer(word(parameters, Scan.TARGET), name)
+        initial = pointer(word(parameters, Scan.INITIAL), name)[0]
+        for unit in range(lo, hi):
+            if word(parameters, Scan.INNER) == 1:
+                _scan_rows(parameters, source, target, initial, operation, unit * ROWS)
+            else:
+                _scan_columns(parameters, source, target, sums, initial, operation, unit)
+
+    return Codelet(run, f"scan_{opcode}_{name}")
