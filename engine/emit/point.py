@@ -10,7 +10,7 @@ from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
 from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Nest, Node
 from engine.emit.polynomials import gaussian
-from engine.emit.registry import LONG_FUNCTIONS, emit_operation
+from engine.emit.registry import FLUSHING, LONG_FUNCTIONS, emit_operation
 from engine.machine_code.llvm import ir
 
 LEAST_ROUNDED = 3
@@ -87,7 +87,7 @@ class Point:
                 return gaussian(lanes, self._values[root])
             if (tested := self._tested_16(node)) is not None:
                 return is_finite_16(lanes, self._bits[tested], self.accesses[tested].element_type)
-            return emit_operation(lanes, node.operation, operands)
+            return emit_operation(lanes, node.operation, operands, self._converts_arithmetic(node))
         if isinstance(node, MultiplyAdd):
             return self._multiply_add(node)
         if isinstance(node, Index):
@@ -113,6 +113,13 @@ class Point:
             return False
         widens = dividend.operation.opcode == "convert" and dividend.operation.operand_types == ("f16",)
         return widens and self.lanes.width > 1 and self.accesses[divisor.access].inner == "splat"
+
+    def _converts_arithmetic(self, node: Apply) -> bool:
+        """Whether a result of f32 arithmetic is converted: under the executor it is no denormal number."""
+        if node.operation.opcode != "convert" or node.operation.operand_types != ("f32",):
+            return False
+        source = self.nodes[node.operands[0]]
+        return isinstance(source, MultiplyAdd) or (isinstance(source, Apply) and source.operation.opcode in FLUSHING)
 
     def _gaussian_root(self, node: Apply) -> int | None:
         """The node whose negated square an f32 exponential has as its exponent: erfc has the same power."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import frexp, isfinite
 
 from engine.emit.lanes import Lanes, is_complex
 from engine.errors import UnsupportedOperation
@@ -29,7 +30,7 @@ class Operation:
 
 
 Emitter = Callable[[Lanes, Operation, list[ir.Value]], ir.Value]
-EXACT = frozenset(("abs", "negate", "select"))
+EXACT = frozenset(("abs", "clamp", "maximum", "minimum", "negate", "select"))
 """Operations whose result is one of the operands, or has its sign changed: never rounded."""
 LONG_FUNCTIONS = frozenset(("erf", "erfc", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic"))
 LONG_FUNCTIONS |= {"tanh", "sine", "cosine", "power"}
@@ -63,8 +64,11 @@ def complex_emitter(*opcodes: str) -> Callable[[Emitter], Emitter]:
     return register
 
 
-def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value]) -> ir.Value:
-    """One elementwise operation, rounded to its element type. Raises UnsupportedOperation without an emitter."""
+def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value], is_normal: bool = False) -> ir.Value:
+    """One elementwise operation, rounded to its element type. Raises UnsupportedOperation without an emitter.
+
+    With `is_normal` the result is known to be no denormal number under the executor, as it converts one of arithmetic.
+    """
     complex_types = any(map(is_complex, (operation.element_type, *operation.operand_types)))
     write = (COMPLEX_EMITTERS if complex_types else EMITTERS).get(operation.opcode)
     if write is None:
@@ -75,4 +79,22 @@ def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value])
     value = write(lanes, operation, operands)
     if operation.opcode in EXACT and operation.element_type in operation.operand_types:
         return value
-    return lanes.rounded(value, operation.element_type, operation.opcode in FLUSHING)
+    if _is_scaled_by_power_of_two(operation, operands):
+        return value
+    return lanes.rounded(value, operation.element_type, is_normal or operation.opcode in FLUSHING)
+
+
+def _is_scaled_by_power_of_two(operation: Operation, operands: list[ir.Value]) -> bool:
+    """Whether a product of bf16 is exact: all but denormal numbers have the range of f32."""
+    if (operation.opcode, operation.element_type) != ("multiply", "bf16"):
+        return False
+    factors = [value for each in operands if isinstance(each, ir.Constant) and (value := _number(each)) is not None]
+    return any(isfinite(value) and abs(frexp(value)[0]) == 0.5 for value in factors)
+
+
+def _number(constant: ir.Constant) -> float | None:
+    """The number in all lanes, if it is one."""
+    values = constant.constant if isinstance(constant.constant, list | tuple) else [constant.constant]
+    first = getattr(values[0], "constant", values[0])
+    same = all(getattr(each, "constant", each) == first for each in values)
+    return first if same and isinstance(first, float) else None

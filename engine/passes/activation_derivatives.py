@@ -50,7 +50,7 @@ class ActivationDerivatives:
             return False
         if is_unit_reshape(derivative) or loops_of(derivative) != loops_of(gradient):
             return False
-        return not self._precedes(derivative, gradient) and self.is_derivative((derivative,), gradient)
+        return not self.precedes(derivative, gradient) and self.is_derivative((derivative,), gradient)
 
     def is_derivative(self, factors: Iterable[Instruction], gradient: Instruction) -> bool:
         """Whether an expression of `factors` is costly, and shares a function with what `gradient` depends on.
@@ -72,7 +72,7 @@ class ActivationDerivatives:
             inside.add(current)
             if not is_moving(current):
                 cost += OPCODES[current.opcode].cost
-                shares |= OPCODES[current.opcode].cost >= LEAST_FUNCTION_COST and self._precedes(current, gradient)
+                shares |= OPCODES[current.opcode].cost >= LEAST_FUNCTION_COST and self.precedes(current, gradient)
             if len(inside) > MOST_OPERATIONS:
                 return False
             stack += current.operands
@@ -97,11 +97,12 @@ class ActivationDerivatives:
         elements, most = array.shape.elements, gradient.array_shape.elements
         if elements * SMALL <= most or splat_value(array) is not None or (elements < most and _is_given(array)):
             return True
-        if array not in inside and not self._precedes(array, gradient):
+        if array not in inside and not self.precedes(array, gradient):
             return False
-        return all(user in inside or self._precedes(user, gradient) for user in self.users[array])
+        return all(user in inside or self.precedes(user, gradient) for user in self.users[array])
 
-    def _precedes(self, instruction: Instruction, later: Instruction) -> bool:
+    def precedes(self, instruction: Instruction, later: Instruction) -> bool:
+        """Whether a later instruction depends on an earlier one."""
         return bool(self._above[self._position[later]] >> self._position[instruction] & 1)
 
 

@@ -2,6 +2,7 @@
 
 Frameworks multiply a gradient through each path of an activation: gelu's x * erfc(x) has two. Written as a product, the
 derivative does not depend on the gradient, and the forward pass can compute it. Its rounding differs, in the last bits.
+That of 16-bit floats is computed in f32 from what the forward pass has, and rounded once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 from engine.ir import Computation, Instruction, Module
 from engine.passes import construct
 from engine.passes.activation_derivatives import ActivationDerivatives
-from engine.passes.rewriting import Visit, rewrite_each
+from engine.passes.fusible import is_elementwise
+from engine.passes.rewriting import Visit, changed, make, rewrite_each
 from engine.passes.splats import splat_value
 
 SUMS, LINEAR = ("add", "subtract"), ("add", "subtract", "multiply", "negate")
@@ -21,6 +23,10 @@ MOST_DEPTH = 12
 """Most operations on one path from a gradient to the sum. Chosen by hand."""
 SMALLEST, LARGEST = 1e-30, 1e30
 """Magnitudes of products of constants that are merged."""
+SMALLEST_HALF, LARGEST_HALF = 2.0**-6, 2.0**6
+"""The same of 16-bit floats, whose derivative is stored: f16 has few magnitudes."""
+WIDE = "f32"
+FLOATS = (WIDE, "f16", "bf16")
 Users = dict[Instruction, list[Instruction]]
 
 
@@ -32,7 +38,10 @@ class Scaled(NamedTuple):
 
 
 def factored_derivatives(module: Module) -> Module:
-    """Factors f32 gradients out of sums, where what remains is a derivative that the forward pass may store."""
+    """Factors gradients out of sums, where what remains is a derivative that the forward pass may store.
+
+    These are f32, or 16-bit floats.
+    """
     return rewrite_each(module, _visit_for)
 
 
@@ -42,12 +51,12 @@ def _visit_for(computation: Computation) -> Visit:
     def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
         if before.opcode not in SUMS or before not in derivatives.users:
             return None
-        if before.array_shape.element_type != "f32" or not before.array_shape.rank:
+        if before.array_shape.element_type not in FLOATS or not before.array_shape.rank:
             return None
         for gradient in _shared(before, before, derivatives.users, 0):
-            found = _Derivative(before, gradient, derivatives.users)
+            found = _Derivative(before, gradient, derivatives)
             if found.value is not None and derivatives.is_derivative(found.factors, gradient):
-                return construct.elementwise(instruction, "multiply", gradient, found.scaled(found.value))
+                return construct.elementwise(instruction, "multiply", gradient, found.stored(found.value))
         return None
 
     return visit
@@ -73,15 +82,18 @@ def _shared(instruction: Instruction, root: Instruction, users: Users, depth: in
 class _Derivative:
     """What remains of a sum without a factor that all its terms have; `value` is None where some have it twice."""
 
-    def __init__(self, root: Instruction, gradient: Instruction, users: Users) -> None:
-        self.root, self.gradient, self.users = root, gradient, users
+    def __init__(self, root: Instruction, gradient: Instruction, derivatives: ActivationDerivatives) -> None:
+        self.root, self.gradient, self.derivatives = root, gradient, derivatives
+        self.shape = root.array_shape.with_type(WIDE)
+        is_wide = self.shape == root.array_shape
+        self.smallest, self.largest = (SMALLEST, LARGEST) if is_wide else (SMALLEST_HALF, LARGEST_HALF)
         self.factors: list[Instruction] = []
         self.value = self._without(root, 0)
 
     def _without(self, instruction: Instruction, depth: int) -> Scaled | None:
         if instruction is self.gradient:
             return Scaled(1.0, None)
-        if depth == MOST_DEPTH or not _is_open(instruction, self.root, self.users):
+        if depth == MOST_DEPTH or not _is_open(instruction, self.root, self.derivatives.users):
             return None
         operands = instruction.operands
         parts = [self._without(operand, depth + 1) for operand in operands]
@@ -99,8 +111,9 @@ class _Derivative:
         value = splat_value(factor)
         if value is not None:
             number = part.number * float(value)
-            return Scaled(number, part.expression) if SMALLEST <= abs(number) <= LARGEST else None
+            return Scaled(number, part.expression) if self.smallest <= abs(number) <= self.largest else None
         self.factors.append(factor)
+        factor = self._widened(factor)
         if part.expression is None:
             return Scaled(part.number, factor)
         return Scaled(part.number, construct.elementwise(self.root, "multiply", part.expression, factor))
@@ -116,7 +129,34 @@ class _Derivative:
         """The number times the expression."""
         if part.expression is not None and part.number == 1:
             return part.expression
-        number = construct.splat_of(self.root, np.array(part.number, np.float32), self.root.array_shape)
+        number = construct.splat_of(self.root, np.array(part.number, np.float32), self.shape)
         if part.expression is None:
             return number
         return construct.elementwise(self.root, "multiply", part.expression, number)
+
+    def stored(self, part: Scaled) -> Instruction:
+        """The same, in the type of the sum."""
+        return _converted(self.scaled(part), self.root.array_shape.element_type)
+
+    def _widened(self, factor: Instruction) -> Instruction:
+        """A factor in f32: not rounded itself, nor on the way from what the forward pass has computed."""
+        kind = factor.array_shape.element_type
+        if kind == WIDE:
+            return factor
+        if factor.opcode == "convert" and factor.operands[0].array_shape.element_type == WIDE:
+            return factor.operands[0]
+        value = splat_value(factor)
+        if value is not None:
+            return construct.splat_of(self.root, value.astype(np.float32), factor.array_shape.with_type(WIDE))
+        same = all(each.array_shape.element_type == kind for each in factor.operands)
+        if not (same and is_elementwise(factor)) or self.derivatives.precedes(factor, self.gradient):
+            return _converted(factor, WIDE)
+        return changed(
+            factor, shape=factor.array_shape.with_type(WIDE), operands=[self._widened(each) for each in factor.operands]
+        )
+
+
+def _converted(instruction: Instruction, element_type: str) -> Instruction:
+    if instruction.array_shape.element_type == element_type:
+        return instruction
+    return make(instruction, "convert", instruction.array_shape.with_type(element_type), (instruction,))

@@ -145,6 +145,18 @@ def test_convert(source: str) -> None:
         exactly_equal(builder.module(), [x])
 
 
+@pytest.mark.parametrize("factor", [0.5, -4.0, 3.0])
+def test_results_of_bf16_that_need_no_rounding(factor: float) -> None:
+    """Products by a power of two are exact; sums of f32 that are converted are no denormal numbers."""
+    x = flushed(hard_values(np.random.default_rng(21), "bf16", COUNT))
+    b = Builder("scaled")
+    operand = b.parameter("bf16", x.shape)
+    scaled = b.multiply(operand, b.splat(factor, x.shape, "bf16"))
+    wide = b.convert(operand, "f32")
+    total = b.convert(b.multiply(wide, b.add(wide, b.splat(factor, x.shape))), "bf16")
+    exactly_equal(b.module(b.multiply(scaled, total)), [x])
+
+
 @pytest.mark.parametrize(
     ("source", "target"),
     [

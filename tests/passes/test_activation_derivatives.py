@@ -9,7 +9,7 @@ import pytest
 
 from engine.compile import prepare
 from engine.evaluate import evaluate
-from engine.ir import Computation, DotDimensionNumbers, Instruction, Module
+from engine.ir import Computation, DotDimensionNumbers, Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
 from engine.passes.factored_derivatives import factored_derivatives
@@ -22,13 +22,17 @@ Pair = tuple[Instruction, Callable[[Instruction], Instruction]]
 
 
 def gelu(b: Builder, x: Instruction) -> Pair:
-    half, root = b.splat(0.5, SHAPE), b.splat(-(0.5**0.5), SHAPE)
+    kind = x.array_shape.element_type
+    # Numbers that 16-bit floats have, too.
+    half, root, slope = (b.splat(number, SHAPE, kind) for number in (0.5, -0.70703125, -1.125))
     halved, u = b.multiply(half, x), b.multiply(x, root)
-    function = b.elementwise("erfc", u)
+    is_half = kind in ("f16", "bf16")  # frameworks compute their erfc in f32
+    function = b.elementwise("erfc", b.convert(u, "f32") if is_half else u)
+    function = b.convert(function, kind) if is_half else function
 
     def gradient(dy: Instruction) -> Instruction:
         bell = b.elementwise("exponential", b.elementwise("negate", b.multiply(u, u)))
-        inner = b.multiply(b.multiply(b.multiply(dy, halved), b.splat(-1.1283791, SHAPE)), bell)
+        inner = b.multiply(b.multiply(b.multiply(dy, halved), slope), bell)
         return b.add(b.multiply(half, b.multiply(dy, function)), b.multiply(inner, root))
 
     return b.multiply(halved, function), gradient
@@ -95,3 +99,26 @@ def test_factoring_keeps_the_values() -> None:
     arguments = arguments_for(module)
     for new, old in zip(evaluate(factored, arguments), evaluate(module, arguments), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-5)
+
+
+def gradient_of_larger(kind: str) -> Module:
+    """The gradient of gelu(x) for a gradient that depends on it, but is w where w is larger."""
+    b = Builder("gradient")
+    x, w = b.parameter(kind, SHAPE), b.parameter(kind, SHAPE)
+    y, gradient = gelu(b, x)
+    return b.module(gradient(b.elementwise("maximum", y, w)))
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_derivatives_of_halves_are_rounded_once(kind: str) -> None:
+    module = gradient_of_larger(kind)
+    factored = factored_derivatives(module)
+    verify(factored)
+    product = factored.entry.root
+    assert [each.opcode for each in (product, product.operands[1])] == ["multiply", "convert"]
+    x = np.random.default_rng(5).normal(0, 1.5, SHAPE).astype(Shape(kind).dtype)
+    w = np.full(SHAPE, 16, x.dtype)
+    check(factored, [x, w], tolerance={"f16": 1e-3, "bf16": 8e-3}[kind])
+    (exact,) = evaluate(gradient_of_larger("f64"), [x.astype(np.float64), w.astype(np.float64)])
+    errors = [np.std(evaluate(each, [x, w])[0].astype(np.float64) - exact) for each in (factored, module)]
+    assert errors[0] < errors[1], errors
