@@ -13,7 +13,7 @@ from engine.codelets.bf16_pairs import parts_of_pairs
 from engine.codelets.build import Codelet, Inner, inner
 from engine.codelets.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
 from engine.codelets.contract_f32 import MASKED, begins_group, offsets_of_a
-from engine.codelets.contract_fields import Field, Layout
+from engine.codelets.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.memory import load_i64, store_i64
 from engine.codelets.micro_kernel import AS_HALF, library
 from engine.codelets.pack import LANES, PANEL, copied_run, fill_progression, packed_pitch, packing
@@ -60,28 +60,31 @@ def contract_half_scratch_bytes() -> int:
 
 
 @cache
-def contract_half(element_type: str, result_type: str, pairs: bool = False) -> Codelet:
+def contract_half(element_type: str, result_type: str, pairs: bool = False, in_place: bool = False) -> Codelet:
     """The codelet of products of f16 or bf16; the result is of the same type, or f32.
 
-    With `pairs` those of bf16 are not widened: the processor `multiplies_bf16_pairs`.
+    With `pairs` those of bf16 are not widened: the processor `multiplies_bf16_pairs`. With `in_place` the kernels widen
+    f16 of B themselves where few rows read them: the processor `widens_beside_products`.
     """
-    contract_units = over_units(half_contraction(element_type, result_type, pairs), merges_columns=True)
+    contract_units = over_units(half_contraction(element_type, result_type, pairs, in_place), merges_columns=True)
 
     def contract_half_kernel(parameters: int, lo: int, hi: int, scratch: int) -> None:
         contract_units(parameters, lo, hi, scratch)
 
     # LLVM vectorises the loops over tables, 1 to 2 % of small convolutions.
-    name = f"contract_{element_type}_{result_type}" + "_pairs" * pairs
-    return Codelet(contract_half_kernel, name, (library(result_type, pairs),))
+    name = f"contract_{element_type}_{result_type}" + "_pairs" * pairs + "_in_place" * in_place
+    libraries = (library(result_type, pairs), *([library(result_type, right="f16")] if in_place else []))
+    return Codelet(contract_half_kernel, name, libraries)
 
 
 @cache
-def half_contraction(element_type: str, result_type: str, pairs: bool = False) -> Inner:
+def half_contraction(element_type: str, result_type: str, pairs: bool = False, in_place: bool = False) -> Inner:
     """The contraction of a range of rows, columns and k, tile by tile of C, with the signature of `blocked`."""
     rounds = result_type != "f32"
     widen_run = copied_run(element_type, "f32")
-    multiply = _rounding_multiply(result_type, pairs) if rounds else _multiply(pairs)
-    steps_and_packing = (k_step, steps, _pack_columns(element_type), _pack_rows(element_type), panel, nothing_ahead)
+    multiply = _rounding_multiply(result_type, pairs, in_place) if rounds else _multiply(pairs, in_place)
+    pack_columns, panel = _pack_columns(element_type, in_place), _panel(in_place)
+    steps_and_packing = (k_step, steps, pack_columns, _pack_rows(element_type), panel, nothing_ahead)
     parts = Parts(PANEL, 2 if rounds else 4, False, *steps_and_packing, multiply)
     contract_tile = blocked(parts_of_pairs(parts, multiply, ROW_A, OFFSETS, PACKED_A, COLUMN) if pairs else parts)
 
@@ -179,20 +182,35 @@ def overlaps(parameters: int, width: int) -> bool:
 
 
 @inner
-def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
-    """The panel, and the bytes between its rows."""
-    if overlaps(at.parameters, block.columns):
-        return at.scratch, 2 * word(at.parameters, Field.PITCH_B)
-    return at.scratch, packed_pitch(block.columns)
+def may_be_read(parameters: int, rows: int, columns: int) -> bool:
+    """Whether so few rows read B that packing would not pay, and rows of B are evenly spaced."""
+    is_whole = MASKED or columns % LANES == 0
+    return rows < PACK_ROWS and word(parameters, Field.LAYOUT_B) == Layout.ROWS and is_whole
 
 
-def _pack_columns(element_type: str) -> Inner:
+def _panel(in_place: bool) -> Inner:
+    @inner
+    def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
+        """The panel, and the bytes between its rows."""
+        if in_place and may_be_read(at.parameters, block.rows, block.columns):
+            offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
+            return at.b + 2 * block.column + offset, word(at.parameters, Field.PITCH_B)
+        if overlaps(at.parameters, block.columns):
+            return at.scratch, 2 * word(at.parameters, Field.PITCH_B)
+        return at.scratch, packed_pitch(block.columns)
+
+    return panel
+
+
+def _pack_columns(element_type: str, in_place: bool) -> Inner:
     pack_panel, widen_run = packing(element_type).panel, copied_run(element_type, "f32")
 
     @inner
     def pack_columns(at: Operands, block: Block, plan: int) -> None:
-        """Packs a panel of B."""
-        _, _, column, columns, k, k_count = block
+        """Packs a panel of B, unless it is read in place."""
+        _, rows, column, columns, k, k_count = block
+        if in_place and may_be_read(at.parameters, rows, columns):
+            return
         if overlaps(at.parameters, columns):
             source = at.b + 2 * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
             widen_run(source, at.scratch, (k_count - 1) * word(at.parameters, Field.PITCH_B) // 2 + columns)
@@ -232,10 +250,50 @@ def _pack_rows(element_type: str) -> Inner:
     return pack_rows
 
 
-def _multiply(pairs: bool) -> Inner:
-    if not pairs:
+def _multiplying(result_type: str, pairs: bool, in_place: bool) -> Inner:
+    """The multiplication of a panel, packed or in place."""
+    multiply_packed = panels(result_type, pairs)
+    if not in_place:
+
+        @inner
+        def multiply_plain(
+            at: Operands,
+            block: Block,
+            packed_rows: tuple[int, int, int],
+            packed_panel: tuple[int, int],
+            c: int,
+            row_c: int,
+            how: int,
+        ) -> None:
+            k = (block.k_count + 1) // 2 if pairs else block.k_count
+            multiply_packed(block.rows, block.columns, k, packed_rows, packed_panel, c, row_c, how)
+
+        return multiply_plain
+    multiply_read = panels(result_type, right="f16")
+
+    @inner
+    def multiply_either(
+        at: Operands,
+        block: Block,
+        packed_rows: tuple[int, int, int],
+        packed_panel: tuple[int, int],
+        c: int,
+        row_c: int,
+        how: int,
+    ) -> None:
+        rows, columns, k = block.rows, block.columns, block.k_count
+        if may_be_read(at.parameters, rows, columns):
+            multiply_read(rows, columns, k, packed_rows, packed_panel, c, row_c, how)
+        else:
+            multiply_packed(rows, columns, k, packed_rows, packed_panel, c, row_c, how)
+
+    return multiply_either
+
+
+def _multiply(pairs: bool, in_place: bool) -> Inner:
+    if not pairs and not in_place:
         return contract_f32.multiply
-    multiply_panel = panels("f32", pairs)
+    multiply_panel = _multiplying("f32", pairs, in_place)
 
     @inner
     def multiply(
@@ -248,14 +306,13 @@ def _multiply(pairs: bool) -> Inner:
     ) -> None:
         """Multiplies in the micro kernels, which store to C itself."""
         c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
-        k = (block.k_count + 1) // 2
-        multiply_panel(block.rows, block.columns, k, packed_rows, packed_panel, c, row_c, accumulate)
+        multiply_panel(at, block, packed_rows, packed_panel, c, row_c, accumulate)
 
     return multiply
 
 
-def _rounding_multiply(element_type: str, pairs: bool) -> Inner:
-    multiply_panel, narrow_run = panels(element_type, pairs), copied_run("f32", element_type)
+def _rounding_multiply(element_type: str, pairs: bool, in_place: bool) -> Inner:
+    multiply_panel, narrow_run = _multiplying(element_type, pairs, in_place), copied_run("f32", element_type)
 
     @inner
     def multiply(
@@ -274,8 +331,7 @@ def _rounding_multiply(element_type: str, pairs: bool) -> Inner:
         if pitch != 0:
             to = at.scratch + SUMS + 4 * (column - load_i64(at.scratch + FIRST_COLUMN))
             to_rows, how = at.scratch + ROW_C, accumulate
-        steps = (k_count + 1) // 2 if pairs else k_count
-        multiply_panel(rows, columns, steps, packed_rows, packed_panel, to, to_rows, how)
+        multiply_panel(at, block, packed_rows, packed_panel, to, to_rows, how)
         if pitch != 0 and k + k_count == load_i64(at.scratch + LAST_K):
             for m in range(rows):
                 narrow_run(to + m * pitch, c + load_i64(row_c + 8 * m), columns)

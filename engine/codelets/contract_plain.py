@@ -15,6 +15,7 @@ from engine.codelets.rows import word
 from engine.codelets.vector import HALF_TYPES
 from engine.errors import UnsupportedOperation
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.processor import widens_beside_products
 
 COLUMN_BLOCK = 256  # columns summed at a time, in scratch. Chosen by hand
 
@@ -45,7 +46,8 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
             f"Expected a complex result of a dot of {element_type}. Received: {result_type}. Use {element_type}."
         )
     if element_type in HALF_TYPES and result_type in (element_type, "f32"):
-        return contract_half(element_type, result_type)
+        in_place = element_type == "f16" and widens_beside_products()
+        return contract_half(element_type, result_type, in_place=in_place)
     return _plain_codelet(element_type, result_type)
 
 

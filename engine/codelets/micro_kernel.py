@@ -76,10 +76,11 @@ def rows_cycles(rows: int, vectors: int) -> float:
 
 
 @cache
-def micro_kernels(store: str, pairs: bool = False) -> Any:
+def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
     """The intrinsic of the kernels that can also store the element type `store`, if `accumulate` is AS_HALF.
 
-    With `pairs` each element of A and B is a pair of bf16, neighbours along k.
+    With `pairs` each element of A and B is a pair of bf16, neighbours along k. B's elements are of type `right` in
+    memory, one after the other along columns: f16 are widened as they are loaded.
     """
 
     @intrinsic
@@ -124,7 +125,7 @@ def micro_kernels(store: str, pairs: bool = False) -> Any:
                 switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
                 with builder.goto_block(block):
                     builder.call(
-                        _declared(builder.module, row_count, vector_count, masked, store, pairs), arguments[2:]
+                        _declared(builder.module, row_count, vector_count, masked, store, pairs, right), arguments[2:]
                     )
                     builder.branch(done)
             builder.position_at_end(done)
@@ -142,26 +143,32 @@ def kernel_shapes() -> list[tuple[int, int, bool]]:
 
 
 @cache
-def library(store: str, pairs: bool = False) -> Library:
-    """The kernels of `micro_kernels(store, pairs)`, which its callers' codelets need."""
+def library(store: str, pairs: bool = False, right: str = "f32") -> Library:
+    """The kernels of `micro_kernels` of the same arguments, which its callers' codelets need."""
 
     def text() -> str:
         module = ir.Module()
         for vectors, rows, masked in kernel_shapes():
-            _kernel(module, rows, vectors, masked, store, pairs)
+            _kernel(module, rows, vectors, masked, store, pairs, right)
         return str(module)
 
-    names = (_name(rows, vectors, masked, store, pairs) for vectors, rows, masked in kernel_shapes())
-    return Library(f"micro_kernels_{store}" + "_pairs" * pairs, tuple(names), text)
+    names = (_name(rows, vectors, masked, store, pairs, right) for vectors, rows, masked in kernel_shapes())
+    return Library(f"micro_kernels_{store}" + _suffix(pairs, right), tuple(names), text)
 
 
-def _name(rows: int, vectors: int, masked: bool, store: str, pairs: bool) -> str:
-    return f"micro_kernel_{rows}x{vectors}_{store}" + "_pairs" * pairs + "_masked" * masked
+def _name(rows: int, vectors: int, masked: bool, store: str, pairs: bool, right: str) -> str:
+    return f"micro_kernel_{rows}x{vectors}_{store}" + _suffix(pairs, right) + "_masked" * masked
 
 
-def _declared(module: ir.Module, rows: int, vectors: int, masked: bool, store: str, pairs: bool) -> ir.Function:
+def _suffix(pairs: bool, right: str) -> str:
+    return "_pairs" * pairs + f"_by_{right}" * (right != "f32")
+
+
+def _declared(
+    module: ir.Module, rows: int, vectors: int, masked: bool, store: str, pairs: bool, right: str
+) -> ir.Function:
     """The LLVM function of one micro kernel, declared in the module on first use."""
-    name = _name(rows, vectors, masked, store, pairs)
+    name = _name(rows, vectors, masked, store, pairs, right)
     if name in module.globals:
         return module.globals[name]
     function = ir.Function(module, ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
@@ -169,9 +176,17 @@ def _declared(module: ir.Module, rows: int, vectors: int, masked: bool, store: s
     return function
 
 
-def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str = "f32", pairs: bool = False) -> None:
+def _kernel(
+    module: ir.Module,
+    rows: int,
+    vectors: int,
+    masked: bool,
+    store: str = "f32",
+    pairs: bool = False,
+    right: str = "f32",
+) -> None:
     """Defines one micro kernel in the module."""
-    function = _declared(module, rows, vectors, masked, store, pairs)
+    function = _declared(module, rows, vectors, masked, store, pairs, right)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks, *prefetched = function.args
     # A masked load also costs the issue slot of a multiply-add.
@@ -185,7 +200,7 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     if vectors == panel_vectors() and not masked:  # beside the mask, more addresses would make LLVM spill sums
         wanted = builder.icmp_signed(">", left_ahead, I64(0))
         lines = builder.select(wanted, ahead, I64(0)), prefetched[1], prefetched[2]
-    totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, pairs, lines)
+    totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, (pairs, right), lines)
     c_rows = _table(builder, c, row_c_now, rows)
     if store == "f32":
         _add_or_write(builder, c_rows, totals, accumulate, masks)
@@ -250,10 +265,13 @@ def _sum_over_k(
     pitch_b: ir.Value,
     k: ir.Value,
     masks: list[ir.Value | None],
-    pairs: bool,
+    operands: tuple[bool, str],
     lines: tuple[ir.Value, ...] | None,
 ) -> list[list[ir.Value]]:
-    """The loop over k, one or two k an iteration, the last one alone if need be; returns the sums [row][vector]."""
+    """The loop over k, one or two k an iteration, the last one alone if need be; returns the sums [row][vector].
+
+    `operands`: whether they are pairs, and B's element type.
+    """
     rows, vectors = len(a_rows), len(masks)
     unroll = k_unroll(vectors)
     entry, loop, rest = builder.block, builder.append_basic_block("k"), builder.append_basic_block("rest")
@@ -264,7 +282,7 @@ def _sum_over_k(
     builder.position_at_end(loop)
     state = phis = _phis(builder, rows, vectors)
     for _ in range(unroll):
-        state = _one_k(builder, a_rows, state, pitch_b, masks, pairs)
+        state = _one_k(builder, a_rows, state, pitch_b, masks, *operands)
     if lines is not None:
         state.line = _prefetched(builder, state.line, lines, unroll)
     end_of_loop = builder.block
@@ -280,7 +298,7 @@ def _sum_over_k(
     last, end = builder.append_basic_block("last"), builder.append_basic_block("end")
     builder.cbranch(builder.trunc(k, ir.IntType(1)), last, end)
     builder.position_at_end(last)
-    state = _one_k(builder, a_rows, summed, pitch_b, masks, pairs)
+    state = _one_k(builder, a_rows, summed, pitch_b, masks, *operands)
     builder.branch(end)
     builder.position_at_end(end)
     phis = _phis(builder, rows, vectors)
@@ -316,14 +334,15 @@ def _one_k(
     pitch_b: ir.Value,
     masks: list[ir.Value | None],
     pairs: bool,
+    right: str,
 ) -> _State:
     """sums[i][j] + A[row i, k] * B[k, vector j]."""
     multiply_add = vector.multiply_add_pairs if pairs else vector.multiply_add
     offset = _load_i64(builder, state.offset)
     b_vectors = []
     for j, mask in enumerate(masks):
-        address = builder.add(state.b, I64(4 * lanes() * j))
-        b_vectors.append(vector.load_vector(builder, address, mask if masks_are_cheap() else None))
+        address = builder.add(state.b, I64(vector.BYTES[right] * lanes() * j))
+        b_vectors.append(vector.load_vector(builder, address, mask if masks_are_cheap() else None, right))
     totals = []
     for row, row_sums in zip(a_rows, state.sums, strict=True):
         element = builder.load(builder.inttoptr(builder.add(row, offset), POINTER), align=4, typ=F32)

@@ -20,6 +20,7 @@ from engine.codelets.contract_half import half_contraction
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_i64
 from engine.codelets.micro_kernel import library
+from engine.codelets.pack import copied_run
 from engine.codelets.record import Address, Table
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -50,6 +51,9 @@ class Overlap(Field):
     column_offsets: Table
     products: int  # offset in scratch
     row_sums: int  # the same
+    wide_kernel: int  # the same, of the kernel in float32, where 16-bit floats are widened once
+    wide_image: int  # the same, of an image
+    image_elements: int  # from the first to the last of an image
 
 
 @cache
@@ -113,11 +117,16 @@ def _add_rows(parameters: int, row: int, products: int, sums: int) -> None:
 
 
 @cache
-def overlap_add(element_type: str, pairs: bool = False) -> Codelet:
-    """The codelet for f32, f16 or bf16; results are rounded once. With `pairs` those of bf16 are not widened."""
+def overlap_add(element_type: str, pairs: bool = False, widened: bool = False) -> Codelet:
+    """The codelet for f32, f16 or bf16; results are rounded once.
+
+    With `pairs` those of bf16 are not widened. With `widened` the contraction is of float32, as its record says: the
+    kernel is widened for all units of a call, and each image as a whole.
+    """
     size = vector.BYTES[element_type]
-    add_vectors = _adding(element_type)
-    contract = contract_f32.contract if element_type == "f32" else half_contraction(element_type, "f32", pairs)
+    add_vectors, widen_run = _adding(element_type), copied_run(element_type, "f32")
+    multiplied = "f32" if widened else element_type
+    contract = contract_f32.contract if multiplied == "f32" else half_contraction(element_type, "f32", pairs)
 
     @inner
     def add_columns(parameters: int, sums: int, output: int) -> None:
@@ -136,14 +145,21 @@ def overlap_add(element_type: str, pairs: bool = False) -> Codelet:
         products, sums = scratch + word(parameters, Overlap.PRODUCTS), scratch + word(parameters, Overlap.ROW_SUMS)
         rows, columns, k = word(parameters, Field.ROWS), word(parameters, Field.COLUMNS), word(parameters, Field.K)
         b, block = word(parameters, Field.B), Block(0, rows, 0, columns, 0, k)
+        if widened:
+            b = scratch + word(parameters, Overlap.WIDE_KERNEL)
+            widen_run(word(parameters, Field.B), b, k * columns)
         for unit in range(lo, hi):
             a = word(parameters, Field.A) + unit * word(parameters, Overlap.IMAGE_A)
+            if widened:
+                image = scratch + word(parameters, Overlap.WIDE_IMAGE)
+                widen_run(a, image, word(parameters, Overlap.IMAGE_ELEMENTS))
+                a = image
             contract(Operands(parameters, a, b, products, scratch + RESERVED_SCRATCH), block)
             output = word(parameters, Overlap.OUTPUT) + unit * word(parameters, Overlap.IMAGE_OUTPUT)
             for row in range(word(parameters, Overlap.OUTPUT_ROWS)):
                 _add_rows(parameters, row, products, sums)
                 add_columns(parameters, sums, output + row * word(parameters, Overlap.ROW_OUTPUT))
 
-    in_vectors = element_type == "f32"
-    name = f"overlap_add_{element_type}" + "_pairs" * pairs
+    in_vectors = multiplied == "f32"
+    name = f"overlap_add_{element_type}" + "_pairs" * pairs + "_widened" * widened
     return Codelet(overlap_add, name, (library("f32", pairs),), in_vectors=in_vectors)

@@ -42,9 +42,9 @@ REPEATS = _repeats()
 
 
 @cache
-def panels(store: str, pairs: bool = False) -> Inner:
-    """`multiply_panel` with kernels that can also store the element type `store`, and may multiply `pairs` of bf16."""
-    multiply_panel_ahead = prefetching_panels(store, pairs)
+def panels(store: str, pairs: bool = False, right: str = "f32") -> Inner:
+    """`multiply_panel` with the kernels of `micro_kernels(store, pairs, right)`."""
+    multiply_panel_ahead = prefetching_panels(store, pairs, right)
 
     @inner
     def multiply_panel(
@@ -64,9 +64,9 @@ def panels(store: str, pairs: bool = False) -> Inner:
 
 
 @cache
-def prefetching_panels(store: str, pairs: bool = False) -> Inner:
+def prefetching_panels(store: str, pairs: bool = False, right: str = "f32") -> Inner:
     """`multiply_panel_ahead` with the same kernels."""
-    kernel = kernels.micro_kernels(store, pairs)
+    kernel = kernels.micro_kernels(store, pairs, right)
 
     @inner
     def multiply_panel_ahead(

@@ -81,6 +81,12 @@ def multiplies_bf16_pairs() -> bool:
     return name.startswith("znver") and "avx512bf16" in features and lanes() == 16
 
 
+@cache
+def widens_beside_products() -> bool:
+    """Whether widening f16 takes no time from multiply-adds: on Zen 5, which has other pipes for it; not on Intel's."""
+    return target()[0] == "znver5" and lanes() == 16 and converts_half()
+
+
 def may_use_matrix_registers() -> bool:
     """Whether large float32 products use matrix registers: where there are any, unless SOFTWARE_IPU_AMX is 0."""
     return os.environ.get("SOFTWARE_IPU_AMX", "").strip() != "0" and has_matrix_registers()

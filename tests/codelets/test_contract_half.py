@@ -44,8 +44,9 @@ def run(
     rows_per_unit: int = 12,
     columns_per_unit: int = 64,
     cuts: int = 1,
+    in_place: bool | None = None,
 ) -> np.ndarray:
-    """C's memory after all units ran, as `cuts` calls in descending order."""
+    """C's memory after all units ran, as `cuts` calls in descending order; with `in_place` by that codelet."""
     p, dtype, wide = problem, HALF_TYPES[kind], result == "f32"
     a, b = p.a.astype(dtype), p.b.astype(dtype)
     c = p.c.astype(np.float32 if wide else dtype)
@@ -70,6 +71,8 @@ def run(
     scratch[:] = 255  # NaN, so that reading what was not packed shows
     edges = np.linspace(0, contract_units(parameters), cuts + 1).astype(int)
     codelet = contract_half("bf16", result or "bf16", pairs=True) if kind == PAIRS else contract_for(kind, result)
+    if in_place is not None:
+        codelet = contract_half(kind, result or kind, in_place=in_place)
     for lo, hi in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
         codelet(parameters.ctypes.data, int(lo), int(hi), scratch.ctypes.data)
     return c
@@ -191,6 +194,18 @@ def test_result_does_not_depend_on_the_distribution(seed: int, transposed: bool,
         whole = run(problem, kind, **units)
         for cuts in (2, 3, 7):
             assert run(problem, kind, cuts=cuts, **units).tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("result", [None, "f32"])
+@pytest.mark.parametrize(("rows", "columns", "k"), [(13, 130, 40), (47, 33, 300), (70, 64, 5)])
+def test_b_in_place_has_the_same_bits(rows: int, columns: int, k: int, result: str | None) -> None:
+    """Also where some units have too many rows, or rows of B lie as close as packed ones."""
+    for gap in (0, 3):
+        problem = halved(single.matrices(np.random.default_rng(k), rows, columns, k, gap=gap), HALF_TYPES["f16"])
+        units = {"rows_per_unit": 50, "columns_per_unit": 1000}
+        packed, read = (run(problem, "f16", result, in_place=each, **units) for each in (False, True))
+        assert packed.tobytes() == read.tobytes()
+        check(problem, result, **units)
 
 
 @pytest.mark.parametrize("kind", HALF_TYPES)

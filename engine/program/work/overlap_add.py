@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from engine.codelets.contract_fields import contract_record
+from engine.codelets.contract_fields import contract_record, run_of
 from engine.codelets.record import block
 from engine.ir.attributes import WindowDimension
 from engine.ir.shape import Shape
@@ -14,6 +15,11 @@ from engine.machine_code.processor import lanes, multiplies_bf16_pairs
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Work
 from engine.program.work.offsets import Offsets
+
+SPARSE = 2
+"""Elements from the first to the last of an image, as a multiple of its own, up to which all of them are widened."""
+MOST_WIDENED = 1 << 18
+"""Elements of an image that a worker's cache holds in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +51,21 @@ class OverlapAdd(Work):
         from engine.codelets.contract_plain import contract_scratch_bytes_for
         from engine.codelets.overlap_add import Overlap, overlap_add
 
-        item, positions = Shape(self.element_type).dtype.itemsize, len(self.positions)
+        positions = len(self.positions)
         columns = int(np.prod([w.size for w in self.window])) * self.features
         wide = self.window[-1].size * self.features
         pitch, pitch_sums = 4 * whole_vectors(columns), 4 * whole_vectors(wide)
+        span = self._widened_elements
+        multiplied = "f32" if span else self.element_type
+        item = Shape(multiplied).dtype.itemsize
+        larger = item // Shape(self.element_type).dtype.itemsize
         contraction = contract_record(
             a=self.input,
             b=self.kernel,
             c=0,
-            row_a=self.positions.table,
+            row_a=self.positions.table * larger,
             row_c=np.arange(positions, dtype=np.int64) * pitch,
-            offset_a=self.inputs.table,
+            offset_a=self.inputs.table * larger,
             offset_b=np.arange(len(self.inputs), dtype=np.int64) * (item * columns),
             columns=columns,
             stride_b=item,
@@ -68,8 +78,11 @@ class OverlapAdd(Work):
         row_starts, row_offsets = _reaching(high, height, rows, self.sources[-1] * pitch, 4 * wide)
         last = self.window[-1], self.sources[-1], self.field[-1]
         column_starts, column_offsets = _reaching(*last, pitch_sums, 4 * self.features)
-        products = contract_scratch_bytes_for(self.element_type)
+        products = contract_scratch_bytes_for(multiplied)
         row_sums = products + positions * pitch
+        kernel = row_sums + self.sources[-1] * pitch_sums
+        image = kernel + 4 * whole_vectors(len(self.inputs) * columns)
+        end = image + 4 * whole_vectors(span)
         overlap = Overlap(
             **vars(contraction),
             output=self.output,
@@ -90,13 +103,28 @@ class OverlapAdd(Work):
             column_offsets=column_offsets,
             products=products,
             row_sums=row_sums,
+            wide_kernel=kernel,
+            wide_image=image,
+            image_elements=span,
         )
-        codelet = overlap_add(self.element_type, self._has_pairs(contraction.run_a) and multiplies_bf16_pairs())
-        return Encoded.of(codelet, block(overlap), row_sums + self.sources[-1] * pitch_sums)
+        codelet = overlap_add(self.element_type, self._has_pairs, bool(span))
+        return Encoded.of(codelet, block(overlap), end)
 
-    def _has_pairs(self, run: int) -> bool:
-        """Whether bf16 of the input are in place as pairs of features."""
-        return self.element_type == "bf16" and run % 2 == 0 and len(self.inputs) % 2 == 0
+    @property
+    def _has_pairs(self) -> bool:
+        """Whether bf16 of the input are in place as pairs of features, and multiplied so."""
+        run = run_of(self.inputs.table, Shape(self.element_type).dtype.itemsize)
+        return self.element_type == "bf16" and run % 2 == len(self.inputs) % 2 == 0 and multiplies_bf16_pairs()
+
+    @property
+    def _widened_elements(self) -> int:
+        """The elements from the first to the last of an image of 16-bit floats, if these are widened; else 0."""
+        if self.element_type == "f32" or self._has_pairs:
+            return 0
+        tables = self.positions.table, self.inputs.table
+        span = sum(int(each.max(initial=0)) for each in tables) // 2 + 1
+        dense = min(int(each.min(initial=0)) for each in tables) == 0 and span <= SPARSE * prod(map(len, tables))
+        return span if dense and span <= MOST_WIDENED else 0
 
 
 def whole_vectors(elements: int) -> int:
