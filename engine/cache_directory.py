@@ -29,7 +29,7 @@ UNUSED_ELSEWHERE = 180 * DAY
 """The same for machines that share the folder, whose clocks and use are unknown here."""
 STAMP = "used-by-"
 STAMP_PERIOD = DAY
-FOLDER = re.compile(r"(codelets|objects|programs)(-[0-9a-f]{16})?")
+FOLDER = re.compile(r"(codelets|objects|programs|ahead)(-[0-9a-f]{16})?")
 DIGEST_BYTES = 32
 
 logger = logging.getLogger("ipu")

@@ -78,12 +78,18 @@ NAMES = (
     "within_replica_ops",
 )
 """The documented names: modules, and names of internal modules that are reachable from here, too."""
+PROGRAMS = {"accelerate", "ipu_compiler", "ipu_estimator", "ipu_pipeline_estimator", "ipu_strategy"}
+"""Those by which programs come to the engine; it compiles what all of them need while they are loaded."""
 
 
 def __getattr__(name: str) -> Any:
     """Imports the submodule `name`, so that `ipu.config` works after `from tensorflow.python import ipu`."""
     from ipu._internal.names.namespace import attribute  # not before a name is used
 
+    if name in PROGRAMS:
+        from engine.codelets import ahead
+
+        ahead.start()
     return attribute(__name__, NAMES, HOMES, name)
 
 

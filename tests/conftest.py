@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from engine.program.program import ComputeSet, Program
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# A helper would compile in folders that a test deletes.
+os.environ.setdefault("SOFTWARE_IPU_COMPILE_AHEAD", "0")
 
 # A shell starts jobs in the background with Ctrl-C ignored: tests that send one would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

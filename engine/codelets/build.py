@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.codelets import ahead
 from engine.codelets.identity import path_of, path_of_library
 from engine.codelets.intrinsic import Inner
 from engine.machine_code import given_objects
@@ -147,17 +148,31 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
         paths = [each.path for each in missing]
         called = {library.name: library for each in missing for library in each.libraries}
         libraries = [library for name, library in called.items() if name not in _provided]
+        wanted: dict[Path, Callable[[], Callable[[], bytes]]] = {
+            path_of_library(each.name): partial(_compiled, each) for each in libraries
+        }
+        wanted |= {path: partial(each.prepared, path.stem) for each, path in zip(missing, paths, strict=True)}
         with llvm_thread() as pool:
-            shared = [begin_object(path_of_library(each.name), partial(_compiled, each), pool) for each in libraries]
-            pending = [
-                begin_object(path, partial(each.prepared, path.stem), pool)
-                for each, path in zip(missing, paths, strict=True)
-            ]
+            awaited = [path for path in _awaited(missing, paths) if path in wanted]
+            begun = {path: begin_object(path, wanted[path], pool) for path in wanted if path not in awaited}
             yield
-            for library, code in zip(libraries, shared, strict=True):
-                _provide(library, code())
-            codes = [code() for code in pending]
-        _load(missing, [path.stem for path in paths], codes)
+            ahead.wait_for(awaited)
+            begun |= {path: begin_object(path, wanted[path], pool) for path in awaited}
+            codes = {path: begun[path]() for path in wanted}
+        for library in libraries:
+            _provide(library, codes[path_of_library(library.name)])
+        _load(missing, [path.stem for path in paths], [codes[path] for path in paths])
+
+
+def _awaited(codelets: list[Codelet], paths: list[Path]) -> list[Path]:
+    """The files, which are not there yet, of objects that another process is compiling."""
+    if not ahead.is_running():
+        return []
+    found: dict[Path, None] = {}
+    for codelet, path in zip(codelets, paths, strict=True):
+        if ahead.is_awaited(codelet):
+            found |= dict.fromkeys([*(path_of_library(each.name) for each in codelet.libraries), path])
+    return [path for path in found if not path.exists()]
 
 
 def _compiled(library: Library) -> Callable[[], bytes]:

@@ -61,9 +61,9 @@ def addresses_of(generated: Iterable[Generated], listener: Listener | None = Non
 
 
 def _prepared(generated: Generated, name: str) -> Compile:
-    from engine.machine_code.optimising import compile_text
+    from engine.machine_code.optimising import WRITTEN_NESTS, compile_text
 
-    return partial(compile_text, _text(generated, name))
+    return partial(compile_text, _text(generated, name), WRITTEN_NESTS)
 
 
 def _text(generated: Generated, name: str) -> str:

@@ -15,16 +15,20 @@ from engine.machine_code.processor import features_text, target
 class Pipeline:
     """LLVM's passes at an optimisation level, with or without loop vectorisation and unrolling.
 
-    With `only_combines` the only one is that which combines instructions.
+    `level` is that of the instructions' selection, too. With `is_simple` the passes are those of level 1; with
+    `only_combines` the only one is that which combines instructions.
     """
 
     level: int
     loops: bool
     only_combines: bool = False
+    is_simple: bool = False
 
 
 WRITTEN_IN_VECTORS = Pipeline(level=2, loops=False)
 """For IR whose loops are vectorised by hand: the vectorisers would only cost compile time."""
+WRITTEN_NESTS = Pipeline(level=2, loops=False, is_simple=True)
+"""For IR of one function that also has nothing to share: the nests of four models had the same machine code by both."""
 WRITTEN_OUT = Pipeline(level=2, loops=False, only_combines=True)
 """For IR that has nothing to inline, to hoist or to share: the other passes would only cost compile time."""
 
@@ -52,7 +56,7 @@ def optimise(module: Any, pipeline: Pipeline) -> None:
     machine = _target_machine(pipeline.level)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     module.verify()
-    options = binding.create_pipeline_tuning_options(speed_level=pipeline.level)
+    options = binding.create_pipeline_tuning_options(speed_level=1 if pipeline.is_simple else pipeline.level)
     options.loop_vectorization = options.loop_unrolling = pipeline.loops
     options.slp_vectorization = False
     passes = binding.create_pass_builder(machine, options)

@@ -1,0 +1,191 @@
+"""A process beside the first one of a machine, which compiles the codelets that all programs share while that builds.
+
+The helper holds a lock as long as it lives. Processes that need an object which it will store wait for the file; should
+the helper end, or store nothing for a while, they compile what is missing themselves. Nothing else depends on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from engine.cache_directory import cache_directory, load, store
+from engine.private_files import fault_of_folder, make_private
+
+VARIABLE = "SOFTWARE_IPU_COMPILE_AHEAD"
+"""An environment variable: 0 starts no helper."""
+MODULES = (
+    *("engine.runtime.executor", "engine.codelets.contract_f32", "engine.codelets.thread_pool"),
+    *("engine.codelets.chain", "engine.codelets.rows", "engine.codelets.waiting"),
+    *("engine.codelets.transpose", "engine.codelets.row_sums", "engine.codelets.gather", "engine.codelets.scatter"),
+    *("engine.codelets.winograd", "engine.codelets.winograd_gradient", "engine.codelets.dynamic_slice"),
+    *("engine.codelets.random", "engine.codelets.touched_rows", "engine.codelets.per_iteration"),
+    *("engine.codelets.queues", "engine.codelets.host_call", "engine.codelets.exceptions"),
+    *("engine.codelets.sort", "engine.codelets.host_table"),
+)
+"""Modules whose codelets do not depend on a model, in the order in which programs need them."""
+NEEDED_FIRST = 6
+"""So many of them are needed by every program with a product."""
+MATRIX_REGISTERS = "engine.codelets.contract_bf16x3"
+MODULE = "engine.runtime.compile_ahead"
+"""The helper's main module."""
+PATIENCE = 5.0
+"""Seconds without a new object after which a process no longer waits. The slowest takes 0.4 where a core is free."""
+ATTEMPTS = 3
+"""So many helpers may fail before no other is started."""
+POLL = 0.002
+PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"flags", b"Features", b"CPU part", b"CPU implementer")
+"""Lines of /proc/cpuinfo that name the processor."""
+CPUINFO_BYTES = 8192
+"""More than those of one processor."""
+CHOICES = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "SOFTWARE_IPU_AMX")
+"""Environment variables on which code depends."""
+
+_asked = False
+"""Whether this process has started a helper, or has found that none is needed."""
+_lock: Path | None = None
+"""The lock of the helper that may compile what this process needs."""
+
+
+def start() -> None:
+    """Starts a helper, unless this machine has these objects, another helper runs, or the user wants none.
+
+    Only the first call of a process does so. Takes a few milliseconds, and never raises.
+    """
+    global _asked, _lock
+    if _asked:
+        return
+    _asked = True
+    if os.environ.get(VARIABLE, "").strip() == "0" or os.name != "posix" or not sys.executable:
+        return
+    with contextlib.suppress(OSError, ImportError):
+        key = _key()
+        folder = cache_directory(f"ahead-{key}")
+        if not key or load(made_in(folder)) is not None:
+            return
+        for each in (folder.parent, folder):
+            make_private(each)
+            if fault_of_folder(each) is not None:
+                return
+        with _locked(folder / "lock") as handle:
+            if handle is not None:
+                if os.fstat(handle).st_size >= ATTEMPTS:
+                    return
+                os.write(handle, b".")
+                _spawn(handle, folder)
+        _lock = folder / "lock"
+
+
+def made_in(folder: Path) -> Path:
+    """The file that says that all objects have been stored."""
+    return folder / "made"
+
+
+def _spawn(handle: int, folder: Path) -> None:
+    """Starts a helper that has the lock. The shell ends at once, so that the helper is no child of this process."""
+    import subprocess  # a server does without it
+
+    root = Path(__file__).parent.parent.parent
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); from {MODULE} import main; main(sys.argv[2])"
+    helper = [sys.executable, "-P", "-W", "ignore", "-c", code, str(root), str(folder)]
+    nowhere = subprocess.DEVNULL
+    with contextlib.suppress(subprocess.SubprocessError):
+        subprocess.run(
+            ["/bin/sh", "-c", '"$0" "$@" &', *helper],
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+            pass_fds=(handle,),
+            start_new_session=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int | None]:
+    """The handle of a file, locked; None if another process has locked it. Copies of the handle hold the lock, too."""
+    import fcntl  # not on Windows, where no helper is started
+
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield handle
+    finally:
+        os.close(handle)
+
+
+def is_running() -> bool:
+    """Whether a helper compiles for this process."""
+    global _lock
+    if _lock is None:
+        return False
+    try:
+        with _locked(_lock) as handle:
+            free = handle is not None
+    except OSError:
+        free = True
+    if free:
+        _lock = None
+    return not free
+
+
+def wait_for(paths: Iterable[Path]) -> None:
+    """Waits for files; not for those that the helper will not store, as it has ended or stores nothing for a while."""
+    global _lock
+    missing, latest, found = list(paths), time.monotonic(), -1
+    while missing := [path for path in missing if not path.exists()]:
+        if not is_running():
+            return
+        stored = len(os.listdir(missing[0].parent)) if missing[0].parent.is_dir() else 0
+        now = time.monotonic()
+        if stored != found:
+            found, latest = stored, now
+        elif now - latest > PATIENCE:
+            _lock = None
+            return
+        time.sleep(POLL)
+
+
+def is_awaited(codelet: object) -> bool:
+    """Whether the helper makes a codelet: one that a module of the list has by name."""
+    modules = (sys.modules.get(name) for name in (*MODULES, MATRIX_REGISTERS))
+    return any(codelet is each for module in modules if module is not None for each in vars(module).values())
+
+
+def keep(folder: Path) -> None:
+    """Notes that all objects have been stored."""
+    store(made_in(folder), b"")
+
+
+def _key() -> str:
+    """A hash of what the objects depend on, by files' times, without reading them or loading LLVM; empty without Numba.
+
+    If it misses a change, processes compile what they need themselves.
+    """
+    compilers = [find_spec(name) for name in ("numba", "llvmlite")]
+    files = [Path(each.origin) for each in compilers if each is not None and each.origin]
+    if len(files) < len(compilers):
+        return ""
+    engine = Path(__file__).parent.parent
+    for name in ("codelets", "machine_code", "runtime"):
+        files += sorted((engine / name).glob("*.py"))
+    chosen = [os.environ.get(name) for name in CHOICES]
+    found = hashlib.sha256(repr((sys.prefix, platform.python_version(), chosen)).encode())
+    found.update(repr([(str(file), file.stat().st_mtime_ns) for file in files]).encode())
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:
+        lines = file.read(CPUINFO_BYTES).split(b"\n\n")[0].splitlines()
+        found.update(b"".join(line for line in lines if line.startswith(PROCESSOR)))
+    return found.hexdigest()[:16]

@@ -1,0 +1,21 @@
+"""The helper of engine/codelets/ahead.py: compiles the codelets that do not depend on a model, then ends."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from engine.codelets import ahead
+from engine.codelets.build import make
+from engine.runtime.general_codelets import codelets_of, general_codelets
+
+
+def main(folder: str) -> None:
+    """Stores the objects of all general codelets, and a note in `folder` that they are there.
+
+    Those that every program needs come first; the others are left to cores that nothing else uses.
+    """
+    make(codelets_of(ahead.MODULES[: ahead.NEEDED_FIRST]))
+    os.nice(19)
+    make(general_codelets())
+    ahead.keep(Path(folder))

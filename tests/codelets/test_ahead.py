@@ -1,0 +1,160 @@
+"""Codelets compiled by a process beside the first one: one at a time, for all that wait, and never needed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import cache_directory as disk
+from engine.codelets import ahead, rows
+from engine.codelets.build import Codelet, building, make
+from engine.codelets.record import block as words_of
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.runtime import compile_ahead
+from tests.interrupting import HANGS_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(ahead.VARIABLE, "1")
+    monkeypatch.setattr(ahead, "MODULE", "tests.codelets.helpers")
+    for name, value in {"_asked": False, "_lock": None}.items():
+        monkeypatch.setattr(ahead, name, value)
+    for name in ("_stamped", "_private"):
+        monkeypatch.setattr(disk, name, type(getattr(disk, name))())
+    yield tmp_path / "software-ipu"
+    for folder in helpers_of(tmp_path / "software-ipu"):
+        (folder / "go").touch()
+        until_ended(folder)
+
+
+def helpers_of(root: Path) -> list[Path]:
+    return list(root.glob("ahead-*"))
+
+
+def until_ended(folder: Path) -> None:
+    limit = time.monotonic() + HANGS_SECONDS
+    while time.monotonic() < limit:
+        with ahead._locked(folder / "lock") as handle:
+            if handle is not None:
+                return
+        time.sleep(0.001)
+    raise AssertionError("the helper does not end")
+
+
+def started() -> Path:
+    ahead._asked = False  # as in another process
+    ahead.start()
+    assert ahead._lock is not None
+    return ahead._lock.parent
+
+
+def attempts(folder: Path) -> int:
+    return (folder / "lock").stat().st_size
+
+
+def test_one_helper_at_a_time_works_for_all_processes() -> None:
+    folder = started()
+    assert started() == folder and attempts(folder) == 1 and ahead.is_running()
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    with contextlib.suppress(ChildProcessError):  # it has another parent, so it leaves no zombie
+        assert os.waitpid(-1, os.WNOHANG) == (0, 0)
+    (folder / "go").touch()
+    ahead.wait_for([folder / "object"])
+    assert (folder / "object").exists()
+    until_ended(folder)
+    assert not ahead.is_running()
+    ahead._asked = False
+    ahead.start()
+    assert ahead._lock is None and attempts(folder) == 1
+
+
+def test_a_helper_that_fails_is_not_waited_for_and_few_are_started() -> None:
+    for attempt in range(1, ahead.ATTEMPTS + 1):
+        folder = started()
+        assert attempts(folder) == attempt
+        (folder / "fail").touch()
+        (folder / "go").touch()
+        ahead.wait_for([folder / "object"])
+        assert not (folder / "object").exists() and not ahead.is_running()
+        (folder / "go").unlink()
+    ahead._asked = False
+    ahead.start()
+    assert ahead._lock is None and attempts(folder) == ahead.ATTEMPTS
+    (folder / "lock").unlink()
+
+
+def test_a_helper_that_stores_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = started()
+    monkeypatch.setattr(ahead, "PATIENCE", 0.01)
+    ahead.wait_for([folder / "object"])
+    assert ahead._lock is None and not (folder / "object").exists()
+
+
+def test_none_is_started_where_it_is_not_wanted_or_cannot_store(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ahead.VARIABLE, "0")
+    ahead.start()
+    assert not empty_cache.exists()
+    monkeypatch.setenv(ahead.VARIABLE, "1")
+    empty_cache.mkdir(mode=0o777)
+    empty_cache.chmod(0o777)
+    ahead._asked = False
+    ahead.start()
+    assert ahead._lock is None and not helpers_of(empty_cache)
+    empty_cache.chmod(0o700)
+    empty_cache.rmdir()
+    empty_cache.write_text("")
+    ahead._asked = False
+    ahead.start()
+    assert ahead._lock is None
+
+
+def test_codelets_of_the_list_are_taken_from_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other modules, and those that it leaves undone, are compiled here."""
+    folder = started()
+    listed, other = (Codelet(rows.outfeed.function, name) for name in ("listed", "other"))
+    undone = Codelet(rows.outfeed.function, "undone")
+    object_code = bytes(Codelet(rows.outfeed.function, "listed").prepared(listed.path.stem)())
+    monkeypatch.setattr(rows, "outfeed", listed)
+    monkeypatch.setattr(rows, "infeed", undone)
+    assert [ahead.is_awaited(each) for each in (listed, other, undone)] == [True, False, True]
+
+    def wait_for(paths: list[Path]) -> None:
+        assert paths == [listed.path, undone.path] and other.is_made is False
+        disk.store(listed.path, object_code)
+
+    monkeypatch.setattr(ahead, "wait_for", wait_for)
+    compiled: list[str] = []
+    with building(compiled.append):
+        make([listed, other, undone])
+    assert compiled == ["other", "undone"] and ahead._lock is not None
+    (folder / "go").touch()
+    block = rows.new_feed_block()
+    source, target = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    rows.point_feed(block, target)
+    parameters = rows.encode_outfeed(block.ctypes.data, source.ctypes.data, source.nbytes)[0]
+    words, scratch = words_of(parameters).words, np.zeros(RESERVED_SCRATCH, np.int8)
+    listed(words.ctypes.data, 0, 1, scratch.ctypes.data)
+    assert np.array_equal(target, source)
+
+
+def test_the_helper_stores_all_of_the_list(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "MODULES", ("engine.codelets.rows",))
+    monkeypatch.setattr(compile_ahead, "general_codelets", lambda: [fresh["outfeed"]])
+    fresh = {name: Codelet(getattr(rows, name).function, name) for name in ("infeed", "outfeed")}
+    monkeypatch.setattr(compile_ahead, "codelets_of", lambda modules: [fresh["infeed"]])
+    niceness: list[int] = []
+    monkeypatch.setattr(os, "nice", niceness.append)
+    folder = empty_cache / "ahead-0123456789abcdef"
+    compile_ahead.main(str(folder))
+    assert all(each.path.exists() for each in fresh.values()) and niceness == [19]
+    assert disk.load(ahead.made_in(folder)) == b""
