@@ -1,8 +1,9 @@
 """A separate process that runs a workload in one way, a round on each request.
 
 python -m benchmarks.contender WORKLOAD WAY [STEPS], where WAY is ipu, keras, jax or torch with options after commas:
-`keras,jit,execution` compiles with XLA and takes the workload's steps per execution, `ipu,single` one. STEPS are
-those of an epoch. Each line on standard input requests a round; each line on standard output is a JSON object.
+`keras,jit,execution` compiles with XLA and takes the workload's steps per execution, `ipu,single` one; `later=2` waits
+for two seconds between the import of the API and the model. STEPS are those of an epoch. Each line on standard input
+requests a round; each line on standard output is a JSON object.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ def main(name: str, way: str, steps: int | None = None) -> None:
     os.environ["KERAS_BACKEND"] = "jax" if rival == "jax" else "torch" if rival == "torch" else "tensorflow"
     import numpy as np
 
-    from benchmarks.workloads import WORKLOADS
+    from benchmarks.workloads import FIRST_STEPS, WORKLOADS
 
-    workload = WORKLOADS[name] if steps is None else replace(WORKLOADS[name], steps=steps)
+    workload = (WORKLOADS | FIRST_STEPS)[name]
+    workload = workload if steps is None else replace(workload, steps=steps)
     if rival == "jax":
         from benchmarks.rivals.jax_steps import prepare
     elif rival == "torch":

@@ -1,10 +1,13 @@
 """The first step of a training in a new process: with an empty cache of codelets, a warmed and a kept one; and Keras'.
 
-python -m benchmarks.first_step [WORKLOAD ...] [--rounds N]
+python -m benchmarks.first_step [WORKLOAD ...] [--rounds N] [--later SECONDS]
 
-From after Keras' import to the end of one step. Prints the least of N rounds by the clock, and of the processor time of
-all threads, both in seconds. Run it with nothing else running. Python's bytecode of the project is kept as that of
-installed packages is: compiling the source files, which a process does that must not write it, takes as long as a step.
+From after Keras' import to the end of one step. With an empty cache a process beside it compiles what all programs
+share, or, `alone`, none does. With `--later` there is another case: a program that has imported the API, and then does
+other things for so long, as to read data. Prints the least of N rounds by the clock, and of the processor time of all
+threads of the program's process, both in seconds. Run it with nothing else running. Python's bytecode of the project is
+kept as that of installed packages is: compiling the source files, which a process does that must not write it, takes as
+long as a step.
 """
 
 from __future__ import annotations
@@ -15,44 +18,72 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.race import ROOT, Contender
-from benchmarks.workloads import WORKLOADS
+from benchmarks.race import LIMIT, ROOT, Contender
+from benchmarks.workloads import FIRST_STEPS, WORKLOADS
+from engine.codelets.ahead import VARIABLE
 
 ROUNDS = 3
+MODELS = ("mlp", "100 dense layers", "resnet50", "encoder, 2 layers")
 PACKAGES = ("engine", "ipu", "keras_ext", "benchmarks")
+STEPS = 1
+"""Of the epoch after the first step, which is not measured here."""
 Times = tuple[float, float]
 """By the clock and of the processor, in seconds."""
 
 
-def first_step(name: str, way: str, cache: Path) -> Times:
-    """The times of a new process whose compiled codelets are in `cache`."""
-    contender = Contender.start(WORKLOADS[name], way, cache)
-    contender.stop()
+def first_step(name: str, way: str, cache: Path, **environment: str) -> Times:
+    """The times of a new process whose compiled codelets are in `cache`; whoever compiles there has ended after it."""
+    os.environ.update(environment)
+    try:
+        contender = Contender.start(replace((WORKLOADS | FIRST_STEPS)[name], steps=STEPS), way, cache)
+        contender.stop()
+    finally:
+        for each in environment:
+            del os.environ[each]
+    until_made(cache)
     return contender.first_step, contender.first_processor
 
 
-def round_of(name: str) -> dict[str, Times]:
+def until_made(cache: Path) -> None:
+    """Waits for the end of a process that compiles ahead. Raises TimeoutError if it does not end."""
+    limit = time.monotonic() + LIMIT
+    while any(not (folder / "made").exists() for folder in (cache / "software-ipu").glob("ahead-*")):
+        if time.monotonic() > limit:
+            raise TimeoutError(f"Expected codelets to be compiled in {LIMIT:g} s.")
+        time.sleep(0.05)
+
+
+def round_of(name: str, later: float) -> dict[str, Times]:
     """The times of each case, by its name."""
-    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as warmed:
+    with tempfile.TemporaryDirectory() as parent:
+        empty, alone, warmed, used_later = (Path(parent, case) for case in ("empty", "alone", "warmed", "later"))
         command = [sys.executable, "-m", "ipu", "cache", "--warm"]
-        subprocess.run(command, env={**os.environ, "XDG_CACHE_HOME": warmed}, check=True, capture_output=True)
-        ours = {"empty": empty, "warmed": warmed, "kept": empty}
-        times = {case: first_step(name, "ipu,single", Path(cache)) for case, cache in ours.items()}
-        return times | {"keras,jit": first_step(name, "keras,jit", Path(empty))}
+        subprocess.run(command, env={**os.environ, "XDG_CACHE_HOME": str(warmed)}, check=True, capture_output=True)
+        ours = {"empty": first_step(name, "ipu,single", empty)}
+        if later:
+            clock, cpu = first_step(name, f"ipu,single,later={later}", used_later)
+            ours[f"empty, {later:g} s later"] = clock - later, cpu
+        ours["empty, alone"] = first_step(name, "ipu,single", alone, **{VARIABLE: "0"})
+        ours["warmed"] = first_step(name, "ipu,single", warmed, **{VARIABLE: "0"})
+        ours["kept"] = first_step(name, "ipu,single", empty)
+        return ours | {"keras,jit": first_step(name, "keras,jit", empty)}
 
 
 def main() -> None:
     """Prints a line for each workload."""
     parser = argparse.ArgumentParser("python -m benchmarks.first_step", description=__doc__)
-    parser.add_argument("workloads", nargs="*", default=["mlp", "encoder, 2 layers", "resnet50"])
+    parser.add_argument("workloads", nargs="*", default=MODELS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--later", type=float, default=0.0, metavar="SECONDS")
     options = parser.parse_args()
     for package in PACKAGES:
         compileall.compile_dir(ROOT / package, quiet=1)
     for name in options.workloads:
-        rounds = [round_of(name) for _ in range(options.rounds)]
+        rounds = [round_of(name, options.later) for _ in range(options.rounds)]
         least = {case: [min(each[case][k] for each in rounds) for k in (0, 1)] for case in rounds[0]}
         print(f"{name}: " + ", ".join(f"{case} {clock:.2f} ({cpu:.2f})" for case, (clock, cpu) in least.items()))
 

@@ -27,6 +27,12 @@ def wide_mlp() -> keras.Model:
     return keras.Sequential([layers.Input((784,)), *hidden, layers.Dense(10)])
 
 
+def deep_mlp() -> keras.Model:
+    """100 layers of 64."""
+    hidden = [layers.Dense(64, "relu") for _ in range(100)]
+    return keras.Sequential([layers.Input((64,)), *hidden, layers.Dense(10)])
+
+
 def lenet() -> keras.Model:
     """LeNet-5 with rectifiers and maximum pooling, on 28 x 28 pixels."""
     return keras.Sequential(

@@ -121,3 +121,7 @@ WORKLOADS = {
         Workload("predict, resnet20", "resnet20", reals(32, 32, 3), 256, 4, 2, 1.0, kind="predict"),
     )
 }
+FIRST_STEPS = {
+    "100 dense layers": Workload("100 dense layers", "deep_mlp", reals(64), 32, 40, 20, 1.0, optimizer="adam"),
+}
+"""Of which the first step alone is measured."""

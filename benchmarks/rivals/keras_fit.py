@@ -46,7 +46,10 @@ def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, lab
     keras.ops.convert_to_tensor(0)  # TensorFlow's own start is not timed for any way
     single = "single" in options or (rival != "ipu" and "execution" not in options)
     together = 1 if single else workload.execution
-    with scope_of(rival), dtype_policy(workload.policy):
+    scope = scope_of(rival)
+    for later in (each.removeprefix("later=") for each in options if each.startswith("later=")):
+        time.sleep(float(later))
+    with scope, dtype_policy(workload.policy):
         model = getattr(models, workload.model)(*workload.arguments)
         model.compile(
             optimizer=keras.optimizers.get(workload.optimizer),
