@@ -28,6 +28,8 @@ MANY_ROWS = 384  # minimum for streaming rows past panels; fewer stay in the cac
 CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in that cache anyway
 LONG_K = 128  # minimum k of a block that counts as long
 LINE = 64  # bytes of a cache line that is prefetched
+AHEAD_PITCH = 24  # bytes that are prefetched for each k twice, for what follows: more would wait for each other
+AHEAD_BLOCKS = 3  # blocks of rows of a panel beside which these are
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
 
 # Scratch, after the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
@@ -179,6 +181,22 @@ def next_panel(at: Operands, column: int, k: int) -> tuple[int, int, int, int]:
 
 
 @inner
+def rows_for_what_follows(at: Operands, block: Block) -> tuple[int, int, int, int]:
+    """A part of this unit's rows of one of the arrays that are read after it; all parts in the last panels."""
+    arrays, columns = word(at.parameters, Field.AHEAD_COUNT), word(at.parameters, Field.COLUMNS)
+    if arrays == 0 or block.k + block.k_count < word(at.parameters, Field.K):
+        return 0, 0, 0, 0
+    second = AHEAD_PITCH * block.k_count
+    most, size = 2 * AHEAD_BLOCKS * second, 4 * columns * block.rows
+    parts = (size + most - 1) // most
+    number = block.column // PANEL - (columns // PANEL - parts * arrays)
+    if number < 0:
+        return 0, 0, 0, 0
+    array = load_i64(at.parameters + 8 * (Field.AHEAD_0 + number % arrays))
+    return array + 4 * columns * block.row + number // arrays * most, second, AHEAD_PITCH, AHEAD_BLOCKS
+
+
+@inner
 def multiply(
     at: Operands,
     block: Block,
@@ -190,7 +208,8 @@ def multiply(
     """Multiplies in the micro kernels, which store to C itself."""
     rows, columns, k = block.rows, block.columns, block.k_count
     c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
-    multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, prefetched, c, row_c, accumulate)
+    then_prefetched = rows_for_what_follows(at, block)
+    multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, prefetched, then_prefetched, c, row_c, accumulate)
 
 
 contract = blocked(Parts(PANEL, 4, False, k_step, steps, pack_columns, pack_rows, panel, ahead, multiply))

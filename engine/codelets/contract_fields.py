@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -15,6 +16,9 @@ PACK_ROWS = 48  # packing B does not pay for fewer rows
 GROUP = 16  # contiguous rows of A that are packed by transposing; a multiple of all vector widths
 FAR = 2048  # bytes from one k of A to the next, from which few cache sets and many pages make packing pay
 MANY_COLUMNS = 256  # that reuse packed rows of A so often that packing pays from an eighth of that distance on
+
+
+MOST_AHEAD = 3  # arrays that a unit prefetches for what follows: an optimizer's
 
 
 class Field(Record):
@@ -47,6 +51,10 @@ class Field(Record):
     batch_b: Table
     batch_c: Table
     run_a: int  # elements of A along k that are contiguous, repeatedly; all of K at most
+    ahead_count: int = 0  # arrays of C's rows and columns, contiguous, whose rows are read after each unit, up to three
+    ahead_0: Address = 0
+    ahead_1: Address = 0
+    ahead_2: Address = 0
 
 
 class Layout(IntEnum):
@@ -81,6 +89,7 @@ def contract_record(
     batch_c: np.ndarray | None = None,
     element_bytes: int = 4,
     panels: bool = False,
+    ahead: Sequence[Address] = (),
 ) -> Field:
     """The parameter block of the contraction
 
@@ -89,6 +98,7 @@ def contract_record(
     a, b, c: addresses. row_a, row_c: int64 [rows]; offset_a, offset_b: int64 [k]; batch_a, batch_b, batch_c:
     int64 [batches] or all None. The tables are C-contiguous and hold byte offsets. element_bytes: the size of an
     element of A and B. panels: B has been packed as panels of all of K; offset_b and stride_b are not used then.
+    ahead: at most MOST_AHEAD float32 [rows, columns], of which a unit prefetches its rows for what follows.
 
     Work is partitioned into units of rows_per_unit x columns_per_unit x k_per_unit, numbered
     ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. Split s of k writes
@@ -142,6 +152,8 @@ def contract_record(
         batch_b=batch_b,
         batch_c=batch_c,
         run_a=run_a,
+        ahead_count=len(ahead),
+        **{f"ahead_{number}": address for number, address in enumerate(ahead)},
     )
 
 

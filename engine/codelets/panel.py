@@ -58,7 +58,8 @@ def panels(store: str, pairs: bool = False, right: str = "f32") -> Inner:
         accumulate: int,
     ) -> None:
         """`multiply_panel_ahead` without prefetching."""
-        multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, (0, 0, 0, 0), c, row_c, accumulate)
+        nothing = (0, 0, 0, 0)
+        multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, nothing, nothing, c, row_c, accumulate)
 
     return multiply_panel
 
@@ -76,6 +77,7 @@ def prefetching_panels(store: str, pairs: bool = False, right: str = "f32") -> I
         packed_rows: tuple[int, int, int],
         packed_panel: tuple[int, int],
         prefetched: tuple[int, int, int, int],
+        then_prefetched: tuple[int, int, int, int],
         c: int,
         row_c: int,
         accumulate: int,
@@ -84,18 +86,25 @@ def prefetching_panels(store: str, pairs: bool = False, right: str = "f32") -> I
 
         m < rows, n < columns. packed_rows is (A, row_a, offset_a), packed_panel (B, pitch_b): addresses and bytes;
         1 <= columns <= panel_columns(), k >= 1. With AS_HALF as `accumulate` C is of 16-bit floats. `prefetched`:
-        what the micro kernels prefetch, as they have it: address, distance to the second line, pitch along k, blocks.
+        what the micro kernels prefetch, as they have it: address, distance to the second line, pitch along k, blocks;
+        `then_prefetched`: what they prefetch beside the blocks after these.
         """
         vectors = (columns + LANES - 1) // LANES
         last_columns = columns - LANES * (vectors - 1)
         a, row_a, offset_a = packed_rows
         b, pitch_b = packed_panel
         ahead, second_ahead, pitch_ahead, blocks_ahead = prefetched
+        then, second_then, pitch_then, blocks_then = then_prefetched
         done = 0
         while done < rows:
+            if blocks_ahead <= 0 and blocks_then > 0:
+                ahead, second_ahead, pitch_ahead, blocks_ahead = then, second_then, pitch_then, blocks_then
+                blocks_then = 0
             rest = rows - done
             step = STEPS[vectors, min(rest, STEP_LIMIT)]
             blocks = REPEATS[vectors, rest] if rest <= STEP_LIMIT else (rest - STEP_LIMIT + step - 1) // step
+            if blocks_then > 0:
+                blocks = min(blocks, blocks_ahead)
             row_a_now = row_a + 8 * done
             row_c_now = row_c + 8 * done
             kernel(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.program.host_passes.call_overlap import overlap_calls
 from engine.program.host_passes.column_units import cut_columns
+from engine.program.host_passes.prefetched_updates import prefetch_updates
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.host_passes.shared_panels import share_panels
 from engine.program.host_passes.slot_copies import elide_slot_copies
@@ -24,6 +25,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     split_products,
     cut_columns,
     share_panels,
+    prefetch_updates,
     skip_untouched_rows,
     overlap_calls,
 )

@@ -35,7 +35,7 @@ class Contraction(Work):
     `result_type`. Where k is split, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
     each float32 is split into three bfloat16 values, which matrix registers multiply. With `depthwise` there is one
     column, batches are neighbours in all three arrays, and a unit has the rows of all of them. With `panels` B is what
-    `PanelPacking` has packed.
+    `PanelPacking` has packed. Units prefetch their rows of `ahead`, arrays like C that are read after it.
     """
 
     a: Address
@@ -57,6 +57,7 @@ class Contraction(Work):
     bf16x3: bool = False
     depthwise: bool = False
     panels: bool = False
+    ahead: tuple[Address, ...] = ()
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -143,6 +144,7 @@ class Contraction(Work):
             batch_c=batch_c,
             element_bytes=self._item,
             panels=self.panels,
+            ahead=self.ahead,
         )
         codelet, scratch_bytes = self._codelet()
         return Encoded.of(codelet, block(record), scratch_bytes)

@@ -1,0 +1,48 @@
+"""Arrays of an optimizer prefetched beside the product whose slices it reads, in one chain.
+
+Weights and moments of a large layer come from memory far away, which a product hardly uses. For the host only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.codelets.contract_fields import MOST_AHEAD
+from engine.machine_code.costs import costs
+from engine.program.program import Address, ComputeSet, Partition, Program, Span
+from engine.program.work.contraction import Contraction
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.unit_chain import UnitChain
+
+LEAST_SHARE = 2
+"""Of a worker's cache: smaller arrays, together, are still there from the last step. Chosen by hand."""
+
+
+def prefetch_updates(program: Program) -> Program:
+    """Names the arrays that the products of chains prefetch; results are the same."""
+    sets = [_prefetching(each) for each in program.compute_sets]
+    changed = any(new is not old for new, old in zip(sets, program.compute_sets, strict=True))
+    return replace(program, compute_sets=sets) if changed else program
+
+
+def _prefetching(chain: ComputeSet) -> ComputeSet:
+    """The chain of a product and an update, whose arrays are prefetched if they are large; any other as it is."""
+    work = chain.work
+    if not isinstance(work, UnitChain) or [type(link.work) for link in work.links] != [Contraction, FusedLoop]:
+        return chain
+    product = work.links[0].work
+    assert isinstance(product, Contraction)
+    batches, rows, columns, _ = product.size
+    if batches > 1 or not product.is_float32 or product.splits > 1 or product.grid.columns < columns:
+        return chain
+    slices = Partition(columns, rows, product.grid.rows)
+    found = [span for span in chain.reads if span.partition == slices and _is_whole(span, rows * columns)]
+    if not found or sum(span.buffer.shape.bytes for span in found) < LEAST_SHARE * costs().cache_bytes:
+        return chain
+    ahead = tuple(Address(span.buffer) for span in found[:MOST_AHEAD])
+    first = replace(work.links[0], work=replace(product, ahead=ahead))
+    return replace(chain, work=replace(work, links=(first, *work.links[1:])))
+
+
+def _is_whole(span: Span, elements: int) -> bool:
+    return span.slot is None and span.buffer.shape.element_type == "f32" and span.buffer.shape.elements == elements
