@@ -20,6 +20,7 @@ from engine.lower.contraction import ContractionDraft, emit_contraction, table
 from engine.lower.convolution_phases import Phase, phases_of
 from engine.lower.copies import copy, fill
 from engine.lower.dot import operand_in, operand_type
+from engine.lower.exchanged_convolutions import exchanged_convolution, store_reversed
 from engine.lower.overlapping import emit_overlapping, overlap_cycles
 from engine.lower.pixel_groups import (
     TYPES,
@@ -45,13 +46,17 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
     Raises UnsupportedOperation for operands of other element types than the result.
     """
     numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
-    result = context.result_buffer(instruction)
-    shape = instruction.array_shape
+    shape, window = instruction.array_shape, instruction["window"]
     if shape.elements == 0:
-        return result
-    window = instruction["window"]
+        return context.result_buffer(instruction)
     if operand_type(instruction) != shape.element_type:
         raise context.unsupported(instruction)
+    exchanged = exchanged_convolution(context, instruction, numbers)
+    if exchanged is not None:
+        found = lower_convolution(context, exchanged)
+        assert isinstance(found, Buffer)
+        return store_reversed(context, instruction, found, numbers)
+    result = context.result_buffer(instruction)
     left, right = (operand_in(context, o, instruction, shape.element_type) for o in instruction.operands)
     if _overlaps(instruction, left, right, numbers):
         target = _stored(context, instruction, result, _channels_last(shape, numbers), False)

@@ -17,7 +17,7 @@ from engine.ir.affine import row_major_strides
 from engine.lower.context import Context
 from engine.lower.convolution_phases import Phase
 from engine.lower.copies import copy
-from engine.lower.views import View, reordered
+from engine.lower.views import View, reordered, reversed_along
 from engine.machine_code.processor import lanes
 
 TYPES = frozenset({"f32", *HALF_TYPES})
@@ -135,7 +135,7 @@ def grouped_kernel(
     )
     # In the order of the taps, then reversed if required.
     forward = taps == 1 or phase.taps[1] > phase.taps[0]
-    source = right if forward == group.backward else _transposed(right, spatial)
+    source = right if forward == group.backward else reversed_along(right, spatial)
     inside = View(buffer, right.shape, padding * features * item, strides)
     copy(context, buffer.name, reordered(source, order), reordered(inside, order), instruction.op_name)
     dimensions[feature] = group.positions * features
@@ -152,11 +152,4 @@ def ungrouped(target: View, numbers: ConvolutionDimensionNumbers, group: Positio
     """The result in its own order, from the order in which the groups store it."""
     if group is None or not group.backward:
         return target
-    return _transposed(target, numbers.output_spatial_dimensions[group.axis])
-
-
-def _transposed(view: View, dimension: int) -> View:
-    """The same elements, reversed along a dimension."""
-    stride, size = view.strides[dimension], view.shape.dimensions[dimension]
-    strides = tuple(-s if d == dimension else s for d, s in enumerate(view.strides))
-    return View(view.buffer, view.shape, view.offset + (size - 1) * stride, strides)
+    return reversed_along(target, numbers.output_spatial_dimensions[group.axis])

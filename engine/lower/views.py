@@ -48,3 +48,10 @@ def reordered(view: View, order: list[int]) -> View:
     """The view with its dimensions in another order: new dimension k is the old one order[k]."""
     shape = view.shape.with_dimensions(tuple(view.shape.dimensions[d] for d in order))
     return View(view.buffer, shape, view.offset, tuple(view.strides[d] for d in order))
+
+
+def reversed_along(view: View, dimension: int) -> View:
+    """The same elements, reversed along a dimension."""
+    stride, size = view.strides[dimension], view.shape.dimensions[dimension]
+    strides = tuple(-s if d == dimension else s for d, s in enumerate(view.strides))
+    return View(view.buffer, view.shape, view.offset + (size - 1) * stride, strides)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.compile import build_program
 from engine.ir import ConvolutionDimensionNumbers, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.structured_shape_rules import window_count
@@ -101,6 +102,22 @@ def test_gradients_of_a_strided_layer(size: int, stride: int) -> None:
     high = (count - 1) * stride + size - n - low
     towards_kernel = WindowDimension(count, 1, low, high, window_dilation=stride)
     convolve(3, 2, 4, [n, n], (towards_kernel, towards_kernel), [[1, 2, 3, 0], [2, 3, 0, 1], [2, 3, 0, 1]])
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("low", [-1, 0, 1, 3])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_operands_of_gradients_by_few_outputs_are_exchanged(outputs: int, low: int, kind: str) -> None:
+    """Images as the window, in a padded image: the images' features, here the batch, fill the lanes."""
+    rows, columns = WindowDimension(24, 1, low, 4), WindowDimension(22, 1, 4, low)
+    numbers = numbers_for(2, [[1, 2, 3, 0], [0, 2, 3, 1], [2, 3, 0, 1]])
+    builder = Builder()
+    x, y = (builder.parameter(kind, [6, *size]) for size in ((24, 22, 32), (24, 22, outputs)))
+    builder.convolution(x, y, (rows, columns), numbers)
+    names = [each.name for each in build_program(builder.module(), ["feed"] * 2, {}).compute_sets]
+    assert any("exchanged" in name for name in names), names
+    check(builder.module(), tolerance=1e-4)
 
 
 def test_depthwise_and_its_gradient() -> None:
