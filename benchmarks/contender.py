@@ -35,6 +35,9 @@ def main(name: str, way: str, steps: int | None = None) -> None:
     workload = (WORKLOADS | FIRST_STEPS)[name]
     workload = workload if steps is None else replace(workload, steps=steps)
     if rival == "jax":
+        from engine.machine_code.processor import lanes
+
+        os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_prefer_vector_width={32 * lanes()}")
         from benchmarks.rivals.jax_steps import prepare
     elif rival == "torch":
         from benchmarks.rivals.torch_steps import prepare

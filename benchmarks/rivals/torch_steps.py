@@ -36,10 +36,27 @@ class RMSprop:
             each.grad = None
 
 
-OPTIMIZERS = {
-    "rmsprop": RMSprop,
-    "adam": lambda parameters: torch.optim.Adam(parameters, 1e-3, eps=1e-7, fused=True),
-}
+class Adam(torch.optim.Adam):
+    """PyTorch's own, fused, with Keras' epsilon: Keras adds it before the correction for bias, PyTorch after it."""
+
+    def __init__(self, parameters: Iterable[Any]) -> None:
+        super().__init__(parameters, 1e-3, eps=1e-7, fused=True)
+        self.steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+        for group in self.param_groups:
+            group["eps"] = 1e-7 * (1 - group["betas"][1] ** self.steps) ** -0.5
+        super().step()
+
+
+def compiled_adam(parameters: Iterable[Any]) -> torch.optim.Adam:
+    """PyTorch's own with a constant epsilon: `torch.compile` would compile a step again for each value."""
+    return torch.optim.Adam(parameters, 1e-3, eps=1e-7, fused=True)
+
+
+OPTIMIZERS = {"rmsprop": RMSprop, "adam": Adam}
+COMPILED_OPTIMIZERS = {"rmsprop": RMSprop, "adam": compiled_adam}
 
 
 def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
@@ -72,7 +89,7 @@ def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, lab
 def stepping(workload: Workload, model: Any, compiled: bool) -> Callable[[Any, np.ndarray], Any]:
     """A training step of a Keras model as PyTorch: a batch of inputs and labels to its loss."""
     module = torch_model(model)
-    optimizer = OPTIMIZERS[workload.optimizer](module.parameters())
+    optimizer = (COMPILED_OPTIMIZERS if compiled else OPTIMIZERS)[workload.optimizer](module.parameters())
     by_class = workload.loss == "categories"
     compared = torch.nn.functional.cross_entropy if by_class else torch.nn.functional.binary_cross_entropy_with_logits
 
