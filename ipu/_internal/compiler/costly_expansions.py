@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from engine.ir import AnyShape, Computation, Instruction, Shape
-from ipu._internal.compiler.costly_kernels import TARGET
+from ipu._internal.compiler.costly_kernels import RESIZING, TARGET
+from ipu._internal.compiler.resize_expansions import resized, resized_gradient
 
 UNARY = {
     "Abs": "abs",
@@ -36,13 +37,16 @@ def expanded(call: Instruction, is_dynamic: bool) -> list[Instruction]:
     """The instructions in place of a custom call, the last its result. Raises DynamicOperand if that `is_dynamic`."""
     if is_dynamic:
         raise DynamicOperand
-    operation = call["custom_call_target"].removeprefix(TARGET)
+    operation, *settings = call["custom_call_target"].removeprefix(TARGET).split(":")
     written = _Writer(call)
     if operation in UNARY:
         written.add(UNARY[operation], call.shape, call.operands)
     elif operation == "Relu":
         zero = written.zero(call.operands[0].array_shape)
         written.add("maximum", call.shape, (call.operands[0], zero))
+    elif operation in RESIZING:
+        write = resized if operation == "ResizeBilinear" else resized_gradient
+        write(written.add, call, *(each == "1" for each in settings))
     elif operation == "ReluGrad":
         gradients, features = call.operands
         zero = written.zero(features.array_shape)

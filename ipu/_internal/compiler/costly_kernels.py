@@ -1,7 +1,8 @@
-"""Operations that TensorFlow converts to HLO by MLIR, 5 ms each and a hundred times as long as others.
+"""Operations that TensorFlow converts to HLO by MLIR, 5 ms each and a hundred times as long as others, or to slow HLO.
 
-Each takes passes of its own over a module of its own, with all of MLIR's patterns. While a step is compiled to HLO such
-operations are custom calls, which costly_expansions.py replaces by the HLO that TensorFlow would have written.
+Each of the former takes passes of its own over a module of its own, with all of MLIR's patterns. While a step is
+compiled to HLO such operations are custom calls, which costly_expansions.py replaces by the HLO that TensorFlow would
+have written. Bilinear resizing becomes other HLO, which resize_expansions.py writes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ RESULTS = {
     "IsFinite": "y",
     "Relu": "activations",
     "ReluGrad": "backprops",
+    "ResizeBilinear": "resized_images",
+    "ResizeBilinearGrad": "output",
     "Rsqrt": "y",
     "Sigmoid": "y",
     "Sign": "y",
@@ -33,6 +36,8 @@ RESULTS = {
 """The names of their results, by operation."""
 TARGET = "TensorFlow:"
 """What the targets of their custom calls begin with; the operation follows."""
+RESIZING = ("ResizeBilinear", "ResizeBilinearGrad")
+RESIZED_DTYPES = frozenset({tf.uint8, tf.float16, tf.bfloat16, tf.float32})
 DTYPES = frozenset({tf.float16, tf.bfloat16, tf.float32, tf.float64})
 
 SIZES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
@@ -76,6 +81,8 @@ def _is_candidate(operation: tf.Operation) -> bool:
     # XLA has constants for arrays without elements.
     if not all(each.shape.is_fully_defined() and each.shape.num_elements() for each in arrays):
         return False
+    if operation.type in RESIZING:
+        return {operation.inputs[0].dtype, operation.outputs[0].dtype} <= RESIZED_DTYPES
     if any(each.dtype not in DTYPES for each in operation.inputs):
         return False
     if operation.type == "BiasAddGrad":
@@ -97,9 +104,11 @@ def _constants(definition: FunctionDef) -> set[str]:
 def _make_custom_call(node: NodeDef, operation: Any) -> None:
     node.op = "XlaCustomCallV2"
     (result,) = operation.outputs
+    settings = (str(int(operation.get_attr(each))) for each in ("align_corners", "half_pixel_centers"))
+    target = ":".join((operation.type, *settings) if operation.type in RESIZING else (operation.type,))
     for attribute in [each for each in node.attr if not each.startswith("_")]:
         del node.attr[attribute]
-    node.attr["call_target_name"].s = f"{TARGET}{operation.type}".encode()
+    node.attr["call_target_name"].s = f"{TARGET}{target}".encode()
     node.attr["backend_config"].s = b""
     node.attr["has_side_effect"].b = False
     node.attr["operand_dtypes"].list.type.extend(each.dtype.as_datatype_enum for each in operation.inputs)
