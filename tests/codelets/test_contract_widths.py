@@ -27,7 +27,8 @@ from engine.machine_code import processor
 from engine.program.host_passes import winograd
 from tests.exploring import sample, seed
 from tests.lower import test_convolution_lanes as convolutions
-from tests.program import test_winograd as transformed, test_winograd_gradient as gradients
+from tests.program import test_depthwise_windows as windows, test_winograd as transformed
+from tests.program import test_winograd_gradient as gradients
 
 lanes = processor.lanes()
 assert lanes == int(sys.argv[2])
@@ -60,6 +61,9 @@ for module, made in (
 ):
     assert made.is_transformed(made.made(module))
     convolutions.check(module, tolerance=1e-4)
+for make in (windows.forward, windows.by_input, windows.by_kernel):
+    for sizes in sample(windows.SHAPES, 2):
+        windows.test_results_are_those_of_the_definition(make, sizes)
 print("fine")
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.program.host_passes.call_overlap import overlap_calls
 from engine.program.host_passes.column_units import cut_columns
+from engine.program.host_passes.depthwise_windows import window_depthwise
 from engine.program.host_passes.prefetched_updates import prefetch_updates
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.host_passes.shared_panels import share_panels
@@ -20,6 +21,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     use_winograd,
     read_unpadded,
     hoist_transformed_kernels,
+    window_depthwise,
     fuse_producers,
     fuse_units,
     split_products,

@@ -1,0 +1,232 @@
+"""Kernels of depthwise convolutions on a window in scratch: rows of vectors of channels, one after the other.
+
+Neighbours are then a constant apart, which is part of the instructions, and zeros around an image need no branches.
+Taps are in runs of neighbouring columns: a vector of the window is loaded once for all taps of a run that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from engine.codelets import vector
+from engine.codelets.build import inner
+from engine.codelets.lazy import types
+from engine.codelets.loops import Loop
+from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.codelets.window_sizes import VECTOR, Run, most_columns, most_runs
+from engine.machine_code.llvm import ir
+
+PAIRED = 2
+"""Rows of outputs that narrow images have in registers together."""
+
+
+def _switched(make: Callable[[ir.Module, int], ir.Function], cases: range, arguments: int) -> Any:
+    """The intrinsic that calls the kernel `make(module, case)` by its first argument."""
+
+    @intrinsic
+    def kernel(typing_context: Any, *given: types.Type) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, values: tuple[ir.Value, ...]) -> ir.Value:
+            done = builder.append_basic_block("done")
+            switch = builder.switch(values[0], done)
+            for case in cases:
+                block = builder.append_basic_block(f"case_{case}")
+                switch.add_case(I64(case), block)
+                with builder.goto_block(block):
+                    builder.call(make(builder.module, case), values[1:])
+                    builder.branch(done)
+            builder.position_at_end(done)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * arguments), emit
+
+    return kernel
+
+
+def _function(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, ir.IRBuilder]:
+    """A function of int64, and a builder at its entry."""
+    function = ir.Function(module, ir.FunctionType(VOID, [I64] * arguments), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    return function, ir.IRBuilder(function.append_basic_block("entry"))
+
+
+def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return builder.load(builder.inttoptr(address, POINTER), align=8, typ=I64)
+
+
+def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
+    call(builder, "prefetch.p0", VOID, builder.inttoptr(address, POINTER), I32(0), I32(3), I32(1))
+
+
+def _loaded(builder: ir.IRBuilder, address: ir.Value, number: int) -> ir.Value:
+    """Vector `number` after an address in a window."""
+    return vector.load_vector(builder, builder.add(address, I64(VECTOR * number)))
+
+
+@cache
+def convolving(run: Run) -> Any:
+    """`convolve(outputs, a, row_a, offset_a, b, offset_b, c, row_c, pitch_c, runs, lanes)`.
+
+    C[y * row_c + x * pitch_c] = sum over taps of A[y * row_a + x * step * VECTOR + where the tap is] * B[where it is].
+    Run r begins at offset_a[r]; offset_b has all taps in the order of the sums. `outputs` are x, or `most_columns` more
+    for PAIRED rows.
+    """
+    most = most_columns(run)
+
+    def make(module: ir.Module, outputs: int) -> ir.Function:
+        name = f"convolve_{outputs}"
+        if name in module.globals:
+            return module.globals[name]
+        function, builder = _function(module, name, 10)
+        a, row_a, offset_a, b, offset_b, c, row_c, pitch_c, runs, lanes = function.args
+        rows, columns = (1, outputs) if outputs <= most else (PAIRED, outputs - most)
+        mask = vector.lane_mask(builder, lanes)
+        start = [vector.zeros()] * (rows * columns)
+        loop = Loop(builder, "runs", I64(0), builder.shl(runs, I64(3)), I64(8), start)
+        source = builder.add(a, _load_i64(builder, builder.add(offset_a, loop.at)))
+        table = builder.add(offset_b, builder.mul(loop.at, I64(run.columns)))
+        factors = []
+        for tap in range(run.columns):
+            address = builder.add(b, _load_i64(builder, builder.add(table, I64(8 * tap))))
+            factors.append(vector.load_vector(builder, address, mask))
+        sums = list(loop.carried)
+        for y in range(rows):
+            part = _convolved(builder, run, source, factors, sums[y * columns : (y + 1) * columns])
+            sums[y * columns : (y + 1) * columns] = part
+            source = builder.add(source, row_a)
+        loop.close(sums)
+        targets = []
+        for _ in range(rows):
+            targets += [builder.add(c, builder.mul(pitch_c, I64(x))) for x in range(columns)]
+            c = builder.add(c, row_c)
+        _store(builder, sums, targets, lanes, mask)
+        builder.ret_void()
+        return function
+
+    return _switched(make, range(1, most + most // PAIRED + 1), 11)
+
+
+def _convolved(
+    builder: ir.IRBuilder, run: Run, source: ir.Value, factors: list[ir.Value], sums: list[ir.Value]
+) -> list[ir.Value]:
+    """The sums of a row of outputs with the products of a run, in the order of its taps."""
+    sums = list(sums)
+    reach = (len(sums) - 1) * run.step + run.columns
+    for at in reversed(range(reach)) if run.backward else range(reach):
+        value = None
+        for x in range(len(sums)):
+            column = at - x * run.step
+            if 0 <= column < run.columns:
+                value = _loaded(builder, source, at) if value is None else value
+                tap = run.columns - 1 - column if run.backward else column
+                sums[x] = vector.multiply_add(builder, value, factors[tap], sums[x])
+    return sums
+
+
+def _store(
+    builder: ir.IRBuilder, values: list[ir.Value], targets: list[ir.Value], lanes: ir.Value, mask: ir.Value
+) -> None:
+    """Stores vectors; masked stores are slow on some processors."""
+    with builder.if_else(builder.icmp_signed("==", lanes, I64(VECTOR // 4))) as (whole, rest):
+        for branch, chosen in ((whole, None), (rest, mask)):
+            with branch:
+                for value, target in zip(values, targets, strict=True):
+                    vector.store_vector(builder, value, target, chosen)
+
+
+@cache
+def correlating(run: Run) -> Any:
+    """`correlate(runs, a, offset_a, row_a, g, row_g, pitch_g, ahead, rows, columns, c, row_c, adds, lanes)`, likewise.
+
+    C[row_c[tap]] (+)= sum over rows y and columns x of A[y * row_a + x * step * VECTOR + where the tap is] * G[y *
+    row_g + x * pitch_g]. What is `ahead` bytes after G is prefetched.
+    """
+
+    def make(module: ir.Module, runs: int) -> ir.Function:
+        name = f"correlate_{runs}"
+        if name in module.globals:
+            return module.globals[name]
+        function, builder = _function(module, name, 13)
+        a, offset_a, row_a, g, row_g, pitch_g, ahead, rows, columns, c, row_c, adds, lanes = function.args
+        mask = vector.lane_mask(builder, lanes)
+        begins = [_load_i64(builder, builder.add(offset_a, I64(8 * each))) for each in range(runs)]
+        kept = max(0, run.columns - run.step)
+        outer = Loop(builder, "rows", I64(0), rows, I64(1), [a, g, *[vector.zeros()] * (runs * run.columns)])
+        at_a, at_g, *sums = outer.carried
+        known = [_loaded(builder, builder.add(at_a, begin), i) for begin in begins for i in range(kept)]
+        inside = Loop(builder, "columns", I64(0), columns, I64(1), [at_a, at_g, *known, *sums])
+        source, gradient, *held = inside.carried
+        known, sums = held[: runs * kept], held[runs * kept :]
+        _prefetch(builder, builder.add(gradient, ahead))
+        factor = vector.load_vector(builder, gradient, mask)
+        following = []
+        for number, begin in enumerate(begins):
+            address = builder.add(source, begin)
+            values = known[number * kept : (number + 1) * kept]
+            values += [_loaded(builder, address, i) for i in range(kept, run.columns)]
+            for tap, value in enumerate(values, number * run.columns):
+                sums[tap] = vector.multiply_add(builder, value, factor, sums[tap])
+            following += values[run.step :] if kept else []
+        inside.close([builder.add(source, I64(VECTOR * run.step)), builder.add(gradient, pitch_g), *following, *sums])
+        outer.close([builder.add(at_a, row_a), builder.add(at_g, row_g), *sums])
+        _store_sums(builder, sums, c, row_c, adds, mask)
+        builder.ret_void()
+        return function
+
+    return _switched(make, range(1, most_runs(run) + 1), 14)
+
+
+def _store_sums(
+    builder: ir.IRBuilder, sums: list[ir.Value], c: ir.Value, row_c: ir.Value, adds: ir.Value, mask: ir.Value
+) -> None:
+    """Stores sums at the offsets of a table, or adds them to what is there."""
+    targets = [builder.add(c, _load_i64(builder, builder.add(row_c, I64(8 * t)))) for t in range(len(sums))]
+    with builder.if_else(builder.icmp_signed("!=", adds, I64(0))) as (add, replace):
+        with add:
+            for target, total in zip(targets, sums, strict=True):
+                total = builder.fadd(vector.load_vector(builder, target, mask), total)
+                vector.store_vector(builder, total, target, mask)
+        with replace:
+            for target, total in zip(targets, sums, strict=True):
+                vector.store_vector(builder, total, target, mask)
+
+
+def _moving(module: ir.Module, case: int) -> ir.Function:
+    """Copies vectors `pitch` bytes apart to neighbours (case 1), or stores zeros there (case 0)."""
+    name = "copy_vectors" if case else "zero_vectors"
+    if name in module.globals:
+        return module.globals[name]
+    function, builder = _function(module, name, 6)
+    source, pitch, ahead, target, count, lanes = function.args
+    mask = vector.lane_mask(builder, lanes)
+    loop = Loop(builder, "vectors", I64(0), count, I64(1), [source, target])
+    source, target = loop.carried
+    if case:
+        _prefetch(builder, builder.add(source, ahead))
+    value = vector.load_vector(builder, source, mask) if case else vector.zeros()
+    vector.store_vector(builder, value, target)
+    loop.close([builder.add(source, pitch), builder.add(target, I64(VECTOR))])
+    builder.ret_void()
+    return function
+
+
+move_vectors = _switched(_moving, range(2), 7)
+
+
+@inner
+def fill_row(
+    source: int, pitch: int, ahead: int, before: int, inside: int, after: int, target: int, lanes: int
+) -> None:
+    """A row of a window: that many zeros, vectors of the image `pitch` bytes apart, and zeros.
+
+    What is `ahead` bytes after the vectors is prefetched.
+    """
+    if before > 0:
+        move_vectors(0, 0, 0, 0, target, before, lanes)
+    if inside > 0:
+        move_vectors(1, source, pitch, ahead, target + before * VECTOR, inside, lanes)
+    if after > 0:
+        move_vectors(0, 0, 0, 0, target + (before + inside) * VECTOR, after, lanes)

@@ -1,0 +1,36 @@
+"""Sizes of depthwise convolutions in windows, here so that passes read them without loading the compiler."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.machine_code.processor import lanes, registers
+
+LANES = lanes()
+VECTOR = 4 * LANES
+"""Bytes of an element of a window: a vector of channels."""
+STEPS = (1, 2)
+"""Columns between what neighbouring outputs read."""
+RUNS = (7, 5, 3, 2)
+"""Columns of runs of taps that have kernels; other taps are runs of one."""
+MOST_TAPS = 9
+"""Taps of runs of one, whose sums of a gradient are in registers together."""
+
+
+class Run(NamedTuple):
+    """Taps of neighbouring columns, of outputs `step` columns apart; sums begin at the last one if `backward`."""
+
+    step: int
+    columns: int
+    backward: bool = False
+
+
+def most_columns(run: Run) -> int:
+    """Outputs whose sums are in registers at a time, an even number, besides a run's factors."""
+    return 16 if registers() == 32 else 8 if run.columns <= 5 else 6
+
+
+def most_runs(run: Run) -> int:
+    """Runs whose sums of a gradient are in registers at a time, besides columns that the next output reads again."""
+    kept = max(0, run.columns - run.step)
+    return MOST_TAPS if run.columns == 1 else max(1, (registers() - 3) // (run.columns + kept))

@@ -1,0 +1,185 @@
+"""Depthwise convolutions, and their gradients, that copy windows of an image to scratch with the zeros around it.
+
+Their inputs need no padded copies in memory, and a window is read from the nearest cache. For the host only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from engine.codelets.window_sizes import LANES, STEPS
+from engine.program.convolution_size import ConvolutionSize
+from engine.program.host_passes.unpadded import original, reading
+from engine.program.program import Address, ComputeSet, Partition, Program, Span
+from engine.program.rewriter import ProgramRewriter
+from engine.program.work.contraction import Contraction
+from engine.program.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows, Taps
+from engine.program.work.winograd_tiles import Strides
+
+UNITS = 16
+"""Most units of a convolution. Chosen by hand: neighbours copy rows of the image that both read."""
+GRADIENT_UNITS = 8
+"""Units of channels of a gradient without partial sums."""
+
+Windowed = DepthwiseWindows | DepthwiseGradient
+
+
+def window_depthwise(program: Program) -> Program:
+    """Replaces depthwise contractions of float32 images, and drops the padded copies that nothing reads any more."""
+    if program.exceptions is not None:
+        return program
+    rewriter = ProgramRewriter(program)
+    changed, copies = False, set[int]()
+    for at, each in enumerate(program.compute_sets):
+        made = _windowed(each)
+        if made is not None:
+            changed = True
+            copies |= _replaced(rewriter, at, made)
+    rewriter.remove(at for at in copies if not rewriter.uses.readers(program.compute_sets[at].writes[0].buffer))
+    return rewriter.result() if changed else program
+
+
+def _replaced(rewriter: ProgramRewriter, at: int, work: Windowed) -> set[int]:
+    """Gives compute set `at` other work, of the array before it was padded; returns the number of that copy, if any."""
+    each, found = rewriter.sets[at], original(rewriter, at, work.a, (work.images, work.channels), work.strides_a)
+    if found is not None:
+        each = reading(each, work.a, found.span)
+        work = replace(work, a=found.address, strides_a=found.strides, size=found.size, low=found.low)
+    reads = [replace(span, partition=None) for span in each.reads]
+    writes = [Span(each.writes[0].buffer, _partition(work))]
+    rewriter.replace(at, replace(each, work=work, units=work.unit_count, reads=reads, writes=writes))
+    return set() if found is None else {found.copy}
+
+
+def _windowed(product: ComputeSet) -> Windowed | None:
+    """The work in place of a compute set's, if that is a depthwise convolution of evenly spaced images."""
+    work, size = product.work, product.work_estimate.convolution
+    if not isinstance(work, Contraction) or not work.depthwise or size is None or len(size.field) != 2:
+        return None
+    if (work.operand_type, work.result_type) != ("f32", "f32") or size.groups != len(work.batch_a):
+        return None
+    if size.batch == 1 and (size.inputs > 1 or np.prod(size.taps) > np.prod(size.field)):
+        return _gradient(work, size)
+    return _forward(work, size) if size.inputs == work.splits == 1 else None
+
+
+def _forward(work: Contraction, size: ConvolutionSize) -> DepthwiseWindows | None:
+    """Rows of the contraction are positions of outputs, k are taps."""
+    field, step = (size.field[0], size.field[1]), _whole(size.steps)
+    images = size.batch, *field
+    if step is None or step[1] not in STEPS or len(work.row_a) != np.prod(images):
+        return None
+    moved, strides_c = evenly(work.row_a.table, images), evenly(work.row_c.table, images)
+    if moved is None or strides_c is None:
+        return None
+    strides = moved[0], moved[1] // step[0], moved[2] // step[1]
+    found = _taps(work.k_a.table, strides)
+    if found is None:
+        return None
+    return DepthwiseWindows(
+        _moved(work.a, work.row_a.table[0] + work.k_a.table.min()),
+        work.b,
+        _moved(work.c, work.row_c.table[0]),
+        size.batch,
+        len(work.batch_a),
+        _reach(field, step, found),
+        (0, 0),
+        field,
+        step,
+        found,
+        strides,
+        strides_c,
+        work.k_b,
+        -(-size.batch * field[0] // (UNITS if work.unit_count > 1 else 1)),
+    )
+
+
+def _gradient(work: Contraction, size: ConvolutionSize) -> DepthwiseGradient | None:
+    """Rows of the contraction are taps, k are positions of outputs."""
+    field, step = (size.taps[0], size.taps[1]), _whole(size.dilations)
+    images = size.inputs, *field
+    if step is None or step[1] not in STEPS or len(work.k_a) != np.prod(images):
+        return None
+    moved, strides_c = evenly(work.k_a.table, images), evenly(work.k_b.table, images)
+    if moved is None or strides_c is None or work.splits > size.inputs * field[0]:
+        return None
+    strides = moved[0], moved[1] // step[0], moved[2] // step[1]
+    found = _taps(work.row_a.table, strides)
+    if found is None:
+        return None
+    channels = len(work.batch_a)
+    blocks = GRADIENT_UNITS if work.splits == 1 and work.unit_count > 1 else 1
+    return DepthwiseGradient(
+        _moved(work.a, work.row_a.table.min() + work.k_a.table[0]),
+        _moved(work.b, work.k_b.table[0]),
+        work.c,
+        size.inputs,
+        channels,
+        _reach(field, step, found),
+        (0, 0),
+        field,
+        step,
+        found,
+        strides,
+        strides_c,
+        work.row_c,
+        work.splits,
+        work.partial_pitch,
+        -(-channels // (blocks * LANES)) * LANES,
+    )
+
+
+def _whole(steps: tuple[float, ...]) -> tuple[int, int] | None:
+    """Steps along rows and columns, if they are whole numbers."""
+    rows, columns = steps
+    return (int(rows), int(columns)) if rows == int(rows) and columns == int(columns) else None
+
+
+def _partition(work: Windowed) -> Partition | None:
+    """The elements that each unit writes, where these are contiguous."""
+    if isinstance(work, DepthwiseGradient):
+        elements = work.sums.buffer.shape.elements // work.parts
+        whole = work.unit_channels >= work.channels and work.part_bytes == 4 * elements
+        return Partition(elements, work.parts, 1) if whole and work.parts > 1 else None
+    rows, columns = work.field
+    column = 4 * work.channels
+    dense = work.strides_c == (column * rows * columns, column * columns, column)
+    if not dense or work.c.buffer.shape.elements != work.images * rows * columns * work.channels:
+        return None
+    return Partition(work.channels * columns, work.images * rows, work.unit_rows)
+
+
+def _reach(field: tuple[int, int], step: tuple[int, int], taps: Taps) -> tuple[int, int]:
+    """Rows and columns that all outputs read."""
+    rows, columns = (max(tap[d] for tap in taps) + (field[d] - 1) * step[d] + 1 for d in (0, 1))
+    return rows, columns
+
+
+def _moved(address: Address, offset: int) -> Address:
+    return replace(address, offset=address.offset + int(offset))
+
+
+def _taps(offsets: np.ndarray, strides: Strides) -> Taps | None:
+    """Rows and columns of taps from their offsets, if those are multiples of the strides."""
+    if strides[1] <= strides[2] or strides[2] <= 0:
+        return None
+    rows, rest = np.divmod(offsets - offsets.min(), strides[1])
+    columns, rest = np.divmod(rest, strides[2])
+    return None if rest.any() else tuple(zip(rows.tolist(), columns.tolist(), strict=True))
+
+
+def evenly(offsets: np.ndarray, extents: Sequence[int]) -> Strides | None:
+    """The strides along three dimensions, if offsets are those of all their positions in order.
+
+    Images may be one, whose stride is 0; rows and columns of which there is one have no stride.
+    """
+    grid = offsets.reshape(extents) - offsets.reshape(-1)[0]
+    if min(extents[1:]) < 2:
+        return None
+    first = int(grid[1, 0, 0]) if extents[0] > 1 else 0
+    strides = first, int(grid[0, 1, 0]), int(grid[0, 0, 1])
+    one, two, three = (np.arange(extent) * stride for extent, stride in zip(extents, strides, strict=True))
+    return strides if np.array_equal(grid, np.add.outer(np.add.outer(one, two), three)) else None

@@ -1,0 +1,169 @@
+"""Work of depthwise convolutions, and of their gradients by the kernel, that copy windows of images to scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.codelets.record import block
+from engine.codelets.window_sizes import RUNS, VECTOR, Run
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.buffer import Address
+from engine.program.work.base import Encoded, Footprint, Work
+from engine.program.work.offsets import Offsets
+from engine.program.work.winograd_tiles import Images, Strides, footprints
+
+Taps = tuple[tuple[int, int], ...]
+WINDOW_BYTES = 24 << 10
+"""Of a window in scratch: it stays in the first-level cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseWindows(Work):
+    """Outputs o of each image read inputs o * step + tap - low along rows and columns; those outside are zeros.
+
+    `taps` are rows and columns of the window from 0 on, in the order of the sums. Strides, in bytes, are those of
+    images, rows and columns; channels are contiguous.
+    """
+
+    a: Address
+    b: Address
+    c: Address
+    images: int
+    channels: int
+    size: tuple[int, int]
+    low: tuple[int, int]
+    field: tuple[int, int]
+    step: tuple[int, int]
+    taps: Taps
+    strides_a: Strides
+    strides_c: Strides
+    offsets_b: Offsets
+    unit_rows: int
+
+    @property
+    def unit_count(self) -> int:
+        return -(-self.images * self.field[0] // self.unit_rows)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints from the first to the last element of the images."""
+        return footprints(self.images, *_arrays(self), self.c)
+
+    def encode(self) -> Encoded:
+        """The words of `Forward`; scratch has a window."""
+        from engine.codelets.depthwise_windows import Forward, depthwise_forward
+
+        run = _run(self.taps, self.step[1])
+        fields, scratch = _fields(self, _first_taps(self.taps, run))
+        parameters = Forward(**fields, b=self.b, offset_b=self.offsets_b.table, unit_rows=self.unit_rows)
+        return Encoded.of(depthwise_forward(run), block(parameters), scratch)
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseGradient(Work):
+    """The gradient by the kernel of such a convolution, whose outputs have the gradients C.
+
+    Part p of all rows of outputs has its sums p * `part_bytes` further on, each tap's at an offset of `offsets_b`. A
+    unit has `unit_channels` of a part.
+    """
+
+    a: Address
+    c: Address
+    sums: Address
+    images: int
+    channels: int
+    size: tuple[int, int]
+    low: tuple[int, int]
+    field: tuple[int, int]
+    step: tuple[int, int]
+    taps: Taps
+    strides_a: Strides
+    strides_c: Strides
+    offsets_b: Offsets
+    parts: int
+    part_bytes: int
+    unit_channels: int
+
+    @property
+    def unit_count(self) -> int:
+        return self.parts * -(-self.channels // self.unit_channels)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints from the first to the last element of the images."""
+        return footprints(self.images, *_arrays(self), self.sums)
+
+    def encode(self) -> Encoded:
+        """The words of `Backward`; scratch has a window."""
+        from engine.codelets.depthwise_windows import Backward, depthwise_gradient
+
+        order = sorted(range(len(self.taps)), key=lambda tap: self.taps[tap])
+        taps = tuple(self.taps[tap] for tap in order)
+        run = _run(taps, self.step[1])
+        fields, scratch = _fields(self, _first_taps(taps, run))
+        parameters = Backward(
+            **fields,
+            sums=self.sums,
+            row_sums=self.offsets_b.table[order],
+            parts=self.parts,
+            part_bytes=self.part_bytes,
+            unit_channels=self.unit_channels,
+        )
+        return Encoded.of(depthwise_gradient(run), block(parameters), scratch)
+
+
+def _arrays(work: DepthwiseWindows | DepthwiseGradient) -> tuple[Images, Images]:
+    inputs = Images(work.a, work.channels, work.strides_a, work.size, work.low)
+    return inputs, Images(work.c, work.channels, work.strides_c, work.field)
+
+
+def _run(taps: Taps, step: int) -> Run:
+    """The longest runs of neighbouring columns, with a kernel, of which all taps consist."""
+    for columns in RUNS:
+        for sign in (1, -1):
+            if (
+                all(
+                    tap == (taps[first][0], taps[first][1] + sign * number)
+                    for first in range(0, len(taps), columns)
+                    for number, tap in enumerate(taps[first : first + columns])
+                )
+                and len(taps) % columns == 0
+            ):
+                return Run(step, columns, sign < 0)
+    return Run(step, 1)
+
+
+def _first_taps(taps: Taps, run: Run) -> list[tuple[int, int]]:
+    """The tap of the first column of each run."""
+    return [min(taps[at : at + run.columns]) for at in range(0, len(taps), run.columns)]
+
+
+def _fields(work: DepthwiseWindows | DepthwiseGradient, runs: list[tuple[int, int]]) -> tuple[dict[str, Any], int]:
+    """The fields of `Windows`, and the bytes of scratch."""
+    reach, columns = (1 + max(tap[d] for tap in work.taps) for d in (0, 1))
+    width = (work.field[1] - 1) * work.step[1] + columns
+    row = VECTOR * width
+    rows = max(1, min(work.field[0], (WINDOW_BYTES // row - reach) // work.step[0] + 1))
+    fields = {
+        "a": work.a,
+        "c": work.c,
+        "channels": work.channels,
+        "images": work.images,
+        "rows": work.field[0],
+        "columns": work.field[1],
+        **dict(zip(("image_a", "row_a", "column_a"), work.strides_a, strict=True)),
+        **dict(zip(("image_c", "row_c", "column_c"), work.strides_c, strict=True)),
+        "rows_a": work.size[0],
+        "columns_a": work.size[1],
+        "first_row": -work.low[0],
+        "first_column": -work.low[1],
+        "step_rows": work.step[0],
+        "reach_rows": reach,
+        "width": width,
+        "block_rows": rows,
+        "runs": len(runs),
+        "offset_a": np.array([y * row + VECTOR * x for y, x in runs], np.int64),
+    }
+    return fields, RESERVED_SCRATCH + ((rows - 1) * work.step[0] + reach) * row
