@@ -58,6 +58,9 @@ class Tiles(Record):
     image_rows: int  # rows of tiles of an image
     row_tiles: int
     image_a: int  # bytes between images, rows and columns
+    slices: int  # of outputs of an image, if it has depth: tiles count them as images
+    slice_a: int  # bytes between slices of A
+    depth: int  # slices of A that one of outputs reads, each with its part of the features
     row_a: int
     column_a: int
     image_c: int
@@ -149,20 +152,55 @@ def fill_rows(
 def transform_inputs(parameters: int, tile: int, count: int, feature: int, features: int, scratch: int) -> None:
     """Transforms some features of `count` tiles' inputs."""
     row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
-    row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
+    row, column, slices = tile // row_tiles, tile % row_tiles, word(parameters, Tiles.SLICES)
     target = scratch + word(parameters, Tiles.INPUTS_AT)
-    pitch, size = word(parameters, Tiles.VECTOR_A), word(parameters, Tiles.POSITION_A)
     while count > 0:
         run = min(count, row_tiles - column)
-        image = word(parameters, Tiles.A) + 4 * feature + row // image_rows * word(parameters, Tiles.IMAGE_A)
-        first = word(parameters, Tiles.FIRST_ROW) + OUTPUTS * (row % image_rows)
-        extent, stride = word(parameters, Tiles.ROWS_A), word(parameters, Tiles.ROW_A)
-        fill_rows(parameters, table, image, first, SIDE, extent, stride, word(parameters, Tiles.COLUMN_A))
-        begin, columns = word(parameters, Tiles.FIRST_COLUMN) + OUTPUTS * column, word(parameters, Tiles.COLUMNS_A)
-        transform_input(table, begin, columns, run, target, VECTOR, pitch, size, OUTPUTS * stride, features)
+        number = row // image_rows
+        image = word(parameters, Tiles.A) + number // slices * word(parameters, Tiles.IMAGE_A)
+        image += number % slices * word(parameters, Tiles.SLICE_A)
+        transform_run(parameters, image, row % image_rows, column, run, feature, features, target, scratch)
         target += run * VECTOR
         count -= run
         row, column = row + 1, 0
+
+
+@inner
+def transform_run(
+    parameters: int,
+    image: int,
+    row: int,
+    column: int,
+    run: int,
+    feature: int,
+    features: int,
+    target: int,
+    scratch: int,
+) -> None:
+    """Transforms some features of a run of tiles: those of each slice of inputs are a part of all."""
+    table, stride = scratch + word(parameters, Tiles.ROWS), word(parameters, Tiles.ROW_A)
+    pitch, size, extent = (
+        word(parameters, Tiles.VECTOR_A),
+        word(parameters, Tiles.POSITION_A),
+        word(parameters, Tiles.ROWS_A),
+    )
+    first, begin = (
+        word(parameters, Tiles.FIRST_ROW) + OUTPUTS * row,
+        word(parameters, Tiles.FIRST_COLUMN) + OUTPUTS * column,
+    )
+    columns, of_slice = (
+        word(parameters, Tiles.COLUMNS_A),
+        word(parameters, Tiles.FEATURES) // word(parameters, Tiles.DEPTH),
+    )
+    done = 0
+    while done < features:
+        deep, at = (feature + done) // of_slice, (feature + done) % of_slice
+        some = min(features - done, of_slice - at)
+        source = image + deep * word(parameters, Tiles.SLICE_A) + 4 * at
+        fill_rows(parameters, table, source, first, SIDE, extent, stride, word(parameters, Tiles.COLUMN_A))
+        into = target + done // LANES * pitch
+        transform_input(table, begin, columns, run, into, VECTOR, pitch, size, OUTPUTS * stride, some)
+        done += some
 
 
 @inner

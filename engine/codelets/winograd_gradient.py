@@ -53,6 +53,8 @@ class Sums(Record):
     position_sums: int
     feature_sums: int
     feature_c: int
+    slice_features: int  # of each slice of inputs that one of outputs reads
+    slice_c: int  # bytes between their taps
     taps: Table  # [9]: offsets in C
     positions: Table  # [16]: offsets of added sums in scratch
     added: int  # offset in scratch
@@ -146,7 +148,9 @@ def _winograd_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
             for column in range(0, outputs, LANES):
                 add_floats(source + 4 * column, parts, count, target + 4 * column, LANES)
             source += word(parameters, Sums.POSITION_SUMS)
-        c = word(parameters, Sums.C) + feature * word(parameters, Sums.FEATURE_C)
+        of_slice = word(parameters, Sums.SLICE_FEATURES)
+        c = word(parameters, Sums.C) + feature // of_slice * word(parameters, Sums.SLICE_C)
+        c += feature % of_slice * word(parameters, Sums.FEATURE_C)
         transform_sums(added, positions, c, word(parameters, Sums.TAPS), outputs)
 
 

@@ -1,10 +1,12 @@
 """3 x 3 convolutions of stride 1 by Winograd's F(2 x 2, 3 x 3), where fewer multiplications save more than it costs.
 
-So are their gradients by inputs, which are such convolutions, and by kernels. For the host only: the program that the
-device model estimates has contractions.
+So are their gradients by inputs, which are such convolutions, and by kernels. Taps in depth are summed like features of
+neighbouring slices. For the host only: the program that the device model estimates has contractions.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from engine.codelets.winograd_sizes import OUTPUTS, POSITIONS, TAPS, WINDOW, whole_vectors
 from engine.machine_code.costs import uses_winograd
@@ -53,12 +55,18 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[ComputeSet, Comput
     work, size = product.work, product.work_estimate.convolution
     if not isinstance(work, Contraction) or size is None or not work.is_float32 or size.groups != 1:
         return None
-    if (*size.steps, *size.dilations) != (1.0, 1.0, 1.0, 1.0):
+    if any(each != 1.0 for each in (*size.steps, *size.dilations)):
         return None
-    if size.taps == (WINDOW, WINDOW):
-        sizes, make = (size.batch, size.field, size.inputs), convolution_sets
-    elif size.field == (WINDOW, WINDOW):
-        sizes, make = (size.inputs, size.taps, size.batch), gradient_sets
+    if size.taps[-2:] == (WINDOW, WINDOW) and len(size.taps) <= 3:
+        depth, slices = prod(size.taps[:-2]), prod(size.field[:-2])
+        if depth > 1 and size.inputs != whole_vectors(size.inputs):
+            return None
+        sizes, make = (size.batch * slices, size.field[-2:], depth * size.inputs), convolution_sets
+    elif size.field[-2:] == (WINDOW, WINDOW) and len(size.taps) <= 3:
+        depth, slices = prod(size.field[:-2]), prod(size.taps[:-2])
+        if depth > 1 and size.batch != whole_vectors(size.batch):
+            return None
+        sizes, make = (size.inputs * slices, size.taps[-2:], depth * size.batch), gradient_sets
     else:
         return None
     if not _pays(*sizes, size.outputs):

@@ -9,6 +9,7 @@ from engine.program.program import Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.winograd import WinogradProduct
 from engine.program.work.winograd_gradient import WinogradGradient
+from engine.program.work.winograd_tiles import Depth
 
 
 def read_unpadded(program: Program) -> Program:
@@ -26,6 +27,8 @@ def read_unpadded(program: Program) -> Program:
 
 def _inputs_in_place(rewriter: ProgramRewriter, at: int, work: WinogradProduct | WinogradGradient) -> set[int]:
     """Replaces the padded inputs of compute set `at`; returns the number of their copy, if there is one."""
+    if work.depth != Depth():
+        return set()
     found = original(rewriter, at, work.a, (work.images, work.features), work.strides_a)
     if found is None:
         return set()

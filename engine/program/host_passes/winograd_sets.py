@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from engine.program.work.contraction import Contraction
 from engine.program.work.offsets import Offsets
 from engine.program.work.winograd import WinogradKernel, WinogradProduct
 from engine.program.work.winograd_gradient import WinogradGradient, WinogradSums
-from engine.program.work.winograd_tiles import Strides
+from engine.program.work.winograd_tiles import Depth, Strides
 
 GRADIENT_UNITS = 16
 """Units of a gradient. Chosen by hand: each part of the tiles has sums of its own, to be added."""
@@ -28,30 +29,41 @@ Sets = tuple[ComputeSet, ComputeSet]
 
 def convolution_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer) -> Sets | None:
     """The transform of the kernel and the products, if all three arrays are evenly spaced."""
-    field = size.field[0], size.field[1]
-    if work.size != (1, size.batch * field[0] * field[1], size.outputs, TAPS * size.inputs):
+    field, slices, taps_deep = (size.field[-2], size.field[-1]), prod(size.field[:-2]), prod(size.taps[:-2])
+    features = taps_deep * size.inputs
+    if work.size != (1, size.batch * slices * field[0] * field[1], size.outputs, TAPS * features):
         return None
-    strides_a, strides_c = (_strides(each, (size.batch, *field)) for each in (work.row_a, work.row_c))
-    taps = None if strides_a is None else _taps(work.k_a.table, size.inputs, strides_a)
-    if strides_a is None or strides_c is None or taps is None:
+    strides_c = _strides(work.row_c, (size.batch * slices, *field))
+    parts = work.k_a.table.reshape(taps_deep, TAPS * size.inputs)
+    found = _deep_strides(work.row_a.table.reshape(size.batch, slices, *field), parts)
+    if found is None or strides_c is None:
         return None
-    columns = position_bytes(size.inputs, size.outputs) // 4
+    strides_a, slice_a = found
+    orders = {_taps(each, size.inputs, strides_a) for each in parts}
+    taps = orders.pop()
+    if orders or taps is None:
+        return None
+    # Of each tap of the window, features of all slices, from the first slice of inputs on.
+    order = np.argsort(parts.min(axis=1), kind="stable")
+    k_b = Offsets(work.k_b.table.reshape(taps_deep, TAPS, size.inputs)[order].swapaxes(0, 1).reshape(-1))
+    columns = position_bytes(features, size.outputs) // 4
     buffer = Buffer(f"{product.name}.transformed", Shape("f32", (POSITIONS, columns)))
-    kernel = WinogradKernel(work.b, Address(buffer), work.k_b, taps, work.columns, work.stride_b)
-    tile_rows = size.batch * -(-field[0] // OUTPUTS)
+    kernel = WinogradKernel(work.b, Address(buffer), k_b, taps, work.columns, work.stride_b)
+    tile_rows = size.batch * slices * -(-field[0] // OUTPUTS)
     made = WinogradProduct(
         _moved(work.a, work.row_a.table[0] + work.k_a.table.min()),
         Address(buffer),
         replace(_moved(work.c, work.row_c.table[0]), buffer=written),
-        size.batch,
+        size.batch * slices,
         _padded(field),
         (0, 0),
         field,
-        size.inputs,
+        features,
         size.outputs,
         strides_a,
         strides_c,
         -(-tile_rows // MOST_UNITS),
+        Depth(slices, slice_a, taps_deep),
     )
     transform = ComputeSet(
         buffer.name, kernel, kernel.unit_count, [Span(work.b.buffer)], [Span(buffer)], op_name=product.op_name
@@ -62,19 +74,28 @@ def convolution_sets(product: ComputeSet, work: Contraction, size: ConvolutionSi
 
 def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer) -> Sets | None:
     """The partial sums and the taps of a gradient by the kernel, if all three arrays are evenly spaced."""
-    images, features, field = size.inputs, size.batch, (size.taps[0], size.taps[1])
+    slices, deep, field = prod(size.taps[:-2]), prod(size.field[:-2]), (size.taps[-2], size.taps[-1])
+    images, features = size.inputs * slices, size.batch
     # Few features are grouped: with them the columns of C have the window's, from the last to the first, and those of B
     # slide over rows of gradients with zeros before and after.
     group = work.columns // size.outputs
-    if group not in (1, WINDOW) or work.stride_b != 4:
+    if group not in (1, WINDOW) or work.stride_b != 4 or (group > 1 and len(size.taps) > 2):
         return None
     slid = images, field[0], field[1] + group - 1
-    if work.size != (1, TAPS // group * features, group * size.outputs, slid[0] * slid[1] * slid[2]):
+    if work.size != (1, deep * TAPS // group * features, group * size.outputs, slid[0] * slid[1] * slid[2]):
         return None
-    strides_a, strides_g = (_strides(each, slid) for each in (work.k_a, work.k_b))
+    sections, of_c = (each.table.reshape(deep, -1) for each in (work.row_a, work.row_c))
+    found = _deep_strides(work.k_a.table.reshape(size.inputs, slices, *slid[1:]), sections)
+    strides_g, slice_c = _strides(work.k_b, slid), int(of_c[-1, 0] - of_c[0, 0]) // max(1, deep - 1)
+    if found is None or strides_g is None:
+        return None
+    strides_a, slice_a = found
+    for table, step in ((sections, slice_a), (of_c, slice_c)):
+        if not np.array_equal(table, np.add.outer(np.arange(deep) * step, table[0])):
+            return None
     window = WINDOW // group, WINDOW, features
-    of_taps, taps = (_strides(each, window) for each in (work.row_a, work.row_c))
-    if of_taps is None or taps is None or strides_a is None or strides_g is None:
+    of_taps, taps = (_strides(Offsets(each[0]), window) for each in (sections, of_c))
+    if of_taps is None or taps is None:
         return None
     column = 4 * size.outputs
     if group == 1:
@@ -86,6 +107,7 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
         return None
     if of_taps != expected or strides_a[2] < 0:
         return None
+    features *= deep
     tiles = images * -(-field[0] // OUTPUTS) * -(-field[1] // OUTPUTS)
     parts = max(1, min(GRADIENT_UNITS // -(-features // GRADIENT_BLOCK), tiles // PART_TILES))
     buffer = Buffer(
@@ -104,6 +126,7 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
         strides_a,
         strides_g,
         -(-tiles // parts),
+        Depth(slices, slice_a, deep),
     )
     added = WinogradSums(
         Address(buffer),
@@ -113,6 +136,8 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
         size.outputs,
         Offsets(np.add.outer(np.arange(WINDOW) * rows, columns).reshape(-1)),
         taps[2],
+        deep,
+        slice_c,
     )
     reads = [Span(work.a.buffer), Span(work.b.buffer)]
     sums = replace(product, work=made, units=made.unit_count, reads=reads, writes=[Span(buffer)])
@@ -148,6 +173,23 @@ def _strides(offsets: Offsets, extents: tuple[int, int, int]) -> Strides | None:
     first, second, third = (np.arange(extent) * stride for extent, stride in zip(extents, strides, strict=True))
     even = np.array_equal(grid, np.add.outer(np.add.outer(first, second), third))
     return (strides[0], strides[1], strides[2]) if even else None
+
+
+def _deep_strides(rows: np.ndarray, parts: np.ndarray) -> tuple[Strides, int] | None:
+    """The strides of images, rows and columns, and that of slices, of positions by image, slice, row and column.
+
+    `parts` have the taps of each slice that a slice of outputs reads. The stride of one slice is 0.
+    """
+    images, slices, *field = rows.shape
+    strides = _strides(Offsets(rows[:, 0].reshape(-1)), (images, field[0], field[1]))
+    deep = _strides(Offsets(rows[0].reshape(-1)), (slices, field[0], field[1]))
+    begins = np.sort(parts.min(axis=1))
+    if strides is None or deep is None:
+        return None
+    slice_a = int(deep[0] if slices > 1 else begins[1] - begins[0] if len(begins) > 1 else 0)
+    grid = np.add.outer(np.arange(images) * strides[0], np.arange(slices) * slice_a)
+    even = np.array_equal(rows[:, :, 0, 0] - rows[0, 0, 0, 0], grid) and not (np.diff(begins) != slice_a).any()
+    return (strides, slice_a) if even else None
 
 
 def _taps(table: np.ndarray, features: int, strides: Strides) -> tuple[int, ...] | None:

@@ -24,7 +24,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
-from engine.program.work.winograd_tiles import Images, Strides, footprints, tile_fields
+from engine.program.work.winograd_tiles import Depth, Images, Strides, footprints, tile_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class WinogradProduct(Work):
 
     `low` is the padding with zeros before the first row and column; what tiles read after the last ones is zero, too.
     Strides, in bytes, are those of images, rows and columns; features are contiguous. A unit has `unit_rows` rows of
-    tiles, which are counted through all images.
+    tiles, which are counted through all images. Of images with `depth`, slices of outputs are the images; each slice of
+    inputs that one reads has as many of the `features`.
     """
 
     a: Address
@@ -86,6 +87,7 @@ class WinogradProduct(Work):
     strides_a: Strides
     strides_c: Strides
     unit_rows: int
+    depth: Depth = Depth()
 
     @property
     def unit_count(self) -> int:
@@ -96,7 +98,7 @@ class WinogradProduct(Work):
         return footprints(self.images, *self._arrays(), self.c)
 
     def _arrays(self) -> tuple[Images, Images]:
-        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low)
+        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low, self.depth)
         return inputs, Images(self.c, self.outputs, self.strides_c, self.field)
 
     def encode(self) -> Encoded:

@@ -22,7 +22,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
-from engine.program.work.winograd_tiles import Images, Strides, footprints, tile_fields
+from engine.program.work.winograd_tiles import Depth, Images, Strides, footprints, tile_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class WinogradGradient(Work):
     strides_a: Strides
     strides_g: Strides
     part_tiles: int
+    depth: Depth = Depth()
 
     @property
     def parts(self) -> int:
@@ -58,7 +59,7 @@ class WinogradGradient(Work):
         return self.parts * -(-self.features // GRADIENT_BLOCK)
 
     def _arrays(self) -> tuple[Images, Images]:
-        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low)
+        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low, self.depth)
         return inputs, Images(self.gradients, self.outputs, self.strides_g, self.field)
 
     def footprints(self) -> Iterator[Footprint]:
@@ -95,7 +96,10 @@ class WinogradGradient(Work):
 
 @dataclass(frozen=True, slots=True)
 class WinogradSums(Work):
-    """Adds the partial sums of `parts`, and transforms them to taps at `taps` bytes, `feature_c` between features."""
+    """Adds the partial sums of `parts`, and transforms them to taps at `taps` bytes, `feature_c` between features.
+
+    Each of `depth` slices of taps has as many of the features, and is `slice_c` bytes after the one before.
+    """
 
     sums: Address
     c: Address
@@ -104,6 +108,8 @@ class WinogradSums(Work):
     outputs: int
     taps: Offsets
     feature_c: int
+    depth: int = 1
+    slice_c: int = 0
 
     @property
     def unit_count(self) -> int:
@@ -113,7 +119,10 @@ class WinogradSums(Work):
         """Footprints from the first to the last sum and result."""
         position = position_bytes(self.features, self.outputs)
         yield Footprint(self.sums, 0, self.parts * POSITIONS * position, False)
-        ends = [int(tap) + feature for tap in self.taps.table for feature in (0, (self.features - 1) * self.feature_c)]
+        last = (self.features // self.depth - 1) * self.feature_c, (self.depth - 1) * self.slice_c
+        ends = [
+            int(tap) + feature + deep for tap in self.taps.table for feature in (0, last[0]) for deep in (0, last[1])
+        ]
         yield Footprint(self.c, min(ends), max(ends) + 4 * self.outputs, True)
 
     def encode(self) -> Encoded:
@@ -130,6 +139,8 @@ class WinogradSums(Work):
             position_sums=position,
             feature_sums=pitch,
             feature_c=self.feature_c,
+            slice_features=self.features // self.depth,
+            slice_c=self.slice_c,
             taps=self.taps.table,
             positions=np.arange(POSITIONS) * pitch,
             added=RESERVED_SCRATCH,

@@ -14,22 +14,36 @@ Strides = tuple[int, int, int]
 """Bytes between images, rows and columns."""
 
 
+class Depth(NamedTuple):
+    """Slices of outputs of an image with depth, bytes between slices of inputs, and how many of these one reads."""
+
+    slices: int = 1
+    stride: int = 0
+    taps: int = 1
+
+
 class Images(NamedTuple):
-    """Images of contiguous features; `low` is the padding with zeros before the first row and column."""
+    """Images of contiguous features; slices of outputs of those with `depth` count as images.
+
+    `low` is the padding with zeros before the first row and column.
+    """
 
     address: Address
     features: int
     strides: Strides
     size: tuple[int, int]
     low: tuple[int, int] = (0, 0)
+    depth: Depth = Depth()
 
 
 def footprints(images: int, inputs: Images, outputs: Images, written: Address) -> Iterator[Footprint]:
     """Footprints from the first to the last element of inputs and of outputs."""
     for each in (inputs, outputs):
-        last = [(count - 1) * stride for count, stride in zip((images, *each.size), each.strides, strict=True)]
+        counts = images // each.depth.slices, *each.size
+        last = [(count - 1) * stride for count, stride in zip(counts, each.strides, strict=True)]
+        last.append((each.depth.slices + each.depth.taps - 2) * each.depth.stride)
         begin, end = sum(min(0, each) for each in last), sum(max(0, each) for each in last)
-        yield Footprint(each.address, begin, end + 4 * each.features, each.address is written)
+        yield Footprint(each.address, begin, end + 4 * each.features // each.depth.taps, each.address is written)
 
 
 def tile_fields(images: int, inputs: Images, outputs: Images, block: int, scratch: int) -> dict[str, Any]:
@@ -48,6 +62,7 @@ def tile_fields(images: int, inputs: Images, outputs: Images, block: int, scratc
         "image_rows": rows,
         "row_tiles": columns,
         **dict(zip(("image_a", "row_a", "column_a"), inputs.strides, strict=True)),
+        **dict(zip(("slices", "slice_a", "depth"), inputs.depth, strict=True)),
         **dict(zip(("image_c", "row_c", "column_c"), outputs.strides, strict=True)),
         **dict(zip(("rows_a", "columns_a"), inputs.size, strict=True)),
         **dict(zip(("rows_c", "columns_c"), outputs.size, strict=True)),
