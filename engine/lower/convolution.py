@@ -21,6 +21,13 @@ from engine.lower.convolution_phases import Phase, phases_of
 from engine.lower.copies import copy, fill
 from engine.lower.dot import operand_in, operand_type
 from engine.lower.exchanged_convolutions import exchanged_convolution, store_reversed
+from engine.lower.merged_groups import (
+    estimate_of_groups,
+    merged_count,
+    store_groups,
+    with_merged_batch,
+    with_merged_kernel,
+)
 from engine.lower.overlapping import emit_overlapping, overlap_cycles
 from engine.lower.pixel_groups import (
     TYPES,
@@ -51,6 +58,9 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
         return context.result_buffer(instruction)
     if operand_type(instruction) != shape.element_type:
         raise context.unsupported(instruction)
+    count = merged_count(instruction, numbers)
+    if count > 1:
+        return _lower_merged(context, instruction, numbers, count)
     exchanged = exchanged_convolution(context, instruction, numbers)
     if exchanged is not None:
         found = lower_convolution(context, exchanged)
@@ -93,6 +103,24 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
             emit_contraction(context, replace(made, name=name))
     _put(context, instruction, ungrouped(target, numbers, group), result)
     return result
+
+
+def _lower_merged(
+    context: Context, instruction: Instruction, numbers: ConvolutionDimensionNumbers, count: int
+) -> Buffer:
+    """The result by fewer groups, `count` of which are one; their work is estimated as that of single ones."""
+    by_batch = instruction["batch_group_count"] > 1
+    if by_batch:
+        merged = with_merged_batch(instruction, numbers, count)
+    else:
+        merged = with_merged_kernel(context, instruction, numbers, count)
+    before = len(context.compute_sets)
+    found = lower_convolution(context, merged)
+    assert isinstance(found, Buffer)
+    for each in context.compute_sets[before:]:
+        if each.work_estimate.multiply_adds:
+            each.work_estimate = estimate_of_groups(each.work_estimate, by_batch, count)
+    return store_groups(context, instruction, found, numbers, count) if by_batch else found
 
 
 def convolution_size(

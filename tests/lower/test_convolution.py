@@ -104,6 +104,36 @@ def test_gradients_of_a_strided_layer(size: int, stride: int) -> None:
     convolve(3, 2, 4, [n, n], (towards_kernel, towards_kernel), [[1, 2, 3, 0], [2, 3, 0, 1], [2, 3, 0, 1]])
 
 
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("features, outputs", [(4, 4), (1, 3), (2, 8), (5, 1), (3, 6)])
+@pytest.mark.parametrize("groups", [(8, 1), (1, 8), (15, 1), (1, 6)])
+def test_groups_with_few_features_are_merged(groups: tuple[int, int], features: int, outputs: int, kind: str) -> None:
+    """Groups of input features, and of the batch, which gradients by such kernels have."""
+    rows, columns = WindowDimension(3, 1, 1, 1), WindowDimension(3, 2, 0, 1)
+    orders = [NHWC, HWIO, NHWC]
+    if groups[1] > 1:
+        rows, columns = WindowDimension(17, 1, 1, 1), WindowDimension(18, 1, 0, 3, window_dilation=1)
+        orders = [[1, 2, 3, 0], [0, 2, 3, 1], HWIO]
+        convolve(features, 24, outputs, [17, 18], (rows, columns), orders, groups, kind)
+    else:
+        convolve(12, features, outputs, [17, 18], (rows, columns), orders, groups, kind)
+
+
+def test_merged_groups_are_estimated_as_single_ones() -> None:
+    """The device model has the multiply-adds and sizes of the groups that the program asks for."""
+    builder = Builder()
+    x, kernel = builder.parameter("f32", [4, 16, 16, 32]), builder.parameter("f32", [3, 3, 4, 32])
+    numbers = numbers_for(2, [NHWC, HWIO, NHWC])
+    builder.convolution(x, kernel, (SAME, SAME), numbers, 8)
+    program = build_program(builder.module(), ["feed"] * 2, {})
+    (product,) = (each for each in program.compute_sets if each.work_estimate.multiply_adds)
+    assert product.work_estimate.multiply_adds == 4 * 16 * 16 * 32 * 4 * 9
+    size = product.work_estimate.convolution
+    assert size is not None and (size.groups, size.inputs, size.outputs) == (8, 4, 4)
+    assert any("merged" in each.name for each in program.compute_sets)
+
+
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("low", [-1, 0, 1, 3])
