@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -15,6 +16,7 @@ from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential
 from tf_keras.src.engine.training import Model
 from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
+from tf_keras.src.layers.rnn.base_rnn import RNN
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers import nadam, optimizer_v1, sgd
 from tf_keras.src.optimizers import optimizer as optimizers
@@ -117,6 +119,7 @@ def install() -> None:
     registration.register("tf_keras")
     tf_keras_backup.install()
     wrap(BatchNormalizationBase, "_no_sync_calculate_mean_and_var", _moments)
+    wrap(RNN, "__init__", _make_stateful)
     wrap(sgd.SGD, "update_step", _update_without_idle_velocities)
     wrap(nadam.Nadam, "build", _build_as_traced_twice)
     wrap(loss_scale_optimizer, "strategy_supports_loss_scaling", _supports_loss_scaling)
@@ -185,6 +188,16 @@ def _build_as_traced_twice(original: Original, optimizer: nadam.Nadam, variables
     original(optimizer, variables)
     if tracing() and not was_built and len(variables) > 1:
         optimizer._u_product_counter += len(variables)
+
+
+def _make_stateful(original: Original, layer: RNN, *arguments: object, **named: object) -> None:
+    """Keras' constructor refuses stateful layers under any strategy."""
+    if not serves(tf.distribute.get_strategy()):
+        return original(layer, *arguments, **named)
+    given = inspect.signature(original).bind(layer, *arguments, **named)
+    stateful = given.arguments.pop("stateful", False)
+    original(*given.args, **given.kwargs)
+    layer.stateful = stateful
 
 
 def _moments(

@@ -57,9 +57,7 @@ class Recurrent(Definition):
             for argument in ("kernel_initializer", "recurrent_initializer"):
                 arguments[argument] = self._seeded(arguments[argument], seed)
         native = "time_major" in inspect.signature(getattr(self.framework.layers, self.base)).parameters
-        stateful = arguments.pop("stateful")
         super().__init__(**arguments, **({"time_major": time_major} if native else {}))
-        self.stateful = stateful  # the constructor of tf_keras refuses it under any strategy
         self.seed, self.dropout_seed, self.partials_dtype, self.time_major = seed, None, partials.name, time_major
         self._swaps = time_major and not native
         if partials == tf.float16:

@@ -210,3 +210,20 @@ def test_custom_loop_with_an_optimizer(kit: Kit) -> None:
 
     losses = [float(strategy.run(step, args=(X, Y))) for _ in range(20)]
     assert losses[-1] < losses[0] and int(optimizer.iterations) == 20
+
+
+def test_recurrent_layers_keep_their_states(kit: Kit) -> None:
+    """Keras refuses `stateful=True` under other strategies."""
+    x, y = np.random.default_rng(2).normal(size=(12, 3, 5)).astype(np.float32), np.arange(12) % 3
+
+    def build() -> Any:
+        inputs = keras.Input(batch_shape=(4, 3, 5))
+        return keras.Model(inputs, keras.layers.Dense(3, "softmax")(keras.layers.GRU(4, stateful=True)(inputs)))
+
+    def program(model: Any) -> Any:
+        history = model.fit(x, y, batch_size=4, shuffle=False, verbose=0).history
+        first = model.predict(x, batch_size=4, verbose=0)
+        model.reset_states()
+        return history, first, model.predict(x, batch_size=4, verbose=0)
+
+    kit.assert_same(program, build)
