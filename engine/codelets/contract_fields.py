@@ -157,7 +157,9 @@ def contract_record(
     )
 
 
-def right_operand_record(b: Address, offset_b: np.ndarray, columns: int, stride_b: int) -> Field:
+def right_operand_record(
+    b: Address, offset_b: np.ndarray, columns: int, stride_b: int, element_bytes: int = 4
+) -> Field:
     """The parameter block for codelets that read B alone, with the arguments of `contract_record`."""
     row = np.zeros(1, np.int64)
     return contract_record(
@@ -170,6 +172,7 @@ def right_operand_record(b: Address, offset_b: np.ndarray, columns: int, stride_
         offset_b=offset_b,
         columns=columns,
         stride_b=stride_b,
+        element_bytes=element_bytes,
     )
 
 

@@ -7,7 +7,9 @@ between stays in the second-level cache.
 
 from __future__ import annotations
 
-from engine.codelets.build import Codelet, inner
+from functools import cache
+
+from engine.codelets.build import Codelet, Inner, inner
 from engine.codelets.contract import Operands
 from engine.codelets.contract_fields import Field
 from engine.codelets.memory import store_f32, store_i64
@@ -17,6 +19,7 @@ from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch, p
 from engine.codelets.panel import panels
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
+from engine.codelets.vector import BYTES
 from engine.codelets.winograd_runs import reading_runs, writing_runs
 from engine.codelets.winograd_sizes import KERNEL_BLOCK, OUTPUTS, POSITIONS, ROW_WORDS, SIDE, TAPS
 from engine.codelets.winograd_transforms import INPUT, KERNEL, PRODUCTS, transforming
@@ -24,12 +27,9 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 TAP_BYTES = 4 * KERNEL_BLOCK * PANEL  # of a packed tap
 
-pack_panel = packing("f32").panel
 multiply_panel = panels("f32")
 multiply_vector = narrow_products(OF_TILES)
 transform_kernel = transforming(KERNEL)
-transform_input = reading_runs(INPUT)
-transform_products = writing_runs(PRODUCTS)
 
 
 class Kernel(Field):
@@ -94,26 +94,38 @@ class Product(Tiles):
     products_at: int
 
 
-def _winograd_kernel(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Unit: a panel of output features and KERNEL_BLOCK input features."""
-    features, columns = word(parameters, Kernel.FEATURES), word(parameters, Field.COLUMNS)
-    blocks = (features + KERNEL_BLOCK - 1) // KERNEL_BLOCK
-    at = Operands(parameters, 0, word(parameters, Field.B), 0, scratch)
-    offsets = scratch + RESERVED_SCRATCH
-    packed = offsets + 8 * PANEL
-    for unit in range(lo, hi):
-        column, feature = unit // blocks * PANEL, unit % blocks * KERNEL_BLOCK
-        width, count = min(PANEL, columns - column), min(KERNEL_BLOCK, features - feature)
-        for tap in range(TAPS):
-            pack_panel(at, column, width, tap * features + feature, count, packed + tap * TAP_BYTES, offsets)
-        pitch = packed_pitch(width)
-        target = word(parameters, Kernel.TRANSFORMED) + 4 * column * features + feature * pitch
-        taps, positions = word(parameters, Kernel.TAPS), word(parameters, Kernel.POSITIONS)
-        for i in range(count):
-            transform_kernel(packed + i * pitch, taps, target + i * pitch, positions, pitch // 4)
+@cache
+def kernel_transform(element_type: str) -> Codelet:
+    """`winograd_kernel` of a kernel of that type."""
+    pack_panel = packing(element_type).panel
+
+    def transform_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        """Unit: a panel of output features and KERNEL_BLOCK input features."""
+        features, columns = word(parameters, Kernel.FEATURES), word(parameters, Field.COLUMNS)
+        blocks = (features + KERNEL_BLOCK - 1) // KERNEL_BLOCK
+        at = Operands(parameters, 0, word(parameters, Field.B), 0, scratch)
+        offsets = scratch + RESERVED_SCRATCH
+        packed = offsets + 8 * PANEL
+        for unit in range(lo, hi):
+            column, feature = unit // blocks * PANEL, unit % blocks * KERNEL_BLOCK
+            width, count = min(PANEL, columns - column), min(KERNEL_BLOCK, features - feature)
+            for tap in range(TAPS):
+                pack_panel(at, column, width, tap * features + feature, count, packed + tap * TAP_BYTES, offsets)
+            pitch = packed_pitch(width)
+            target = word(parameters, Kernel.TRANSFORMED) + 4 * column * features + feature * pitch
+            taps, positions = word(parameters, Kernel.TAPS), word(parameters, Kernel.POSITIONS)
+            for i in range(count):
+                transform_kernel(packed + i * pitch, taps, target + i * pitch, positions, pitch // 4)
+
+    return Codelet(transform_units, _name("winograd_kernel", element_type), in_vectors=True)
 
 
-winograd_kernel = Codelet(_winograd_kernel, "winograd_kernel", in_vectors=True)
+def _name(codelet: str, *types: str) -> str:
+    """A codelet's name, with its element types unless all are f32. Its function has another: transforms have these."""
+    return codelet if set(types) == {"f32"} else "_".join((codelet, *types))
+
+
+winograd_kernel = kernel_transform("f32")
 
 
 def winograd_kernel_scratch_bytes() -> int:
@@ -148,83 +160,95 @@ def fill_rows(
         table += 8 * ROW_WORDS
 
 
-@inner
-def transform_inputs(parameters: int, tile: int, count: int, feature: int, features: int, scratch: int) -> None:
-    """Transforms some features of `count` tiles' inputs."""
-    row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
-    row, column, slices = tile // row_tiles, tile % row_tiles, word(parameters, Tiles.SLICES)
-    target = scratch + word(parameters, Tiles.INPUTS_AT)
-    while count > 0:
-        run = min(count, row_tiles - column)
-        number = row // image_rows
-        image = word(parameters, Tiles.A) + number // slices * word(parameters, Tiles.IMAGE_A)
-        image += number % slices * word(parameters, Tiles.SLICE_A)
-        transform_run(parameters, image, row % image_rows, column, run, feature, features, target, scratch)
-        target += run * VECTOR
-        count -= run
-        row, column = row + 1, 0
+@cache
+def input_transforms(element_type: str) -> Inner:
+    """`transform_inputs` of images of that type."""
+    transform_input, item = reading_runs(INPUT, element_type), BYTES[element_type]
+
+    @inner
+    def transform_run(
+        parameters: int,
+        image: int,
+        row: int,
+        column: int,
+        run: int,
+        feature: int,
+        features: int,
+        target: int,
+        scratch: int,
+    ) -> None:
+        """Transforms some features of a run of tiles: those of each slice of inputs are a part of all."""
+        table, stride = scratch + word(parameters, Tiles.ROWS), word(parameters, Tiles.ROW_A)
+        pitch, size, extent = (
+            word(parameters, Tiles.VECTOR_A),
+            word(parameters, Tiles.POSITION_A),
+            word(parameters, Tiles.ROWS_A),
+        )
+        first, begin = (
+            word(parameters, Tiles.FIRST_ROW) + OUTPUTS * row,
+            word(parameters, Tiles.FIRST_COLUMN) + OUTPUTS * column,
+        )
+        columns, of_slice = (
+            word(parameters, Tiles.COLUMNS_A),
+            word(parameters, Tiles.FEATURES) // word(parameters, Tiles.DEPTH),
+        )
+        done = 0
+        while done < features:
+            deep, at = (feature + done) // of_slice, (feature + done) % of_slice
+            some = min(features - done, of_slice - at)
+            source = image + deep * word(parameters, Tiles.SLICE_A) + item * at
+            fill_rows(parameters, table, source, first, SIDE, extent, stride, word(parameters, Tiles.COLUMN_A))
+            into = target + done // LANES * pitch
+            transform_input(table, begin, columns, run, into, VECTOR, pitch, size, OUTPUTS * stride, some)
+            done += some
+
+    @inner
+    def transform_inputs(parameters: int, tile: int, count: int, feature: int, features: int, scratch: int) -> None:
+        """Transforms some features of `count` tiles' inputs."""
+        row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
+        row, column, slices = tile // row_tiles, tile % row_tiles, word(parameters, Tiles.SLICES)
+        target = scratch + word(parameters, Tiles.INPUTS_AT)
+        while count > 0:
+            run = min(count, row_tiles - column)
+            number = row // image_rows
+            image = word(parameters, Tiles.A) + number // slices * word(parameters, Tiles.IMAGE_A)
+            image += number % slices * word(parameters, Tiles.SLICE_A)
+            transform_run(parameters, image, row % image_rows, column, run, feature, features, target, scratch)
+            target += run * VECTOR
+            count -= run
+            row, column = row + 1, 0
+
+    return transform_inputs
 
 
-@inner
-def transform_run(
-    parameters: int,
-    image: int,
-    row: int,
-    column: int,
-    run: int,
-    feature: int,
-    features: int,
-    target: int,
-    scratch: int,
-) -> None:
-    """Transforms some features of a run of tiles: those of each slice of inputs are a part of all."""
-    table, stride = scratch + word(parameters, Tiles.ROWS), word(parameters, Tiles.ROW_A)
-    pitch, size, extent = (
-        word(parameters, Tiles.VECTOR_A),
-        word(parameters, Tiles.POSITION_A),
-        word(parameters, Tiles.ROWS_A),
-    )
-    first, begin = (
-        word(parameters, Tiles.FIRST_ROW) + OUTPUTS * row,
-        word(parameters, Tiles.FIRST_COLUMN) + OUTPUTS * column,
-    )
-    columns, of_slice = (
-        word(parameters, Tiles.COLUMNS_A),
-        word(parameters, Tiles.FEATURES) // word(parameters, Tiles.DEPTH),
-    )
-    done = 0
-    while done < features:
-        deep, at = (feature + done) // of_slice, (feature + done) % of_slice
-        some = min(features - done, of_slice - at)
-        source = image + deep * word(parameters, Tiles.SLICE_A) + 4 * at
-        fill_rows(parameters, table, source, first, SIDE, extent, stride, word(parameters, Tiles.COLUMN_A))
-        into = target + done // LANES * pitch
-        transform_input(table, begin, columns, run, into, VECTOR, pitch, size, OUTPUTS * stride, some)
-        done += some
+@cache
+def _output_stores(element_type: str) -> Inner:
+    transform_products = writing_runs(PRODUCTS, element_type)
 
+    @inner
+    def store_outputs(parameters: int, tile: int, count: int, scratch: int) -> None:
+        """Transforms the products of `count` tiles to outputs."""
+        row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
+        row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
+        source, outputs = scratch + word(parameters, Product.PRODUCTS_AT), word(parameters, Tiles.OUTPUTS)
+        pitch, size = word(parameters, Product.TILE_M), word(parameters, Product.POSITION_M)
+        while count > 0:
+            run = min(count, row_tiles - column)
+            first = OUTPUTS * (row % image_rows)
+            c = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
+            c += first * word(parameters, Tiles.ROW_C)
+            # In place of a second row that does not exist, the first one is written twice.
+            second = word(parameters, Tiles.ROW_C) if first + 1 < word(parameters, Tiles.ROWS_C) else 0
+            for i in range(OUTPUTS):
+                store_i64(table + 8 * ROW_WORDS * i, c + i * second)
+                store_i64(table + 8 * ROW_WORDS * i + 8, word(parameters, Tiles.COLUMN_C))
+            columns = word(parameters, Tiles.COLUMNS_C)
+            transform_products(table, OUTPUTS * column, columns, run, source, pitch, size, outputs)
+            source += run * pitch
+            count -= run
+            row, column = row + 1, 0
 
-@inner
-def store_outputs(parameters: int, tile: int, count: int, scratch: int) -> None:
-    """Transforms the products of `count` tiles to outputs."""
-    row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
-    row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
-    source, outputs = scratch + word(parameters, Product.PRODUCTS_AT), word(parameters, Tiles.OUTPUTS)
-    pitch, size = word(parameters, Product.TILE_M), word(parameters, Product.POSITION_M)
-    while count > 0:
-        run = min(count, row_tiles - column)
-        first = OUTPUTS * (row % image_rows)
-        c = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
-        c += first * word(parameters, Tiles.ROW_C)
-        # In place of a second row that does not exist, the first one is written twice.
-        second = word(parameters, Tiles.ROW_C) if first + 1 < word(parameters, Tiles.ROWS_C) else 0
-        for i in range(OUTPUTS):
-            store_i64(table + 8 * ROW_WORDS * i, c + i * second)
-            store_i64(table + 8 * ROW_WORDS * i + 8, word(parameters, Tiles.COLUMN_C))
-        columns = word(parameters, Tiles.COLUMNS_C)
-        transform_products(table, OUTPUTS * column, columns, run, source, pitch, size, outputs)
-        source += run * pitch
-        count -= run
-        row, column = row + 1, 0
+    return store_outputs
 
 
 @inner
@@ -249,21 +273,29 @@ def multiply_positions(parameters: int, tiles: int, scratch: int) -> None:
         m += word(parameters, Product.POSITION_M)
 
 
-def _winograd_product(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Unit: rows of tiles. Those of all units are multiplied in blocks, as each tile is independent of the others."""
-    block = word(parameters, Product.BLOCK_TILES)
-    fill_progression(scratch + word(parameters, Product.ROWS_OF_A), block, VECTOR)
-    fill_progression(scratch + word(parameters, Product.ROWS_OF_M), block, word(parameters, Product.TILE_M))
-    features = word(parameters, Product.FEATURES)
-    fill_features(scratch + word(parameters, Product.K_OF_A), features, word(parameters, Product.VECTOR_A))
-    fill_zeros(parameters, scratch)
-    unit = word(parameters, Product.UNIT_TILES)
-    end = min(hi * unit, word(parameters, Product.TILES))
-    for tile in range(lo * unit, end, block):
-        count = min(block, end - tile)
-        transform_inputs(parameters, tile, count, 0, features, scratch)
-        multiply_positions(parameters, count, scratch)
-        store_outputs(parameters, tile, count, scratch)
+@cache
+def product_of_tiles(element_type: str, result_type: str) -> Codelet:
+    """`winograd_product` of images of one type to those of another."""
+    transform_inputs, store_outputs = input_transforms(element_type), _output_stores(result_type)
+
+    def multiply_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        """Unit: rows of tiles. Those of all units are multiplied in blocks: each tile is independent of the others."""
+        block = word(parameters, Product.BLOCK_TILES)
+        fill_progression(scratch + word(parameters, Product.ROWS_OF_A), block, VECTOR)
+        fill_progression(scratch + word(parameters, Product.ROWS_OF_M), block, word(parameters, Product.TILE_M))
+        features = word(parameters, Product.FEATURES)
+        fill_features(scratch + word(parameters, Product.K_OF_A), features, word(parameters, Product.VECTOR_A))
+        fill_zeros(parameters, scratch)
+        unit = word(parameters, Product.UNIT_TILES)
+        end = min(hi * unit, word(parameters, Product.TILES))
+        for tile in range(lo * unit, end, block):
+            count = min(block, end - tile)
+            transform_inputs(parameters, tile, count, 0, features, scratch)
+            multiply_positions(parameters, count, scratch)
+            store_outputs(parameters, tile, count, scratch)
+
+    name = _name("winograd_product", element_type, result_type)
+    return Codelet(multiply_units, name, (library("f32"),), in_vectors=True)
 
 
-winograd_product = Codelet(_winograd_product, "winograd_product", (library("f32"),), in_vectors=True)
+winograd_product = product_of_tiles("f32", "f32")

@@ -6,7 +6,9 @@ for each position of a tile; `winograd_sums` adds the partial sums and transform
 
 from __future__ import annotations
 
-from engine.codelets.build import Codelet, inner
+from functools import cache
+
+from engine.codelets.build import Codelet, Inner, inner
 from engine.codelets.memory import load_i64
 from engine.codelets.micro_kernel import library
 from engine.codelets.narrow_products import OF_FEATURES, VECTOR, narrow_products
@@ -14,12 +16,11 @@ from engine.codelets.overlap_add import add_floats
 from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
-from engine.codelets.winograd import Tiles, fill_features, fill_rows, fill_zeros, multiply_panel, transform_inputs
+from engine.codelets.vector import BYTES
+from engine.codelets.winograd import Tiles, fill_features, fill_rows, fill_zeros, input_transforms, multiply_panel
 from engine.codelets.winograd_runs import reading_runs
 from engine.codelets.winograd_sizes import GRADIENT_BLOCK, OUTPUTS, POSITIONS
 from engine.codelets.winograd_transforms import GRADIENT, SUMS, transforming
-
-transform_gradient, transform_sums = reading_runs(GRADIENT), transforming(SUMS)
 
 multiply_vector = narrow_products(OF_FEATURES)
 
@@ -60,27 +61,33 @@ class Sums(Record):
     added: int  # offset in scratch
 
 
-@inner
-def transform_gradients(parameters: int, tile: int, count: int, scratch: int) -> None:
-    """Transforms the gradients of `count` tiles' outputs to packed panels; outputs that do not exist have zeros."""
-    row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
-    row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
-    outputs, size, done = word(parameters, Tiles.OUTPUTS), word(parameters, Gradient.POSITION_G), 0
-    while done < count:
-        run = min(count - done, row_tiles - column)
-        image = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
-        first, extent = OUTPUTS * (row % image_rows), word(parameters, Tiles.ROWS_C)
-        for feature in range(0, outputs, PANEL):
-            width = min(PANEL, outputs - feature)
-            pitch, stride = packed_pitch(width), word(parameters, Tiles.ROW_C)
-            target = scratch + word(parameters, Gradient.GRADIENTS_AT) + 4 * feature * count + done * pitch
-            step, columns = word(parameters, Tiles.COLUMN_C), word(parameters, Tiles.COLUMNS_C)
-            fill_rows(parameters, table, image + 4 * feature, first, OUTPUTS, extent, stride, step)
-            transform_gradient(
-                table, OUTPUTS * column, columns, run, target, pitch, VECTOR, size, OUTPUTS * stride, width
-            )
-        done += run
-        row, column = row + 1, 0
+@cache
+def _gradient_transforms(element_type: str) -> Inner:
+    transform_gradient, item = reading_runs(GRADIENT, element_type), BYTES[element_type]
+
+    @inner
+    def transform_gradients(parameters: int, tile: int, count: int, scratch: int) -> None:
+        """Transforms the gradients of `count` tiles' outputs to packed panels; outputs that do not exist have zeros."""
+        row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
+        row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
+        outputs, size, done = word(parameters, Tiles.OUTPUTS), word(parameters, Gradient.POSITION_G), 0
+        while done < count:
+            run = min(count - done, row_tiles - column)
+            image = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
+            first, extent = OUTPUTS * (row % image_rows), word(parameters, Tiles.ROWS_C)
+            for feature in range(0, outputs, PANEL):
+                width = min(PANEL, outputs - feature)
+                pitch, stride = packed_pitch(width), word(parameters, Tiles.ROW_C)
+                target = scratch + word(parameters, Gradient.GRADIENTS_AT) + 4 * feature * count + done * pitch
+                step, columns = word(parameters, Tiles.COLUMN_C), word(parameters, Tiles.COLUMNS_C)
+                fill_rows(parameters, table, image + item * feature, first, OUTPUTS, extent, stride, step)
+                transform_gradient(
+                    table, OUTPUTS * column, columns, run, target, pitch, VECTOR, size, OUTPUTS * stride, width
+                )
+            done += run
+            row, column = row + 1, 0
+
+    return transform_gradients
 
 
 @inner
@@ -108,50 +115,65 @@ def add_products(parameters: int, tiles: int, features: int, sums: int, adds: in
         sums += word(parameters, Gradient.POSITION_SUMS)
 
 
-def _winograd_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Unit: GRADIENT_BLOCK input features of a part of the tiles. Neighbouring features are computed together."""
-    features, block = word(parameters, Tiles.FEATURES), word(parameters, Tiles.BLOCK_TILES)
-    fill_features(scratch + word(parameters, Gradient.FEATURES_OF_A), features, word(parameters, Tiles.VECTOR_A))
-    fill_progression(scratch + word(parameters, Gradient.K), block, VECTOR)
-    fill_progression(
-        scratch + word(parameters, Gradient.ROWS_OF_SUMS), features, word(parameters, Gradient.FEATURE_SUMS)
-    )
-    fill_zeros(parameters, scratch)
-    blocks, part_tiles = (features + GRADIENT_BLOCK - 1) // GRADIENT_BLOCK, word(parameters, Gradient.PART_TILES)
-    unit = lo
-    while unit < hi:
-        feature, part = unit % blocks * GRADIENT_BLOCK, unit // blocks
-        run = min(hi - unit, blocks - unit % blocks)
-        count = min(run * GRADIENT_BLOCK, features - feature)
-        sums = word(parameters, Gradient.SUMS) + part * word(parameters, Gradient.PART_BYTES)
-        sums += feature * word(parameters, Gradient.FEATURE_SUMS)
-        first, end = part * part_tiles, min((part + 1) * part_tiles, word(parameters, Tiles.TILES))
-        for tile in range(first, end, block):
-            tiles = min(block, end - tile)
-            transform_inputs(parameters, tile, tiles, feature, count, scratch)
-            transform_gradients(parameters, tile, tiles, scratch)
-            add_products(parameters, tiles, count, sums, 1 if tile > first else 0, scratch)
-        unit += run
+@cache
+def gradient_of_tiles(element_type: str) -> Codelet:
+    """`winograd_gradient` of images and gradients of that type."""
+    transform_inputs, transform_gradients = input_transforms(element_type), _gradient_transforms(element_type)
+
+    def multiply_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        """Unit: GRADIENT_BLOCK input features of a part of the tiles. Neighbouring features are computed together."""
+        features, block = word(parameters, Tiles.FEATURES), word(parameters, Tiles.BLOCK_TILES)
+        fill_features(scratch + word(parameters, Gradient.FEATURES_OF_A), features, word(parameters, Tiles.VECTOR_A))
+        fill_progression(scratch + word(parameters, Gradient.K), block, VECTOR)
+        fill_progression(
+            scratch + word(parameters, Gradient.ROWS_OF_SUMS), features, word(parameters, Gradient.FEATURE_SUMS)
+        )
+        fill_zeros(parameters, scratch)
+        blocks, part_tiles = (features + GRADIENT_BLOCK - 1) // GRADIENT_BLOCK, word(parameters, Gradient.PART_TILES)
+        unit = lo
+        while unit < hi:
+            feature, part = unit % blocks * GRADIENT_BLOCK, unit // blocks
+            run = min(hi - unit, blocks - unit % blocks)
+            count = min(run * GRADIENT_BLOCK, features - feature)
+            sums = word(parameters, Gradient.SUMS) + part * word(parameters, Gradient.PART_BYTES)
+            sums += feature * word(parameters, Gradient.FEATURE_SUMS)
+            first, end = part * part_tiles, min((part + 1) * part_tiles, word(parameters, Tiles.TILES))
+            for tile in range(first, end, block):
+                tiles = min(block, end - tile)
+                transform_inputs(parameters, tile, tiles, feature, count, scratch)
+                transform_gradients(parameters, tile, tiles, scratch)
+                add_products(parameters, tiles, count, sums, 1 if tile > first else 0, scratch)
+            unit += run
+
+    name = "winograd_gradient" + f"_{element_type}" * (element_type != "f32")
+    return Codelet(multiply_units, name, (library("f32"),), in_vectors=True)
 
 
-winograd_gradient = Codelet(_winograd_gradient, "winograd_gradient", (library("f32"),), in_vectors=True)
+winograd_gradient = gradient_of_tiles("f32")
 
 
-def _winograd_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    outputs, positions = word(parameters, Sums.OUTPUTS), word(parameters, Sums.POSITIONS)
-    added = scratch + word(parameters, Sums.ADDED)
-    parts, count = word(parameters, Sums.PARTS), word(parameters, Sums.COUNT)
-    for feature in range(lo, hi):
-        source = word(parameters, Sums.SUMS) + feature * word(parameters, Sums.FEATURE_SUMS)
-        for position in range(POSITIONS):
-            target = added + load_i64(positions + 8 * position)
-            for column in range(0, outputs, LANES):
-                add_floats(source + 4 * column, parts, count, target + 4 * column, LANES)
-            source += word(parameters, Sums.POSITION_SUMS)
-        of_slice = word(parameters, Sums.SLICE_FEATURES)
-        c = word(parameters, Sums.C) + feature // of_slice * word(parameters, Sums.SLICE_C)
-        c += feature % of_slice * word(parameters, Sums.FEATURE_C)
-        transform_sums(added, positions, c, word(parameters, Sums.TAPS), outputs)
+@cache
+def sums_of_taps(result_type: str) -> Codelet:
+    """`winograd_sums` to taps of that type."""
+    transform_sums = transforming(SUMS, result_type)
+
+    def sum_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        outputs, positions = word(parameters, Sums.OUTPUTS), word(parameters, Sums.POSITIONS)
+        added = scratch + word(parameters, Sums.ADDED)
+        parts, count = word(parameters, Sums.PARTS), word(parameters, Sums.COUNT)
+        for feature in range(lo, hi):
+            source = word(parameters, Sums.SUMS) + feature * word(parameters, Sums.FEATURE_SUMS)
+            for position in range(POSITIONS):
+                target = added + load_i64(positions + 8 * position)
+                for column in range(0, outputs, LANES):
+                    add_floats(source + 4 * column, parts, count, target + 4 * column, LANES)
+                source += word(parameters, Sums.POSITION_SUMS)
+            of_slice = word(parameters, Sums.SLICE_FEATURES)
+            c = word(parameters, Sums.C) + feature // of_slice * word(parameters, Sums.SLICE_C)
+            c += feature % of_slice * word(parameters, Sums.FEATURE_C)
+            transform_sums(added, positions, c, word(parameters, Sums.TAPS), outputs)
+
+    return Codelet(sum_units, "winograd_sums" + f"_{result_type}" * (result_type != "f32"), in_vectors=True)
 
 
-winograd_sums = Codelet(_winograd_sums, "winograd_sums", in_vectors=True)
+winograd_sums = sums_of_taps("f32")

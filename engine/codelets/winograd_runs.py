@@ -15,7 +15,7 @@ from engine.codelets.lazy import types
 from engine.codelets.loops import Loop
 from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
 from engine.codelets.winograd_sizes import OUTPUTS, ROW_WORDS
-from engine.codelets.winograd_transforms import Transform, Vectors, both_ways
+from engine.codelets.winograd_transforms import Transform, Vectors, both_ways, offset_in
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -25,9 +25,9 @@ Rows = list[tuple[ir.Value, ir.Value]]
 
 
 @cache
-def reading_runs(transform: Transform) -> Inner:
-    """The function that transforms tiles of an image: those of inputs, or of the gradients of outputs."""
-    whole, rest = (_intrinsic(_reading, transform, masked) for masked in (False, True))
+def reading_runs(transform: Transform, element_type: str = "f32") -> Inner:
+    """The function that transforms tiles of an image to float32: those of inputs, or of the gradients of outputs."""
+    whole, rest = (_intrinsic(_reading, transform, element_type, masked) for masked in (False, True))
 
     @inner
     def transform_run(
@@ -58,9 +58,9 @@ def reading_runs(transform: Transform) -> Inner:
 
 
 @cache
-def writing_runs(transform: Transform) -> Inner:
-    """The function that transforms products to tiles of an image."""
-    whole, rest = (_intrinsic(_writing, transform, masked) for masked in (False, True))
+def writing_runs(transform: Transform, element_type: str = "f32") -> Inner:
+    """The function that transforms products to tiles of an image of that type."""
+    whole, rest = (_intrinsic(_writing, transform, element_type, masked) for masked in (False, True))
 
     @inner
     def transform_run(
@@ -79,7 +79,7 @@ def writing_runs(transform: Transform) -> Inner:
     return transform_run
 
 
-def _intrinsic(body: Callable[..., None], transform: Transform, masked: bool) -> Any:
+def _intrinsic(body: Callable[..., None], transform: Transform, element_type: str, masked: bool) -> Any:
     """The intrinsic for whole vectors from the given one on, or for some lanes of that one."""
 
     @intrinsic
@@ -98,7 +98,7 @@ def _intrinsic(body: Callable[..., None], transform: Transform, masked: bool) ->
         count: types.Type,
     ) -> tuple[Any, Emitter]:
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            builder.call(_function(builder.module, body, transform, masked), arguments)
+            builder.call(_function(builder.module, body, transform, element_type, masked), arguments)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 11), emit
@@ -106,9 +106,11 @@ def _intrinsic(body: Callable[..., None], transform: Transform, masked: bool) ->
     return transform_vectors
 
 
-def _function(module: ir.Module, body: Callable[..., None], transform: Transform, masked: bool) -> ir.Function:
+def _function(
+    module: ir.Module, body: Callable[..., None], transform: Transform, element_type: str, masked: bool
+) -> ir.Function:
     """The LLVM function of a transform, defined in the module on first use."""
-    name = transform.name + "_run" + "_masked" * masked
+    name = f"{transform.name}_run_{element_type}" + "_masked" * masked
     if name in module.globals:
         return module.globals[name]
     function = ir.Function(module, ir.FunctionType(VOID, [I64] * 11), name)
@@ -120,27 +122,29 @@ def _function(module: ir.Module, body: Callable[..., None], transform: Transform
     mask = vector.lane_mask(builder, count) if masked else None
     begin = builder.mul(begin, I64(4 * LANES))
     end = builder.add(begin, I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES)))
-    body(builder, transform, mask, (begin, end), *function.args[:-2])
+    body(builder, (transform, element_type), mask, (begin, end), *function.args[:-2])
     builder.ret_void()
     return function
 
 
 def _reading(
     builder: ir.IRBuilder,
-    transform: Transform,
+    transformed: tuple[Transform, str],
     mask: ir.Value | None,
     span: tuple[ir.Value, ir.Value],
     *arguments: ir.Value,
 ) -> None:
     """Vector by vector, along the run: columns that tiles share are loaded and transformed once."""
+    transform, element_type = transformed
     table, column, columns, tiles, target, tile, vector_pitch, position, ahead = arguments
     rows = _rows(builder, table, column, transform.size)
     kept = transform.size - OUTPUTS
     vectors = Loop(builder, "vectors", *span, I64(4 * LANES), [target])
-    starts = [builder.add(address, vectors.at) for address, _ in rows]
+    first_byte = offset_in(builder, vectors.at, element_type)
+    starts = [builder.add(address, first_byte) for address, _ in rows]
     known: list[ir.Value] = []
     for number in range(kept):
-        known += _column(builder, transform, rows, starts, builder.add(column, I64(number)), columns, mask)
+        known += _column(builder, transformed, starts, builder.add(column, I64(number)), columns, mask)
         starts = [builder.add(start, stride) for start, (_, stride) in zip(starts, rows, strict=True)]
     first = [builder.add(column, I64(kept)), vectors.carried[0], *starts, *known]
     run = Loop(builder, "tiles", I64(0), tiles, I64(1), first)
@@ -150,7 +154,7 @@ def _reading(
         for start in starts[kept:]:
             later = builder.inttoptr(builder.add(start, ahead), POINTER)
             call(builder, "prefetch.p0", VOID, later, I32(0), I32(3), I32(1))
-        block = [*block, *_column(builder, transform, rows, starts, at, columns, mask)]
+        block = [*block, *_column(builder, transformed, starts, at, columns, mask)]
         starts = [builder.add(start, stride) for start, (_, stride) in zip(starts, rows, strict=True)]
         at = builder.add(at, I64(1))
     for number, value in enumerate(_across(builder, transform, block)):
@@ -162,12 +166,13 @@ def _reading(
 
 def _writing(
     builder: ir.IRBuilder,
-    transform: Transform,
+    transformed: tuple[Transform, str],
     mask: ir.Value | None,
     span: tuple[ir.Value, ir.Value],
     *arguments: ir.Value,
 ) -> None:
     """Tile by tile: products of a tile are contiguous."""
+    transform, element_type = transformed
     table, column, columns, tiles, source, tile, _, position, _ = arguments
     rows = _rows(builder, table, column, transform.results)
     run = Loop(builder, "tiles", I64(0), tiles, I64(1), [column, source, *(address for address, _ in rows)])
@@ -181,8 +186,9 @@ def _writing(
     for number in range(transform.size**2):
         address = builder.add(builder.add(read, vectors.at), builder.mul(position, I64(number)))
         block.append(vector.load_vector(builder, address, mask))
+    offset = offset_in(builder, vectors.at, element_type)
     for value, target in reversed(list(zip(both_ways(builder, transform, block), targets, strict=True))):
-        vector.store_vector(builder, value, builder.add(target, vectors.at), mask)
+        vector.store_vector(builder, value, builder.add(target, offset), mask, element_type)
     vectors.close()
     following = [
         builder.add(start, builder.mul(stride, I64(2))) for start, (_, stride) in zip(starts, rows, strict=True)
@@ -202,8 +208,7 @@ def _rows(builder: ir.IRBuilder, table: ir.Value, column: ir.Value, count: int) 
 
 def _column(
     builder: ir.IRBuilder,
-    transform: Transform,
-    rows: Rows,
+    transformed: tuple[Transform, str],
     addresses: Vectors,
     column: ir.Value,
     columns: ir.Value,
@@ -214,7 +219,8 @@ def _column(
     following = builder.append_basic_block("following")
     builder.cbranch(builder.icmp_unsigned("<", column, columns), load, following)
     builder.position_at_end(load)
-    loaded = [vector.load_vector(builder, each, mask) for each in addresses]
+    transform, element_type = transformed
+    loaded = [vector.load_vector(builder, each, mask, element_type) for each in addresses]
     builder.branch(following)
     builder.position_at_end(following)
     values = []

@@ -83,9 +83,10 @@ INPUT, KERNEL, PRODUCTS, GRADIENT, SUMS = (
 
 
 @cache
-def transforming(transform: Transform) -> Inner:
-    """The function that transforms the block of each of `features` features."""
-    whole, rest = _intrinsic(transform, False), _intrinsic(transform, True)
+def transforming(transform: Transform, store: str = "f32") -> Inner:
+    """The function that transforms the block of each of `features` features, float32, to the element type `store`."""
+    whole, rest = _intrinsic(transform, False, store), _intrinsic(transform, True, store)
+    size = vector.BYTES[store]
 
     @inner
     def transform_features(source: int, source_offsets: int, target: int, target_offsets: int, features: int) -> None:
@@ -97,14 +98,14 @@ def transforming(transform: Transform) -> Inner:
         vectors = features // LANES
         if vectors > 0:
             whole(source, source_offsets, target, target_offsets, vectors)
-        done = 4 * LANES * vectors
+        done = LANES * vectors
         if features % LANES != 0:
-            rest(source + done, source_offsets, target + done, target_offsets, features % LANES)
+            rest(source + 4 * done, source_offsets, target + size * done, target_offsets, features % LANES)
 
     return transform_features
 
 
-def _intrinsic(transform: Transform, masked: bool) -> Any:
+def _intrinsic(transform: Transform, masked: bool, store: str) -> Any:
     """The intrinsic for a number of whole vectors, or for some lanes of one."""
 
     @intrinsic
@@ -117,7 +118,7 @@ def _intrinsic(transform: Transform, masked: bool) -> Any:
         count: types.Type,
     ) -> tuple[Any, Emitter]:
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-            builder.call(_function(builder.module, transform, masked), arguments)
+            builder.call(_function(builder.module, transform, masked, store), arguments)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 5), emit
@@ -125,7 +126,7 @@ def _intrinsic(transform: Transform, masked: bool) -> Any:
     return transform_vectors
 
 
-def _function(module: ir.Module, transform: Transform, masked: bool) -> ir.Function:
+def _function(module: ir.Module, transform: Transform, masked: bool, store: str) -> ir.Function:
     """The LLVM function of a transform, defined in the module on first use."""
     name = transform.name + "_masked" * masked
     if name in module.globals:
@@ -145,8 +146,9 @@ def _function(module: ir.Module, transform: Transform, masked: bool) -> ir.Funct
     at = builder.phi(I64)
     block = [vector.load_vector(builder, builder.add(each, at), mask) for each in sources]
     made = both_ways(builder, transform, block)
+    written = offset_in(builder, at, store)
     for value, address in reversed(list(zip(made, targets, strict=True))):
-        vector.store_vector(builder, value, builder.add(address, at), mask)
+        vector.store_vector(builder, value, builder.add(address, written), mask, store)
     following = builder.add(at, I64(4 * LANES))
     at.add_incoming(I64(0), entry)
     at.add_incoming(following, loop)
@@ -155,6 +157,11 @@ def _function(module: ir.Module, transform: Transform, masked: bool) -> ir.Funct
     builder.position_at_end(done)
     builder.ret_void()
     return function
+
+
+def offset_in(builder: ir.IRBuilder, offset: ir.Value, element_type: str) -> ir.Value:
+    """The offset in an array of that type, from that of the same element among float32."""
+    return offset if vector.BYTES[element_type] == 4 else builder.lshr(offset, I64(1))
 
 
 def _addresses(builder: ir.IRBuilder, base: ir.Value, offsets: ir.Value, count: int) -> list[ir.Value]:

@@ -19,15 +19,22 @@ from tests.program.loop_parts import below, loop, next_count, scaled
 
 
 def convolution(
-    images: int, rows: int, columns: int, inputs: int, outputs: int, gradient: bool = False, padding: int = 1
+    images: int,
+    rows: int,
+    columns: int,
+    inputs: int,
+    outputs: int,
+    gradient: bool = False,
+    padding: int = 1,
+    kind: str = "f32",
 ) -> Module:
     """One of 3 x 3 taps, NHWC and HWIO; a `gradient` by the input reverses the taps and exchanges the features."""
     b = Builder()
     window = WindowDimension(3, padding_low=padding, padding_high=padding, window_reversal=gradient)
     features = (3, 2) if gradient else (2, 3)
     numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), *features, (0, 1), 0, 3, (1, 2))
-    x = b.parameter("f32", (images, rows, columns, inputs))
-    kernel = b.parameter("f32", (3, 3, outputs, inputs) if gradient else (3, 3, inputs, outputs))
+    x = b.parameter(kind, (images, rows, columns, inputs))
+    kernel = b.parameter(kind, (3, 3, outputs, inputs) if gradient else (3, 3, inputs, outputs))
     return b.module(b.convolution(x, kernel, (window, window), numbers))
 
 
@@ -87,6 +94,16 @@ def test_results_are_those_of_the_definition(
     module = convolution(*shape, gradient)
     assert is_transformed(made(module))
     check(module, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("shape", [(2, 6, 4, 16, 16), (1, 5, 7, 19, 40), (2, 4, 4, 256, 24)])
+def test_f16_is_rounded_once(shape: tuple[int, ...], gradient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images and kernels are widened, and results rounded, also where a k that is split has partial sums in float32."""
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    module = convolution(*shape, gradient, kind="f16")
+    assert is_transformed(made(module))
+    check(module, tolerance=6e-4)
 
 
 @pytest.mark.parametrize("padding", [0, 2])

@@ -17,14 +17,16 @@ from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
 
 
-def gradient(images: int, rows: int, columns: int, inputs: int, outputs: int, padding: int = 1) -> Module:
+def gradient(
+    images: int, rows: int, columns: int, inputs: int, outputs: int, padding: int = 1, kind: str = "f32"
+) -> Module:
     """That of a convolution of NHWC with 3 x 3 taps, HWIO: one whose window is the image of the outputs' gradients."""
     b = Builder()
     field = rows + 2 * padding - 2, columns + 2 * padding - 2
     window = tuple(WindowDimension(size, padding_low=padding, padding_high=padding) for size in field)
     numbers = ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
-    x = b.parameter("f32", (images, rows, columns, inputs))
-    return b.module(b.convolution(x, b.parameter("f32", (images, *field, outputs)), window, numbers))
+    x = b.parameter(kind, (images, rows, columns, inputs))
+    return b.module(b.convolution(x, b.parameter(kind, (images, *field, outputs)), window, numbers))
 
 
 def made(module: Module) -> Program:
@@ -90,6 +92,15 @@ def test_results_are_those_of_the_definition(
     module = gradient(*shape, padding)
     assert is_transformed(made(module))
     check(module, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 4, 16, 16), (3, 7, 5, 33, 70), (8, 64, 8, 16, 16)])
+def test_f16_is_rounded_once(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    monkeypatch.setattr(winograd_sets, "PART_TILES", 4)
+    module = gradient(*shape, kind="f16")
+    assert is_transformed(made(module))
+    check(module, tolerance=6e-4)
 
 
 def test_error_beside_direct_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,11 +33,12 @@ def reading(compute_set: ComputeSet, padded: Address, original: Span) -> Compute
 
 
 def original(
-    rewriter: ProgramRewriter, at: int, padded: Address, images: tuple[int, int], strides: Strides
+    rewriter: ProgramRewriter, at: int, padded: Address, images: tuple[int, int], strides: Strides, item: int = 4
 ) -> Original | None:
     """The array that a padded one is a copy of, if it still has the same contents where compute set `at` reads it.
 
-    `images` are their number and features; `strides` those of images, rows and columns of the padded array.
+    `images` are their number and features; `strides` those of images, rows and columns of the padded array,
+    whose elements have `item` bytes.
     """
     uses, writers = rewriter.uses, rewriter.uses.writers(padded.buffer)
     if not padded.buffer.permanent or padded.buffer.value is not None or len(writers) != 1 or writers[0] > at:
@@ -55,9 +56,9 @@ def original(
         return None
     if images[0] == 1:  # whose stride is 0; nothing follows it, so it has all rows, also one that ends early
         strides = (-(-padded.buffer.shape.bytes // strides[1]) * strides[1], *strides[1:])
-    box = _box(copy.work, source.strides, target.strides, (*strides, 4))
+    box = _box(copy.work, source.strides, target.strides, (*strides, item))
     low = _low(target.address.offset - padded.offset, strides)
-    if box is None or low is None or (box[0][0], box[3]) != (images[0], (images[1], 4)):
+    if box is None or low is None or (box[0][0], box[3]) != (images[0], (images[1], item)):
         return None
     (_, image), (rows, row), (columns, column), _ = box
     if low[0] + rows > strides[0] // strides[1] or low[1] + columns > strides[1] // strides[2]:

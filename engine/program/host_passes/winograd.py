@@ -53,7 +53,7 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[ComputeSet, Comput
     """Two compute sets in place of compute set `at`, and the numbers of others that they make superfluous."""
     product = rewriter.sets[at]
     work, size = product.work, product.work_estimate.convolution
-    if not isinstance(work, Contraction) or size is None or not work.is_float32 or size.groups != 1:
+    if not isinstance(work, Contraction) or size is None or not _has_floats(work) or size.groups != 1:
         return None
     if any(each != 1.0 for each in (*size.steps, *size.dilations)):
         return None
@@ -74,6 +74,12 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[ComputeSet, Comput
     written, added = _written(rewriter, at)
     made = None if written is None else make(product, work, size, written)
     return None if made is None else (*made, added)
+
+
+def _has_floats(work: Contraction) -> bool:
+    """Whether it multiplies float32, or f16, which is widened; pairs of bf16 multiply twice as fast."""
+    widened = work.operand_type == "f16" and work.result_type in ("f16", "f32") and not work.depthwise
+    return work.is_float32 or widened
 
 
 def _pays(images: int, field: tuple[int, ...], inputs: int, outputs: int) -> bool:

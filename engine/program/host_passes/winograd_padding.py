@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.ir.shape import Shape
 from engine.program.host_passes.unpadded import original, reading
 from engine.program.program import Program
 from engine.program.rewriter import ProgramRewriter
@@ -29,7 +30,7 @@ def _inputs_in_place(rewriter: ProgramRewriter, at: int, work: WinogradProduct |
     """Replaces the padded inputs of compute set `at`; returns the number of their copy, if there is one."""
     if work.depth != Depth():
         return set()
-    found = original(rewriter, at, work.a, (work.images, work.features), work.strides_a)
+    found = original(rewriter, at, work.a, (work.images, work.features), work.strides_a, _item(work))
     if found is None:
         return set()
     made = replace(work, a=found.address, strides_a=found.strides, size=found.size, low=found.low)
@@ -41,9 +42,13 @@ def _gradients_in_place(rewriter: ProgramRewriter, at: int) -> set[int]:
     """The same for the gradients of outputs, which all exist."""
     work = rewriter.sets[at].work
     assert isinstance(work, WinogradGradient)
-    found = original(rewriter, at, work.gradients, (work.images, work.outputs), work.strides_g)
+    found = original(rewriter, at, work.gradients, (work.images, work.outputs), work.strides_g, _item(work))
     if found is None or found.low != (0, 0) or found.size != work.field:
         return set()
     made = replace(work, gradients=found.address, strides_g=found.strides)
     rewriter.replace(at, reading(replace(rewriter.sets[at], work=made), work.gradients, found.span))
     return {found.copy}
+
+
+def _item(work: WinogradProduct | WinogradGradient) -> int:
+    return Shape(work.element_type).dtype.itemsize

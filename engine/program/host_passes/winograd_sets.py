@@ -33,13 +33,14 @@ def convolution_sets(product: ComputeSet, work: Contraction, size: ConvolutionSi
     features = taps_deep * size.inputs
     if work.size != (1, size.batch * slices * field[0] * field[1], size.outputs, TAPS * features):
         return None
-    strides_c = _strides(work.row_c, (size.batch * slices, *field))
+    row_c = _in_items_of(work, written)
+    strides_c = _strides(row_c, (size.batch * slices, *field))
     parts = work.k_a.table.reshape(taps_deep, TAPS * size.inputs)
     found = _deep_strides(work.row_a.table.reshape(size.batch, slices, *field), parts)
     if found is None or strides_c is None:
         return None
     strides_a, slice_a = found
-    orders = {_taps(each, size.inputs, strides_a) for each in parts}
+    orders = {_taps(each, size.inputs, strides_a, _item(work)) for each in parts}
     taps = orders.pop()
     if orders or taps is None:
         return None
@@ -48,12 +49,12 @@ def convolution_sets(product: ComputeSet, work: Contraction, size: ConvolutionSi
     k_b = Offsets(work.k_b.table.reshape(taps_deep, TAPS, size.inputs)[order].swapaxes(0, 1).reshape(-1))
     columns = position_bytes(features, size.outputs) // 4
     buffer = Buffer(f"{product.name}.transformed", Shape("f32", (POSITIONS, columns)))
-    kernel = WinogradKernel(work.b, Address(buffer), k_b, taps, work.columns, work.stride_b)
+    kernel = WinogradKernel(work.b, Address(buffer), k_b, taps, work.columns, work.stride_b, work.operand_type)
     tile_rows = size.batch * slices * -(-field[0] // OUTPUTS)
     made = WinogradProduct(
         _moved(work.a, work.row_a.table[0] + work.k_a.table.min()),
         Address(buffer),
-        replace(_moved(work.c, work.row_c.table[0]), buffer=written),
+        _moved(replace(work.c, buffer=written), row_c.table[0]),
         size.batch * slices,
         _padded(field),
         (0, 0),
@@ -64,6 +65,8 @@ def convolution_sets(product: ComputeSet, work: Contraction, size: ConvolutionSi
         strides_c,
         -(-tile_rows // MOST_UNITS),
         Depth(slices, slice_a, taps_deep),
+        work.operand_type,
+        written.shape.element_type,
     )
     transform = ComputeSet(
         buffer.name, kernel, kernel.unit_count, [Span(work.b.buffer)], [Span(buffer)], op_name=product.op_name
@@ -76,15 +79,16 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
     """The partial sums and the taps of a gradient by the kernel, if all three arrays are evenly spaced."""
     slices, deep, field = prod(size.taps[:-2]), prod(size.field[:-2]), (size.taps[-2], size.taps[-1])
     images, features = size.inputs * slices, size.batch
+    item, row_c = _item(work), _in_items_of(work, written)
     # Few features are grouped: with them the columns of C have the window's, from the last to the first, and those of B
     # slide over rows of gradients with zeros before and after.
     group = work.columns // size.outputs
-    if group not in (1, WINDOW) or work.stride_b != 4 or (group > 1 and len(size.taps) > 2):
+    if group not in (1, WINDOW) or work.stride_b != item or (group > 1 and len(size.taps) > 2):
         return None
     slid = images, field[0], field[1] + group - 1
     if work.size != (1, deep * TAPS // group * features, group * size.outputs, slid[0] * slid[1] * slid[2]):
         return None
-    sections, of_c = (each.table.reshape(deep, -1) for each in (work.row_a, work.row_c))
+    sections, of_c = (each.table.reshape(deep, -1) for each in (work.row_a, row_c))
     found = _deep_strides(work.k_a.table.reshape(size.inputs, slices, *slid[1:]), sections)
     strides_g, slice_c = _strides(work.k_b, slid), int(of_c[-1, 0] - of_c[0, 0]) // max(1, deep - 1)
     if found is None or strides_g is None:
@@ -97,12 +101,12 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
     of_taps, taps = (_strides(Offsets(each[0]), window) for each in (sections, of_c))
     if of_taps is None or taps is None:
         return None
-    column = 4 * size.outputs
+    column, column_c = (each * size.outputs for each in (item, written.shape.dtype.itemsize))
     if group == 1:
-        begin, rows, columns, expected = 0, taps[0], np.arange(WINDOW) * taps[1], (*strides_a[1:], 4)
+        begin, rows, columns, expected = 0, taps[0], np.arange(WINDOW) * taps[1], (*strides_a[1:], item)
     elif strides_g[2] == column:
-        begin, rows, columns = (WINDOW - 1) * column, taps[1], np.arange(WINDOW)[::-1] * column
-        expected = (0, strides_a[1], 4)
+        begin, rows, columns = (WINDOW - 1) * column, taps[1], np.arange(WINDOW)[::-1] * column_c
+        expected = (0, strides_a[1], item)
     else:
         return None
     if of_taps != expected or strides_a[2] < 0:
@@ -127,10 +131,11 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
         strides_g,
         -(-tiles // parts),
         Depth(slices, slice_a, deep),
+        work.operand_type,
     )
     added = WinogradSums(
         Address(buffer),
-        replace(_moved(work.c, work.row_c.table[0]), buffer=written),
+        _moved(replace(work.c, buffer=written), row_c.table[0]),
         made.parts,
         features,
         size.outputs,
@@ -138,6 +143,7 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
         taps[2],
         deep,
         slice_c,
+        written.shape.element_type,
     )
     reads = [Span(work.a.buffer), Span(work.b.buffer)]
     sums = replace(product, work=made, units=made.unit_count, reads=reads, writes=[Span(buffer)])
@@ -145,6 +151,16 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
     return sums, ComputeSet(
         buffer.name, added, added.unit_count, [Span(buffer)], [Span(written)], estimate, product.op_name
     )
+
+
+def _item(work: Contraction) -> int:
+    """Bytes of an element of A and B."""
+    return Shape(work.operand_type).dtype.itemsize
+
+
+def _in_items_of(work: Contraction, written: Buffer) -> Offsets:
+    """The rows of C in the array with the sums, whose elements may be narrower than partial sums."""
+    return Offsets(work.row_c.table // Shape(work.result_type).dtype.itemsize * written.shape.dtype.itemsize)
 
 
 def _padded(field: tuple[int, int]) -> tuple[int, int]:
@@ -158,7 +174,7 @@ def _moved(address: Address, offset: int) -> Address:
 def _partition(made: WinogradProduct) -> Partition | None:
     """The elements that each unit writes, where its rows are contiguous."""
     rows, columns = made.field
-    column = 4 * made.outputs
+    column = Shape(made.result_type).dtype.itemsize * made.outputs
     dense = made.strides_c == (column * rows * columns, column * columns, column)
     if not dense or rows % OUTPUTS or made.c.buffer.shape.elements != made.images * rows * columns * made.outputs:
         return None
@@ -192,11 +208,11 @@ def _deep_strides(rows: np.ndarray, parts: np.ndarray) -> tuple[Strides, int] | 
     return (strides, slice_a) if even else None
 
 
-def _taps(table: np.ndarray, features: int, strides: Strides) -> tuple[int, ...] | None:
+def _taps(table: np.ndarray, features: int, strides: Strides, item: int) -> tuple[int, ...] | None:
     """The numbers of the taps by row and column of the window, if a table has all features of each, one by one."""
     starts = table[::features]
     every = np.arange(WINDOW)
     window = np.add.outer(every * strides[1], every * strides[2]).reshape(-1) + starts.min()
     order = np.argsort(starts, kind="stable")[np.argsort(np.argsort(window, kind="stable"), kind="stable")]
-    whole = np.array_equal(table, np.add.outer(starts, 4 * np.arange(features)).reshape(-1))
+    whole = np.array_equal(table, np.add.outer(starts, item * np.arange(features)).reshape(-1))
     return tuple(order.tolist()) if whole and np.array_equal(starts[order], window) else None

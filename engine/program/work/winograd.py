@@ -20,6 +20,7 @@ from engine.codelets.winograd_sizes import (
     position_bytes,
     whole_vectors,
 )
+from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
@@ -40,6 +41,7 @@ class WinogradKernel(Work):
     taps: tuple[int, ...]
     columns: int
     stride_b: int
+    element_type: str = "f32"
 
     @property
     def features(self) -> int:
@@ -52,9 +54,10 @@ class WinogradKernel(Work):
 
     def encode(self) -> Encoded:
         """The fields of the contraction's B, then those of the transform."""
-        from engine.codelets.winograd import TAP_BYTES, Kernel, winograd_kernel, winograd_kernel_scratch_bytes
+        from engine.codelets.winograd import TAP_BYTES, Kernel, kernel_transform, winograd_kernel_scratch_bytes
 
-        contraction = right_operand_record(self.kernel, self.k_b.table, self.columns, self.stride_b)
+        item = Shape(self.element_type).dtype.itemsize
+        contraction = right_operand_record(self.kernel, self.k_b.table, self.columns, self.stride_b, item)
         parameters = Kernel(
             **vars(contraction),
             transformed=self.transformed,
@@ -62,7 +65,8 @@ class WinogradKernel(Work):
             taps=np.array(self.taps, np.int64) * TAP_BYTES,
             positions=np.arange(POSITIONS) * position_bytes(self.features, self.columns),
         )
-        return Encoded.of(winograd_kernel, block(parameters), winograd_kernel_scratch_bytes())
+        codelet = kernel_transform(self.element_type)
+        return Encoded.of(codelet, block(parameters), winograd_kernel_scratch_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class WinogradProduct(Work):
     strides_c: Strides
     unit_rows: int
     depth: Depth = Depth()
+    element_type: str = "f32"
+    result_type: str = "f32"
 
     @property
     def unit_count(self) -> int:
@@ -98,12 +104,13 @@ class WinogradProduct(Work):
         return footprints(self.images, *self._arrays(), self.c)
 
     def _arrays(self) -> tuple[Images, Images]:
-        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low, self.depth)
-        return inputs, Images(self.c, self.outputs, self.strides_c, self.field)
+        item, result = (Shape(each).dtype.itemsize for each in (self.element_type, self.result_type))
+        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low, self.depth, item)
+        return inputs, Images(self.c, self.outputs, self.strides_c, self.field, item=result)
 
     def encode(self) -> Encoded:
         """The words of `Product`; scratch has tables, transformed inputs, and products."""
-        from engine.codelets.winograd import Product, winograd_product
+        from engine.codelets.winograd import Product, product_of_tiles
 
         tiles = block_tiles(self.features, self.outputs)
         tile_m = 4 * whole_vectors(self.outputs)
@@ -123,4 +130,5 @@ class WinogradProduct(Work):
             k_of_a=k_of_a,
             products_at=products_at,
         )
-        return Encoded.of(winograd_product, block(parameters), products_at + POSITIONS * position_m)
+        codelet = product_of_tiles(self.element_type, self.result_type)
+        return Encoded.of(codelet, block(parameters), products_at + POSITIONS * position_m)

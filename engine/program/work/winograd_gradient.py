@@ -18,6 +18,7 @@ from engine.codelets.winograd_sizes import (
     position_bytes,
     whole_vectors,
 )
+from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
@@ -47,6 +48,7 @@ class WinogradGradient(Work):
     strides_g: Strides
     part_tiles: int
     depth: Depth = Depth()
+    element_type: str = "f32"
 
     @property
     def parts(self) -> int:
@@ -59,8 +61,9 @@ class WinogradGradient(Work):
         return self.parts * -(-self.features // GRADIENT_BLOCK)
 
     def _arrays(self) -> tuple[Images, Images]:
-        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low, self.depth)
-        return inputs, Images(self.gradients, self.outputs, self.strides_g, self.field)
+        item = Shape(self.element_type).dtype.itemsize
+        inputs = Images(self.a, self.features, self.strides_a, self.size, self.low, self.depth, item)
+        return inputs, Images(self.gradients, self.outputs, self.strides_g, self.field, item=item)
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of inputs, gradients and sums."""
@@ -70,7 +73,7 @@ class WinogradGradient(Work):
 
     def encode(self) -> Encoded:
         """The words of `Gradient`; scratch has tables, zeros, and transformed inputs and gradients."""
-        from engine.codelets.winograd_gradient import Gradient, winograd_gradient
+        from engine.codelets.winograd_gradient import Gradient, gradient_of_tiles
 
         tiles, pitch = block_tiles(self.features, self.outputs, LEAST_GRADIENT_TILES), 4 * whole_vectors(self.outputs)
         position_g = tiles * pitch + PADDING
@@ -91,7 +94,8 @@ class WinogradGradient(Work):
             rows_of_sums=rows_of_sums,
             gradients_at=gradients_at,
         )
-        return Encoded.of(winograd_gradient, block(parameters), gradients_at + POSITIONS * position_g)
+        codelet = gradient_of_tiles(self.element_type)
+        return Encoded.of(codelet, block(parameters), gradients_at + POSITIONS * position_g)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,7 @@ class WinogradSums(Work):
     feature_c: int
     depth: int = 1
     slice_c: int = 0
+    result_type: str = "f32"
 
     @property
     def unit_count(self) -> int:
@@ -123,11 +128,11 @@ class WinogradSums(Work):
         ends = [
             int(tap) + feature + deep for tap in self.taps.table for feature in (0, last[0]) for deep in (0, last[1])
         ]
-        yield Footprint(self.c, min(ends), max(ends) + 4 * self.outputs, True)
+        yield Footprint(self.c, min(ends), max(ends) + Shape(self.result_type).dtype.itemsize * self.outputs, True)
 
     def encode(self) -> Encoded:
         """The words of `Sums`; scratch has the sums of one input feature."""
-        from engine.codelets.winograd_gradient import Sums, winograd_sums
+        from engine.codelets.winograd_gradient import Sums, sums_of_taps
 
         position, pitch = position_bytes(self.features, self.outputs), 4 * whole_vectors(self.outputs)
         parameters = Sums(
@@ -145,4 +150,4 @@ class WinogradSums(Work):
             positions=np.arange(POSITIONS) * pitch,
             added=RESERVED_SCRATCH,
         )
-        return Encoded.of(winograd_sums, block(parameters), RESERVED_SCRATCH + POSITIONS * pitch)
+        return Encoded.of(sums_of_taps(self.result_type), block(parameters), RESERVED_SCRATCH + POSITIONS * pitch)

@@ -34,6 +34,8 @@ class Images(NamedTuple):
     size: tuple[int, int]
     low: tuple[int, int] = (0, 0)
     depth: Depth = Depth()
+    item: int = 4
+    """Bytes of an element."""
 
 
 def footprints(images: int, inputs: Images, outputs: Images, written: Address) -> Iterator[Footprint]:
@@ -43,7 +45,9 @@ def footprints(images: int, inputs: Images, outputs: Images, written: Address) -
         last = [(count - 1) * stride for count, stride in zip(counts, each.strides, strict=True)]
         last.append((each.depth.slices + each.depth.taps - 2) * each.depth.stride)
         begin, end = sum(min(0, each) for each in last), sum(max(0, each) for each in last)
-        yield Footprint(each.address, begin, end + 4 * each.features // each.depth.taps, each.address is written)
+        yield Footprint(
+            each.address, begin, end + each.item * each.features // each.depth.taps, each.address is written
+        )
 
 
 def tile_fields(images: int, inputs: Images, outputs: Images, block: int, scratch: int) -> dict[str, Any]:
