@@ -96,7 +96,15 @@ class Product(torch.autograd.Function):
 
 
 def by_onednn(x: Any, weight: Any, bias: Any) -> Any:
+    if torch.compiler.is_compiling():  # Inductor takes the operation of oneDNN for constant weights only
+        return torch.ops.benchmarks.product(x, weight, bias)
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+LIBRARY = torch.library.Library("benchmarks", "DEF")
+LIBRARY.define("product(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
+LIBRARY.impl("product", lambda x, w, b: torch.ops.mkldnn._linear_pointwise(x, w, b, "none", [], ""), "CPU")
+torch.library.register_fake("benchmarks::product", lambda x, w, b: x.new_empty(*x.shape[:-1], w.shape[0]), lib=LIBRARY)
 
 
 @cache
@@ -114,9 +122,9 @@ def onednn_is_faster() -> bool:
     return least[by_onednn] < 0.9 * least[F.linear]
 
 
-def linear(x: Any, weight: Any, bias: Any) -> Any:
-    """`F.linear` by the faster library."""
-    return Product.apply(x, weight, bias) if onednn_is_faster() else F.linear(x, weight, bias)
+def product(x: Any, weight: Any, bias: Any) -> Any:
+    """`F.linear` by oneDNN."""
+    return Product.apply(x, weight, bias)
 
 
 class Dense(nn.Module):
@@ -127,9 +135,10 @@ class Dense(nn.Module):
         self.weight = parameter(layer.kernel, 1, 0)
         self.bias = parameter(layer.bias)
         self.activation = ACTIVATIONS[layer.activation.__name__]
+        self.linear = product if onednn_is_faster() else F.linear
 
     def forward(self, x: Any) -> Any:
-        return self.activation(linear(x, self.weight, self.bias))
+        return self.activation(self.linear(x, self.weight, self.bias))
 
 
 class Convolution(nn.Module):
@@ -195,11 +204,12 @@ class SelfAttention(nn.Module):
         self.bias = nn.Parameter(torch.cat([parameter(each.bias).flatten() for each in parts]))
         self.out = nn.Parameter(parameter(layer.output_dense.kernel).data.flatten(0, 1).T.contiguous())
         self.out_bias = parameter(layer.output_dense.bias)
+        self.linear = product if onednn_is_faster() else F.linear
 
     def forward(self, query: Any, value: Any) -> Any:
-        parts = linear(query, self.weight, self.bias).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        parts = self.linear(query, self.weight, self.bias).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(parts[0], parts[1], parts[2])
-        return linear(attended.transpose(1, 2).flatten(2), self.out, self.out_bias)
+        return self.linear(attended.transpose(1, 2).flatten(2), self.out, self.out_bias)
 
 
 class Recurrent(nn.Module):
