@@ -107,7 +107,7 @@ def depthwise_forward(run: Run) -> Codelet:
         row_a = word(parameters, Windows.STEP_ROWS) * word(parameters, Windows.WIDTH) * VECTOR
         row = 0
         while row < rows:
-            paired = columns * PAIRED <= most and row + PAIRED <= rows
+            paired = row + PAIRED <= rows
             done = 0
             for block in range(blocks):
                 # Blocks of about equal width: narrow ones wait for sums.

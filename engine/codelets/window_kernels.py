@@ -19,7 +19,7 @@ from engine.codelets.window_sizes import VECTOR, Run, most_columns, most_runs
 from engine.machine_code.llvm import ir
 
 PAIRED = 2
-"""Rows of outputs that narrow images have in registers together."""
+"""Rows of outputs whose sums are in registers together."""
 
 
 def _switched(make: Callable[[ir.Module, int], ir.Function], cases: range, arguments: int) -> Any:
@@ -106,7 +106,7 @@ def convolving(run: Run) -> Any:
         builder.ret_void()
         return function
 
-    return _switched(make, range(1, most + most // PAIRED + 1), 11)
+    return _switched(make, range(1, PAIRED * most + 1), 11)
 
 
 def _convolved(

@@ -26,8 +26,8 @@ class Run(NamedTuple):
 
 
 def most_columns(run: Run) -> int:
-    """Outputs whose sums are in registers at a time, an even number, besides a run's factors."""
-    return 16 if registers() == 32 else 8 if run.columns <= 5 else 6
+    """Outputs of a row whose sums are in registers at a time, with those of another row and besides a run's factors."""
+    return 8 if registers() == 32 else 4 if run.columns <= 5 else 3
 
 
 def most_runs(run: Run) -> int:
