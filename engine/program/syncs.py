@@ -174,10 +174,17 @@ class _Flow:
 
     def _conflicts(self, recent: frozenset[int], new: int) -> set[int]:
         """The recent accesses that conflict with a compute set's. Most touch other memory."""
-        area = self.areas[new]
-        if not _overlap(self.recent_areas, area):
+        areas, count = self.areas, self.count
+        touched, written = areas[new]
+        if not _overlap(self.recent_areas, (touched, written)):
             return set()
-        return {old for old in recent if _overlap(self._area(old), area) and self._conflict(old, new)}
+        # Written out: a long program without syncs comes here for each pair of its compute sets.
+        return {
+            old
+            for old in recent
+            if ((area := areas[old if old < count else old - count])[1] & touched or area[0] & written)
+            and self._conflict(old, new)
+        }
 
     def _area(self, number: int) -> Area:
         return self.areas[number if number < self.count else number - self.count]

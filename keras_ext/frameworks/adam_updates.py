@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -46,11 +47,23 @@ def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: 
     _, rate, first, second, epsilon = shared[key]
     gradient = tf.cast(gradient, variable.dtype)
     moment, square = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
-    moment += (gradient - moment) * first
-    square += (tf.square(gradient) - square) * second
+    moment = _add(moment, _multiply(_subtract(gradient, moment), first))
+    square = _add(square, _multiply(_subtract(_made("Square", gradient), square), second))
     optimizer.assign(m, moment)
     optimizer.assign(v, square)
-    optimizer.assign_sub(variable, moment * rate / (tf.sqrt(square) + epsilon))
+    root = _add(_made("Sqrt", square), epsilon)
+    optimizer.assign_sub(variable, _made("RealDiv", _multiply(moment, rate), root, name="truediv"))
+
+
+def _made(kind: str, *operands: Tensor, name: str | None = None) -> Tensor:
+    """The result of an operation on operands of one dtype, without TensorFlow's checks of them: a third of the time."""
+    graph = tf.compat.v1.get_default_graph()
+    return graph.create_op(kind, operands, [operands[0].dtype], name=name or kind).outputs[0]
+
+
+_add = partial(_made, "AddV2", name="add")
+_multiply = partial(_made, "Mul", name="mul")
+_subtract = partial(_made, "Sub", name="sub")
 
 
 def _common(optimizer: Any, dtype: tf.DType, learning_rate: Any) -> tuple[Tensor, ...]:

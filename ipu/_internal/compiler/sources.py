@@ -35,8 +35,11 @@ def source_lines(graph: Any) -> dict[str, str]:
 
 def _lines(graph: Any, known: dict[str, dict[str, str]]) -> dict[str, str]:
     found: dict[str, str] = {}
+    line_of = cache(
+        _user_line
+    )  # many operations have equal traces; for this call alone, as the graph may be freed then
     for each in graph.get_operations():
-        if line := _user_line(each.traceback):
+        if line := line_of(each.traceback):
             found[each.name] = line
         for attribute in CALLED.get(each.type, ()):
             function = each.get_attr(attribute).name
