@@ -11,9 +11,13 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import tensorflow as tf
+
+from engine.errors import ConfigurationError
 from ipu._internal.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
+from ipu._internal.compiler.variables import tracing
 from keras_ext.frameworks.adam_updates import applying
-from keras_ext.frameworks.common import dense
+from keras_ext.frameworks.common import dense, serves
 from keras_ext.types import KerasOptimizer, Tensor
 from keras_ext.wrapping import Original, wrap
 
@@ -28,6 +32,7 @@ def updating(
     optimizer: KerasOptimizer, gradients: Sequence[Any], variables: Sequence[Any], variables_of: VariablesOf
 ) -> Iterator[list[Any]]:
     """The marked gradients that a method of an optimizer takes in place of its own, one for each of `variables`."""
+    _refuse_outside_of_run()
     given = [dense(gradient) for gradient in gradients]
     with optimizing() as marks:
         if marks is not None:
@@ -35,6 +40,16 @@ def updating(
         yield given
     # Keras 3 wraps TensorFlow's variable in its own.
     note_updated_once(getattr(each, "_value", each) for each in (*variables_of(optimizer), *variables))
+
+
+def _refuse_outside_of_run() -> None:
+    """Raises ConfigurationError in a strategy's scope outside of its `run`, where Keras finds no replica to update."""
+    if tracing() or not tf.distribute.in_cross_replica_context() or not serves(tf.distribute.get_strategy()):
+        return
+    raise ConfigurationError(
+        "Expected an optimizer's update in a function that strategy.run calls. Received: one in its scope alone. "
+        "Call the step by strategy.run; with ipu.accelerate(), run loops of your own after its block."
+    )
 
 
 def apply_pairs(

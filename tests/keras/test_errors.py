@@ -220,3 +220,11 @@ def test_sparse_labels_for_sequences_are_as_in_plain_keras(kit: Kit, labels: tup
     # tf_keras puts a traceback around the message where AutoGraph has converted its step.
     assert str(here.value).strip() in str(plain.value)
     assert ("target.shape=(4,)" if kit.is_keras3 else "labels.shape=(4,)") in str(here.value)
+
+
+@pytest.mark.sample(2)
+def test_an_update_outside_of_run_is_refused(kit: Kit) -> None:
+    with IPUStrategy().scope():
+        weight, optimizer = tf.Variable(1.0), kit.keras.optimizers.SGD(0.1)
+        with pytest.raises(ConfigurationError, match=r"strategy\.run"):
+            optimizer.apply_gradients([(tf.constant(1.0), weight)])
