@@ -23,11 +23,11 @@ def kit(request: pytest.FixtureRequest) -> Kit:
 
 
 def sums(kit: Kit) -> tuple[Any, str]:
-    """A layer named sums, and the line that makes its operation."""
+    """A layer named sums, whose result is large, and the line that makes its operation."""
 
     class Sums(kit.keras.layers.Layer):  # type: ignore[name-defined]
         def call(self, inputs: Any) -> Any:
-            return tf.cumsum(inputs, axis=1)
+            return tf.linalg.matmul(inputs, tf.ones((inputs.shape[1], 64 * inputs.shape[1])))
 
     return Sums(name="sums"), f"{__file__}:{Sums.call.__code__.co_firstlineno + 1}"
 
