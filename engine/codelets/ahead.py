@@ -1,7 +1,7 @@
 """A process beside the first one of a machine, which compiles the codelets that all programs share while that builds.
 
-The helper holds a lock as long as it lives. Processes that need an object which it will store wait for the file; should
-the helper end, or store nothing for a while, they compile what is missing themselves. Nothing else depends on it.
+The helper holds a lock as long as it lives, and goes through a list from its start. Processes that need objects of the
+list compile them from its end, and load what the helper has stored by the time they come to it. None waits for it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import hashlib
 import os
 import platform
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,10 +36,9 @@ MATRIX_REGISTERS = "engine.codelets.contract_bf16x3"
 MODULE = "engine.runtime.compile_ahead"
 """The helper's main module."""
 PATIENCE = 5.0
-"""Seconds without a new object after which a process no longer waits. The slowest takes 0.4 where a core is free."""
+"""Seconds for a shell to start the helper. It takes some milliseconds."""
 ATTEMPTS = 3
 """So many helpers may fail before no other is started."""
-POLL = 0.002
 PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"flags", b"Features", b"CPU part", b"CPU implementer")
 """Lines of /proc/cpuinfo that name the processor."""
 CPUINFO_BYTES = 8192
@@ -142,27 +140,11 @@ def is_running() -> bool:
     return not free
 
 
-def wait_for(paths: Iterable[Path]) -> None:
-    """Waits for files; not for those that the helper will not store, as it has ended or stores nothing for a while."""
-    global _lock
-    missing, latest, found = list(paths), time.monotonic(), -1
-    while missing := [path for path in missing if not path.exists()]:
-        if not is_running():
-            return
-        stored = len(os.listdir(missing[0].parent)) if missing[0].parent.is_dir() else 0
-        now = time.monotonic()
-        if stored != found:
-            found, latest = stored, now
-        elif now - latest > PATIENCE:
-            _lock = None
-            return
-        time.sleep(POLL)
-
-
-def is_awaited(codelet: object) -> bool:
-    """Whether the helper makes a codelet: one that a module of the list has by name."""
+def place_of(codelet: object) -> int | None:
+    """The place of a codelet in the helper's list; None for others, those that no module of the list has by name."""
     modules = (sys.modules.get(name) for name in (*MODULES, MATRIX_REGISTERS))
-    return any(codelet is each for module in modules if module is not None for each in vars(module).values())
+    listed = (each for module in modules if module is not None for each in vars(module).values())
+    return next((place for place, each in enumerate(listed) if each is codelet), None)
 
 
 def keep(folder: Path) -> None:

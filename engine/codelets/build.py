@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from engine.codelets.intrinsic import Inner
 from engine.machine_code import given_objects
 from engine.machine_code.abi import CODELET_TYPE
 from engine.machine_code.llvm_thread import llvm_thread
-from engine.machine_code.objects import begin_object
+from engine.machine_code.objects import Compile, Prepare, begin_object
 
 # One codelet must not compile twice.
 _lock = threading.RLock()
@@ -148,31 +149,44 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
         paths = [each.path for each in missing]
         called = {library.name: library for each in missing for library in each.libraries}
         libraries = [library for name, library in called.items() if name not in _provided]
-        wanted: dict[Path, Callable[[], Callable[[], bytes]]] = {
-            path_of_library(each.name): partial(_compiled, each) for each in libraries
-        }
+        wanted: dict[Path, Prepare] = {path_of_library(each.name): partial(_compiled, each) for each in libraries}
         wanted |= {path: partial(each.prepared, path.stem) for each, path in zip(missing, paths, strict=True)}
         with llvm_thread() as pool:
-            awaited = [path for path in _awaited(missing, paths) if path in wanted]
-            begun = {path: begin_object(path, wanted[path], pool) for path in wanted if path not in awaited}
+            shared = [path for path in _shared(missing, paths) if path in wanted]
+            begun = {path: begin_object(path, wanted[path], pool) for path in wanted if path not in shared}
             yield
-            ahead.wait_for(awaited)
-            begun |= {path: begin_object(path, wanted[path], pool) for path in awaited}
+            begun |= _begun_from_the_end(shared, wanted, pool)
             codes = {path: begun[path]() for path in wanted}
         for library in libraries:
             _provide(library, codes[path_of_library(library.name)])
         _load(missing, [path.stem for path in paths], [codes[path] for path in paths])
 
 
-def _awaited(codelets: list[Codelet], paths: list[Path]) -> list[Path]:
-    """The files, which are not there yet, of objects that another process is compiling."""
+def _shared(codelets: list[Codelet], paths: list[Path]) -> list[Path]:
+    """The files, which are not there yet, of objects that another process is compiling, in its order."""
     if not ahead.is_running():
         return []
-    found: dict[Path, None] = {}
+    places: dict[Path, int] = {}
     for codelet, path in zip(codelets, paths, strict=True):
-        if ahead.is_awaited(codelet):
-            found |= dict.fromkeys([*(path_of_library(each.name) for each in codelet.libraries), path])
-    return [path for path in found if not path.exists()]
+        place = ahead.place_of(codelet)
+        if place is not None:
+            places |= dict.fromkeys((path_of_library(each.name) for each in codelet.libraries), -1) | {path: place}
+    return [path for path in sorted(places, key=places.__getitem__) if not path.exists()]
+
+
+def _begun_from_the_end(paths: list[Path], wanted: dict[Path, Prepare], pool: Executor) -> dict[Path, Compile]:
+    """Begins objects of which another process compiles the first ones, so that each compiles about half of them.
+
+    One is in LLVM while the IR of the next is written. What the other has stored by then is loaded.
+    """
+    begun: dict[Path, Compile] = {}
+    latest: list[Compile] = []
+    for path in reversed(paths):
+        for compiled in latest[:-1]:
+            compiled()
+        begun[path] = begin_object(path, wanted[path], pool)
+        latest = [*latest[-1:], begun[path]]
+    return begun
 
 
 def _compiled(library: Library) -> Callable[[], bytes]:

@@ -12,9 +12,12 @@ from engine.machine_code import given_objects
 from engine.machine_code.llvm_thread import llvm_thread
 
 Compile = Callable[[], bytes]
+"""Compiles, or waits for, an object."""
+Prepare = Callable[[], Compile]
+"""Writes LLVM IR."""
 
 
-def begin_object(path: Path, prepare: Callable[[], Compile], pool: Executor) -> Compile:
+def begin_object(path: Path, prepare: Prepare, pool: Executor) -> Compile:
     """Returns a function that waits for the object code stored under `path`.
 
     If it is not on disk, `prepare` writes the LLVM IR at once; the function it returns compiles that in a thread of
@@ -28,14 +31,16 @@ def begin_object(path: Path, prepare: Callable[[], Compile], pool: Executor) -> 
     compile = prepare()
 
     def compile_and_keep() -> bytes:
-        code = compile()
-        store(path, code)
+        code = load(path)  # another process may have stored it since
+        if code is None:
+            code = compile()
+            store(path, code)
         return given_objects.record(path, code)
 
     return pool.submit(compile_and_keep).result
 
 
-def object_at(path: Path, prepare: Callable[[], Compile]) -> bytes:
+def object_at(path: Path, prepare: Prepare) -> bytes:
     """The object code stored under `path`, compiled if it is missing."""
     with llvm_thread() as pool:
         return begin_object(path, prepare, pool)()

@@ -67,35 +67,26 @@ def test_one_helper_at_a_time_works_for_all_processes() -> None:
     with contextlib.suppress(ChildProcessError):  # it has another parent, so it leaves no zombie
         assert os.waitpid(-1, os.WNOHANG) == (0, 0)
     (folder / "go").touch()
-    ahead.wait_for([folder / "object"])
-    assert (folder / "object").exists()
     until_ended(folder)
-    assert not ahead.is_running()
+    assert (folder / "object").exists() and not ahead.is_running()
     ahead._asked = False
     ahead.start()
     assert ahead._lock is None and attempts(folder) == 1
 
 
-def test_a_helper_that_fails_is_not_waited_for_and_few_are_started() -> None:
+def test_few_helpers_that_fail_are_started() -> None:
     for attempt in range(1, ahead.ATTEMPTS + 1):
         folder = started()
         assert attempts(folder) == attempt
         (folder / "fail").touch()
         (folder / "go").touch()
-        ahead.wait_for([folder / "object"])
+        until_ended(folder)
         assert not (folder / "object").exists() and not ahead.is_running()
         (folder / "go").unlink()
     ahead._asked = False
     ahead.start()
     assert ahead._lock is None and attempts(folder) == ahead.ATTEMPTS
     (folder / "lock").unlink()
-
-
-def test_a_helper_that_stores_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = started()
-    monkeypatch.setattr(ahead, "PATIENCE", 0.01)
-    ahead.wait_for([folder / "object"])
-    assert ahead._lock is None and not (folder / "object").exists()
 
 
 def test_none_is_started_where_it_is_not_wanted_or_cannot_store(
@@ -118,32 +109,34 @@ def test_none_is_started_where_it_is_not_wanted_or_cannot_store(
     assert ahead._lock is None
 
 
-def test_codelets_of_the_list_are_taken_from_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of other modules, and those that it leaves undone, are compiled here."""
+def test_codelets_of_the_list_are_shared_with_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins with the first, so others begin with the last, and load what it has stored."""
     folder = started()
-    listed, other = (Codelet(rows.outfeed.function, name) for name in ("listed", "other"))
-    undone = Codelet(rows.outfeed.function, "undone")
-    object_code = bytes(Codelet(rows.outfeed.function, "listed").prepared(listed.path.stem)())
-    monkeypatch.setattr(rows, "outfeed", listed)
-    monkeypatch.setattr(rows, "infeed", undone)
-    assert [ahead.is_awaited(each) for each in (listed, other, undone)] == [True, False, True]
-
-    def wait_for(paths: list[Path]) -> None:
-        assert paths == [listed.path, undone.path] and other.is_made is False
-        disk.store(listed.path, object_code)
-
-    monkeypatch.setattr(ahead, "wait_for", wait_for)
+    names = ("first", "second", "third", "other")
+    codelets = [Codelet(rows.outfeed.function, name) for name in names]
+    first, second, third, other = codelets
+    object_code = bytes(Codelet(rows.outfeed.function, "first").prepared(first.path.stem)())
+    for name, each in zip(("infeed", "outfeed", "zz_third"), codelets, strict=False):
+        monkeypatch.setattr(rows, name, each, raising=False)
+    *places, none = [ahead.place_of(each) for each in codelets]
+    assert none is None and places == sorted(places)
     compiled: list[str] = []
-    with building(compiled.append):
-        make([listed, other, undone])
-    assert compiled == ["other", "undone"] and ahead._lock is not None
+
+    def compiling(name: str) -> None:
+        compiled.append(name)
+        if name == "second":
+            disk.store(first.path, object_code)
+
+    with building(compiling):
+        make([first, third, other, second])
+    assert compiled == ["other", "third", "second"] and all(each.is_made for each in codelets)
     (folder / "go").touch()
     block = rows.new_feed_block()
     source, target = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     rows.point_feed(block, target)
     parameters = rows.encode_outfeed(block.ctypes.data, source.ctypes.data, source.nbytes)[0]
     words, scratch = words_of(parameters).words, np.zeros(RESERVED_SCRATCH, np.int8)
-    listed(words.ctypes.data, 0, 1, scratch.ctypes.data)
+    first(words.ctypes.data, 0, 1, scratch.ctypes.data)
     assert np.array_equal(target, source)
 
 
