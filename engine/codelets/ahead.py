@@ -61,9 +61,9 @@ def start() -> None:
     if _asked:
         return
     _asked = True
-    if os.environ.get(VARIABLE, "").strip() == "0" or os.name != "posix" or not sys.executable:
+    if os.environ.get(VARIABLE, "").strip() == "0" or os.name != "posix" or not _is_python(sys.executable):
         return
-    with contextlib.suppress(OSError, ImportError):
+    with contextlib.suppress(OSError, ImportError, ValueError, RuntimeError):  # the last without a home directory
         key = _key()
         folder = cache_directory(f"ahead-{key}")
         if not key or load(made_in(folder)) is not None:
@@ -79,6 +79,11 @@ def start() -> None:
                 os.write(handle, b".")
                 _spawn(handle, folder)
         _lock = folder / "lock"
+
+
+def _is_python(executable: str) -> bool:
+    """Whether this is an interpreter, not a frozen program or a server that embeds one."""
+    return not getattr(sys, "frozen", False) and Path(executable).name.startswith(("python", "pypy"))
 
 
 def made_in(folder: Path) -> Path:
@@ -128,16 +133,20 @@ def _locked(path: Path) -> Iterator[int | None]:
 def is_running() -> bool:
     """Whether a helper compiles for this process."""
     global _lock
-    if _lock is None:
+    if _lock is not None and not is_locked(_lock):
+        _lock = None
+    return _lock is not None
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether the helper that has this lock lives."""
+    if not lock.exists():
         return False
     try:
-        with _locked(_lock) as handle:
-            free = handle is not None
+        with _locked(lock) as handle:
+            return handle is None
     except OSError:
-        free = True
-    if free:
-        _lock = None
-    return not free
+        return False
 
 
 def place_of(codelet: object) -> int | None:
@@ -147,9 +156,12 @@ def place_of(codelet: object) -> int | None:
     return next((place for place, each in enumerate(listed) if each is codelet), None)
 
 
-def keep(folder: Path) -> None:
-    """Notes that all objects have been stored."""
-    store(made_in(folder), b"")
+def keep(folder: Path | None = None) -> None:
+    """Notes, in the folder of this processor and release if none is given, that all objects have been stored."""
+    if folder is None and (key := _key()):
+        folder = cache_directory(f"ahead-{key}")
+    if folder is not None:
+        store(made_in(folder), b"")
 
 
 def _key() -> str:

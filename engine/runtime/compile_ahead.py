@@ -17,5 +17,7 @@ def main(folder: str) -> None:
     """
     make(codelets_of(ahead.MODULES[: ahead.NEEDED_FIRST]))
     os.nice(19)
-    make(general_codelets())
-    ahead.keep(Path(folder))
+    codelets = general_codelets()
+    make(codelets)
+    if all(each.path.exists() for each in codelets):  # unless the cache has been cleared meanwhile
+        ahead.keep(Path(folder))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ipu
 from engine import cache_directory as disk
 from engine.codelets import ahead, rows
 from engine.codelets.build import Codelet, building, make
 from engine.codelets.record import block as words_of
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.runtime import compile_ahead
+from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import HANGS_SECONDS
 
 
@@ -107,6 +111,31 @@ def test_none_is_started_where_it_is_not_wanted_or_cannot_store(
     ahead._asked = False
     ahead.start()
     assert ahead._lock is None
+
+
+def test_a_home_that_cannot_be_found_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "cache_directory", lambda kind: Path("~no-such-user-here").expanduser())
+    ahead.start()
+    assert ahead._asked and ahead._lock is None
+
+
+def test_programs_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the API's names, and by a strategy."""
+    calls: list[None] = []
+    monkeypatch.setattr(ahead, "start", lambda: calls.append(None))
+    for count, name in enumerate(sorted(ipu.PROGRAMS), 1):
+        ipu.__getattr__(name)
+        assert len(calls) == count
+    ipu.__getattr__("config")
+    assert len(calls) == len(ipu.PROGRAMS)
+    IPUStrategy()
+    assert len(calls) == len(ipu.PROGRAMS) + 1
+
+
+def test_its_module_is_importable_without_tensorflow() -> None:
+    code = "import sys; from engine.runtime.compile_ahead import main; sys.exit('tensorflow' in sys.modules)"
+    root = str(Path(ahead.__file__).parents[2])
+    subprocess.run([sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {root!r}); {code}"], check=True)
 
 
 def test_codelets_of_the_list_are_shared_with_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:

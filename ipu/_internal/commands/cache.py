@@ -13,6 +13,7 @@ CONTENT = {
     "codelets": "codelets, which all programs share",
     "objects": "fused loops and vertices",
     "programs": "whole programs",
+    "ahead": "notes of what was compiled beside programs",
 }
 
 
@@ -36,18 +37,20 @@ def cleared() -> Iterator[str]:
     yield from listing()
     folders = list(_folders())
     for folder in folders:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # another process may store in it
     yield f"removed       {len(folders)} folders; processes that run keep what they have loaded"
 
 
 def warmed() -> Iterator[str]:
     """Compiles the codelets that do not depend on a model, as far as they are not kept; lines that say so."""
+    from engine.codelets import ahead
     from engine.codelets.build import building, make
     from engine.runtime.general_codelets import general_codelets
 
     compiled: list[str] = []
     with building(compiled.append):
         make(general_codelets())
+    ahead.keep()
     yield f"compiled      {len(compiled)} codelets that do not depend on a model"
     yield from listing()
 
