@@ -53,7 +53,7 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
     Raises UnsupportedOperation for operands of other element types than the result.
     """
     numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
-    shape, window = instruction.array_shape, instruction["window"]
+    shape = instruction.array_shape
     if shape.elements == 0:
         return context.result_buffer(instruction)
     if operand_type(instruction) != shape.element_type:
@@ -66,6 +66,12 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
         found = lower_convolution(context, exchanged)
         assert isinstance(found, Buffer)
         return store_reversed(context, instruction, found, numbers)
+    return _lower_in_order(context, instruction, numbers)
+
+
+def _lower_in_order(context: Context, instruction: Instruction, numbers: ConvolutionDimensionNumbers) -> Buffer:
+    """The result by windows over the first operand."""
+    shape, window = instruction.array_shape, instruction["window"]
     result = context.result_buffer(instruction)
     left, right = (operand_in(context, o, instruction, shape.element_type) for o in instruction.operands)
     if _overlaps(instruction, left, right, numbers):
@@ -115,7 +121,8 @@ def _lower_merged(
     else:
         merged = with_merged_kernel(context, instruction, numbers, count)
     before = len(context.compute_sets)
-    found = lower_convolution(context, merged)
+    # The estimate divides sizes that exchanged operands would not have; those by the batch are divided alike.
+    found = lower_convolution(context, merged) if by_batch else _lower_in_order(context, merged, numbers)
     assert isinstance(found, Buffer)
     for each in context.compute_sets[before:]:
         if each.work_estimate.multiply_adds:

@@ -18,6 +18,7 @@ from engine.passes.splats import splat_value
 
 LEAST_FUNCTION_COST = 8
 """Cost of an operation on a point that is worth computing once."""
+BOUNDED = {"erf", "erfc", "logistic", "tanh"}
 MOST_OPERATIONS = 64
 """Most operations of a derivative. Chosen by hand."""
 
@@ -52,10 +53,11 @@ class ActivationDerivatives:
             return False
         return not self.precedes(derivative, gradient) and self.is_derivative((derivative,), gradient)
 
-    def is_derivative(self, factors: Iterable[Instruction], gradient: Instruction) -> bool:
+    def is_derivative(self, factors: Iterable[Instruction], gradient: Instruction, only_bounded: bool = False) -> bool:
         """Whether an expression of `factors` is costly, and shares a function with what `gradient` depends on.
 
-        Its inputs must precede the gradient, and have no readers after it besides the expression.
+        Its inputs must precede the gradient, and have no readers after it besides the expression. With `only_bounded`
+        its functions must have bounded values: f16 cannot hold all derivatives of others, times whatever gradient.
         """
         factors = tuple(factors)
         cost, shares = 0, False
@@ -70,6 +72,8 @@ class ActivationDerivatives:
                 read.add(current)
                 continue
             inside.add(current)
+            if only_bounded and OPCODES[current.opcode].cost >= LEAST_FUNCTION_COST and not _is_bounded(current):
+                return False
             if not is_moving(current):
                 cost += OPCODES[current.opcode].cost
                 shares |= OPCODES[current.opcode].cost >= LEAST_FUNCTION_COST and self.precedes(current, gradient)
@@ -104,6 +108,21 @@ class ActivationDerivatives:
     def precedes(self, instruction: Instruction, later: Instruction) -> bool:
         """Whether a later instruction depends on an earlier one."""
         return bool(self._above[self._position[later]] >> self._position[instruction] & 1)
+
+
+def _is_bounded(function: Instruction) -> bool:
+    """Whether a function has small values for any input: of exponentials that of a negated square, as gelu's."""
+    if function.opcode != "exponential":
+        return function.opcode in BOUNDED
+    (negated,) = function.operands
+    if negated.opcode == "negate":
+        return _is_square(negated.operands[0])
+    value = [splat_value(each) for each in negated.operands] if negated.opcode == "multiply" else []
+    return any(v is not None and v < 0 and _is_square(s) for v, s in zip(value, negated.operands[::-1], strict=True))
+
+
+def _is_square(instruction: Instruction) -> bool:
+    return instruction.opcode == "multiply" and instruction.operands[0] is instruction.operands[1]
 
 
 def _is_given(array: Instruction) -> bool:

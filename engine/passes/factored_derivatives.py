@@ -53,10 +53,15 @@ def _visit_for(computation: Computation) -> Visit:
             return None
         if before.array_shape.element_type not in FLOATS or not before.array_shape.rank:
             return None
+        element_type = before.array_shape.element_type
         for gradient in _shared(before, before, derivatives.users, 0):
-            found = _Derivative(before, gradient, derivatives)
-            if found.value is not None and derivatives.is_derivative(found.factors, gradient):
-                return construct.elementwise(instruction, "multiply", gradient, found.stored(found.value))
+            found = _Derivative(before, gradient, derivatives, widens=False)
+            if found.value is None or not derivatives.is_derivative(found.factors, gradient, element_type == "f16"):
+                continue
+            if element_type != WIDE:
+                found = _Derivative(before, gradient, derivatives, widens=True)
+            assert found.value is not None
+            return construct.elementwise(instruction, "multiply", gradient, found.stored(found.value))
         return None
 
     return visit
@@ -80,10 +85,16 @@ def _shared(instruction: Instruction, root: Instruction, users: Users, depth: in
 
 
 class _Derivative:
-    """What remains of a sum without a factor that all its terms have; `value` is None where some have it twice."""
+    """What remains of a sum without a factor that all its terms have; `value` is None where some have it twice.
 
-    def __init__(self, root: Instruction, gradient: Instruction, derivatives: ActivationDerivatives) -> None:
-        self.root, self.gradient, self.derivatives = root, gradient, derivatives
+    With `widens` 16-bit factors are computed in f32: only those of a derivative, which are few.
+    """
+
+    def __init__(
+        self, root: Instruction, gradient: Instruction, derivatives: ActivationDerivatives, widens: bool
+    ) -> None:
+        self.root, self.gradient, self.derivatives, self.widens = root, gradient, derivatives, widens
+        self._wide: dict[Instruction, Instruction] = {}
         self.shape = root.array_shape.with_type(WIDE)
         is_wide = self.shape == root.array_shape
         self.smallest, self.largest = (SMALLEST, LARGEST) if is_wide else (SMALLEST_HALF, LARGEST_HALF)
@@ -113,7 +124,7 @@ class _Derivative:
             number = part.number * float(value)
             return Scaled(number, part.expression) if self.smallest <= abs(number) <= self.largest else None
         self.factors.append(factor)
-        factor = self._widened(factor)
+        factor = self._widened(factor) if self.widens else _converted(factor, WIDE)
         if part.expression is None:
             return Scaled(part.number, factor)
         return Scaled(part.number, construct.elementwise(self.root, "multiply", part.expression, factor))
@@ -140,6 +151,11 @@ class _Derivative:
 
     def _widened(self, factor: Instruction) -> Instruction:
         """A factor in f32: not rounded itself, nor on the way from what the forward pass has computed."""
+        if factor not in self._wide:
+            self._wide[factor] = self._in_f32(factor)
+        return self._wide[factor]
+
+    def _in_f32(self, factor: Instruction) -> Instruction:
         kind = factor.array_shape.element_type
         if kind == WIDE:
             return factor

@@ -9,7 +9,7 @@ from engine.compile import build_program
 from engine.ir import ConvolutionDimensionNumbers, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.structured_shape_rules import window_count
-from tests.engine.running import check
+from tests.engine.running import check, fast
 
 
 def numbers_for(rank: int, orders: list[list[int]]) -> ConvolutionDimensionNumbers:
@@ -148,6 +148,19 @@ def test_operands_of_gradients_by_few_outputs_are_exchanged(outputs: int, low: i
     names = [each.name for each in build_program(builder.module(), ["feed"] * 2, {}).compute_sets]
     assert any("exchanged" in name for name in names), names
     check(builder.module(), tolerance=1e-4)
+
+
+def test_what_is_not_finite_reaches_all_taps_of_its_features_if_operands_are_exchanged() -> None:
+    valid = WindowDimension(32)
+    builder = Builder()
+    x, y = (builder.parameter("f32", [8, size, size, features]) for size, features in ((34, 16), (32, 1)))
+    builder.convolution(x, y, (valid, valid), ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1)))
+    random = np.random.default_rng(0)
+    images, gradients = (random.normal(size=each.array_shape.dimensions).astype(np.float32) for each in (x, y))
+    images[0, 33, 33, 5] = np.inf
+    found = fast(builder.module(), [images, gradients])[0][0]
+    assert np.isfinite(found).all((0, 1, 3)).tolist() == [feature != 5 for feature in range(16)]
+    assert not np.isfinite(found[:, :, 5]).any()
 
 
 def test_depthwise_and_its_gradient() -> None:

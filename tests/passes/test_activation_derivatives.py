@@ -122,3 +122,36 @@ def test_derivatives_of_halves_are_rounded_once(kind: str) -> None:
     (exact,) = evaluate(gradient_of_larger("f64"), [x.astype(np.float64), w.astype(np.float64)])
     errors = [np.std(evaluate(each, [x, w])[0].astype(np.float64) - exact) for each in (factored, module)]
     assert errors[0] < errors[1], errors
+
+
+def scaled_twice(kind: str, steps: int) -> Module:
+    """A sum of two products with one factor; one of them has `steps` squares, each of which reads the last twice."""
+    b = Builder()
+    scale, x, other = (b.parameter(kind, SHAPE) for _ in range(3))
+    power = x
+    for _ in range(steps):
+        power = b.add(b.multiply(power, power), x)
+    return b.module(b.add(b.multiply(scale, power), b.multiply(scale, other)))
+
+
+def test_a_factor_that_is_no_derivative_is_left_as_it_is() -> None:
+    """At once: its operands are shared by many paths."""
+    module = scaled_twice("bf16", 40)
+    assert len(factored_derivatives(module).entry.instructions) == len(module.entry.instructions)
+
+
+def test_derivatives_that_a_half_cannot_hold_are_not_stored() -> None:
+    """The derivative of exp(x) tanh(8 x) may be infinite where that is finite, and a small gradient times it, too."""
+
+    def steep(kind: str) -> Module:
+        b = Builder()
+        x, w, eight = b.parameter(kind, SHAPE), b.parameter(kind, SHAPE), b.splat(8.0, SHAPE, kind)
+        angle = b.multiply(eight, x)
+        grown, wave = b.elementwise("exponential", x), b.elementwise("tanh", angle)
+        dy = b.elementwise("maximum", b.multiply(grown, wave), w)
+        rest = b.subtract(b.splat(1.0, SHAPE, kind), b.multiply(wave, wave))
+        slope = b.multiply(b.multiply(b.multiply(dy, grown), rest), eight)
+        return b.module(b.add(b.multiply(b.multiply(dy, wave), grown), slope))
+
+    roots = [factored_derivatives(steep(kind)).entry.root.opcode for kind in ("f16", "bf16", "f32")]
+    assert roots == ["add", "multiply", "multiply"]

@@ -13,7 +13,7 @@ import numpy as np
 from engine.codelets.window_sizes import LANES, STEPS
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.host_passes.unpadded import original, reading
-from engine.program.program import Address, ComputeSet, Partition, Program, Span
+from engine.program.program import Address, ComputeSet, Partition, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction
 from engine.program.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows, Taps
@@ -49,7 +49,7 @@ def _replaced(rewriter: ProgramRewriter, at: int, work: Windowed) -> set[int]:
         each = reading(each, work.a, found.span)
         work = replace(work, a=found.address, strides_a=found.strides, size=found.size, low=found.low)
     reads = [replace(span, partition=None) for span in each.reads]
-    writes = [Span(each.writes[0].buffer, _partition(work))]
+    writes = [replace(each.writes[0], partition=_partition(work))]
     rewriter.replace(at, replace(each, work=work, units=work.unit_count, reads=reads, writes=writes))
     return set() if found is None else {found.copy}
 
