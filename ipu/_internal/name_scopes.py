@@ -22,6 +22,9 @@ def in_present_scope(body: F) -> F:
 
     @functools.wraps(body)
     def scoped(*arguments: Any) -> Any:
+        # Bodies of loops of tf.function begin in the loop's own scope, which is within this one.
+        if f"{tf.get_current_name_scope()}/".startswith(f"{scope}/"):
+            return body(*arguments)
         with tf.name_scope(f"{scope}/"):
             return body(*arguments)
 

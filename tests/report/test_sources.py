@@ -84,6 +84,18 @@ def test_operations_of_loops_and_called_functions_have_their_lines() -> None:
     assert found["MatMul"] == f"{__file__}:{of_looping + 3}" and found["add"] == f"{__file__}:{of_shifted + 2}"
 
 
+def test_operations_of_loops_in_a_scope_have_their_lines() -> None:
+    @tf.function
+    def repeated(x: tf.Tensor) -> tf.Tensor:
+        with tf.name_scope("outer"):
+            return ipu.loops.repeat(3, lambda a: tf.sin(a) * 2.0, [x])
+
+    with IPUStrategy().scope():
+        rows = ipu.profile(repeated, tf.ones((8, 8)), path=None).data["operations"]
+    line = f"{__file__}:{repeated.python_function.__code__.co_firstlineno + 3}"
+    assert line in {row["source"] for row in rows}
+
+
 def test_scopes_that_tell_operations_apart_are_named() -> None:
     """The outermost scope, else a model's name, stays where the paths below it are equal."""
 
