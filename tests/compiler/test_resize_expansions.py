@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from engine.errors import UnsupportedOperation
 from ipu._internal.compiler.emission import module_of
 from tests.engine.running import fast
 
@@ -40,6 +41,20 @@ def test_other_types(dtype: str) -> None:
     x = tf.cast(tf.random.stateless_uniform((2, 5, 7, 3), [0, 1], 0, 200), dtype).numpy()
     for found, expected in zip(by_engine(function, x), function(tf.constant(x)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6 if found.shape[1] == 9 else 1e-2)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_corners_and_centers_at_once_are_an_error(gradient: bool) -> None:
+    """It says what TensorFlow does, which has no meaning for them."""
+    both = {"align_corners": True, "half_pixel_centers": True}
+
+    def function(x: tf.Tensor) -> tf.Tensor:
+        if gradient:
+            return tf.raw_ops.ResizeBilinearGrad(grads=x, original_image=tf.zeros((1, 8, 8, 2)), **both)
+        return tf.raw_ops.ResizeBilinear(images=x, size=(6, 6), **both)
+
+    with pytest.raises(UnsupportedOperation, match="align_corners must be False"):
+        by_engine(function, np.ones((1, 4, 4, 2), np.float32))
 
 
 def by_engine(function: object, *arguments: np.ndarray) -> list[np.ndarray]:

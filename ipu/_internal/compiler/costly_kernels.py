@@ -82,6 +82,9 @@ def _is_candidate(operation: tf.Operation) -> bool:
     if not all(each.shape.is_fully_defined() and each.shape.num_elements() for each in arrays):
         return False
     if operation.type in RESIZING:
+        # TensorFlow refuses both at once.
+        if operation.get_attr("align_corners") and operation.get_attr("half_pixel_centers"):
+            return False
         return {operation.inputs[0].dtype, operation.outputs[0].dtype} <= RESIZED_DTYPES
     if any(each.dtype not in DTYPES for each in operation.inputs):
         return False
