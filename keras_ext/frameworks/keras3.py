@@ -50,7 +50,13 @@ from keras_ext.frameworks import (
 )
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
-from keras_ext.frameworks.keras3_building import build_optimizer, building_batch, optimizer_left_out
+from keras_ext.frameworks.keras3_building import (
+    being_built,
+    build_optimizer,
+    building_batch,
+    is_being_built,
+    optimizer_left_out,
+)
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
 from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
 from keras_ext.names import registration
@@ -272,11 +278,11 @@ def _build_once(
         _adopt_optimizer(model)
     if not serves(model._distribute_strategy):
         return original(model, iterator, data_batch)
-    if _is_built(model):
+    if _is_built(model) and not is_being_built(model):
         return
     # Not within the lock: data may come from a thread that builds a model of its own.
     batch = data_batch if iterator is None else iterator.first_batch()
-    with _building:  # another thread may build the same model
+    with _building, being_built(model):  # another thread may build the same model
         if _is_built(model):
             return
         try:

@@ -16,6 +16,8 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from keras_ext.types import Batch, Tensor
 
+_being_built: list[keras.Model] = []
+
 
 def building_batch(model: keras.Model, adapter: DataAdapter, batch: Batch) -> Any:
     """The batch to build `model` with for data whose first batch is `batch`.
@@ -26,6 +28,24 @@ def building_batch(model: keras.Model, adapter: DataAdapter, batch: Batch) -> An
     if not isinstance(model, keras.Sequential) or not _rows_vary(adapter):
         return batch
     return tree.map_structure(_with_open_rows, batch, none_is_leaf=False)
+
+
+@contextlib.contextmanager
+def being_built(model: keras.Model) -> Iterator[None]:
+    """Within, `is_being_built` is true of `model`. Only one thread at a time may be within."""
+    _being_built.append(model)
+    try:
+        yield
+    finally:
+        _being_built.pop()
+
+
+def is_being_built(model: keras.Model) -> bool:
+    """Whether some thread builds `model`, whose optimizer may then be marked as built and have no variables yet.
+
+    Threads that use other models do not wait for the one that builds, which may wait for them.
+    """
+    return any(each is model for each in tuple(_being_built))
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -103,3 +104,29 @@ def test_first_fits_of_a_model_that_is_not_built(kit: Kit) -> None:
     x = np.ones((4 * steps, 5), np.float32)
     in_threads(*(lambda: model.fit(x, x[:, :1], batch_size=4, verbose=0) for _ in range(3)))
     assert int(model.optimizer.iterations.numpy()) == 3 * steps
+
+
+def test_fits_wait_for_the_optimizer_of_a_model_that_another_thread_builds() -> None:
+    """Keras marks an optimizer as built before it creates its slots, and the scope does while it builds the layers."""
+    threads: list[threading.Thread] = []
+    found: list[int] = []
+
+    def build() -> None:
+        model._maybe_symbolic_build(data_batch=(x, x[:, :1]))
+        found.append(len(model.optimizer.variables))
+
+    class Slow(keras.optimizers.SGD):
+        def add_optimizer_variables(self, *arguments: Any, **named: Any) -> Any:
+            threads.append(threading.Thread(target=build))
+            threads[-1].start()
+            threads[-1].join(0.1)
+            return super().add_optimizer_variables(*arguments, **named)
+
+    x = np.ones((4, 5), np.float32)
+    with IPUStrategy().scope():
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile(Slow(momentum=0.5), "mse")
+    build()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    assert len(threads) == 1 and found == [4, 4], "iterations, rate, and a slot for each variable"
