@@ -5,11 +5,14 @@ Variables that TensorFlow 1 creates there, such as Adam's `beta1_power`, have th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import tensorflow as tf
+
+from engine.ir.op_names import GRADIENT_SCOPE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,3 +32,12 @@ def in_present_scope(body: F) -> F:
             return body(*arguments)
 
     return scoped  # type: ignore[return-value]
+
+
+def outside_gradient_scopes() -> contextlib.AbstractContextManager[Any]:
+    """The present scope without components such as `gradients`, by which the partition knows backward passes."""
+    scope = tf.get_current_name_scope()
+    others = GRADIENT_SCOPE.sub("", scope).strip("/")
+    if others == scope:
+        return contextlib.nullcontext()
+    return tf.name_scope(f"{others}/" if others else "")

@@ -107,6 +107,19 @@ def test_all_schedules_give_the_same(strategy: IPUStrategyV1, schedule: Pipeline
     problem.assert_weights(weights)
 
 
+@pytest.mark.parametrize("scope", ["gradients", "outer/gradient_tape/inner"])
+def test_scopes_named_like_those_of_gradients(strategy: IPUStrategyV1, scope: str) -> None:
+    """The stages within are forward passes all the same."""
+    problem = Regression(strategy)
+
+    def step(rate: tf.Tensor) -> Any:
+        with tf.name_scope(scope):
+            return problem.pipeline(rate)
+
+    run(strategy, step, tf.constant(0.1))
+    problem.assert_weights(problem.expected(4, 1, 0.1)[1])
+
+
 def test_keras_optimizers_and_a_second_run(strategy: IPUStrategyV1, kit: Kit) -> None:
     with strategy.scope():
         problem = Regression(strategy, kit.keras.optimizers.SGD(0.1))

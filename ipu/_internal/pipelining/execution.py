@@ -19,7 +19,7 @@ from ipu._internal.compiler.marks import mark_pipeline_iteration, mark_total, ma
 from ipu._internal.compiler.tokens import chains_between, own_chain
 from ipu._internal.compiler.traced_pipelines import note_ipus
 from ipu._internal.config.system import current_system
-from ipu._internal.name_scopes import in_present_scope
+from ipu._internal.name_scopes import in_present_scope, outside_gradient_scopes
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.gradients import apply_marked, gradients_of
 from ipu._internal.pipelining.micro_batch import TracedMicroBatch, in_stage, stage_chain
@@ -39,7 +39,7 @@ def run_pipeline(arguments: PipelineArguments, output_type: type, name: str) -> 
         want_values("gradient_accumulation_count")
     loop = MicroBatchLoop if tf.is_tensor(arguments.count) else _Scheduled
     pipeline = loop(arguments, micro_batch)
-    with tf.name_scope(name):
+    with outside_gradient_scopes(), tf.name_scope(name):
         return pipeline.run()
 
 
