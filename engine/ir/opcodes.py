@@ -77,6 +77,8 @@ class Opcode:
     """The number of an operand and the value of it at which the operation divides by zero."""
     propagates: tuple[int, ...] = ()
     """Numbers of the operands whose non-finite values always make the result non-finite."""
+    bounded: bool = False
+    """The result of any real operand is at most 2 in magnitude, or NaN."""
     cost: int = 1
     """Time per element on the host, as a multiple of an addition's."""
     cycles: str = ""
@@ -126,10 +128,10 @@ _ROWS = (
     _unary("ceil", FLOATS, cycles="select", **_EXACT),
     _elementwise("convert", shapes.convert),
     _elementwise("copy", shapes.same_as_any_operand, None, affine=True, **_EXACT),
-    _unary("cosine", _ANALYTIC, cycles="sine"),
+    _unary("cosine", _ANALYTIC, bounded=True, cycles="sine"),
     _unary("count-leading-zeros", INTEGERS, cycles="and"),
-    _unary("erf", FLOATS, cost=12),
-    _unary("erfc", FLOATS, cost=12, cycles="erf"),
+    _unary("erf", FLOATS, bounded=True, cost=12),
+    _unary("erfc", FLOATS, bounded=True, cost=12, cycles="erf"),
     _unary("exponential", _ANALYTIC, cost=8),
     _unary("exponential-minus-one", _ANALYTIC),
     _unary("floor", FLOATS, cycles="select", **_EXACT),
@@ -137,7 +139,7 @@ _ROWS = (
     _elementwise("is-finite", shapes.is_finite, FLOATS, cycles="select"),
     _unary("log", _ANALYTIC, cost=12, pole=(0, 0.0)),
     _unary("log-plus-one", _ANALYTIC, pole=(0, -1.0)),
-    _unary("logistic", _ANALYTIC, cost=12),
+    _unary("logistic", _ANALYTIC, bounded=True, cost=12),
     _unary("negate", NUMBERS, propagates=(0,), **_EXACT),
     _unary("not", INTEGERS | PRED, cycles="and"),
     _unary("popcnt", INTEGERS, cycles="and"),
@@ -147,10 +149,10 @@ _ROWS = (
     _unary("round-nearest-even", FLOATS, cycles="select", **_EXACT),
     _unary("rsqrt", _ANALYTIC, cost=3, pole=(0, 0.0)),
     _unary("sign", NUMBERS, cycles="select", **_EXACT),
-    _unary("sine", _ANALYTIC),
+    _unary("sine", _ANALYTIC, bounded=True),
     _unary("sqrt", _ANALYTIC, cost=8, propagates=(0,)),
     _unary("tan", _ANALYTIC),
-    _unary("tanh", _ANALYTIC, cost=16),
+    _unary("tanh", _ANALYTIC, bounded=True, cost=16),
     _elementwise("bitcast-convert", shapes.bitcast_convert, ORDERED, **_EXACT),
     # Elementwise, of several operands
     _binary("add", None, neutral="zero", **_RING),

@@ -18,7 +18,6 @@ from engine.passes.splats import splat_value
 
 LEAST_FUNCTION_COST = 8
 """Cost of an operation on a point that is worth computing once."""
-BOUNDED = {"erf", "erfc", "logistic", "tanh"}
 MOST_OPERATIONS = 64
 """Most operations of a derivative. Chosen by hand."""
 
@@ -113,7 +112,7 @@ class ActivationDerivatives:
 def _is_bounded(function: Instruction) -> bool:
     """Whether a function has small values for any input: of exponentials that of a negated square, as gelu's."""
     if function.opcode != "exponential":
-        return function.opcode in BOUNDED
+        return OPCODES[function.opcode].bounded
     (negated,) = function.operands
     if negated.opcode == "negate":
         return _is_square(negated.operands[0])

@@ -83,6 +83,12 @@ def test_neutral_elements_change_no_bit(opcode: str) -> None:
     assert defined(opcode, x, neutral).tobytes() == x.tobytes()
 
 
+@pytest.mark.parametrize("opcode", sorted(opcodes_that(lambda row: row.bounded)))
+def test_bounded_functions_have_small_values(opcode: str) -> None:
+    found = np.abs(defined(opcode, np.array([*SPECIAL, *np.linspace(-200, 200, 4001)], np.float32)))
+    assert (found[~np.isnan(found)] <= 2).all()
+
+
 @pytest.mark.parametrize("opcode", sorted(EXACT & EMITTERS.keys() - {"clamp", "select", "bitcast-convert"}))
 def test_exact_operations_round_no_half(opcode: str) -> None:
     row = OPCODES[opcode]
