@@ -83,7 +83,7 @@ def start() -> None:
 
 def _is_python(executable: str) -> bool:
     """Whether this is an interpreter, not a frozen program or a server that embeds one."""
-    return not getattr(sys, "frozen", False) and Path(executable).name.startswith(("python", "pypy"))
+    return not getattr(sys, "frozen", False) and Path(executable).name.lower().startswith(("python", "pypy"))
 
 
 def made_in(folder: Path) -> Path:
