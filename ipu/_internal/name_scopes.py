@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
@@ -31,7 +31,7 @@ def in_present_scope(body: F) -> F:
         with tf.name_scope(f"{scope}/"):
             return body(*arguments)
 
-    return scoped  # type: ignore[return-value]
+    return cast(F, scoped)
 
 
 def outside_gradient_scopes() -> contextlib.AbstractContextManager[Any]:

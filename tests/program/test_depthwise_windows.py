@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ from tests.lower.test_convolution import HWIO, NHWC, numbers_for
 
 Sizes = tuple[int, int, int, int, int, int]
 """Images, channels, size of an image, window, stride, dilation."""
+Kind = Callable[..., Module]
 SHAPES: list[Sizes] = [
     (2, 8, 5, 3, 1, 1),
     (1, 33, 9, 3, 2, 1),
@@ -87,7 +90,7 @@ def arguments(module: Module) -> list[np.ndarray]:
 @pytest.mark.parametrize("kind", [forward, by_input, by_kernel])
 @pytest.mark.parametrize("sizes", SHAPES)
 @pytest.mark.sample(12)
-def test_results_are_those_of_the_definition(kind, sizes: Sizes) -> None:  # type: ignore[no-untyped-def]
+def test_results_are_those_of_the_definition(kind: Kind, sizes: Sizes) -> None:
     module = kind(*sizes)
     sets = on_the_host(module).compute_sets
     assert any(isinstance(each.work, (DepthwiseWindows, DepthwiseGradient)) for each in sets)
@@ -98,9 +101,7 @@ def test_results_are_those_of_the_definition(kind, sizes: Sizes) -> None:  # typ
 
 @pytest.mark.parametrize("kind", [forward, by_input])
 @pytest.mark.parametrize("sizes", [(2, 40, 12, 5, 2, 1), (2, 19, 11, 3, 1, 2)])
-def test_outputs_have_the_bits_of_the_contraction(  # type: ignore[no-untyped-def]
-    kind, sizes: Sizes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_have_the_bits_of_the_contraction(kind: Kind, sizes: Sizes, monkeypatch: pytest.MonkeyPatch) -> None:
     module = kind(*sizes)
     windowed = Executable(made(module)).run(1, [], buffers(arguments(module)))[0]
     monkeypatch.setattr(depthwise_windows, "_windowed", lambda product: None)
@@ -109,7 +110,7 @@ def test_outputs_have_the_bits_of_the_contraction(  # type: ignore[no-untyped-de
 
 
 @pytest.mark.parametrize("kind", [forward, by_kernel])
-def test_zeros_around_an_image_are_multiplied(kind) -> None:  # type: ignore[no-untyped-def]
+def test_zeros_around_an_image_are_multiplied(kind: Kind) -> None:
     """Infinity times padding is NaN, as in the definition."""
     module = kind(2, 17, 6, 3, 1, 1)
     x, y = arguments(module)
@@ -118,7 +119,7 @@ def test_zeros_around_an_image_are_multiplied(kind) -> None:  # type: ignore[no-
 
 
 @pytest.mark.parametrize("kind", [forward, by_kernel])
-def test_same_bits_for_any_number_of_workers(kind, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_same_bits_for_any_number_of_workers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     module = kind(3, 40, 20, 3, 1, 1)
     results = set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -61,8 +63,8 @@ def depths(module: Module) -> list[Depth]:
     [(2, 4, 6, 5, 16, 24, 3, 1), (1, 3, 4, 4, 32, 16, 3, 1), (2, 3, 5, 4, 16, 33, 3, 0), (3, 5, 4, 6, 48, 16, 2, 1)],
 )
 @pytest.mark.sample(8)
-def test_results_are_those_of_the_definition(  # type: ignore[no-untyped-def]
-    make, sizes: Sizes, monkeypatch: pytest.MonkeyPatch
+def test_results_are_those_of_the_definition(
+    make: Callable[[Sizes], Module], sizes: Sizes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winograd, "WORTH", np.inf)
     module = make(sizes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -72,28 +73,17 @@ def _forward(work: Contraction, size: ConvolutionSize) -> DepthwiseWindows | Non
     images = size.batch, *field
     if step is None or step[1] not in STEPS or len(work.row_a) != np.prod(images):
         return None
-    moved, strides_c = evenly(work.row_a.table, images), evenly(work.row_c.table, images)
-    if moved is None or strides_c is None:
-        return None
-    strides = moved[0], moved[1] // step[0], moved[2] // step[1]
-    found = _taps(work.k_a.table, strides)
+    found = _windows(images, step, work.row_a.table, work.row_c.table, work.k_a.table)
     if found is None:
         return None
     return DepthwiseWindows(
-        _moved(work.a, work.row_a.table[0] + work.k_a.table.min()),
-        work.b,
-        _moved(work.c, work.row_c.table[0]),
-        size.batch,
-        len(work.batch_a),
-        _reach(field, step, found),
-        (0, 0),
-        field,
-        step,
-        found,
-        strides,
-        strides_c,
-        work.k_b,
-        -(-size.batch * field[0] // (UNITS if work.unit_count > 1 else 1)),
+        **found,
+        a=_moved(work.a, work.row_a.table[0] + work.k_a.table.min()),
+        b=work.b,
+        c=_moved(work.c, work.row_c.table[0]),
+        channels=len(work.batch_a),
+        offsets_b=work.k_b,
+        unit_rows=-(-size.batch * field[0] // (UNITS if work.unit_count > 1 else 1)),
     )
 
 
@@ -103,33 +93,46 @@ def _gradient(work: Contraction, size: ConvolutionSize) -> DepthwiseGradient | N
     images = size.inputs, *field
     if step is None or step[1] not in STEPS or len(work.k_a) != np.prod(images):
         return None
-    moved, strides_c = evenly(work.k_a.table, images), evenly(work.k_b.table, images)
-    if moved is None or strides_c is None or work.splits > size.inputs * field[0]:
-        return None
-    strides = moved[0], moved[1] // step[0], moved[2] // step[1]
-    found = _taps(work.row_a.table, strides)
-    if found is None:
+    found = _windows(images, step, work.k_a.table, work.k_b.table, work.row_a.table)
+    if found is None or work.splits > size.inputs * field[0]:
         return None
     channels = len(work.batch_a)
     blocks = GRADIENT_UNITS if work.splits == 1 and work.unit_count > 1 else 1
     return DepthwiseGradient(
-        _moved(work.a, work.row_a.table.min() + work.k_a.table[0]),
-        _moved(work.b, work.k_b.table[0]),
-        work.c,
-        size.inputs,
-        channels,
-        _reach(field, step, found),
-        (0, 0),
-        field,
-        step,
-        found,
-        strides,
-        strides_c,
-        work.row_c,
-        work.splits,
-        work.partial_pitch,
-        -(-channels // (blocks * LANES)) * LANES,
+        **found,
+        a=_moved(work.a, work.row_a.table.min() + work.k_a.table[0]),
+        c=_moved(work.b, work.k_b.table[0]),
+        sums=work.c,
+        channels=channels,
+        offsets_b=work.row_c,
+        parts=work.splits,
+        part_bytes=work.partial_pitch,
+        unit_channels=-(-channels // (blocks * LANES)) * LANES,
     )
+
+
+def _windows(
+    images: tuple[int, int, int], step: tuple[int, int], inputs: np.ndarray, outputs: np.ndarray, offsets: np.ndarray
+) -> dict[str, Any] | None:
+    """Fields that both have, from offsets in bytes: of the positions of all images in both arrays, and of the taps."""
+    moved, strides_c = evenly(inputs, images), evenly(outputs, images)
+    if moved is None or strides_c is None:
+        return None
+    strides = moved[0], moved[1] // step[0], moved[2] // step[1]
+    taps = _taps(offsets, strides)
+    if taps is None:
+        return None
+    field = images[1], images[2]
+    return {
+        "images": images[0],
+        "size": _reach(field, step, taps),
+        "low": (0, 0),
+        "field": field,
+        "step": step,
+        "taps": taps,
+        "strides_a": strides,
+        "strides_c": strides_c,
+    }
 
 
 def _whole(steps: tuple[float, ...]) -> tuple[int, int] | None:

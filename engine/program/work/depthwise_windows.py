@@ -22,7 +22,7 @@ WINDOW_BYTES = 24 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class DepthwiseWindows(Work):
+class DepthwiseWork(Work):
     """Outputs o of each image read inputs o * step + tap - low along rows and columns; those outside are zeros.
 
     `taps` are rows and columns of the window from 0 on, in the order of the sums. Strides, in bytes, are those of
@@ -30,7 +30,6 @@ class DepthwiseWindows(Work):
     """
 
     a: Address
-    b: Address
     c: Address
     images: int
     channels: int
@@ -42,6 +41,13 @@ class DepthwiseWindows(Work):
     strides_a: Strides
     strides_c: Strides
     offsets_b: Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseWindows(DepthwiseWork):
+    """The outputs C of images A by the kernel B. A unit has `unit_rows` rows of all images."""
+
+    b: Address
     unit_rows: int
 
     @property
@@ -63,26 +69,14 @@ class DepthwiseWindows(Work):
 
 
 @dataclass(frozen=True, slots=True)
-class DepthwiseGradient(Work):
+class DepthwiseGradient(DepthwiseWork):
     """The gradient by the kernel of such a convolution, whose outputs have the gradients C.
 
     Part p of all rows of outputs has its sums p * `part_bytes` further on, each tap's at an offset of `offsets_b`. A
     unit has `unit_channels` of a part.
     """
 
-    a: Address
-    c: Address
     sums: Address
-    images: int
-    channels: int
-    size: tuple[int, int]
-    low: tuple[int, int]
-    field: tuple[int, int]
-    step: tuple[int, int]
-    taps: Taps
-    strides_a: Strides
-    strides_c: Strides
-    offsets_b: Offsets
     parts: int
     part_bytes: int
     unit_channels: int
@@ -114,7 +108,7 @@ class DepthwiseGradient(Work):
         return Encoded.of(depthwise_gradient(run), block(parameters), scratch)
 
 
-def _arrays(work: DepthwiseWindows | DepthwiseGradient) -> tuple[Images, Images]:
+def _arrays(work: DepthwiseWork) -> tuple[Images, Images]:
     inputs = Images(work.a, work.channels, work.strides_a, work.size, work.low)
     return inputs, Images(work.c, work.channels, work.strides_c, work.field)
 
@@ -140,7 +134,7 @@ def _first_taps(taps: Taps, run: Run) -> list[tuple[int, int]]:
     return [min(taps[at : at + run.columns]) for at in range(0, len(taps), run.columns)]
 
 
-def _fields(work: DepthwiseWindows | DepthwiseGradient, runs: list[tuple[int, int]]) -> tuple[dict[str, Any], int]:
+def _fields(work: DepthwiseWork, runs: list[tuple[int, int]]) -> tuple[dict[str, Any], int]:
     """The fields of `Windows`, and the bytes of scratch."""
     reach, columns = (1 + max(tap[d] for tap in work.taps) for d in (0, 1))
     width = (work.field[1] - 1) * work.step[1] + columns
