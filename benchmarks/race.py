@@ -113,10 +113,11 @@ class Contender:
         finally:
             watch.cancel()
             watch.join()
+        if self.process.wait() == -9:
+            raise RuntimeError(f"Expected {self.way} to answer within {self.limit:g} s. It was killed.")
         self.errors.seek(0)
         said = self.errors.read().strip()[-2000:] or "nothing"
-        ended = f"was killed, after {self.limit:g} s at most" if self.process.wait() == -9 else "ended"
-        raise RuntimeError(f"Expected {self.way} to go on. It {ended}, and said: {said}")
+        raise RuntimeError(f"Expected {self.way} to go on. It ended, and said: {said}")
 
     def stop(self) -> None:
         """Ends the process."""
