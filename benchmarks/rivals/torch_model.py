@@ -123,8 +123,8 @@ def onednn_is_faster() -> bool:
 
 
 def product(x: Any, weight: Any, bias: Any) -> Any:
-    """`F.linear` by oneDNN."""
-    return Product.apply(x, weight, bias)
+    """`F.linear` by oneDNN; itself in a file of ONNX, which has no such operation."""
+    return F.linear(x, weight, bias) if torch.onnx.is_in_onnx_export() else Product.apply(x, weight, bias)
 
 
 class Dense(nn.Module):

@@ -56,8 +56,13 @@ class ThreadPool(IntEnum):
     CLOSE = 27
     CONTROL = 28  # prctl
     ACCOUNTING = 29  # address of the name of the file in which the operating system reports a thread's delay
+    LOST = 30  # calls in which a thread has lost its core to another one, counted for each standing thread and caller
+    ABORTED = 31  # what ABORT points to where there is no call
     LEFT = 32  # threads that have left: a futex
     ASLEEP = 33  # whether the caller sleeps on it
+    REQUEST = 40  # the number of the last call that standing threads were asked for: a futex
+    SLEEPERS = 41  # standing threads that sleep on it
+    WAITING = 42  # from here on a waiting block, for standing threads
     ALL = 48  # a mask of the cores of the process
     ONE = ALL + AFFINITY_WORDS  # a mask of one core
     WORDS = ONE + AFFINITY_WORDS
@@ -71,9 +76,11 @@ class Member(IntEnum):
     HANDLE = 2  # a pthread_t
     THREAD = 3  # the operating system's thread id
     DELAY = 4  # nanoseconds for which it was runnable but not running
+    DONE = 5  # the number of the last call that a standing thread has left
     NAME = 6  # the thread's name, 16 bytes
     TEXT = 8  # buffer for the text of the delay file
     USAGE = TEXT + 16  # buffer for a struct rusage
+    CORE = USAGE + 18  # of a standing thread: where it ran before it slept
     WORDS = USAGE + 24
 
 
@@ -82,14 +89,15 @@ VOLUNTARY, INVOLUNTARY = 16, 17  # the words of a struct rusage that count conte
 
 
 @inner
-def _call(pool: int, function: int, a: int, b: int, c: int, d: int) -> int:
+def call_function(pool: int, function: int, a: int, b: int, c: int, d: int) -> int:
     """The result of a C function, an int."""
     returned = call_with_five(word(pool, function), a, b, c, d, 0) & 0xFFFFFFFF
     return returned - (1 << 32) if returned >> 31 else returned
 
 
 @inner
-def _member(pool: int, worker: int) -> int:
+def member_of(pool: int, worker: int) -> int:
+    """The address of a worker's words."""
     return pool + 8 * (ThreadPool.WORDS + Member.WORDS * worker)
 
 
@@ -97,19 +105,19 @@ def _member(pool: int, worker: int) -> int:
 def _switched(pool: int, member: int) -> int:
     """The number of the calling thread's context switches: it slept, or another thread took its core."""
     usage = member + 8 * Member.USAGE
-    _call(pool, ThreadPool.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
+    call_function(pool, ThreadPool.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
     return word(usage, VOLUNTARY) + word(usage, INVOLUNTARY)
 
 
 @inner
 def _delay(pool: int, member: int) -> int:
     """Nanoseconds for which the calling thread was runnable but not running: the second number of the delay file."""
-    file = _call(pool, ThreadPool.OPEN, word(pool, ThreadPool.ACCOUNTING), 0, 0, 0)
+    file = call_function(pool, ThreadPool.OPEN, word(pool, ThreadPool.ACCOUNTING), 0, 0, 0)
     if file < 0:
         return 0
     text = member + 8 * Member.TEXT
-    length = _call(pool, ThreadPool.READ, file, text, TEXT_BYTES, 0)
-    _call(pool, ThreadPool.CLOSE, file, 0, 0, 0)
+    length = call_function(pool, ThreadPool.READ, file, text, TEXT_BYTES, 0)
+    call_function(pool, ThreadPool.CLOSE, file, 0, 0, 0)
     spaces = delay = 0
     for offset in range(max(length, 0)):
         character = load_i8(text + offset)
@@ -121,7 +129,8 @@ def _delay(pool: int, member: int) -> int:
 
 
 @inner
-def _work(pool: int, worker: int) -> None:
+def work_as(pool: int, worker: int) -> None:
+    """Runs the call as one of its workers."""
     scratch = word(pool, ThreadPool.SCRATCH) + worker * word(pool, ThreadPool.SCRATCH_BYTES)
     call4(
         word(pool, ThreadPool.EXECUTOR), word(pool, ThreadPool.STATE), worker, word(pool, ThreadPool.WORKERS), scratch
@@ -132,9 +141,9 @@ def _work(pool: int, worker: int) -> None:
 def run_member(member: int, lo: int, hi: int, scratch: int) -> None:
     """Body of a pool thread. Threads get only `member`; the other arguments are undefined."""
     pool, worker = word(member, Member.POOL), word(member, Member.WORKER)
-    _call(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
-    store_release(member + 8 * Member.THREAD, _call(pool, ThreadPool.GET_THREAD, 0, 0, 0, 0))
-    _work(pool, worker)
+    call_function(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
+    store_release(member + 8 * Member.THREAD, call_function(pool, ThreadPool.GET_THREAD, 0, 0, 0, 0))
+    work_as(pool, worker)
     if _switched(pool, member):
         store_i64(member + 8 * Member.DELAY, _delay(pool, member))
     left = fetch_and_add_in_order(pool + 8 * ThreadPool.LEFT, 1) + 1
@@ -159,8 +168,8 @@ def _move(pool: int, member: int, core: int) -> None:
     handle, size = word(member, Member.HANDLE), 8 * AFFINITY_WORDS
     mask = pool + 8 * (ThreadPool.ONE + core // 64)
     store_i64(mask, 1 << (core % 64))
-    _call(pool, ThreadPool.SET_AFFINITY, handle, size, pool + 8 * ThreadPool.ONE, 0)
-    _call(pool, ThreadPool.SET_AFFINITY, handle, size, pool + 8 * ThreadPool.ALL, 0)
+    call_function(pool, ThreadPool.SET_AFFINITY, handle, size, pool + 8 * ThreadPool.ONE, 0)
+    call_function(pool, ThreadPool.SET_AFFINITY, handle, size, pool + 8 * ThreadPool.ALL, 0)
     store_i64(mask, 0)
 
 
@@ -171,13 +180,15 @@ def _start(pool: int) -> bool:
     Each starts on a core of its own; the last thread gets the caller's core, which is free when the caller sleeps.
     """
     workers, cores = word(pool, ThreadPool.WORKERS), word(pool, ThreadPool.CORES)
-    own = _call(pool, ThreadPool.GET_CORE, 0, 0, 0, 0) if cores else -1
+    own = call_function(pool, ThreadPool.GET_CORE, 0, 0, 0, 0) if cores else -1
     offset = 0
     for worker in range(word(pool, ThreadPool.FIRST), workers):
-        member = _member(pool, worker)
+        member = member_of(pool, worker)
         store_i64(member + 8 * Member.POOL, pool)
         store_i64(member + 8 * Member.WORKER, worker)
-        failure = _call(pool, ThreadPool.CREATE, member + 8 * Member.HANDLE, 0, word(pool, ThreadPool.MEMBER), member)
+        failure = call_function(
+            pool, ThreadPool.CREATE, member + 8 * Member.HANDLE, 0, word(pool, ThreadPool.MEMBER), member
+        )
         if failure != 0:
             store_i64(pool + 8 * ThreadPool.FAILURE, failure)
             store_release(word(pool, ThreadPool.ABORT), 1)
@@ -192,17 +203,17 @@ def _start(pool: int) -> bool:
 
 
 @inner
-def _join(pool: int) -> None:
+def join_all(pool: int) -> None:
     """Returns when the threads have ended. A thread that has left ends soon, so the caller pauses before it sleeps."""
     first = word(pool, ThreadPool.FIRST)
     for worker in range(first, first + word(pool, ThreadPool.STARTED)):
-        handle = word(_member(pool, worker), Member.HANDLE)
+        handle = word(member_of(pool, worker), Member.HANDLE)
         pauses = word(pool, ThreadPool.PAUSES)
-        while pauses > 0 and _call(pool, ThreadPool.TRY_JOIN, handle, 0, 0, 0) != 0:
+        while pauses > 0 and call_function(pool, ThreadPool.TRY_JOIN, handle, 0, 0, 0) != 0:
             pause()
             pauses -= 1
         if pauses <= 0:
-            _call(pool, ThreadPool.JOIN, handle, 0, 0, 0)
+            call_function(pool, ThreadPool.JOIN, handle, 0, 0, 0)
     store_i64(pool + 8 * ThreadPool.JOINED, 1)
 
 
@@ -227,16 +238,16 @@ def await_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
         )
     fetch_and_add_in_order(asleep, -1)
     if load_acquire(left) >= started and word(pool, ThreadPool.JOINED) == 0:
-        _join(pool)
+        join_all(pool)
 
 
 @codelet
 def join_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
     """Starts the threads with the caller as worker 0, runs its work, and joins the threads."""
-    member = _member(pool, 0)
+    member = member_of(pool, 0)
     switched, before = _switched(pool, member), _delay(pool, member)
     if _start(pool):
-        _work(pool, 0)
+        work_as(pool, 0)
         if _switched(pool, member) != switched:
             store_i64(member + 8 * Member.DELAY, _delay(pool, member) - before)
-    _join(pool)
+    join_all(pool)

@@ -128,13 +128,13 @@ def wait_until(word: int, value: int, waiting: int, asleep: int, sleeps: int, ab
         elif spins < pauses:
             pause()
         else:
-            _sleep(word, value, waiting, asleep)
+            sleep_until(word, value, waiting, asleep)
     store_i64(sleeps, slept + 1 if spins >= pauses else 0)
     return True
 
 
 @inner
-def _sleep(word: int, value: int, waiting: int, asleep: int) -> None:
+def sleep_until(word: int, value: int, waiting: int, asleep: int) -> None:
     """Sleeps until `announce`, or not at all if that was called already. The futex compares a word's low half."""
     fetch_and_add_in_order(asleep, 1)
     seen = load_acquire(word)

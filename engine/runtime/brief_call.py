@@ -6,13 +6,16 @@ that each line of Python after the step costs several times its usual time: thes
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from engine.errors import InternalError
 from engine.runtime.build_table import TableBuilder
+from engine.runtime.choice import WorkerChoice
 from engine.runtime.executor import State, executor, new_state
+from engine.runtime.feeds import RowFeed
 from engine.runtime.workers import begin_call, begin_segment
 
 COMPLETED = int(State.COMPLETED)
@@ -22,8 +25,10 @@ class BriefCall:
     """Runs a step table of one worker for one step, with arrays as its feeds; not for concurrent calls.
 
     `builder` owns arrays whose addresses are in the table. `feeds` and `outputs` are views of the program's memory: its
-    feeds, by number, and its results.
+    feeds, by number, and its results. `choice` gets the time of each call, if others could have several workers.
     """
+
+    workers = 1
 
     def __init__(
         self,
@@ -32,6 +37,7 @@ class BriefCall:
         scratch: np.ndarray,
         feeds: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
+        choice: WorkerChoice | None = None,
     ) -> None:
         self._kept = table, builder, scratch
         self._state = state = new_state(1)
@@ -39,10 +45,15 @@ class BriefCall:
         begin_segment(table, 1, 0, 1, scratch, state)
         self._first, self._words = state.copy(), state.data
         self._arguments = state.ctypes.data, 0, 1, scratch.ctypes.data
-        self._feeds, self._outputs = tuple(feeds), tuple(outputs)
+        self._feeds, self._outputs, self._choice = tuple(feeds), tuple(outputs), choice
+
+    def run_rows(self, feeds: Sequence[RowFeed], counts: Sequence[int]) -> list[np.ndarray]:
+        """Copies of the results for the first rows of feeds, of each one's number of rows."""
+        return self.run([feed.step(0, rows) for feed, rows in zip(feeds, counts, strict=True)])
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Copies of the results; `arrays` has one of exactly the shape and dtype of each feed."""
+        begin = 0.0 if self._choice is None else time.perf_counter()
         for feed, array in zip(self._feeds, arrays, strict=True):
             feed[...] = array
         self._state[...] = self._first
@@ -50,4 +61,6 @@ class BriefCall:
         if self._words[COMPLETED] != 1:
             failed = self._words[State.FAILED_ROW] - 1
             raise InternalError(f"Expected rows of known kinds. Received row {failed} of the table.")
+        if self._choice is not None:
+            self._choice.note_alone(begin, time.perf_counter())
         return [output.copy() for output in self._outputs]

@@ -26,6 +26,8 @@ LOSER = 0.05
 """Fraction of its time that a worker with a core of its own never loses."""
 LEAST_CROWD = 0.1
 """Fraction of a window that workers must have lost together for cores to count as crowded. Chosen by hand."""
+DISTURBED = 2.0
+"""A call that takes this multiple of the last one's time is disturbed. Chosen by hand."""
 FEWER_BETTER, MORE_BETTER = 0.95, 0.8
 """Factors by which a step must be faster for a switch to fewer or more workers: more also displace other threads."""
 
@@ -72,6 +74,7 @@ class WorkerChoice:
         self._idle = idle
         self.step_seconds = math.inf
         """Recent seconds per step, its part of starting and joining threads included; infinity before the first."""
+        self._is_disturbed = False
         self._begin(0)
 
     def _begin(self, most: int) -> None:
@@ -89,6 +92,24 @@ class WorkerChoice:
     def is_crowded(self) -> bool:
         """Whether other threads used the cores at the last decision."""
         return self._fewer is not None
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether calls need not be measured: no other thread has used the cores lately."""
+        return self._fewer is None and not self._is_disturbed
+
+    def note_brief(self, seconds: float, had_cores: bool) -> None:
+        """Records a call of one step, measured by its time alone, and whether its workers kept their cores.
+
+        What disturbs it is measured in the next calls.
+        """
+        self._is_disturbed = not had_cores or seconds > DISTURBED * self.step_seconds
+        self.step_seconds = seconds
+
+    def note_alone(self, begin: float, now: float) -> None:
+        """Records a call of one step by the calling thread alone."""
+        self.note_steps(1, now - begin)
+        self.note(1, 1, now - begin, [0.0], now)
 
     def workers(self, most: int, now: float) -> int:
         """The number of workers for the next steps, at most `most`."""
@@ -130,6 +151,7 @@ class WorkerChoice:
             self._decide(window, now)
 
     def _decide(self, window: Window, now: float) -> None:
+        self._is_disturbed = False
         crowd = losers(window.seconds, window.delays)
         if window.workers == self._most and not crowd:
             if self._prefers_fewer:

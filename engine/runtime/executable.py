@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -10,21 +11,13 @@ from typing import Any, Literal
 import numpy as np
 
 from engine.codelets.build import Codelet, making
-from engine.codelets.rows import (
-    encode_infeed,
-    encode_outfeed,
-    infeed,
-    new_feed_block,
-    outfeed,
-    point_feed,
-)
+from engine.codelets.rows import new_feed_block, point_feed
 from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape
 from engine.machine_code.costs import costs
-from engine.program.program import Address, Buffer, ComputeSet, Mark, Partition, Program, Span
+from engine.program.program import Buffer, ComputeSet, Mark, Program
 from engine.program.work.base import Encoded
-from engine.program.work.codelet_work import CodeletWork
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.brief_call import BriefCall
 from engine.runtime.buffers import DeviceBuffer, aligned_zeros
@@ -32,14 +25,16 @@ from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.encoded_program import EncodedProgram
 from engine.runtime.executor import State, new_scratch, new_state
+from engine.runtime.feed_sets import infeed_set, outfeed_set
 from engine.runtime.feeds import RowFeed
 from engine.runtime.host_calls import HostCalls
-from engine.runtime.native_threads import codelets_of_calls
+from engine.runtime.native_threads import codelets_of_calls, has_native_threads
 from engine.runtime.observer import Observer, RunningCall
 from engine.runtime.quiet import quiet_openblas
 from engine.runtime.rings import AnyRing
 from engine.runtime.row_flags import RowFlags
 from engine.runtime.segments import run_in_segments
+from engine.runtime.shared_call import MOST_SECONDS, SharedCall
 from engine.runtime.threads import is_worker_count_given, worker_count
 from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import begin_call, completed_steps, run_segment
@@ -63,10 +58,10 @@ class Executable:
         self._feed_blocks = {number: new_feed_block() for number in program.feeds}
         shapes = [(number, buffer.shape) for number, buffer in sorted(program.feeds.items())]
         self._expected = [(n, s.dimensions[0] if s.rank else 1, s.dtype, s.dimensions[1:]) for n, s in shapes]
-        self._infeeds = [_infeed_set(b, self._feed_blocks[n]) for n, b in sorted(program.feeds.items())]
+        self._infeeds = [infeed_set(b, self._feed_blocks[n]) for n, b in sorted(program.feeds.items())]
         self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
         pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
-        self._outfeeds = [_outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
+        self._outfeeds = [outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
         self._running, self.plan = given.running, given.plan
         self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
         rows_in, rows_out = ([each.work.encode() for each in sets] for sets in (self._infeeds, self._outfeeds))
@@ -92,7 +87,8 @@ class Executable:
         )
         is_special = self._host_calls.are_any or self._row_flags.are_any or program.exceptions is not None
         self._may_be_brief = not self._may_take_long and not is_special
-        self._brief: BriefCall | None = None
+        self._brief: dict[int, BriefCall | SharedCall] = {}
+        self._is_small = self._work_estimate < inline_work()
 
     def _compile(self, progress: Progress | None) -> list[int]:
         called = [codelet for b in self._blocks for codelet in (b.codelet, *(c for _, c in b.calls))]
@@ -166,7 +162,7 @@ class Executable:
             self._relocate(block, "variable")
         self._variables = list(variables)
         self._tables.clear()
-        self._brief = None
+        self._brief.clear()
 
     def _bind_queues(self, queues: Mapping[str, AnyRing]) -> None:
         addresses = self._queues.bind(queues)
@@ -189,8 +185,7 @@ class Executable:
         key = (all_outputs, workers)
         if key not in self._tables:
             sets = self._all_sets if all_outputs else [*self._infeeds, *self._running.compute_sets]
-            marks = [replace(mark, position=mark.position + len(self._infeeds)) for mark in self._running.marks]
-            self._tables[key] = self._built_table(sets, marks, workers)
+            self._tables[key] = self._built_table(sets, self._marks(), workers)
         table, builder = self._tables[key]
         builder.claims[:] = 0
         return table
@@ -226,8 +221,7 @@ class Executable:
         self._check(steps, feeds)
         brief = self.brief_call(variables) if steps == 1 and observer is None and not queues else None
         if brief is not None:
-            arrays = [feed.step(0, rows) for feed, (_, rows, *_) in zip(feeds, self._expected, strict=True)]
-            results = brief.run(arrays)
+            results = brief.run_rows(feeds, [rows for _, rows, *_ in self._expected])
             return results if outputs == "last" else [result[None] for result in results]
         self._host_calls.check_idle()
         self._bind(variables)
@@ -265,21 +259,43 @@ class Executable:
         del held
         return rings if outputs == "all" else [self._output(k).copy() for k in range(len(self.program.outputs))]
 
-    def brief_call(self, variables: list[DeviceBuffer]) -> BriefCall | None:
-        """A call of one step, without queues, by the calling thread; None unless each such call is to be made so.
+    def brief_call(self, variables: list[DeviceBuffer]) -> BriefCall | SharedCall | None:
+        """A prepared call of one step, without queues; None unless it is better now than one that is not prepared.
 
         It is valid until the next use of this executable with other variables.
         """
-        if self._brief is not None and variables == self._variables:
-            return self._brief
-        if not self._may_be_brief or self._work_estimate >= inline_work():
+        workers = 1 if self._is_small else self._workers_of_brief_call()
+        if not workers or not self._may_be_brief:
             return None
-        self._bind(variables)
-        built = self._built_table(self._running.compute_sets, self._running.marks, 1, len(self._infeeds))
-        scratch, _ = self._workspace_for(1)
+        if workers not in self._brief or variables != self._variables:
+            self._bind(variables)
+            self._brief[workers] = self._prepared(workers)
+        return self._brief[workers]
+
+    def _workers_of_brief_call(self) -> int:
+        """0 if calls are to be measured, are long, or have to start their own threads."""
+        if self._is_fine_grained or not has_native_threads() or self.choice.step_seconds > MOST_SECONDS:
+            return 0
+        most = worker_count()
+        if is_worker_count_given():
+            return most
+        workers = self.choice.workers(most, time.perf_counter())
+        return workers if workers == 1 or self.choice.is_calm else 0
+
+    def _prepared(self, workers: int) -> BriefCall | SharedCall:
+        outputs = [self._output(k) for k in range(len(self.program.outputs))]
+        scratch, _ = self._workspace_for(workers)
+        if workers > 1:
+            made = self._built_table([*self._infeeds, *self._running.compute_sets], self._marks(), workers)
+            blocks = [self._feed_blocks[number] for number in sorted(self.program.feeds)]
+            return SharedCall(*made, scratch, blocks, outputs, self.choice)
+        made = self._built_table(self._running.compute_sets, self._running.marks, 1, len(self._infeeds))
         feeds = [self._value(buffer, buffer.shape) for _, buffer in sorted(self.program.feeds.items())]
-        self._brief = BriefCall(*built, scratch, feeds, [self._output(k) for k in range(len(self.program.outputs))])
-        return self._brief
+        return BriefCall(*made, scratch, feeds, outputs, None if self._is_small else self.choice)
+
+    def _marks(self) -> list[Mark]:
+        """Marks of the program with its infeeds before it."""
+        return [replace(mark, position=mark.position + len(self._infeeds)) for mark in self._running.marks]
 
     def _run_workers(
         self, most: int, steps: int, all_outputs: bool, state: np.ndarray, inline: bool, limit: TimeLimit | None
@@ -361,24 +377,3 @@ def _addresses_of_generated(codelets: list[Any], progress: Progress | None) -> d
 
     listener = None if progress is None else lambda done, total: progress("generated codelets", done, total)
     return {**addresses_of([codelet for codelet in codelets if isinstance(codelet, Generated)], listener)}
-
-
-def _infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
-    shape = buffer.shape
-    batch = shape.dimensions[0] if shape.rank else 1
-    row_elements = shape.elements // batch if batch else 0
-    row_bytes = row_elements * shape.dtype.itemsize
-    parameters, units = encode_infeed(block.ctypes.data, Address(buffer), batch, row_bytes)
-    span = Span(buffer, Partition(max(row_elements, 1), max(batch, 1), 1))
-    return ComputeSet(
-        f"infeed {buffer.index}",
-        CodeletWork(infeed, parameters),
-        units,
-        [],
-        [span],
-    )
-
-
-def _outfeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
-    parameters, units = encode_outfeed(block.ctypes.data, Address(buffer), buffer.shape.bytes)
-    return ComputeSet(f"outfeed {buffer.name}", CodeletWork(outfeed, parameters), units, [Span(buffer)], [])

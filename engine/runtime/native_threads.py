@@ -20,6 +20,7 @@ from engine.codelets.thread_pool import (
 )
 from engine.codelets.waiting import futex
 from engine.errors import InternalError
+from engine.runtime.buffers import aligned_zeros
 from engine.runtime.executor import State, executor
 from engine.runtime.threads import Watch, cores_to_spread
 
@@ -48,7 +49,7 @@ def codelets_of_calls() -> list[Codelet]:
 
 
 @cache
-def _words() -> np.ndarray | None:
+def common_words() -> np.ndarray | None:
     """Words that all thread pool blocks have in common; None where threads cannot be started this way."""
     block = np.zeros(ThreadPool.WORDS, np.int64)
     block[ThreadPool.SYSCALL], block[ThreadPool.FUTEX] = futex()
@@ -67,7 +68,7 @@ def _words() -> np.ndarray | None:
 
 def has_native_threads() -> bool:
     """Whether workers can be threads unknown to Python."""
-    return _words() is not None
+    return common_words() is not None
 
 
 @cache
@@ -81,10 +82,33 @@ def _spreading(cores: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 @cache
-def _names(workers: int) -> np.ndarray:
+def _names(workers: int, kind: str) -> np.ndarray:
     """Names of the threads, as in a thread pool block: int64 [workers, 2]."""
-    names = b"".join(f"worker {worker}".encode().ljust(16, b"\0") for worker in range(workers))
+    names = b"".join(f"{kind} {worker}".encode().ljust(16, b"\0") for worker in range(workers))
     return np.frombuffer(names, np.int64).reshape(workers, 2)
+
+
+def new_block(workers: int, first: int, pauses: int, kind: str = "worker") -> np.ndarray:
+    """A thread pool block without a call, for threads of the present cores, named after their `kind`.
+
+    Raises InternalError where threads cannot be started this way.
+    """
+    common = common_words()
+    if common is None:
+        raise InternalError("Expected a system with a futex. Received: one without.")
+    block = aligned_zeros(8 * (ThreadPool.WORDS + workers * Member.WORDS)).view(np.int64)
+    block[: ThreadPool.WORDS] = common
+    block[ThreadPool.WORKERS], block[ThreadPool.FIRST], block[ThreadPool.PAUSES] = workers, first, pauses
+    spreading = _spreading(tuple(cores_to_spread(workers)))
+    if spreading is not None:
+        block[ThreadPool.CORES], block[_ALL] = spreading[0].ctypes.data, spreading[1]
+    members_of(block)[:, _NAME] = _names(workers, kind)
+    return block
+
+
+def members_of(block: np.ndarray) -> np.ndarray:
+    """The members of a thread pool block, int64 [workers, words]."""
+    return block[ThreadPool.WORDS :].reshape(-1, Member.WORDS)
 
 
 class NativeThreadPool:
@@ -93,24 +117,14 @@ class NativeThreadPool:
     def __init__(
         self, state: np.ndarray, workers: int, scratch: np.ndarray, pauses: int, inline: bool, watch: Watch | None
     ) -> None:
-        common = _words()
-        if common is None:
-            raise InternalError("Expected a system with a futex. Received: one without.")
         self._kept = state, scratch
         self._watch = watch
         self._first = int(inline)
-        self._block = block = np.zeros(ThreadPool.WORDS + workers * Member.WORDS, np.int64)
-        block[: ThreadPool.WORDS] = common
+        self._block = block = new_block(workers, self._first, pauses)
         address = state.ctypes.data
         block[ThreadPool.STATE], block[ThreadPool.ABORT] = address, address + 8 * State.ABORT
-        block[ThreadPool.WORKERS], block[ThreadPool.FIRST] = workers, self._first
         block[ThreadPool.SCRATCH], block[ThreadPool.SCRATCH_BYTES] = scratch.ctypes.data, scratch.strides[0]
-        block[ThreadPool.PAUSES] = pauses
-        spreading = _spreading(tuple(cores_to_spread(workers)))
-        if spreading is not None:
-            block[ThreadPool.CORES], block[_ALL] = spreading[0].ctypes.data, spreading[1]
-        self._members = block[ThreadPool.WORDS :].reshape(workers, Member.WORDS)
-        self._members[:, _NAME] = _names(workers)
+        self._members = members_of(block)
         self._address = int(block.ctypes.data)
 
     def begin(self) -> None:

@@ -1,6 +1,6 @@
 """Worker threads: their number, and a thread pool for each call, whose caller stays interruptible.
 
-No thread outlives the call, so there is nothing to shut down at exit and nothing to restart after a fork. The
+No such thread outlives the call, so there is nothing to shut down at exit and nothing to restart after a fork. The
 kernel schedules new threads better than parked ones; none is ever pinned. There are two implementations, a file each.
 """
 

@@ -116,7 +116,7 @@ def test_threads_have_room_on_their_stack_and_a_state_of_floating_point_of_their
 
 def refusing(monkeypatch: pytest.MonkeyPatch, made: int, when: Callable[[], bool] = lambda: True) -> list[object]:
     """After so many threads no more can be made, which is said when a condition holds."""
-    common = native_threads._words()
+    common = native_threads.common_words()
     assert common is not None
     create, count, waited = CREATE(int(common[ThreadPool.CREATE])), 0, []
 
@@ -131,7 +131,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, made: int, when: Callable[[], bool
 
     changed = common.copy()
     changed[ThreadPool.CREATE] = ctypes.cast(refuse, ctypes.c_void_p).value
-    monkeypatch.setattr(native_threads, "_words", lambda: changed)
+    monkeypatch.setattr(native_threads, "common_words", lambda: changed)
     return [create, refuse, waited]
 
 
@@ -188,7 +188,7 @@ def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypat
     told = tmp_path / "schedstat"
     told.write_text("77 123456789 5\n")
     name = ctypes.create_string_buffer(str(told).encode())
-    common = native_threads._words()
+    common = native_threads.common_words()
     assert common is not None
     changed = common.copy()
     changed[ThreadPool.ACCOUNTING] = ctypes.addressof(name)
@@ -205,7 +205,7 @@ def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypat
     try:
         os.sched_setaffinity(0, {min(cores)})  # both are in each other's way
         for words_of_pools in (common, changed):
-            monkeypatch.setattr(native_threads, "_words", lambda words=words_of_pools: words)
+            monkeypatch.setattr(native_threads, "common_words", lambda words=words_of_pools: words)
             watch = Looker(lambda threads: None)
             began = time.perf_counter()
             with acting_when(have_left_their_core, lambda: workers.request_stop(machine.state)):

@@ -1,0 +1,74 @@
+"""A call of one step by the calling thread and standing threads, with all that is equal in each call prepared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.codelets.rows import point_feed
+from engine.errors import InternalError
+from engine.runtime.build_table import TableBuilder
+from engine.runtime.choice import WorkerChoice
+from engine.runtime.executor import State, new_state
+from engine.runtime.feeds import RowFeed
+from engine.runtime.standing_threads import standing_threads
+from engine.runtime.workers import begin_call, begin_segment
+
+COMPLETED = int(State.COMPLETED)
+MOST_SECONDS = 0.02
+"""Longer calls are measured, and can be interrupted: starting threads for them takes a small part of their time."""
+
+
+class SharedCall:
+    """Runs a step table of several workers for one step, with arrays as its feeds; not for concurrent calls.
+
+    `builder` owns arrays whose addresses are in the table, whose first compute sets copy the feeds: `feeds` has
+    the block of each. `outputs` are views of the program's results. `choice` gets the time of each call.
+    """
+
+    def __init__(
+        self,
+        table: np.ndarray,
+        builder: TableBuilder,
+        scratch: np.ndarray,
+        feeds: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        choice: WorkerChoice,
+    ) -> None:
+        self.workers = len(scratch)
+        self._kept = table, builder, scratch
+        self._claims = builder.claims
+        self._state = state = new_state(self.workers)
+        begin_call(1, state)
+        begin_segment(table, 1, 0, self.workers, scratch, state)
+        self._first, self._words = state.copy(), state.data
+        self._arguments = state.ctypes.data, scratch.ctypes.data, scratch.strides[0]
+        self._feeds, self._outputs, self._choice = tuple(feeds), tuple(outputs), choice
+
+    def run_rows(self, feeds: Sequence[RowFeed], counts: Sequence[int]) -> list[np.ndarray]:
+        """Copies of the results for the first rows of feeds, of each one's number of rows."""
+        for block, feed in zip(self._feeds, feeds, strict=True):
+            point_feed(block, feed.array, feed.rows)
+        return self._run()
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Copies of the results; `arrays` has one of exactly the shape and dtype of each feed."""
+        held = [np.ascontiguousarray(array) for array in arrays]
+        for block, array in zip(self._feeds, held, strict=True):
+            point_feed(block, array)
+        return self._run()
+
+    def _run(self) -> list[np.ndarray]:
+        begin = time.perf_counter()
+        self._state[...] = self._first
+        self._claims[...] = 0
+        with standing_threads(self.workers) as threads:
+            had_cores = threads.call(*self._arguments)
+        if self._words[COMPLETED] != 1:
+            failed = self._words[State.FAILED_ROW] - 1
+            raise InternalError(f"Expected rows of known kinds. Received row {failed} of the table.")
+        results = [output.copy() for output in self._outputs]
+        self._choice.note_brief(time.perf_counter() - begin, had_cores)
+        return results

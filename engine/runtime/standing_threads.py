@@ -1,0 +1,110 @@
+"""The standing threads of this process: workers of brief calls, which would take as long to start as such calls run.
+
+They are started for the first such call, sleep soon after the last, and end before a fork and at exit. One call has
+them at a time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from engine.codelets.build import Codelet, make
+from engine.codelets.standing_threads import call_standing, stand_by
+from engine.codelets.thread_pool import ThreadPool, start_threads
+from engine.codelets.waiting import Waiting, futex
+from engine.errors import InternalError
+from engine.runtime.native_threads import new_block
+from engine.runtime.threads import cores_to_spread
+from engine.runtime.workers import pauses_before_sleep
+
+SLEEP_SECONDS = 3600
+"""Longest sleep of a thread without work. Each wake-up is exact, so it need not be short."""
+
+
+def codelets_of_standing_threads() -> list[Codelet]:
+    """Codelets that calls with standing threads run beside the program's own."""
+    return [stand_by, call_standing, start_threads]
+
+
+class StandingThreads:
+    """`workers` - 1 threads for calls of as many workers, for the present cores of the process.
+
+    Raises InternalError if a thread cannot be started; those that were have ended then.
+    """
+
+    def __init__(self, workers: int) -> None:
+        make(codelets_of_standing_threads())
+        self.workers, self.cores = workers, cores_to_spread(workers)
+        self._block = block = new_block(workers, 1, pauses_before_sleep(), "standing")
+        block[ThreadPool.MEMBER] = stand_by.address
+        block[ThreadPool.ABORT] = block.ctypes.data + 8 * ThreadPool.ABORTED
+        waiting = block[ThreadPool.WAITING :]
+        waiting[Waiting.PAUSES], waiting[Waiting.SECONDS] = pauses_before_sleep(), SLEEP_SECONDS
+        waiting[Waiting.SYSCALL], waiting[Waiting.FUTEX] = futex()
+        self._words, self._address = block.data, int(block.ctypes.data)
+        start_threads(self._address, 0, 0, 0)
+        failure = int(block[ThreadPool.FAILURE])
+        if failure:
+            self.end()
+            raise InternalError(f"A worker failed: can't start new thread: {os.strerror(failure)}.")
+
+    def call(self, state: int, scratch: int, scratch_bytes: int) -> bool:
+        """Runs the call of the state block at address `state`; whether no worker has lost its core to another thread.
+
+        `scratch` is the address of scratch areas of so many bytes each.
+        """
+        words = self._words
+        words[ThreadPool.STATE], words[ThreadPool.SCRATCH] = state, scratch
+        words[ThreadPool.SCRATCH_BYTES] = scratch_bytes
+        lost = words[ThreadPool.LOST]
+        call_standing(self._address, 0, 0, 0)
+        return bool(words[ThreadPool.LOST] == lost)
+
+    def end(self) -> None:
+        """Ends the threads and returns when they have ended."""
+        self._words[ThreadPool.STATE] = 0
+        call_standing(self._address, 0, 0, 0)
+
+
+_lock = threading.Lock()
+_threads: StandingThreads | None = None
+
+
+@contextmanager
+def standing_threads(workers: int) -> Iterator[StandingThreads]:
+    """The threads for a call of so many workers, which has them alone; raises what StandingThreads does."""
+    global _threads
+    with _lock:
+        if _threads is None or _threads.workers != workers or _threads.cores != cores_to_spread(workers):
+            if _threads is not None:
+                _threads.end()
+            _threads = None
+            _threads = StandingThreads(workers)
+        yield _threads
+
+
+def end_standing_threads() -> None:
+    """Ends the threads unless a call has them."""
+    global _threads
+    if _lock.acquire(blocking=False):
+        try:
+            if _threads is not None:
+                _threads.end()
+            _threads = None
+        finally:
+            _lock.release()
+
+
+def _forget() -> None:
+    """In a forked child, where the parent's threads do not exist."""
+    global _lock, _threads
+    _lock, _threads = threading.Lock(), None
+
+
+atexit.register(end_standing_threads)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=end_standing_threads, after_in_child=_forget)

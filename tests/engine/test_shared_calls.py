@@ -1,0 +1,151 @@
+"""Single calls of several workers whose threads stay between calls: bits, threads, forks, who must measure."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from engine.compile import compile_module
+from engine.runtime import executable as executables
+from engine.runtime.brief_call import BriefCall
+from engine.runtime.choice import WINDOW_SECONDS, WorkerChoice
+from engine.runtime.executable import Executable
+from engine.runtime.feeds import RowFeed
+from engine.runtime.native_threads import has_native_threads
+from engine.runtime.shared_call import SharedCall
+from engine.runtime.standing_threads import end_standing_threads
+from engine.runtime.threads import usable_cores
+from tests.engine.running import buffers
+from tests.interrupting import HANGS_SECONDS, threads_of_system
+from tests.program.programs import PROGRAMS, values_of
+
+pytestmark = pytest.mark.skipif(not has_native_threads() or usable_cores() < 2, reason="needs a futex and two cores")
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays() -> Iterator[None]:
+    yield
+    end_standing_threads()
+    assert not standing()
+
+
+def standing() -> list[str]:
+    return [name for name in threads_of_system().values() if name.startswith("standing ")]
+
+
+def shared(executable: Executable, monkeypatch: pytest.MonkeyPatch, workers: int = 2) -> None:
+    """Has an executable's calls of one step run so from now on."""
+    monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+    monkeypatch.setattr(executables, "inline_work", lambda: 0)
+    executable._is_small = executable._is_fine_grained = False
+    executable.choice.step_seconds = 0.0
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_bits_of_other_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For two sets of variables, arrays of any strides, and rows in any order."""
+    module, roles = PROGRAMS[name]()
+    parameters = list(zip(module.entry.parameters, roles, strict=True))
+    given = [p for p, role in parameters if role == "feed"]
+    found = []
+    for is_shared in (False, True):
+        executable = compile_module(module, roles, {})
+        executable._may_be_brief = is_shared and executable._may_be_brief
+        if is_shared:
+            shared(executable, monkeypatch)
+        held = [buffers(values_of([p for p, role in parameters if role == "variable"], seed=k)) for k in (1, 2)]
+        bits = []
+        for call in range(6):
+            arrays = values_of(given, seed=call)
+            orders = [np.arange(len(array))[::-1].copy() if array.ndim and call % 2 else None for array in arrays]
+            feeds = [RowFeed(a if a.ndim else a[None], order) for a, order in zip(arrays, orders, strict=True)]
+            outputs = executable.run(1, feeds, held[call // 2 % 2], "all" if call == 3 else "last")
+            bits += [(each.dtype, each.shape, each.tobytes()) for each in outputs]
+        found.append(bits + [h.read().tobytes() for each in held for h in each])
+        if is_shared and executable._may_be_brief:
+            executable.choice.step_seconds = 0.0  # the last call may have waited for other programs
+            brief = executable.brief_call(held[0])
+            assert isinstance(brief, SharedCall)
+            strided = [np.repeat(array, 2, axis=-1)[..., ::2] if array.ndim else array for array in arrays]
+            for one, other in zip(brief.run(arrays), brief.run(strided), strict=True):
+                if not executable.program.variables:
+                    np.testing.assert_array_equal(one, other)
+            assert len(standing()) == 1
+    assert found[0] == found[1]
+
+
+def test_a_disturbed_call_is_followed_by_measured_ones() -> None:
+    choice = WorkerChoice(lambda: math.inf)
+    assert choice.workers(2, 0.0) == 2
+    choice.note_steps(1, 0.001)
+    choice.note_brief(0.0015, had_cores=True)
+    assert choice.is_calm
+    choice.note_brief(0.0015, had_cores=False)
+    assert not choice.is_calm
+    choice.note(2, 1, WINDOW_SECONDS / 2, [0.0, 0.0], 1.0)
+    assert not choice.is_calm  # not measured for long enough
+    choice.note(2, 1, WINDOW_SECONDS / 2, [0.0, 0.0], 1.1)
+    assert choice.is_calm
+    choice.note_brief(0.0031, had_cores=True)  # more than twice as long as the last one
+    assert not choice.is_calm
+    choice.note(2, 1, WINDOW_SECONDS, [0.0, WINDOW_SECONDS], 1.2)
+    assert not choice.is_calm  # others use the cores
+
+
+def test_the_caller_works_alone_while_others_use_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, roles = PROGRAMS["training"]()
+    executable = compile_module(module, roles, {})
+    parameters = list(zip(module.entry.parameters, roles, strict=True))
+    held = buffers(values_of([p for p, role in parameters if role == "variable"], seed=1))
+    shared(executable, monkeypatch)
+    monkeypatch.delenv("NUMBA_NUM_THREADS")
+    choice = executable.choice
+    assert isinstance(executable.brief_call(held), SharedCall)
+    choice._fewer, choice._retry_at = 1, math.inf
+    assert executable.brief_call(held) is None  # measured
+    choice._prefers_fewer = True
+    brief = executable.brief_call(held)
+    assert isinstance(brief, BriefCall)
+    brief.run(values_of([p for p, role in parameters if role == "feed"], seed=2))
+    assert choice.step_seconds > 0.0
+    assert not standing()
+
+
+def test_threads_end_before_forks_and_at_exit() -> None:
+    """A child has none of its own, and starts some; a process ends while they sleep."""
+    program = """
+import os
+from tests.engine.test_shared_calls import standing
+from engine.runtime.standing_threads import standing_threads
+from engine.runtime.executor import new_scratch, new_state
+from engine.runtime.workers import begin_call, begin_segment
+from tests.runtime.test_workers import counting_table
+import numpy as np
+counters = np.zeros(4, np.int64)
+table, blocks = counting_table(counters, 2, pauses=1)
+def call(times):
+    scratch, state = new_scratch(2, 0), new_state(2)
+    for _ in range(times):
+        begin_call(1, state)
+        begin_segment(table, 1, 0, 2, scratch, state)
+        with standing_threads(2) as threads:
+            threads.call(state.ctypes.data, scratch.ctypes.data, scratch.strides[0])
+call(500)
+assert len(standing()) == 1
+child = os.fork()
+if child == 0:
+    assert not standing()
+    call(5)
+    os._exit(0 if counters.tolist() == [505] * 4 and len(standing()) == 1 else 1)
+_, status = os.waitpid(child, 0)
+assert status == 0 and not standing()
+call(1)
+assert len(standing()) == 1 and counters.tolist() == [501] * 4
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=HANGS_SECONDS)
