@@ -1,229 +1,218 @@
 """HLO fft along one dimension: complex to complex, real to half a spectrum, half a spectrum to real; any length.
 
-Everything is computed in f64. A length with small prime factors goes through Stockham's passes, one for each
-factor, without reordering. Any other becomes, by Bluestein's formula, a convolution of a power of two's length.
-
-Tables (complex128): the roots exp(-2 pi i k / transformed); for Bluestein then the chirp exp(-pi i k^2 / length) and
-the spectrum of its conjugate divided by `transformed`. Unit: some lines. Strides are in bytes; `outer` and `inner`
-index the lines by the dimensions before and after the transformed one.
+Each lane of a vector transforms a line of its own, by the passes of `butterflies`; `fourier_plans` says by which.
+Unit: some groups of as many lines as there are lanes. There are rows of `inner` lines; strides are in bytes.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
-
-import numpy as np
 
 from engine.codelets.build import Codelet, inner
-from engine.codelets.memory import pointer
+from engine.codelets.butterflies import ITEM_BYTES, Lanes, Pass
+from engine.codelets.fourier_plans import TANGLED, UNTANGLED
+from engine.codelets.memory import call4, pointer, store_i64
+from engine.codelets.pack import fill_progression
 from engine.codelets.record import Address, Record
+from engine.codelets.register_transpose import LANES, lanes_transposed
 from engine.codelets.rows import word
+from engine.codelets.spectra import divided, multiplied, paired, parted, tangled, untangled
 from engine.machine_code.abi import RESERVED_SCRATCH
 
-COMPLEX, REAL, HALF = range(3)
-"""Kinds of lines: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""
-LARGEST_FACTOR = 31
-"""The largest prime factor with a pass of its own, whose time is quadratic in it. Chosen by hand."""
-Pointer = Any  # the result of `pointer`: Numba indexes it like an array
+NUMBERS, REALS, MIRRORED = range(3)
+"""How the elements of a line are in memory: complex, real, or a first half of complex numbers that the rest mirrors."""
+HEAD_BYTES = -(-8 * (2 * LANES + Pass.WORDS) // 64) * 64
+"""Two tables of offsets and the parameters of a pass, before the elements."""
+
+
+class Side(Record):
+    """Where lines are in memory."""
+
+    array: Address = 0
+    outer: int  # from row to row
+    lane: int  # from line to line
+    element: int  # from one complex number of a line, or real one of REALS, to the next
+    kind: int
+    count: int  # numbers of a line in memory
 
 
 class Fourier(Record):
-    """The header of the parameters; the factors of `transformed` follow."""
+    """The header of the parameters; a Factor for each pass follows."""
 
-    source: Address = 0
-    target: Address = 0
+    source: Side
+    target: Side
     table: Address = 0
     length: int
     transformed: int  # the length, or Bluestein's power of two
-    source_kind: int
-    target_kind: int
+    packing: int
     inverse: int
-    source_stride: int
-    source_outer: int
-    source_inner: int
-    target_stride: int
-    target_outer: int
-    target_inner: int
+    chirp: int  # bytes into the table, as the next three
+    kernel: int
+    half: int
+    scale: int
     inner: int
-    lines: int
-    lines_in_unit: int
-    factors: int  # their number
+    groups_of_row: int
+    groups: int
+    groups_in_unit: int
+    passes: int
 
 
-@inner
-def _pass_of_two(x: Pointer, y: Pointer, roots: Pointer, rest: int, stride: int) -> None:
-    for p in range(rest):
-        twiddle = roots[stride * p]
-        for q in range(stride):
-            a, b = x[q + stride * p], x[q + stride * (p + rest)]
-            y[q + stride * 2 * p] = a + b
-            y[q + stride * (2 * p + 1)] = (a - b) * twiddle
+class Factor(Record):
+    """A pass: its radix and codelet."""
 
-
-@inner
-def _pass_of_four(x: Pointer, y: Pointer, roots: Pointer, rest: int, stride: int) -> None:
-    for p in range(rest):
-        first, second, third = roots[stride * p], roots[2 * stride * p], roots[3 * stride * p]
-        for q in range(stride):
-            at = q + stride * p
-            a, b = x[at], x[at + stride * rest]
-            c, d = x[at + 2 * stride * rest], x[at + 3 * stride * rest]
-            even, odd, difference = a + c, b + d, a - c
-            rotated = complex(b.imag - d.imag, d.real - b.real)  # -i (b - d)
-            at = q + stride * 4 * p
-            y[at] = even + odd
-            y[at + stride] = (difference + rotated) * first
-            y[at + 2 * stride] = (even - odd) * second
-            y[at + 3 * stride] = (difference - rotated) * third
-
-
-@inner
-def _pass_of_any(x: Pointer, y: Pointer, roots: Pointer, rest: int, stride: int, factor: int) -> None:
-    step = rest * stride  # from one root of order `factor` to the next
-    for p in range(rest):
-        for j in range(factor):
-            twiddle = roots[stride * p * j]
-            for q in range(stride):
-                total = x[q + stride * p]
-                for k in range(1, factor):
-                    total += x[q + stride * (p + rest * k)] * roots[step * (j * k % factor)]
-                y[q + stride * (factor * p + j)] = total * twiddle
-
-
-@inner
-def _transform(parameters: int, x: int, y: int, roots: Pointer) -> int:
-    """The spectrum of the numbers at x; y is a buffer of the same size. Returns the one that holds it: x or y."""
-    rest, stride = word(parameters, Fourier.TRANSFORMED), 1
-    for number in range(word(parameters, Fourier.FACTORS)):
-        factor = word(parameters, Fourier.WORDS + number)
-        rest //= factor
-        source, target = pointer(x, "complex128"), pointer(y, "complex128")
-        if factor == 4:
-            _pass_of_four(source, target, roots, rest, stride)
-        elif factor == 2:
-            _pass_of_two(source, target, roots, rest, stride)
-        else:
-            _pass_of_any(source, target, roots, rest, stride, factor)
-        stride *= factor
-        x, y = y, x
-    return x
-
-
-@inner
-def _spectrum(parameters: int, x: int, y: int) -> int:
-    """The spectrum of `length` numbers at x. Returns its address: x or y."""
-    length, transformed = word(parameters, Fourier.LENGTH), word(parameters, Fourier.TRANSFORMED)
-    table = word(parameters, Fourier.TABLE)
-    roots = pointer(table, "complex128")
-    if transformed == length:
-        return _transform(parameters, x, y, roots)
-    chirp = pointer(table + 16 * transformed, "complex128")
-    kernel = pointer(table + 16 * (transformed + length), "complex128")
-    values = pointer(x, "complex128")
-    for k in range(length):
-        values[k] *= chirp[k]
-    for k in range(length, transformed):
-        values[k] = 0
-    there = _transform(parameters, x, y, roots)
-    values = pointer(there, "complex128")
-    for k in range(transformed):
-        values[k] = (values[k] * kernel[k]).conjugate()
-    back = _transform(parameters, there, x if there == y else y, roots)
-    values = pointer(back, "complex128")
-    for k in range(length):
-        values[k] = values[k].conjugate() * chirp[k]
-    return back
+    radix: int
+    codelet: Address = 0
 
 
 @cache
-def fourier(element_type: str) -> Codelet:
-    """The codelet whose complex lines are c64 (and real ones f32) or c128 (and f64)."""
+def fourier(element_type: str, lanes: Lanes) -> Codelet:
+    """The codelet for lines of c64 (and f32) or c128 (and f64)."""
     complex_name, real_name = ("complex64", "float32") if element_type == "c64" else ("complex128", "float64")
+    part_name = "float32" if lanes.element_type == "f32" else "float64"
+    width, size, item = lanes.width, 2 * lanes.bytes, ITEM_BYTES[lanes.element_type]
+    converts = part_name != real_name
+    complex_bytes = 8 if element_type == "c64" else 16
+    transposes = lanes.element_type == "f32" and width == LANES
+    multiply, scale = multiplied(lanes), divided(lanes)
+    tangle, untangle, part, pair = tangled(lanes), untangled(lanes), parted(lanes), paired(lanes)
+    transpose_lanes = lanes_transposed("f32")
 
     @inner
-    def load(parameters: int, source: int, x: int) -> None:
-        length, kind = word(parameters, Fourier.LENGTH), word(parameters, Fourier.SOURCE_KIND)
-        stride, values = word(parameters, Fourier.SOURCE_STRIDE), pointer(x, "complex128")
-        if kind == REAL:
-            for k in range(length):
-                values[k] = pointer(source + k * stride, real_name)[0]
-        else:
-            given = length if kind == COMPLEX else length // 2 + 1
-            for k in range(given):
-                values[k] = pointer(source + k * stride, complex_name)[0]
-            for k in range(given, length):
-                values[k] = values[length - k].conjugate()
-        if word(parameters, Fourier.INVERSE):
-            for k in range(length):
-                values[k] = values[k].conjugate()
+    def load_some(side: int, source: int, x: int, begin: int, end: int, lines: int) -> None:
+        """Loads numbers begin <= k < end, number by number."""
+        element, kind = word(side, Side.ELEMENT), word(side, Side.KIND)
+        for line in range(lines):
+            at, values = source + line * word(side, Side.LANE), pointer(x + line * item, part_name)
+            for k in range(begin, end):
+                if kind == REALS:
+                    values[2 * width * k] = pointer(at + k * element, real_name)[0]
+                    values[2 * width * k + width] = 0
+                else:
+                    number = pointer(at + k * element, complex_name)[0]
+                    values[2 * width * k] = number.real
+                    values[2 * width * k + width] = number.imag
 
     @inner
-    def store(parameters: int, target: int, x: int) -> None:
-        length, kind = word(parameters, Fourier.LENGTH), word(parameters, Fourier.TARGET_KIND)
-        stride, values = word(parameters, Fourier.TARGET_STRIDE), pointer(x, "complex128")
-        if word(parameters, Fourier.INVERSE):
-            for k in range(length):
-                values[k] = values[k].conjugate() / length
-        if kind == REAL:
-            for k in range(length):
-                pointer(target + k * stride, real_name)[0] = values[k].real
+    def mirror(x: int, begin: int, length: int) -> None:
+        """Writes the rest of a spectrum, from its first numbers."""
+        values = pointer(x, part_name)
+        for k in range(begin, length):
+            for lane in range(width):
+                values[2 * width * k + lane] = values[2 * width * (length - k) + lane]
+                values[2 * width * k + width + lane] = -values[2 * width * (length - k) + width + lane]
+
+    @inner
+    def store_some(side: int, target: int, x: int, begin: int, end: int, lines: int) -> None:
+        """Stores numbers begin <= k < end, number by number."""
+        element, kind = word(side, Side.ELEMENT), word(side, Side.KIND)
+        for line in range(lines):
+            at, values = target + line * word(side, Side.LANE), pointer(x + line * item, part_name)
+            for k in range(begin, end):
+                pointer(at + k * element, real_name)[0] = values[2 * width * k]
+                if kind != REALS:
+                    pointer(at + k * element, real_name)[1] = values[2 * width * k + width]
+
+    @inner
+    def load(parameters: int, source: int, x: int, offsets: int, lines: int) -> None:
+        """Loads the lines of a group."""
+        side = parameters + 8 * Fourier.SOURCE
+        count, kind, element = word(side, Side.COUNT), word(side, Side.KIND), word(side, Side.ELEMENT)
+        if not converts and lines == width and kind == NUMBERS and word(side, Side.LANE) == complex_bytes:
+            for k in range(count):
+                part(0, x + k * size, source + k * element)
+        elif transposes and kind != REALS and element == complex_bytes:
+            for k in range(0, 2 * count, LANES):
+                transpose_lanes(source + 4 * k, offsets, lines, min(LANES, 2 * count - k), x + 4 * LANES * k, 4 * LANES)
         else:
-            for k in range(length if kind == COMPLEX else length // 2 + 1):
-                pointer(target + k * stride, complex_name)[0] = values[k]
+            load_some(side, source, x, 0, count, lines)
+        if kind == MIRRORED:
+            mirror(x, count, word(parameters, Fourier.LENGTH))
+
+    @inner
+    def store(parameters: int, target: int, x: int, offsets: int, lines: int) -> None:
+        """Stores the lines of a group."""
+        side = parameters + 8 * Fourier.TARGET
+        count, kind, element, lane = (
+            word(side, Side.COUNT),
+            word(side, Side.KIND),
+            word(side, Side.ELEMENT),
+            word(side, Side.LANE),
+        )
+        if not converts and lines == width and kind == NUMBERS and lane == complex_bytes:
+            for k in range(count):
+                pair(0, x + k * size, target + k * element)
+        elif transposes and kind != REALS and element == complex_bytes:
+            whole = 2 * count // LANES * LANES
+            for k in range(0, whole, LANES):
+                transpose_lanes(x + 4 * LANES * k, offsets, LANES, lines, target + 4 * k, lane)
+            store_some(side, target, x, whole // 2, count, lines)
+        else:
+            store_some(side, target, x, 0, count, lines)
+
+    @inner
+    def transform(parameters: int, x: int, y: int, first: int, block: int) -> int:
+        """The spectrum of the elements at x, or at y: the place that is returned."""
+        rest, stride, roots = word(parameters, Fourier.TRANSFORMED), 1, word(parameters, Fourier.TABLE)
+        for number in range(word(parameters, Fourier.PASSES)):
+            factor = parameters + 8 * (Fourier.WORDS + number * Factor.WORDS)
+            radix = word(factor, Factor.RADIX)
+            rest //= radix
+            store_i64(block + 8 * Pass.SOURCE, x)
+            store_i64(block + 8 * Pass.TARGET, y)
+            store_i64(block + 8 * Pass.FIRST, first)
+            store_i64(block + 8 * Pass.REST, rest)
+            store_i64(block + 8 * Pass.STRIDE, stride)
+            store_i64(block + 8 * Pass.ROOTS, roots)
+            call4(word(factor, Factor.CODELET), block, 0, 0, 0)
+            roots += 2 * item * (rest - 1) * (radix - 1)
+            stride *= radix
+            x, y = y, x
+        return x
+
+    @inner
+    def spectrum(parameters: int, x: int, y: int, block: int) -> int:
+        """The same for any length, and for real lines."""
+        length, transformed = word(parameters, Fourier.LENGTH), word(parameters, Fourier.TRANSFORMED)
+        table, packing = word(parameters, Fourier.TABLE), word(parameters, Fourier.PACKING)
+        first = lanes_bytes if word(parameters, Fourier.INVERSE) else 0
+        if packing == TANGLED:
+            tangle(0, x, table + word(parameters, Fourier.HALF), length)
+        if transformed == length:
+            found = transform(parameters, x, y, first, block)
+        else:
+            multiply(first, x, table + word(parameters, Fourier.CHIRP), length)
+            values = pointer(x, part_name)
+            for k in range(2 * width * length, 2 * width * transformed):
+                values[k] = 0
+            there = transform(parameters, x, y, first, block)
+            multiply(first, there, table + word(parameters, Fourier.KERNEL), transformed)
+            found = transform(parameters, there, x if there == y else y, lanes_bytes - first, block)
+            multiply(first, found, table + word(parameters, Fourier.CHIRP), length)
+        if packing == UNTANGLED:
+            untangle(0, found, table + word(parameters, Fourier.HALF), length)
+        if word(parameters, Fourier.INVERSE):
+            scale(0, found, table + word(parameters, Fourier.SCALE), length)
+        return found
+
+    lanes_bytes = lanes.bytes
 
     def transform_lines(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        x = scratch + RESERVED_SCRATCH
-        y = x + 16 * word(parameters, Fourier.TRANSFORMED)
-        lines = word(parameters, Fourier.LINES_IN_UNIT)
-        columns = word(parameters, Fourier.INNER)
-        for line in range(lo * lines, min(hi * lines, word(parameters, Fourier.LINES))):
-            i, j = line // columns, line % columns
-            source = i * word(parameters, Fourier.SOURCE_OUTER) + j * word(parameters, Fourier.SOURCE_INNER)
-            target = i * word(parameters, Fourier.TARGET_OUTER) + j * word(parameters, Fourier.TARGET_INNER)
-            load(parameters, word(parameters, Fourier.SOURCE) + source, x)
-            store(parameters, word(parameters, Fourier.TARGET) + target, _spectrum(parameters, x, y))
+        source_offsets = scratch + RESERVED_SCRATCH
+        target_offsets = source_offsets + 8 * LANES
+        block = target_offsets + 8 * LANES
+        x = scratch + RESERVED_SCRATCH + HEAD_BYTES
+        y = x + size * (word(parameters, Fourier.TRANSFORMED) + 1)
+        fill_progression(source_offsets, LANES, word(parameters, Fourier.SOURCE + Side.LANE))
+        fill_progression(target_offsets, LANES, 4 * LANES)
+        groups, row = word(parameters, Fourier.GROUPS_IN_UNIT), word(parameters, Fourier.GROUPS_OF_ROW)
+        for group in range(lo * groups, min(hi * groups, word(parameters, Fourier.GROUPS))):
+            i, j = group // row, group % row * width
+            source = word(parameters, Fourier.SOURCE + Side.ARRAY) + i * word(parameters, Fourier.SOURCE + Side.OUTER)
+            target = word(parameters, Fourier.TARGET + Side.ARRAY) + i * word(parameters, Fourier.TARGET + Side.OUTER)
+            source += j * word(parameters, Fourier.SOURCE + Side.LANE)
+            target += j * word(parameters, Fourier.TARGET + Side.LANE)
+            lines = min(width, word(parameters, Fourier.INNER) - j)
+            load(parameters, source, x, source_offsets, lines)
+            store(parameters, target, spectrum(parameters, x, y, block), target_offsets, lines)
 
-    return Codelet(transform_lines, f"fourier_{element_type}")
-
-
-def fourier_scratch_bytes(length: int) -> int:
-    """The bytes of scratch for lines of `length` elements."""
-    return 2 * 16 * fourier_plan(length)[0]
-
-
-@cache
-def fourier_plan(length: int) -> tuple[int, tuple[int, ...]]:
-    """The length that is transformed, and its factors: fours, at most one two, then other primes."""
-    rest, factors = length, []
-    for factor in (4, 2, *range(3, LARGEST_FACTOR + 1, 2)):
-        while rest % factor == 0:
-            rest //= factor
-            factors.append(factor)
-    if rest == 1:
-        return length, tuple(factors)
-    return fourier_plan(1 << (2 * length - 2).bit_length())
-
-
-def fourier_table(length: int) -> np.ndarray:
-    """The table of a length: complex128 [n]."""
-    transformed, _ = fourier_plan(length)
-    roots = _roots(transformed, np.arange(transformed))
-    if transformed == length:
-        return roots
-    k = np.arange(length)
-    chirp = _roots(2 * length, k * k % (2 * length))
-    kernel = np.zeros(transformed, np.complex128)
-    kernel[:length] = kernel[-k] = chirp.conj()
-    return np.concatenate([roots, chirp, np.fft.fft(kernel) / transformed])
-
-
-def _roots(order: int, powers: np.ndarray) -> np.ndarray:
-    """exp(-2 pi i powers / order), reduced to the first octant, where sine and cosine are exact to the last bit."""
-    eighths, rest = np.divmod(8 * powers, order)
-    swapped = eighths % 2 == 1
-    angle = np.where(swapped, order - rest, rest) * (np.pi / (4 * order))
-    cosine, sine = np.cos(angle), np.sin(angle)
-    cosine, sine = np.where(swapped, sine, cosine), np.where(swapped, cosine, sine)
-    quarters = np.array([1, -1j, -1, 1j])[eighths // 2 % 4]
-    return (cosine - 1j * sine) * quarters
+    return Codelet(transform_lines, f"fourier_{element_type}_{lanes.element_type}x{width}", in_vectors=True)

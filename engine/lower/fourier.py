@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
-from engine.codelets.fourier import (
-    COMPLEX,
-    HALF,
-    REAL,
-    Fourier,
-    fourier,
-    fourier_plan,
-    fourier_scratch_bytes,
-    fourier_table,
-)
+from engine.codelets.butterflies import passing
+from engine.codelets.fourier import HEAD_BYTES, MIRRORED, NUMBERS, REALS, Factor, Fourier, Side, fourier
+from engine.codelets.fourier_plans import COMPLEX, HALF, PLAIN, REAL, Plan, fourier_plan, fourier_table, table_places
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
+from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.costs import MOST_UNITS
 from engine.program.program import Address, Buffer, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 
 SMALL = 1 << 13
-"""Elements below which one unit does it all."""
+"""Elements below which one worker does it all."""
 KINDS = {"FFT": (COMPLEX, COMPLEX), "IFFT": (COMPLEX, COMPLEX), "RFFT": (REAL, HALF), "IRFFT": (HALF, REAL)}
 """The kinds of the last dimension's lines, before and after."""
+
+
+class Array(NamedTuple):
+    """A buffer and its shape."""
+
+    buffer: Buffer
+    shape: Shape
 
 
 @lowering("fft")
@@ -37,17 +39,16 @@ def lower_fft(context: Context, instruction: Instruction) -> Value:
     lengths, name = instruction["fft_length"], instruction["fft_type"]
     dimensions = list(range(shape.rank - len(lengths), shape.rank))
     order = dimensions if name == "IRFFT" else dimensions[::-1]
-    current, current_shape = context.buffer(operand), operand.array_shape
+    current = Array(context.buffer(operand), operand.array_shape)
     for number, dimension in enumerate(order):
         ends = KINDS[name] if dimension == shape.rank - 1 else (COMPLEX, COMPLEX)
-        target, target_shape = result, shape
+        target = Array(result, shape)
         if name == "IRFFT" and number < len(order) - 1:
-            target, target_shape = current, current_shape
+            target = current
             if number == 0:
-                target = context.new_buffer(f"{instruction.name}.spectrum", target_shape)
-        length = lengths[dimension - dimensions[0]]
-        _emit(context, instruction, dimension, length, ends, (current, current_shape), (target, target_shape))
-        current, current_shape = target, target_shape
+                target = Array(context.new_buffer(f"{instruction.name}.spectrum", current.shape), current.shape)
+        _emit(context, instruction, dimension, lengths[dimension - dimensions[0]], ends, current, target)
+        current = target
     return result
 
 
@@ -57,56 +58,65 @@ def _emit(
     dimension: int,
     length: int,
     ends: tuple[int, int],
-    source: tuple[Buffer, Shape],
-    target: tuple[Buffer, Shape],
+    source: Array,
+    target: Array,
 ) -> None:
     """Emits one dimension of the transform."""
-    complex_type = "c64" if source[1].element_type in ("c64", "f32") else "c128"
-    table = context.constant(fourier_table(length), f"{instruction.name}.roots.{length}")
-    _, factors = fourier_plan(length)
-    inverse = instruction["fft_type"] in ("IFFT", "IRFFT")
-    parameters, units = _encode(dimension, length, ends, source, target, table, inverse)
-    work = CodeletWork(fourier(complex_type), parameters, factors, scratch_bytes=fourier_scratch_bytes(length))
-    estimate = WorkEstimate({"fft": target[1].elements * len(factors)}, 0, complex_type)
-    spans = [source[0], table], [target[0]]
-    context.emit_for(instruction, work, units, *spans, estimate, suffix=f".{dimension}", one_worker=units == 1)
-
-
-def _encode(
-    dimension: int,
-    length: int,
-    ends: tuple[int, int],
-    source_at: tuple[Buffer, Shape],
-    target_at: tuple[Buffer, Shape],
-    table: Buffer,
-    inverse: bool,
-) -> tuple[Fourier, int]:
-    """The parameters, and the number of units."""
-    (source_buffer, source), (target_buffer, target) = source_at, target_at
-    transformed, factors = fourier_plan(length)
-    outer, columns = prod(source.dimensions[:dimension]), prod(source.dimensions[dimension + 1 :])
-    lines = outer * columns
-    units = 1 if lines * length < SMALL else min(MOST_UNITS, lines)
-    lines_in_unit = -(-lines // units)
-    strides = [row_major_strides(shape)[dimension] * shape.dtype.itemsize for shape in (source, target)]
+    element_type = "c64" if source.shape.element_type in ("c64", "f32") else "c128"
+    before, after = prod(source.shape.dimensions[:dimension]), prod(source.shape.dimensions[dimension + 1 :])
+    rows, inner = (1, before) if after == 1 else (before, after)
+    plan = fourier_plan(length, ends, element_type, inner)
+    groups_of_row = -(-inner // plan.lanes.width)
+    groups = rows * groups_of_row
+    groups_in_unit = -(-groups // MOST_UNITS)
+    table = context.constant(fourier_table(plan), f"{instruction.name}.roots.{length}")
+    chirp, kernel, half, scale = table_places(plan)
     parameters = Fourier(
-        source=Address(source_buffer),
-        target=Address(target_buffer),
+        source=_side(source, dimension, ends[0], after == 1, plan),
+        target=_side(target, dimension, ends[1], after == 1, plan),
         table=Address(table),
-        length=length,
-        transformed=transformed,
-        source_kind=ends[0],
-        target_kind=ends[1],
-        inverse=inverse,
-        source_stride=strides[0],
-        source_outer=strides[0] * source.dimensions[dimension],
-        source_inner=source.dtype.itemsize,
-        target_stride=strides[1],
-        target_outer=strides[1] * target.dimensions[dimension],
-        target_inner=target.dtype.itemsize,
-        inner=columns,
-        lines=lines,
-        lines_in_unit=lines_in_unit,
-        factors=len(factors),
+        length=plan.length,
+        transformed=plan.transformed,
+        packing=plan.packing,
+        inverse=int(instruction["fft_type"] in ("IFFT", "IRFFT")),
+        chirp=chirp,
+        kernel=kernel,
+        half=half,
+        scale=scale,
+        inner=inner,
+        groups_of_row=groups_of_row,
+        groups=groups,
+        groups_in_unit=groups_in_unit,
+        passes=len(plan.radices),
     )
-    return parameters, -(-lines // lines_in_unit)
+    factors = tuple(Factor(radix=radix) for radix in plan.radices)
+    words = (Fourier.WORDS + Factor.WORDS * number + Factor.CODELET for number in range(len(factors)))
+    calls = tuple((at, passing(radix, plan.lanes)) for at, radix in zip(words, plan.radices, strict=True))
+    scratch_bytes = RESERVED_SCRATCH + HEAD_BYTES + plan.scratch_bytes
+    codelet = fourier(element_type, plan.lanes)
+    work = CodeletWork(codelet, parameters, factors, scratch_bytes=scratch_bytes, calls=calls)
+    estimate = WorkEstimate({"fft": target.shape.elements * len(plan.radices)}, 0, element_type)
+    units, few = -(-groups // groups_in_unit), before * after * length < SMALL
+    spans = [source.buffer, table], [target.buffer]
+    context.emit_for(instruction, work, units, *spans, estimate, suffix=f".{dimension}", one_worker=few or units == 1)
+
+
+def _side(array: Array, dimension: int, kind: int, is_last: bool, plan: Plan) -> Side:
+    """Where the lines along a dimension are; pairs of real numbers are complex ones."""
+    shape, item = array.shape, array.shape.dtype.itemsize
+    count = shape.dimensions[dimension]
+    element = row_major_strides(shape)[dimension] * item
+    line = count * element
+    stored = MIRRORED if kind == HALF else REALS if kind == REAL else NUMBERS
+    if plan.packing != PLAIN:
+        stored = NUMBERS
+        if kind == REAL:
+            count, element = count // 2, 2 * element
+    return Side(
+        array=Address(array.buffer),
+        outer=0 if is_last else line,
+        lane=line if is_last else item,
+        element=element,
+        kind=stored,
+        count=count,
+    )
