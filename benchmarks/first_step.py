@@ -24,7 +24,8 @@ from pathlib import Path
 
 from benchmarks.race import LIMIT, ROOT, Contender
 from benchmarks.workloads import FIRST_STEPS, WORKLOADS
-from engine.codelets.ahead import VARIABLE, is_locked, made_in
+from engine.codelets.ahead import made_in
+from engine.machine_code.helper_process import VARIABLE, is_locked
 
 ROUNDS = 3
 MODELS = ("mlp", "100 dense layers", "resnet50", "encoder, 2 layers")

@@ -11,15 +11,13 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from engine.cache_directory import cache_directory, load, store
+from engine.machine_code.helper_process import is_locked, locked, may_start, spawn
 from engine.private_files import fault_of_folder, make_private
 
-VARIABLE = "SOFTWARE_IPU_COMPILE_AHEAD"
-"""An environment variable: 0 starts no helper."""
 MODULES = (
     *("engine.runtime.executor", "engine.codelets.contract_f32", "engine.codelets.thread_pool"),
     *("engine.codelets.chain", "engine.codelets.rows", "engine.codelets.waiting"),
@@ -35,8 +33,6 @@ NEEDED_FIRST = 6
 MATRIX_REGISTERS = "engine.codelets.contract_bf16x3"
 MODULE = "engine.runtime.compile_ahead"
 """The helper's main module."""
-PATIENCE = 5.0
-"""Seconds for a shell to start the helper. It takes some milliseconds."""
 ATTEMPTS = 3
 """So many helpers may fail before no other is started."""
 PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"flags", b"Features", b"CPU part", b"CPU implementer")
@@ -61,7 +57,7 @@ def start() -> None:
     if _asked:
         return
     _asked = True
-    if os.environ.get(VARIABLE, "").strip() == "0" or os.name != "posix" or not _is_python(sys.executable):
+    if not may_start():
         return
     with contextlib.suppress(OSError, ImportError, ValueError, RuntimeError):  # the last without a home directory
         key = _key()
@@ -72,62 +68,18 @@ def start() -> None:
             make_private(each)
             if fault_of_folder(each) is not None:
                 return
-        with _locked(folder / "lock") as handle:
+        with locked(folder / "lock") as handle:
             if handle is not None:
                 if os.fstat(handle).st_size >= ATTEMPTS:
                     return
                 os.write(handle, b".")
-                _spawn(handle, folder)
+                spawn(MODULE, str(folder), handle)
         _lock = folder / "lock"
-
-
-def _is_python(executable: str) -> bool:
-    """Whether this is an interpreter, not a frozen program or a server that embeds one."""
-    return not getattr(sys, "frozen", False) and Path(executable).name.lower().startswith(("python", "pypy"))
 
 
 def made_in(folder: Path) -> Path:
     """The file that says that all objects have been stored."""
     return folder / "made"
-
-
-def _spawn(handle: int, folder: Path) -> None:
-    """Starts a helper that has the lock. The shell ends at once, so that the helper is no child of this process."""
-    import subprocess  # a server does without it
-
-    root = Path(__file__).parent.parent.parent
-    code = f"import sys; sys.path.insert(0, sys.argv[1]); from {MODULE} import main; main(sys.argv[2])"
-    helper = [sys.executable, "-P", "-W", "ignore", "-c", code, str(root), str(folder)]
-    nowhere = subprocess.DEVNULL
-    with contextlib.suppress(subprocess.SubprocessError):
-        subprocess.run(
-            ["/bin/sh", "-c", '"$0" "$@" &', *helper],
-            stdin=nowhere,
-            stdout=nowhere,
-            stderr=nowhere,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-            pass_fds=(handle,),
-            start_new_session=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[int | None]:
-    """The handle of a file, locked; None if another process has locked it. Copies of the handle hold the lock, too."""
-    import fcntl  # not on Windows, where no helper is started
-
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-        else:
-            yield handle
-    finally:
-        os.close(handle)
 
 
 def is_running() -> bool:
@@ -136,17 +88,6 @@ def is_running() -> bool:
     if _lock is not None and not is_locked(_lock):
         _lock = None
     return _lock is not None
-
-
-def is_locked(lock: Path) -> bool:
-    """Whether the helper that has this lock lives."""
-    if not lock.exists():
-        return False
-    try:
-        with _locked(lock) as handle:
-            return handle is None
-    except OSError:
-        return False
 
 
 def place_of(codelet: object) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from pathlib import Path
 
+from engine.emit.beside import compile_beside
 from engine.emit.codelet import emit_codelet
 from engine.emit.combiner import Combiner, emit_combiner
 from engine.emit.comparator import Comparator, emit_comparator
@@ -24,6 +25,8 @@ Generated = Nest | Combiner | Comparator
 FOLDER = Path(__file__).parent
 _LOCK = threading.Lock()
 _ADDRESSES: dict[Generated, int] = {}
+IN_LLVM = 2
+"""Loops whose IR is compiled or waits for it, where another process may compile the others."""
 Listener = Callable[[int, int], None]
 
 
@@ -47,20 +50,25 @@ def addresses_of(generated: Iterable[Generated], listener: Listener | None = Non
         missing = [each for each in wanted if each not in _ADDRESSES]
         paths = {each: path_of(each) for each in missing}
         if missing:
-            pending = []
+            pending: list[tuple[str, Compile]] = []
+            lacking = [each for each in missing if not paths[each].exists()]
+            is_shared = compile_beside(lacking, paths[missing[0]].parent)
             with llvm_thread() as pool:
                 for done, each in enumerate(missing):
+                    if is_shared and done >= IN_LLVM:
+                        pending[-IN_LLVM][1]()  # IR that is written later may not be needed
                     if listener is not None:
                         listener(done, len(missing))
                     name = paths[each].stem
-                    pending.append((name, begin_object(paths[each], partial(_prepared, each, name), pool)))
+                    pending.append((name, begin_object(paths[each], partial(prepared, each, name), pool)))
                 objects = [(name, code()) for name, code in pending]
             code = load_objects(objects)
             _ADDRESSES.update({each: code[paths[each].stem] for each in missing})
         return {each: _ADDRESSES[each] for each in wanted}
 
 
-def _prepared(generated: Generated, name: str) -> Compile:
+def prepared(generated: Generated, name: str) -> Compile:
+    """Writes the LLVM IR; the function returned compiles it to object code with the one symbol `name`."""
     from engine.machine_code.optimising import WRITTEN_NESTS, compile_text
 
     return partial(compile_text, _text(generated, name), WRITTEN_NESTS)

@@ -18,6 +18,7 @@ from engine import cache_directory as disk
 from engine.codelets import ahead, rows
 from engine.codelets.build import Codelet, building, make
 from engine.codelets.record import block as words_of
+from engine.machine_code import helper_process
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.runtime import compile_ahead
 from ipu.ipu_strategy import IPUStrategy
@@ -27,7 +28,7 @@ from tests.interrupting import HANGS_SECONDS
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv(ahead.VARIABLE, "1")
+    monkeypatch.setenv(helper_process.VARIABLE, "1")
     monkeypatch.setattr(ahead, "MODULE", "tests.codelets.helpers")
     for name, value in {"_asked": False, "_lock": None}.items():
         monkeypatch.setattr(ahead, name, value)
@@ -46,7 +47,7 @@ def helpers_of(root: Path) -> list[Path]:
 def until_ended(folder: Path) -> None:
     limit = time.monotonic() + HANGS_SECONDS
     while time.monotonic() < limit:
-        with ahead._locked(folder / "lock") as handle:
+        with helper_process.locked(folder / "lock") as handle:
             if handle is not None:
                 return
         time.sleep(0.001)
@@ -96,10 +97,10 @@ def test_few_helpers_that_fail_are_started() -> None:
 def test_none_is_started_where_it_is_not_wanted_or_cannot_store(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ahead.VARIABLE, "0")
+    monkeypatch.setenv(helper_process.VARIABLE, "0")
     ahead.start()
     assert not empty_cache.exists()
-    monkeypatch.setenv(ahead.VARIABLE, "1")
+    monkeypatch.setenv(helper_process.VARIABLE, "1")
     empty_cache.mkdir(mode=0o777)
     empty_cache.chmod(0o777)
     ahead._asked = False

@@ -1,0 +1,20 @@
+"""The helper of engine/emit/beside.py: compiles the last loops of a program, which compiles the first, then ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from functools import partial
+
+from engine.emit.library import path_of, prepared
+from engine.machine_code.objects import object_at
+
+
+def main(handle: str) -> None:
+    """Stores the objects of the loops in an open file, from the last on, until all have been stored by anyone."""
+    with os.fdopen(int(handle), "rb") as file:
+        generated = pickle.load(file)  # of the process that has started this one
+    for each in reversed(generated):
+        path = path_of(each)
+        if not path.exists():
+            object_at(path, partial(prepared, each, path.stem))

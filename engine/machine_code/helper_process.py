@@ -1,0 +1,80 @@
+"""Processes of the engine alone beside a program, which store object code that it needs.
+
+They are no children of the program, print nothing, and hold a lock as long as they live: one at a time for each lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+VARIABLE = "SOFTWARE_IPU_COMPILE_AHEAD"
+"""An environment variable: 0 starts no helper."""
+PATIENCE = 5.0
+"""Seconds for a shell to start a helper. It takes some milliseconds."""
+
+
+def may_start() -> bool:
+    """Whether the user wants helpers, and the system and this interpreter can start any."""
+    return os.environ.get(VARIABLE, "").strip() != "0" and os.name == "posix" and _is_python(sys.executable)
+
+
+def _is_python(executable: str) -> bool:
+    """Whether this is an interpreter, not a frozen program or a server that embeds one."""
+    return not getattr(sys, "frozen", False) and Path(executable).name.lower().startswith(("python", "pypy"))
+
+
+def spawn(module: str, argument: str, *handles: int) -> None:
+    """Starts a process that calls `module.main(argument)` and has these handles, of which one may hold a lock.
+
+    The shell ends at once, so that the helper is no child of this process. Raises OSError if none can be started.
+    """
+    import subprocess  # a server does without it
+
+    root = Path(__file__).parent.parent.parent
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); from {module} import main; main(sys.argv[2])"
+    helper = [sys.executable, "-P", "-W", "ignore", "-c", code, str(root), argument]
+    nowhere = subprocess.DEVNULL
+    with contextlib.suppress(subprocess.SubprocessError):
+        subprocess.run(
+            ["/bin/sh", "-c", '"$0" "$@" &', *helper],
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+            pass_fds=handles,
+            start_new_session=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[int | None]:
+    """The handle of a file, locked; None if another process has locked it. Copies of the handle hold the lock, too."""
+    import fcntl  # not on Windows, where no helper is started
+
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield handle
+    finally:
+        os.close(handle)
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether the helper that has this lock lives."""
+    if not lock.exists():
+        return False
+    try:
+        with locked(lock) as handle:
+            return handle is None
+    except OSError:
+        return False
