@@ -67,7 +67,7 @@ def compile_ahead(program: Path, output: Path) -> int:
     from engine.runtime import encoded_file
     from engine.runtime.encode import encode_program
     from engine.runtime.executable import Executable
-    from engine.runtime.standing_threads import codelets_of_standing_threads
+    from engine.runtime.persistent_threads import codelets_of_persistent_threads
 
     check_system()
     data = program.read_bytes()
@@ -76,7 +76,7 @@ def compile_ahead(program: Path, output: Path) -> int:
         encoded = encode_program(build_program(file.module, file.roles, file.constants))
         encoding = encoded_file.to_bytes(encoded_file.EncodedFile.of(file, encoded), data)
         Executable(encoded)
-        make([pause_often, *codelets_of_standing_threads()])
+        make([pause_often, *codelets_of_persistent_threads()])
     count = len(objects)
     if encoding is not None:
         objects[encoded_file.name_of(data)] = encoding

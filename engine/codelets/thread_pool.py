@@ -56,13 +56,13 @@ class ThreadPool(IntEnum):
     CLOSE = 27
     CONTROL = 28  # prctl
     ACCOUNTING = 29  # address of the name of the file in which the operating system reports a thread's delay
-    LOST = 30  # calls in which a thread has lost its core to another one, counted for each standing thread and caller
+    LOST = 30  # calls in which a thread has lost its core to another one, counted for each persistent thread and caller
     ABORTED = 31  # what ABORT points to where there is no call
     LEFT = 32  # threads that have left: a futex
     ASLEEP = 33  # whether the caller sleeps on it
-    REQUEST = 40  # the number of the last call that standing threads were asked for: a futex
-    SLEEPERS = 41  # standing threads that sleep on it
-    WAITING = 42  # from here on a waiting block, for standing threads
+    REQUEST = 40  # the number of the last call that persistent threads were asked for: a futex
+    SLEEPERS = 41  # persistent threads that sleep on it
+    WAITING = 42  # from here on a waiting block, for persistent threads
     ALL = 48  # a mask of the cores of the process
     ONE = ALL + AFFINITY_WORDS  # a mask of one core
     WORDS = ONE + AFFINITY_WORDS
@@ -76,11 +76,11 @@ class Member(IntEnum):
     HANDLE = 2  # a pthread_t
     THREAD = 3  # the operating system's thread id
     DELAY = 4  # nanoseconds for which it was runnable but not running
-    DONE = 5  # the number of the last call that a standing thread has left
+    DONE = 5  # the number of the last call that a persistent thread has left
     NAME = 6  # the thread's name, 16 bytes
     TEXT = 8  # buffer for the text of the delay file
     USAGE = TEXT + 16  # buffer for a struct rusage
-    CORE = USAGE + 18  # of a standing thread: where it ran before it slept
+    CORE = USAGE + 18  # of a persistent thread: where it ran before it slept
     WORDS = USAGE + 24
 
 

@@ -1,4 +1,4 @@
-"""A call of one step by the calling thread and standing threads, with all that is equal in each call prepared."""
+"""A call of one step by the calling thread and persistent threads, with all that is equal in each call prepared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.executor import State, new_state
 from engine.runtime.feeds import RowFeed
-from engine.runtime.standing_threads import standing_threads
+from engine.runtime.persistent_threads import persistent_threads
 from engine.runtime.workers import begin_call, begin_segment
 
 COMPLETED = int(State.COMPLETED)
@@ -64,7 +64,7 @@ class SharedCall:
         begin = time.perf_counter()
         self._state[...] = self._first
         self._claims[...] = 0
-        with standing_threads(self.workers) as threads:
+        with persistent_threads(self.workers) as threads:
             had_cores = threads.call(*self._arguments)
         if self._words[COMPLETED] != 1:
             failed = self._words[State.FAILED_ROW] - 1

@@ -17,8 +17,8 @@ from engine.runtime.choice import WINDOW_SECONDS, WorkerChoice
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
 from engine.runtime.native_threads import has_native_threads
+from engine.runtime.persistent_threads import end_persistent_threads
 from engine.runtime.shared_call import SharedCall
-from engine.runtime.standing_threads import end_standing_threads
 from engine.runtime.threads import usable_cores
 from tests.engine.running import buffers
 from tests.interrupting import HANGS_SECONDS, threads_of_system
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.skipif(not has_native_threads() or usable_cores() < 2, 
 @pytest.fixture(autouse=True)
 def no_thread_stays() -> Iterator[None]:
     yield
-    end_standing_threads()
-    assert not standing()
+    end_persistent_threads()
+    assert not persistent()
 
 
-def standing() -> list[str]:
-    return [name for name in threads_of_system().values() if name.startswith("standing ")]
+def persistent() -> list[str]:
+    return [name for name in threads_of_system().values() if name.startswith("persistent ")]
 
 
 def shared(executable: Executable, monkeypatch: pytest.MonkeyPatch, workers: int = 2) -> None:
@@ -76,7 +76,7 @@ def test_the_bits_of_other_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> 
             for one, other in zip(brief.run(arrays), brief.run(strided), strict=True):
                 if not executable.program.variables:
                     np.testing.assert_array_equal(one, other)
-            assert len(standing()) == 1
+            assert len(persistent()) == 1
     assert found[0] == found[1]
 
 
@@ -114,15 +114,15 @@ def test_the_caller_works_alone_while_others_use_the_cores(monkeypatch: pytest.M
     assert isinstance(brief, BriefCall)
     brief.run(values_of([p for p, role in parameters if role == "feed"], seed=2))
     assert choice.step_seconds > 0.0
-    assert not standing()
+    assert not persistent()
 
 
 def test_threads_end_before_forks_and_at_exit() -> None:
     """A child has none of its own, and starts some; a process ends while they sleep."""
     program = """
 import os
-from tests.engine.test_shared_calls import standing
-from engine.runtime.standing_threads import standing_threads
+from tests.engine.test_shared_calls import persistent
+from engine.runtime.persistent_threads import persistent_threads
 from engine.runtime.executor import new_scratch, new_state
 from engine.runtime.workers import begin_call, begin_segment
 from tests.runtime.test_workers import counting_table
@@ -134,18 +134,18 @@ def call(times):
     for _ in range(times):
         begin_call(1, state)
         begin_segment(table, 1, 0, 2, scratch, state)
-        with standing_threads(2) as threads:
+        with persistent_threads(2) as threads:
             threads.call(state.ctypes.data, scratch.ctypes.data, scratch.strides[0])
 call(500)
-assert len(standing()) == 1
+assert len(persistent()) == 1
 child = os.fork()
 if child == 0:
-    assert not standing()
+    assert not persistent()
     call(5)
-    os._exit(0 if counters.tolist() == [505] * 4 and len(standing()) == 1 else 1)
+    os._exit(0 if counters.tolist() == [505] * 4 and len(persistent()) == 1 else 1)
 _, status = os.waitpid(child, 0)
-assert status == 0 and not standing()
+assert status == 0 and not persistent()
 call(1)
-assert len(standing()) == 1 and counters.tolist() == [501] * 4
+assert len(persistent()) == 1 and counters.tolist() == [501] * 4
 """
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=HANGS_SECONDS)

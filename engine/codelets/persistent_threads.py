@@ -33,8 +33,8 @@ def _lost_cores(pool: int, member: int) -> int:
 
 
 @codelet
-def stand_by(member: int, lo: int, hi: int, scratch: int) -> None:
-    """Body of a standing thread: works in each call until one without a state block, then ends."""
+def run_persistent(member: int, lo: int, hi: int, scratch: int) -> None:
+    """Body of a persistent thread: works in each call until one without a state block, then ends."""
     pool, worker = word(member, Member.POOL), word(member, Member.WORKER)
     request, waiting = pool + 8 * ThreadPool.REQUEST, pool + 8 * ThreadPool.WAITING
     call_function(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
@@ -82,8 +82,8 @@ def _restrict(pool: int, own: int, whether: bool) -> None:
 
 
 @codelet
-def call_standing(pool: int, lo: int, hi: int, scratch: int) -> None:
-    """Runs a call with the caller as worker 0 and the standing threads; without a state block, ends these."""
+def call_persistent(pool: int, lo: int, hi: int, scratch: int) -> None:
+    """Runs a call with the caller as worker 0 and the persistent threads; without a state block, ends these."""
     number = word(pool, ThreadPool.REQUEST) + 1
     waiting, asleep = pool + 8 * ThreadPool.WAITING, pool + 8 * ThreadPool.ASLEEP
     own = -1

@@ -1,4 +1,4 @@
-"""The standing threads of this process: workers of brief calls, which would take as long to start as such calls run.
+"""The persistent threads of this process: workers of brief calls, which would take as long to start as such calls run.
 
 They are started for the first such call, sleep soon after the last, and end before a fork and at exit. One call has
 them at a time.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from engine.codelets.build import Codelet, make
-from engine.codelets.standing_threads import call_standing, stand_by
+from engine.codelets.persistent_threads import call_persistent, run_persistent
 from engine.codelets.thread_pool import ThreadPool, start_threads
 from engine.codelets.waiting import Waiting, futex
 from engine.errors import InternalError
@@ -25,22 +25,22 @@ SLEEP_SECONDS = 3600
 """Longest sleep of a thread without work. Each wake-up is exact, so it need not be short."""
 
 
-def codelets_of_standing_threads() -> list[Codelet]:
-    """Codelets that calls with standing threads run beside the program's own."""
-    return [stand_by, call_standing, start_threads]
+def codelets_of_persistent_threads() -> list[Codelet]:
+    """Codelets that calls with persistent threads run beside the program's own."""
+    return [run_persistent, call_persistent, start_threads]
 
 
-class StandingThreads:
+class PersistentThreads:
     """`workers` - 1 threads for calls of as many workers, for the present cores of the process.
 
     Raises InternalError if a thread cannot be started; those that were have ended then.
     """
 
     def __init__(self, workers: int) -> None:
-        make(codelets_of_standing_threads())
+        make(codelets_of_persistent_threads())
         self.workers, self.cores = workers, cores_to_spread(workers)
-        self._block = block = new_block(workers, 1, pauses_before_sleep(), "standing")
-        block[ThreadPool.MEMBER] = stand_by.address
+        self._block = block = new_block(workers, 1, pauses_before_sleep(), "persistent")
+        block[ThreadPool.MEMBER] = run_persistent.address
         block[ThreadPool.ABORT] = block.ctypes.data + 8 * ThreadPool.ABORTED
         waiting = block[ThreadPool.WAITING :]
         waiting[Waiting.PAUSES], waiting[Waiting.SECONDS] = pauses_before_sleep(), SLEEP_SECONDS
@@ -61,33 +61,33 @@ class StandingThreads:
         words[ThreadPool.STATE], words[ThreadPool.SCRATCH] = state, scratch
         words[ThreadPool.SCRATCH_BYTES] = scratch_bytes
         lost = words[ThreadPool.LOST]
-        call_standing(self._address, 0, 0, 0)
+        call_persistent(self._address, 0, 0, 0)
         return bool(words[ThreadPool.LOST] == lost)
 
     def end(self) -> None:
         """Ends the threads and returns when they have ended."""
         self._words[ThreadPool.STATE] = 0
-        call_standing(self._address, 0, 0, 0)
+        call_persistent(self._address, 0, 0, 0)
 
 
 _lock = threading.Lock()
-_threads: StandingThreads | None = None
+_threads: PersistentThreads | None = None
 
 
 @contextmanager
-def standing_threads(workers: int) -> Iterator[StandingThreads]:
-    """The threads for a call of so many workers, which has them alone; raises what StandingThreads does."""
+def persistent_threads(workers: int) -> Iterator[PersistentThreads]:
+    """The threads for a call of so many workers, which has them alone; raises what PersistentThreads does."""
     global _threads
     with _lock:
         if _threads is None or _threads.workers != workers or _threads.cores != cores_to_spread(workers):
             if _threads is not None:
                 _threads.end()
             _threads = None
-            _threads = StandingThreads(workers)
+            _threads = PersistentThreads(workers)
         yield _threads
 
 
-def end_standing_threads() -> None:
+def end_persistent_threads() -> None:
     """Ends the threads unless a call has them."""
     global _threads
     if _lock.acquire(blocking=False):
@@ -105,6 +105,6 @@ def _forget() -> None:
     _lock, _threads = threading.Lock(), None
 
 
-atexit.register(end_standing_threads)
+atexit.register(end_persistent_threads)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=end_standing_threads, after_in_child=_forget)
+    os.register_at_fork(before=end_persistent_threads, after_in_child=_forget)
