@@ -63,6 +63,11 @@ class LoadedExecutable:
         sizes = {info.shape[:1] for info in (*self.inputs, *self.outputs)}
         return sizes.pop()[0] if len(sizes) == 1 and () not in sizes else None
 
+    @property
+    def is_brief(self) -> bool:
+        """Whether a run has so little work that the calling thread does it alone."""
+        return self._executable.is_brief
+
     def run(self, inputs: Inputs, timeout: float | None = None) -> Outputs:
         """Runs the program once, on inputs of exactly the shapes of `inputs`.
 

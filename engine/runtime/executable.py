@@ -177,6 +177,11 @@ class Executable:
         """The queues of the program by name: direction, and the shapes of an element's leaves."""
         return {name: queue.signature for name, queue in self.program.queues.items()}
 
+    @property
+    def is_brief(self) -> bool:
+        """Whether a call of one step is one of the calling thread alone, and short."""
+        return self._may_be_brief and self._is_small
+
     def _location(self, buffer: Buffer) -> tuple[int, int]:
         address = self._addresses[buffer]
         return address, address + buffer.shape.bytes

@@ -30,12 +30,13 @@ class RequestPart:
 
 
 class Batcher:
-    """Runs a servable's batches one after the other in its own thread.
+    """Runs a servable's batches one after the other in its own thread; in the event loop, if the program is brief.
 
-    While the program runs, requests gather; when it is idle, the first waits `window` seconds for others, but only
-    until a batch is full. A partial batch is padded with its last row, and the padding is cut off the results. Inputs
-    and outputs without a common batch dimension are never batched: a request is a whole batch then. A batch whose
-    requests have all waited for `limit` seconds is stopped, so that the next can run.
+    While the program runs, requests gather; when it is idle, the first waits `window` seconds for others, but
+    only until a batch is full, or as many rows wait as before the last batch. A partial batch is padded with
+    its last row, and the padding is cut off the results. Inputs and outputs without a common batch dimension
+    are never batched: a request is a whole batch then. A batch whose requests have all waited for `limit`
+    seconds is stopped, so that the next can run.
     """
 
     def __init__(self, servable: Servable, window: float, most_waiting: int, limit: float | None = None) -> None:
@@ -46,6 +47,7 @@ class Batcher:
         self._limit = limit
         self._waiting: deque[RequestPart] = deque()
         self._arrived = asyncio.Event()
+        self._expected = self._batch_size or 1
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ipu-serving")
         self._task: asyncio.Task[None] | None = None
 
@@ -92,22 +94,18 @@ class Batcher:
         return results[0] if count == 1 else [np.concatenate(column) for column in zip(*results, strict=True)]
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
             await self._gather()
+            if self._servable.is_brief:  # then no thread gives the event loop to others
+                await asyncio.sleep(0)
             batch = self._next_batch()
             if not self._waiting:
                 self._arrived.clear()
             if not batch:
                 continue
-            running = loop.run_in_executor(self._thread, self._run, [part.arrays for part in batch], _end_of(batch))
             try:
-                results = await asyncio.shield(running)
-            except asyncio.CancelledError:
-                with contextlib.suppress(Exception):
-                    self._set_results(batch, await running)
-                raise
+                results = await self._results_of(batch)
             except Exception as error:
                 status = 504 if isinstance(error, CallTimeout) else 500
                 for part in batch:
@@ -116,17 +114,34 @@ class Batcher:
             else:
                 self._set_results(batch, results)
 
+    async def _results_of(self, batch: list[RequestPart]) -> Arrays:
+        """The outputs of a batch. If it is cancelled its requests still get their results."""
+        arguments = [part.arrays for part in batch], _end_of(batch)
+        if self._servable.is_brief:
+            return self._run(*arguments)
+        running = asyncio.get_running_loop().run_in_executor(self._thread, self._run, *arguments)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            with contextlib.suppress(Exception):
+                self._set_results(batch, await running)
+            raise
+
     async def _gather(self) -> None:
         """Waits for more requests while there is space in the batch, and time."""
         if self._batch_size in (None, 1) or self._window <= 0:
             return
         loop = asyncio.get_running_loop()
         end = loop.time() + self._window
-        while sum(part.rows for part in self._waiting) < self._batch_size and (left := end - loop.time()) > 0:
+        while (rows := self._waiting_rows()) < self._expected and (left := end - loop.time()) > 0:
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._arrived.wait(), left)
+        self._expected = max(1, min(rows, self._batch_size))
         self._arrived.set()
+
+    def _waiting_rows(self) -> int:
+        return sum(part.rows for part in self._waiting)
 
     def _next_batch(self) -> list[RequestPart]:
         """The first waiting parts that fit into a batch; those of cancelled requests are dropped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from engine.serving.batching import Batcher
 from engine.serving.errors import RequestError
 from engine.serving.manifest import Manifest, TensorManifest
-from engine.serving.servable import Arrays, Servable
+from engine.serving.servable import Arrays, BatchFunction, Servable
 from tests.interrupting import PATIENCE_SECONDS
 
 BATCH = 4
@@ -34,15 +35,16 @@ class Recorder:
 
 def run(
     work: Callable[[Batcher], Awaitable[Any]],
-    program: Recorder,
+    program: BatchFunction,
     window: float = 0.05,
     shape: tuple[int, ...] = (BATCH,),
     most_waiting: int = 100,
+    is_brief: bool = False,
 ) -> Any:
     """What `work` gives with a batcher for a program."""
     tensors = (TensorManifest("x", shape, "float32"),)
     outputs = (TensorManifest("y", shape, "float32"),)
-    servable = Servable("m", 1, Manifest("program", 1, tensors, outputs, tensors, outputs), program)
+    servable = Servable("m", 1, Manifest("program", 1, tensors, outputs, tensors, outputs), program, is_brief)
 
     async def main() -> Any:
         batcher = Batcher(servable, window, most_waiting)
@@ -77,6 +79,44 @@ def test_a_full_batch_does_not_wait() -> None:
 
     program = Recorder()
     np.testing.assert_array_equal(run(work, program, window=10 * PATIENCE_SECONDS)[0], [2, 3, 4, 5])
+
+
+def test_a_client_that_was_alone_does_not_wait_for_others_again() -> None:
+    async def work(batcher: Batcher) -> Any:
+        await batcher.predict(rows(1))
+        batcher._window = 10 * PATIENCE_SECONDS
+        await asyncio.wait_for(batcher.predict(rows(2)), PATIENCE_SECONDS)
+        several = (batcher.predict(rows(n)) for n in (3, 4))
+        await asyncio.wait_for(asyncio.gather(*several), PATIENCE_SECONDS)
+        late = asyncio.ensure_future(batcher.predict(rows(5)))
+        await asyncio.sleep(0.01)
+        assert not late.done()  # two have waited before, so another one may come
+        await asyncio.wait_for(batcher.predict(rows(6)), PATIENCE_SECONDS)
+
+    program = Recorder()
+    run(work, program)
+    assert program.batches == [[1, 1, 1, 1], [2, 2, 2, 2], [3, 4, 4, 4], [5, 6, 6, 6]]
+
+
+def test_a_brief_program_runs_in_the_event_loop_and_others_between_its_batches() -> None:
+    program, threads, between = Recorder(), set[int](), list[int]()
+
+    def brief(arrays: Arrays, timeout: float | None = None) -> Arrays:
+        threads.add(threading.get_ident())
+        return program(arrays, timeout)
+
+    async def work(batcher: Batcher) -> Any:
+        async def other() -> None:
+            while len(program.batches) < 5:
+                between.append(len(program.batches))
+                await asyncio.sleep(0)
+
+        return (await asyncio.gather(batcher.predict(rows(*range(20))), other()))[0]
+
+    [result] = run(work, brief, is_brief=True)
+    np.testing.assert_array_equal(result, np.arange(20) + 1)
+    assert threads == {threading.get_ident()}
+    assert set(between) == set(range(5))
 
 
 def test_many_rows_take_several_batches() -> None:
