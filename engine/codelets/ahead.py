@@ -23,7 +23,12 @@ MODULES = (
     *("engine.codelets.chain", "engine.codelets.rows", "engine.codelets.waiting"),
     *("engine.codelets.transpose", "engine.codelets.row_sums", "engine.codelets.gather", "engine.codelets.scatter"),
     *("engine.codelets.winograd", "engine.codelets.winograd_gradient", "engine.codelets.dynamic_slice"),
-    *("engine.codelets.random", "engine.codelets.touched_rows", "engine.codelets.per_iteration"),
+    *(
+        "engine.codelets.random",
+        "engine.codelets.touched_rows",
+        "engine.codelets.reduced_rows",
+        "engine.codelets.per_iteration",
+    ),
     *("engine.codelets.queues", "engine.codelets.host_call", "engine.codelets.exceptions"),
     *("engine.codelets.sort", "engine.codelets.host_table"),
 )

@@ -193,7 +193,7 @@ WHOLE: dict[str, Callable[[Any], Any]] = {
     "momentum": lambda family: family.SGD(0.1, momentum=0.9),
     "Adam": lambda family: family.Adam(0.1),
     "weight decay": lambda family: family.SGD(0.1, weight_decay=0.1),
-    "clipnorm": lambda family: family.SGD(0.1, clipnorm=1.0),
+    "decoupled weight decay": lambda family: family.AdamW(0.1),
 }
 
 
@@ -247,6 +247,11 @@ def test_updates_by_rows_give_what_dense_ones_give(kit: Kit, build: Build, optim
     same_as_dense(kit, build, lambda: BY_ROWS[optimizer](kit.keras.optimizers), 9000, 32)
 
 
+def scaled(family: Any) -> Any:
+    """The wrapper of an optimizer that scales the loss, and updates only if all gradients are finite."""
+    return getattr(family, "LossScaleOptimizer", tf_keras.mixed_precision.LossScaleOptimizer)
+
+
 MOMENTS: dict[str, Callable[[Any], Any]] = {
     "Adam": lambda family: family.Adam(0.1),
     "AMSGrad": lambda family: family.Adam(0.1, amsgrad=True, clipvalue=0.5),
@@ -255,6 +260,9 @@ MOMENTS: dict[str, Callable[[Any], Any]] = {
     "Adadelta": lambda family: family.Adadelta(1.0),
     "RMSprop": lambda family: family.RMSprop(0.1, momentum=0.9, centered=True),
     "Nesterov": lambda family: family.SGD(0.1, momentum=0.9, nesterov=True),
+    "clipnorm": lambda family: family.Adam(0.1, clipnorm=0.01),
+    "global_clipnorm": lambda family: family.SGD(0.1, momentum=0.9, global_clipnorm=0.01),
+    "loss scale": lambda family: scaled(family)(family.Adam(0.1)),
 }
 
 

@@ -1,7 +1,8 @@
 """Gradients of embedding tables that are never stored in memory: rows are summed where the optimizer reads them.
 
 Three compute sets (zeros; a scatter-add of rows into them; a nest that reads the sums, as Adam's does) become two: the
-rows are sorted by chunks of the table, then for each chunk they are summed in scratch and the nest runs on it.
+rows are sorted by chunks of the table, then for each chunk they are summed in scratch and the nest runs on it. Nests
+before that, which sum the gradient's squares for a norm or test whether it is finite, read the rows that are named.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from engine.codelets.gather import index_signed
 from engine.codelets.row_sums import SortRows, sort_rows
 from engine.emit.nest import Constant, Input
 from engine.ir import Shape
+from engine.program.passes.row_reductions import reduction_of
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses, is_any_between
 from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.reduced_rows import ReducedRowsWork
 from engine.program.work.row_sums import SummedRows
 
 CHUNK_BYTES = 16384
@@ -44,6 +47,40 @@ class _Rows:
     inner: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Summing:
+    """The sums of a table's rows, sorted by chunks of 2**shift rows."""
+
+    scatter: RowScatter
+    table: Buffer
+    rows: _Rows
+    ends: Buffer
+    entries: Buffer
+    shift: int
+
+    @property
+    def width(self) -> int:
+        return self.table.shape.elements // self.table.shape.dimensions[0]
+
+    @property
+    def reads(self) -> list[Span]:
+        return [Span(self.ends), Span(self.entries), Span(self.rows.buffer)]
+
+    def work(self, loop: FusedLoop) -> SummedRows:
+        """A loop that reads the sums from scratch."""
+        rows = self.rows
+        return SummedRows(
+            *(loop, self.table, Address(self.ends), Address(self.entries), Address(rows.buffer)),
+            *(rows.repeat, rows.outer, rows.inner, self.width, 4 * self.width << self.shift),
+        )
+
+    def work_estimate(self, reader: ComputeSet) -> WorkEstimate:
+        """That of a reader and of the sums."""
+        estimate, named = reader.work_estimate, self.scatter.named
+        elements = estimate.elements | {"scatter": named * self.width}
+        return WorkEstimate(elements, estimate.multiply_adds, estimate.element_type, lookups=named)
+
+
 def fuse_row_sums(program: Program) -> Program:
     """Fuses each scatter of rows into zeros with the fused loop that alone reads the sums, each its own element."""
     found = [at for at, each in enumerate(program.compute_sets) if isinstance(each, RowScatter) and each.named]
@@ -61,12 +98,14 @@ def _rewrite(rewriter: ProgramRewriter, at: int) -> None:
     assert isinstance(scatter, RowScatter)
     zeros, ids, updates = (span.buffer for span in scatter.reads)
     table = scatter.writes[0].buffer
-    readers = [user for user in uses.users(table) if user != at]
-    if table.shape.bytes < LEAST_BYTES or table.kind != "arena" or len(readers) != 1 or zeros is table:
+    *reducing, reading = [user for user in uses.users(table) if user != at] or [-1]
+    if table.shape.bytes < LEAST_BYTES or table.kind != "arena" or zeros is table:
         return
-    (reading,) = readers
     fill = _writer(uses, zeros)
-    if fill is None or reading < at or not _is_zero_fill(rewriter.sets[fill]) or uses.escapes(table):
+    if fill is None or min((reading, *reducing)) < at or not _is_zero_fill(rewriter.sets[fill]) or uses.escapes(table):
+        return
+    reductions = {each: reduction_of(rewriter.sets[each], table) for each in reducing}
+    if None in reductions.values():
         return
     reader = rewriter.sets[reading]
     loop = _reading_loop(reader, table)
@@ -79,7 +118,11 @@ def _rewrite(rewriter: ProgramRewriter, at: int) -> None:
         return
     sort, ends, entries = _sort(scatter, ids, table, shift)
     rewriter.replace(at, sort)
-    rewriter.replace(reading, _fused(reader, loop, scatter, table, rows, (ends, entries), shift, grain))
+    summing = _Summing(scatter, table, rows, ends, entries, shift)
+    rewriter.replace(reading, _fused(reader, loop, summing, grain))
+    for each, result in reductions.items():
+        assert result is not None
+        rewriter.replace(each, _reduced(rewriter.sets[each], summing, result))
     rewriter.remove(spread)
     if uses.users(zeros) == [fill] and not uses.escapes(zeros):
         rewriter.remove([fill])
@@ -142,8 +185,11 @@ def _rows(rewriter: ProgramRewriter, scatter: RowScatter, updates: Buffer, at: i
 
 
 def _keeps(rewriter: ProgramRewriter, buffer: Buffer, begin: int, end: int) -> bool:
-    """Whether a buffer is unchanged from one compute set through another, and both run equally often."""
-    if any(begin < mark.position <= end for mark in rewriter.program.marks):
+    """Whether a buffer is unchanged from one compute set through another, which runs in the same iterations or some."""
+    regions = [
+        r for r in rewriter.program.regions if r.repeats and (r.begin <= begin < r.end) != (r.begin <= end < r.end)
+    ]
+    if regions or any(begin < mark.position <= end and mark.kind == "leave" for mark in rewriter.program.marks):
         return False
     return not is_any_between(rewriter.uses.writers(buffer), begin + 1, end + 1)
 
@@ -191,37 +237,29 @@ def _sort(scatter: RowScatter, ids: Buffer, table: Buffer, shift: int) -> tuple[
     return sort, ends, entries
 
 
-def _fused(
-    reader: ComputeSet,
-    loop: FusedLoop,
-    scatter: RowScatter,
-    table: Buffer,
-    rows: _Rows,
-    sorted_rows: tuple[Buffer, Buffer],
-    shift: int,
-    grain: int,
-) -> ComputeSet:
+def _fused(reader: ComputeSet, loop: FusedLoop, summing: _Summing, grain: int) -> ComputeSet:
     """The reader with the sums computed in scratch."""
-    ends, entries = sorted_rows
-    width = table.shape.elements // table.shape.dimensions[0]
-    work = SummedRows(
-        *(replace(loop, grain=grain), table, Address(ends), Address(entries), Address(rows.buffer)),
-        *(rows.repeat, rows.outer, rows.inner, width, 4 * width << shift),
-    )
-    work_estimate = WorkEstimate(
-        reader.work_estimate.elements | {"scatter": scatter.named * width},
-        reader.work_estimate.multiply_adds,
-        reader.work_estimate.element_type,
-        lookups=scatter.named,
-    )
+    table = summing.table
     return ComputeSet(
-        *(reader.name, work),
-        -(-table.shape.dimensions[0] >> shift),
-        [*(_cut(span, grain) for span in reader.reads if span.buffer is not table), *map(Span, (ends, entries))]
-        + [Span(rows.buffer)],
+        *(reader.name, summing.work(replace(loop, grain=grain))),
+        -(-table.shape.dimensions[0] >> summing.shift),
+        [*(_cut(span, grain) for span in reader.reads if span.buffer is not table), *summing.reads],
         [_cut(span, grain) for span in reader.writes],
-        work_estimate,
+        summing.work_estimate(reader),
         op_name=reader.op_name,
+    )
+
+
+def _reduced(reader: ComputeSet, summing: _Summing, result: int) -> ComputeSet:
+    """The reduction of the rows that are named."""
+    assert isinstance(reader.work, FusedLoop)
+    named = summing.scatter.named
+    elements = {opcode: named * summing.width for opcode in reader.work_estimate.elements}
+    return replace(
+        reader,
+        work=ReducedRowsWork(summing.work(reader.work), result, named),
+        reads=[*(span for span in reader.reads if span.buffer is not summing.table), *summing.reads],
+        work_estimate=summing.work_estimate(replace(reader, work_estimate=WorkEstimate(elements, 0, "f32"))),
     )
 
 

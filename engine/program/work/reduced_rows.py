@@ -1,0 +1,58 @@
+"""Reductions of row sums, read from named rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.codelets.record import block
+from engine.codelets.reduced_rows import LANES, ReducedRows, reduced_rows
+from engine.program.buffer import Address
+from engine.program.work.base import Encoded, Footprint, Work
+from engine.program.work.fused_loop import Strided
+from engine.program.work.row_sums import SummedRows
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedRowsWork(Work):
+    """`summed`, whose reader has one loop over all elements and one result, run on the rows that are named.
+
+    `result` is the number of that result's operand, `named` the number of rows summed.
+    """
+
+    summed: SummedRows
+    result: int
+    named: int
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Those of the summed rows."""
+        return self.summed.addresses
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Those of the reduction of all rows."""
+        return self.summed.footprints()
+
+    def encode(self) -> Encoded:
+        """The fields of `reduced_rows`, then the block of the summed rows."""
+        summed = self.summed
+        reader, width, inner = summed.reader, summed.width, summed.encode()
+        operand = reader.operands[self.result]
+        assert isinstance(operand, Strided)
+        head = ReducedRows(
+            elements=summed.table.shape.elements,
+            unit_elements=reader.grain,
+            chunk_rows=summed.chunk_bytes // (4 * width),
+            grain=0,
+            extent=1,
+            result=reader.nest.access_word(self.result),
+            pitch=operand.pitch,
+        )
+        rows = min(self.named, reader.grain // width + 2)
+        taken = 4 * (LANES + rows * (width + LANES))
+        return Encoded.of(
+            reduced_rows,
+            block(head, inner.parts()),
+            inner.scratch_bytes + head.chunk_rows + taken + 3 * 64,
+            tuple((ReducedRows.WORDS + word, codelet) for word, codelet in inner.calls),
+        )
