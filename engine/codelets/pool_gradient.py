@@ -20,6 +20,7 @@ from engine.codelets.build import Codelet, inner
 from engine.codelets.element import BYTES, load_element, store_element
 from engine.codelets.lazy import errors, types
 from engine.codelets.memory import I32, I64, POINTER, Emitter, call, intrinsic, load_f32, load_i64, store_i64
+from engine.codelets.pool_kernels import PREDICATES
 from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
 from engine.ir.attributes import Window
@@ -28,7 +29,6 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
-PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
 MOST_POSITIONS = 512
 """Elements of a window, each with 16 bytes of scratch: 8 kB of the first-level cache. Chosen by hand."""
 SCRATCH_BYTES = RESERVED_SCRATCH + 16 * MOST_POSITIONS

@@ -6,51 +6,19 @@ Taps are in runs of neighbouring columns: a vector of the window is loaded once 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from engine.codelets import vector
 from engine.codelets.build import inner
-from engine.codelets.lazy import types
 from engine.codelets.loops import Loop
-from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.codelets.memory import I32, I64, POINTER, VOID, call
+from engine.codelets.switched import internal_function, switched
 from engine.codelets.window_sizes import VECTOR, Run, most_columns, most_runs
 from engine.machine_code.llvm import ir
 
 PAIRED = 2
 """Rows of outputs whose sums are in registers together."""
-
-
-def _switched(make: Callable[[ir.Module, int], ir.Function], cases: range, arguments: int) -> Any:
-    """The intrinsic that calls the kernel `make(module, case)` by its first argument."""
-
-    @intrinsic
-    def kernel(typing_context: Any, *given: types.Type) -> tuple[Any, Emitter]:
-        def emit(context: Any, builder: ir.IRBuilder, _: Any, values: tuple[ir.Value, ...]) -> ir.Value:
-            done = builder.append_basic_block("done")
-            switch = builder.switch(values[0], done)
-            for case in cases:
-                block = builder.append_basic_block(f"case_{case}")
-                switch.add_case(I64(case), block)
-                with builder.goto_block(block):
-                    builder.call(make(builder.module, case), values[1:])
-                    builder.branch(done)
-            builder.position_at_end(done)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * arguments), emit
-
-    return kernel
-
-
-def _function(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, ir.IRBuilder]:
-    """A function of int64, and a builder at its entry."""
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * arguments), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    return function, ir.IRBuilder(function.append_basic_block("entry"))
 
 
 def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
@@ -80,7 +48,7 @@ def convolving(run: Run) -> Any:
         name = f"convolve_{outputs}"
         if name in module.globals:
             return module.globals[name]
-        function, builder = _function(module, name, 10)
+        function, builder = internal_function(module, name, 10)
         a, row_a, offset_a, b, offset_b, c, row_c, pitch_c, runs, lanes = function.args
         rows, columns = (1, outputs) if outputs <= most else (PAIRED, outputs - most)
         mask = vector.lane_mask(builder, lanes)
@@ -106,7 +74,7 @@ def convolving(run: Run) -> Any:
         builder.ret_void()
         return function
 
-    return _switched(make, range(1, PAIRED * most + 1), 11)
+    return switched(make, range(1, PAIRED * most + 1), 11)
 
 
 def _convolved(
@@ -149,7 +117,7 @@ def correlating(run: Run) -> Any:
         name = f"correlate_{runs}"
         if name in module.globals:
             return module.globals[name]
-        function, builder = _function(module, name, 13)
+        function, builder = internal_function(module, name, 13)
         a, offset_a, row_a, g, row_g, pitch_g, ahead, rows, columns, c, row_c, adds, lanes = function.args
         mask = vector.lane_mask(builder, lanes)
         begins = [_load_i64(builder, builder.add(offset_a, I64(8 * each))) for each in range(runs)]
@@ -176,7 +144,7 @@ def correlating(run: Run) -> Any:
         builder.ret_void()
         return function
 
-    return _switched(make, range(1, most_runs(run) + 1), 14)
+    return switched(make, range(1, most_runs(run) + 1), 14)
 
 
 def _store_sums(
@@ -199,7 +167,7 @@ def _moving(module: ir.Module, case: int) -> ir.Function:
     name = "copy_vectors" if case else "zero_vectors"
     if name in module.globals:
         return module.globals[name]
-    function, builder = _function(module, name, 6)
+    function, builder = internal_function(module, name, 6)
     source, pitch, ahead, target, count, lanes = function.args
     mask = vector.lane_mask(builder, lanes)
     loop = Loop(builder, "vectors", I64(0), count, I64(1), [source, target])
@@ -213,7 +181,7 @@ def _moving(module: ir.Module, case: int) -> ir.Function:
     return function
 
 
-move_vectors = _switched(_moving, range(2), 7)
+move_vectors = switched(_moving, range(2), 7)
 
 
 @inner

@@ -12,8 +12,14 @@ from engine.codelets.general_select_and_scatter import (
     encode_general_select_and_scatter,
     general_select_and_scatter,
 )
+from engine.codelets.overlapping_pool_gradient import (
+    encode_overlapping_pools,
+    gathers_pools,
+    overlapping_pool_gradient,
+)
 from engine.codelets.pool_gradient import SCRATCH_BYTES as POOL_SCRATCH_BYTES
 from engine.codelets.pool_gradient import encode_pool_gradient, is_pooling, pool_gradient
+from engine.codelets.record import Part
 from engine.codelets.select_and_scatter import (
     DIRECTIONS,
     NUMBA_TYPES,
@@ -48,7 +54,7 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
         _emit_general(context, instruction, result)
         return result
     target = result
-    if wide == "f32" and is_pooling(instruction["window"]):
+    if wide == "f32" and _is_written_once(instruction):
         _emit_comparing(context, instruction, result, direction)
         return result
     if wide != instruction.array_shape.element_type:
@@ -58,18 +64,30 @@ def lower_select_and_scatter(context: Context, instruction: Instruction) -> Valu
     return result
 
 
+def _is_written_once(instruction: Instruction) -> bool:
+    """Whether a codelet writes each element once, so that sums in f32 need no array of their own."""
+    window = instruction["window"]
+    return is_pooling(window) or gathers_pools(instruction.operands[1].array_shape, window)
+
+
 def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, direction: str) -> None:
     """Emits the case in which the select body compares its two parameters and the scatter body adds."""
     kind = target.shape.element_type
     wide = accumulated_in(kind)
-    types = kind, wide, wide  # windows of pooling do not overlap: nothing is added up in the target
+    types = kind, wide, wide
     buffers = [in_type(context, o, each) for o, each in zip(instruction.operands, types, strict=True)]
     shape, source_shape = instruction.array_shape.with_type(kind), instruction.operands[1].array_shape.with_type(wide)
     operand, source, init = (Address(b) for b in buffers)
     arguments = (shape, operand), (source_shape, source), init, Address(target), instruction["window"]
-    if wide == "f32" and is_pooling(instruction["window"]):
+    window = instruction["window"]
+    parts: tuple[Part, ...]
+    if wide == "f32" and is_pooling(window):
         parts, units = encode_pool_gradient(*arguments)
         codelet, scratch = pool_gradient(direction, kind), POOL_SCRATCH_BYTES
+    elif wide == "f32" and gathers_pools(source_shape, window):
+        parameters, units, scratch = encode_overlapping_pools(*arguments)
+        parts, columns = (parameters,), parameters.wide
+        codelet = overlapping_pool_gradient(direction, kind, columns.positions, columns.stride)
     else:
         parts, units = encode_select_and_scatter(*arguments)
         codelet, scratch = select_and_scatter(direction, wide), SCRATCH_BYTES

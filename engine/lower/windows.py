@@ -39,8 +39,10 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     if shape.elements == 0:
         return results[0] if single else tuple(results)
     taps = [d for d, w in enumerate(window) if w.size > 1]
-    last = shape.rank - 1
-    loops = [("out", d) for d in range(last)] + [("tap", d) for d in taps] + [("out", last)]
+    # Loops behind the taps are one where windows are neighbours: then its lanes cover several of them.
+    first = _first_of_lanes(shape, window)
+    loops = [("out", d) for d in range(first)] + [("tap", d) for d in taps]
+    loops += [("out", d) for d in range(first, shape.rank)]
     extents = tuple(shape.dimensions[d] if kind == "out" else window[d].size for kind, d in loops)
     reduced = tuple(kind == "tap" for kind, _ in loops)
     reached = [_read(k, view, window, loops) for k, view in enumerate(arrays)]
@@ -59,6 +61,12 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     emitted = context.compute_sets[-1]
     emitted.work_estimate = replace(emitted.work_estimate, windows=prod(w.size for w in window))
     return results[0] if single else tuple(results)
+
+
+def _first_of_lanes(shape: Shape, window: tuple[WindowDimension, ...]) -> int:
+    """The last dimension with windows, if these do not step over elements, else the last dimension."""
+    wide = max((d for d, w in enumerate(window) if w.size > 1), default=shape.rank - 1)
+    return wide if window[wide].stride == 1 else shape.rank - 1
 
 
 def _read(number: int, view: View, window: tuple[WindowDimension, ...], loops: list[tuple[str, int]]) -> Reached:

@@ -1,0 +1,117 @@
+"""Gradients of max pooling with overlapping windows, against the definition of select-and-scatter, bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.codelets.overlapping_pool_gradient import (
+    MOST_COLUMNS,
+    encode_overlapping_pools,
+    gathers_pools,
+    overlapping_pool_gradient,
+)
+from engine.codelets.record import block
+from engine.codelets.select_and_scatter import DIRECTIONS
+from engine.ir.attributes import Window, WindowDimension
+from engine.ir.shape import NUMPY_TYPES, Shape, shape_of
+from engine.runtime.executor import new_scratch
+from tests.codelets.test_pool_gradient import SPECIAL, TRIVIAL
+from tests.codelets.test_select_and_scatter import oracle, output_shape
+from tests.runtime.ranges import even_ranges
+
+SAME, STEPPING = WindowDimension(3, 1, 1, 1), WindowDimension(3, 2, 0, 1)
+
+
+def run(
+    operand: np.ndarray, source: np.ndarray, init: float, window: Window, direction: str, workers: int
+) -> np.ndarray:
+    """The target lies between guards, and so does what codelets may use of the scratch."""
+    guarded = np.full(operand.size + 128, 77, operand.dtype)
+    target, initial = guarded[64:-64], np.array([init], np.float32)
+    parameters, units, scratch_bytes = encode_overlapping_pools(
+        (shape_of(operand), operand.ctypes.data),
+        (shape_of(source), source.ctypes.data),
+        initial.ctypes.data,
+        target.ctypes.data,
+        window,
+    )
+    words = block(parameters).words
+    scratch = new_scratch(1, scratch_bytes)
+    wide = parameters.wide
+    codelet = overlapping_pool_gradient(direction, shape_of(operand).element_type, wide.positions, wide.stride)
+    for lo, hi in reversed(even_ranges(units, workers)):
+        codelet(words.ctypes.data, lo, hi, scratch.ctypes.data)
+    assert np.all(guarded[:64] == 77) and np.all(guarded[-64:] == 77)
+    return target.reshape(operand.shape)
+
+
+def compare(operand: np.ndarray, window: Window, direction: str, init: float = 0.0) -> None:
+    rng = np.random.default_rng(operand.size)
+    source = rng.standard_normal(output_shape(operand.shape, window)).astype(np.float32)
+    source[rng.random(source.shape) < 0.2] = -0.0
+    expected = oracle(operand.astype(np.float32), source, np.float32(init), window, direction).astype(operand.dtype)
+    assert gathers_pools(shape_of(source), window)
+    for workers in (1, 3):
+        assert run(operand, source, init, window, direction, workers).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5, 16, 24, 33])
+@pytest.mark.parametrize("side", [SAME, STEPPING], ids=["1", "2"])
+def test_usual_pooling(channels: int, side: WindowDimension) -> None:
+    """Windows that reach over the edges, few different values, images smaller than windows."""
+    if side.stride > 1 and channels < 4:
+        pytest.skip("left to the general codelet")
+    rng = np.random.default_rng(channels)
+    for height, width in ((7, 9), (2, 5), (1, 1)):
+        operand = rng.integers(-2, 3, (3, height, width, channels)).astype(np.float32)
+        compare(operand, (TRIVIAL, side, side, TRIVIAL), "GE")
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_pooling_of_16_bit_floats(kind: str) -> None:
+    """The bits of a gradient in f32, rounded once."""
+    rng = np.random.default_rng(1)
+    operand = rng.integers(-2, 3, (2, 6, 5, 19)).astype(NUMPY_TYPES[kind])
+    operand[0, 0, 0, 0], operand[1, 1, 1, -1] = np.nan, -np.inf
+    for side in (SAME, STEPPING):
+        compare(operand, (TRIVIAL, side, side, TRIVIAL), "GE")
+
+
+@pytest.mark.sample(30)
+@pytest.mark.parametrize("seed", range(120))
+def test_any_window(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    windowed, before, after = (int(n) for n in rng.integers([1, 0, 0], [3, 3, 3]))
+    sizes, window = [int(n) for n in rng.integers(1, 10, windowed)], []
+    for size in sizes:
+        places, stride = int(rng.integers(1, MOST_COLUMNS + 1)), int(rng.integers(1, 4))
+        low = int(rng.integers(-1, places + 2))
+        high = int(rng.integers(max(-1, places - size - low), max(4, places - size - low + 1)))
+        window.append(WindowDimension(places, stride, low, high))
+    outer, inner = rng.integers(1, 4, before), rng.integers(4 if seed % 3 else 1, 21, after)
+    dimensions = tuple(int(n) for n in (*outer, *sizes, *inner))
+    whole = (*[TRIVIAL] * before, *window, *[TRIVIAL] * after)
+    operand = rng.choice(SPECIAL if seed % 2 else np.arange(-2, 3).astype(np.float32), dimensions)
+    if gathers_pools(Shape("f32", output_shape(dimensions, whole)), whole):
+        compare(operand, whole, DIRECTIONS[seed % 4], float(rng.choice([0.0, -0.0, 1.5])))
+
+
+def test_empty_arrays() -> None:
+    for dimensions in ((0, 4, 4, 2), (2, 4, 4, 0)):
+        compare(np.zeros(dimensions, np.float32), (TRIVIAL, SAME, SAME, TRIVIAL), "GE")
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        (TRIVIAL, WindowDimension(3, 1, window_dilation=2), TRIVIAL),
+        (TRIVIAL, TRIVIAL, TRIVIAL),
+        (SAME, TRIVIAL, SAME),
+        (TRIVIAL, WindowDimension(40), TRIVIAL),
+        (TRIVIAL, TRIVIAL, STEPPING),
+    ],
+    ids=["dilated", "none", "apart", "long", "few channels"],
+)
+def test_other_windows_are_left_to_the_general_codelet(window: Window) -> None:
+    assert not gathers_pools(Shape("f32", (2, 50, 50)), window)
