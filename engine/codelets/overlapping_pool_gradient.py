@@ -12,6 +12,7 @@ from functools import cache
 from math import prod
 
 from engine.codelets.build import Codelet, inner
+from engine.codelets.pool_axis import FEWEST_CHANNELS, MOST_COLUMNS, PoolAxis, along_row, pool_axis
 from engine.codelets.pool_kernels import choosing, gathering
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import word
@@ -19,27 +20,8 @@ from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 
-MOST_COLUMNS = 7
-"""Columns of a window, each of which has code of its own."""
 MOST_SCRATCH = 1 << 19
 """Bytes of selected positions: they have to stay in the second-level cache."""
-FEWEST_CHANNELS = 4
-"""Channels, where windows step over elements: then lanes are channels of one window. Chosen by hand."""
-
-
-class PoolAxis(Record):
-    """Words for height and width each."""
-
-    windows: int
-    stride: int
-    low: int  # padding
-    size: int  # of the operand
-    positions: int  # of a window
-    pitch: int  # bytes in operand and target
-    first_whole: int  # the first window that is completely inside the operand
-    wholes: int  # such windows that are computed together
-    first_inner: int  # the first element that is in as many windows as any
-    inners: int  # such elements that are computed together
 
 
 class OverlappingPools(Record):
@@ -81,26 +63,8 @@ def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int
     Operand and target are of the element type `kind`, f32, f16 or bf16; the source and the initial value are f32.
     """
     most = -(-columns // step)
-    choose, gather = choosing(direction, kind, columns), gathering(kind, most, step)
-
-    @inner
-    def choose_row(parameters: int, operand: int, row: int, chosen: int) -> None:
-        """Selects the positions of a row of windows."""
-        high, wide, channels = parameters + HIGH, parameters + WIDE, word(parameters, OverlappingPools.CHANNELS)
-        top = row * word(high, PoolAxis.STRIDE) - word(high, PoolAxis.LOW)
-        above = max(0, -top)
-        rows = min(word(high, PoolAxis.POSITIONS), word(high, PoolAxis.SIZE) - top) - above
-        pitch, column = word(high, PoolAxis.PITCH), word(wide, PoolAxis.PITCH)
-        window = 0
-        while rows > 0 and window < word(wide, PoolAxis.WINDOWS):
-            left = window * step - word(wide, PoolAxis.LOW)
-            before = max(0, -left)
-            inside = min(columns, word(wide, PoolAxis.SIZE) - left) - before
-            at = operand + (top + above) * pitch + (left + before) * column
-            together = word(wide, PoolAxis.WHOLES) if window == word(wide, PoolAxis.FIRST_WHOLE) else 1
-            to = chosen + 4 * window * channels
-            choose(inside, at, pitch, column, rows, above * columns + before, to, together * channels)
-            window += together
+    choose_row = along_row(choosing(direction, kind, columns), columns, step)
+    gather = gathering(kind, most, step)
 
     @inner
     def gather_row(parameters: int, source: int, target: int, row: int, chosen: int) -> None:
@@ -125,7 +89,8 @@ def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int
 
     def gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
         high, wide, chosen = parameters + HIGH, parameters + WIDE, scratch + RESERVED_SCRATCH
-        row_bytes = 4 * word(wide, PoolAxis.WINDOWS) * word(parameters, OverlappingPools.CHANNELS)
+        channels = word(parameters, OverlappingPools.CHANNELS)
+        row_bytes = 4 * word(wide, PoolAxis.WINDOWS) * channels
         slots = word(parameters, OverlappingPools.SLOTS)
         for unit in range(lo, hi):
             move = unit * word(parameters, OverlappingPools.OPERAND_PITCH)
@@ -135,7 +100,7 @@ def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int
             made = 0
             for row in range(word(high, PoolAxis.SIZE)):
                 while made <= _last_window(high, row):
-                    choose_row(parameters, operand, made, chosen + made % slots * row_bytes)
+                    choose_row(high, wide, operand, made, channels, 0, chosen + made % slots * row_bytes, 4)
                     made += 1
                 gather_row(parameters, source, target + row * word(high, PoolAxis.PITCH), row, chosen)
 
@@ -178,10 +143,10 @@ def encode_overlapping_pools(
     spatial = _spatial(window)
     assert spatial is not None
     item = operand.dtype.itemsize
-    axes = [_axis(WindowDimension(1), 1, 1, 0)] * (2 - len(spatial))
+    axes = [pool_axis(WindowDimension(1), 0, 1, 1, 0)] * (2 - len(spatial))
     for d in spatial:
         pitch = item * prod(operand.dimensions[d + 1 :])
-        axes.append(_axis(window[d], operand.dimensions[d], source.dimensions[d], pitch))
+        axes.append(pool_axis(window[d], window[d].padding_low, operand.dimensions[d], source.dimensions[d], pitch))
     high, wide = axes
     images, image = prod(operand.dimensions[: spatial.start]), prod(operand.dimensions[spatial.start :])
     parameters = OverlappingPools(
@@ -197,25 +162,3 @@ def encode_overlapping_pools(
         wide=wide,
     )
     return parameters, images if image else 0, _scratch_bytes(source, window, spatial)
-
-
-def _axis(w: WindowDimension, size: int, windows: int, pitch: int) -> PoolAxis:
-    """Neighbouring windows, and elements, are computed together where windows do not step over elements."""
-    low = w.padding_low
-    first_whole = max(0, -(-low // w.stride))
-    wholes = min(windows, (size - w.size + low) // w.stride + 1) - first_whole
-    first_inner = max(0, w.size - 1 - low)
-    inners = min(size, windows - low) - first_inner
-    together = w.stride == 1
-    return PoolAxis(
-        windows=windows,
-        stride=w.stride,
-        low=low,
-        size=size,
-        positions=w.size,
-        pitch=pitch,
-        first_whole=first_whole,
-        wholes=max(1, wholes) if together else 1,
-        first_inner=first_inner,
-        inners=max(1, inners) if together else 1,
-    )

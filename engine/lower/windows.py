@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from math import prod
 
@@ -10,7 +11,7 @@ import numpy as np
 from engine.emit.nest import Input, Reduction
 from engine.ir import Instruction, Shape, WindowDimension
 from engine.ir.affine import row_major_strides
-from engine.ir.opcodes import ASSOCIATIVE
+from engine.ir.opcodes import ASSOCIATIVE, neutral_element
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy, fill, part
 from engine.lower.fusion import run_draft
@@ -18,7 +19,10 @@ from engine.lower.nests import Draft, Reached, accumulated_in, body_of
 from engine.lower.scans import lower_scan, scanned_dimension
 from engine.lower.views import View, whole
 from engine.ops.apply import single_operation
+from engine.passes.splats import splat_value
 from engine.program.program import Buffer
+from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.window_loop import WindowLoop
 
 
 @lowering("reduce-window")
@@ -39,10 +43,8 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     if shape.elements == 0:
         return results[0] if single else tuple(results)
     taps = [d for d, w in enumerate(window) if w.size > 1]
-    # Loops behind the taps are one where windows are neighbours: then its lanes cover several of them.
-    first = _first_of_lanes(shape, window)
-    loops = [("out", d) for d in range(first)] + [("tap", d) for d in taps]
-    loops += [("out", d) for d in range(first, shape.rank)]
+    last = shape.rank - 1
+    loops = [("out", d) for d in range(last)] + [("tap", d) for d in taps] + [("out", last)]
     extents = tuple(shape.dimensions[d] if kind == "out" else window[d].size for kind, d in loops)
     reduced = tuple(kind == "tap" for kind, _ in loops)
     reached = [_read(k, view, window, loops) for k, view in enumerate(arrays)]
@@ -60,13 +62,19 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
     run_draft(context, instruction.name, draft, sources, results, instruction.op_name)
     emitted = context.compute_sets[-1]
     emitted.work_estimate = replace(emitted.work_estimate, windows=prod(w.size for w in window))
+    if single and isinstance(emitted.work, FusedLoop) and emitted.work.operands_at(arrays[0].buffer):
+        emitted.work = _with_windows(emitted.work, instruction, arrays[0])
     return results[0] if single else tuple(results)
 
 
-def _first_of_lanes(shape: Shape, window: tuple[WindowDimension, ...]) -> int:
-    """The last dimension with windows, if these do not step over elements, else the last dimension."""
-    wide = max((d for d, w in enumerate(window) if w.size > 1), default=shape.rank - 1)
-    return wide if window[wide].stride == 1 else shape.rank - 1
+def _with_windows(loop: FusedLoop, instruction: Instruction, array: View) -> WindowLoop:
+    """The loop of one array as one over windows."""
+    opcode, initial = single_operation(instruction.called[0]), instruction.operands[1]
+    value = splat_value(initial) if opcode in ASSOCIATIVE else None
+    neutral = value is not None and bool(value == neutral_element(str(opcode), initial.array_shape.element_type))
+    fields = {each.name: getattr(loop, each.name) for each in dataclass_fields(FusedLoop)}
+    counts = instruction.array_shape.dimensions
+    return WindowLoop(**fields, window=instruction["window"], windows=counts, strides=array.strides, is_neutral=neutral)
 
 
 def _read(number: int, view: View, window: tuple[WindowDimension, ...], loops: list[tuple[str, int]]) -> Reached:

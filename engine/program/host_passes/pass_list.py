@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.program.host_passes.call_overlap import overlap_calls
 from engine.program.host_passes.column_units import cut_columns
 from engine.program.host_passes.depthwise_windows import window_depthwise
+from engine.program.host_passes.pooled_windows import pool_unpadded
 from engine.program.host_passes.prefetched_updates import prefetch_updates
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.host_passes.shared_panels import share_panels
@@ -22,6 +23,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     read_unpadded,
     hoist_transformed_kernels,
     window_depthwise,
+    pool_unpadded,
     fuse_producers,
     fuse_units,
     split_products,

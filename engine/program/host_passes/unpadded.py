@@ -33,15 +33,23 @@ def reading(compute_set: ComputeSet, padded: Address, original: Span) -> Compute
 
 
 def original(
-    rewriter: ProgramRewriter, at: int, padded: Address, images: tuple[int, int], strides: Strides, item: int = 4
+    rewriter: ProgramRewriter,
+    at: int,
+    padded: Address,
+    images: tuple[int, int],
+    strides: Strides,
+    item: int = 4,
+    between_zeros: bool = True,
 ) -> Original | None:
     """The array that a padded one is a copy of, if it still has the same contents where compute set `at` reads it.
 
     `images` are their number and features; `strides` those of images, rows and columns of the padded array,
-    whose elements have `item` bytes.
+    whose elements have `item` bytes. Without `between_zeros` the array may have other values around the images.
     """
     uses, writers = rewriter.uses, rewriter.uses.writers(padded.buffer)
-    if not padded.buffer.permanent or padded.buffer.value is not None or len(writers) != 1 or writers[0] > at:
+    if not padded.buffer.permanent or len(writers) != 1 or writers[0] > at:
+        return None
+    if between_zeros and padded.buffer.value is not None:
         return None
     copy = rewriter.sets[writers[0]]
     if not isinstance(copy.work, Copy) or len(copy.work.operands) != 2 or padded.moved is not None:

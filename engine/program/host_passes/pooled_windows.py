@@ -1,0 +1,123 @@
+"""Pooling by windows that leave out what is outside of an image, in place of loops over padded copies.
+
+For the host only: the program that the device model estimates has the loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+
+from engine.codelets.pool_axis import FEWEST_CHANNELS, MOST_COLUMNS, pool_axis
+from engine.codelets.pool_windows import PooledImages, pool_windows
+from engine.ir.attributes import WindowDimension
+from engine.ir.shape import Shape
+from engine.program.host_passes.unpadded import original, reading
+from engine.program.program import Partition, Program
+from engine.program.rewriter import ProgramRewriter
+from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.fused_loop import Strided
+from engine.program.work.window_loop import WindowLoop
+
+OPCODES = ("add", "maximum", "minimum")
+TYPES = ("f32", "f16", "bf16")
+FEW_POSITIONS = 4
+"""Positions of windows that loops combine as fast, where these step over elements and nothing is padded."""
+
+
+def pool_unpadded(program: Program) -> Program:
+    """Replaces loops over windows of two dimensions, and drops the padded copies that nothing reads any more."""
+    if program.exceptions is not None:
+        return program
+    rewriter = ProgramRewriter(program)
+    changed, copies = False, set[int]()
+    for at, each in enumerate(program.compute_sets):
+        if isinstance(each.work, WindowLoop) and (spatial := _spatial(each.work)) is not None:
+            copy = _replaced(rewriter, at, each.work, spatial)
+            changed |= copy is not None
+            copies |= {copy} - {None, -1}  # type: ignore[arg-type]
+    rewriter.remove(at for at in copies if not rewriter.uses.readers(program.compute_sets[at].writes[0].buffer))
+    return rewriter.result() if changed else program
+
+
+def _spatial(loop: WindowLoop) -> int | None:
+    """The first of two neighbouring dimensions with windows, if others have none and the array's order is its own."""
+    windowed = [d for d, w in enumerate(loop.window) if not w.is_trivial]
+    if not loop.is_neutral or len(windowed) != 2 or windowed[1] - windowed[0] > 1:
+        return None
+    (reduction,) = loop.nest.reductions
+    types = {loop.nest.accesses[number].element_type for number in (0, 1, *reduction.accesses)}
+    if reduction.combine not in OPCODES or reduction.element_types != ("f32",) or len(types) != 1 or types - set(TYPES):
+        return None
+    if loop.nest.splits_reduction or loop.record is not None:
+        return None
+    first, second = (loop.window[d] for d in windowed)
+    if any(w.window_dilation != 1 or w.base_dilation != 1 for w in (first, second)) or second.size > MOST_COLUMNS:
+        return None
+    item = Shape(next(iter(types))).dtype.itemsize
+    start = windowed[0]
+    return start if _is_dense(loop, start, item) else None
+
+
+def _is_dense(loop: WindowLoop, start: int, item: int) -> bool:
+    """Whether columns of channels are neighbours in rows of the array, and images are evenly spaced."""
+    strides, sizes = loop.strides, loop.windows
+    expected = item
+    for d in range(len(sizes) - 1, start, -1):
+        if strides[d] != expected and sizes[d] > 1:
+            return False
+        expected *= sizes[d]
+    outer = zip(pairwise(strides[:start]), sizes[1:start], strict=True)
+    return strides[start] > 0 and all(a == b * n for (a, b), n in outer)
+
+
+def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) -> int | None:
+    """Gives compute set `at` other work; returns the number of the copy that it no longer reads, -1 if it read none.
+
+    None where a loop is as fast.
+    """
+    each, (source, initial) = rewriter.sets[at], loop.operands[:2]
+    assert isinstance(source, Strided) and isinstance(initial, Strided)
+    (reduction,) = loop.nest.reductions
+    (written,) = (loop.operands[k] for k in reduction.accesses)
+    assert isinstance(written, Strided)
+    kind = loop.nest.accesses[0].element_type
+    item = Shape(kind).dtype.itemsize
+    windows, spatial = loop.windows[start : start + 2], loop.window[start : start + 2]
+    images, channels = prod(loop.windows[:start]), prod(loop.windows[start + 2 :])
+    image = loop.strides[start - 1] if start and images > 1 else 0
+    strides = image, loop.strides[start], loop.strides[start + 1]
+    found = original(rewriter, at, source.address, (images, channels), strides, item, between_zeros=False)
+    wide = spatial[1]
+    few = wide.stride > 1 and prod(w.size for w in spatial) <= FEW_POSITIONS and found is None
+    if few or (wide.stride > 1 and channels < FEWEST_CHANNELS):
+        return None
+    address, size, low = source.address, tuple(map(_reach, spatial, windows)), (0, 0)
+    if found is not None:
+        each = reading(each, source.address, found.span)
+        address, size, low, strides = found.address, found.size, found.low, found.strides
+    axes = [pool_axis(*axis) for axis in zip(spatial, low, size, windows, strides[1:], strict=True)]
+    rows = images * windows[0]
+    unit_rows = -(-rows // each.units)
+    parameters = PooledImages(
+        operand=address,
+        initial=initial.address,
+        result=written.address,
+        images=images,
+        image=strides[0],
+        channels=channels,
+        unit_rows=unit_rows,
+        high=axes[0],
+        wide=axes[1],
+    )
+    work = CodeletWork(pool_windows(str(reduction.combine), kind, wide.size, wide.stride), parameters)
+    reads = [replace(span, partition=None) for span in each.reads]
+    writes = [replace(each.writes[0], partition=Partition(windows[1] * channels, rows, unit_rows))]
+    rewriter.replace(at, replace(each, work=work, units=-(-rows // unit_rows), reads=reads, writes=writes))
+    return -1 if found is None else found.copy
+
+
+def _reach(w: WindowDimension, windows: int) -> int:
+    """Elements that all windows have."""
+    return (windows - 1) * w.stride + w.size

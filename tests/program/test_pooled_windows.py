@@ -1,0 +1,102 @@
+"""Pooling without padded copies: bits of the loops over these, in any order of units, and what is left to loops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.codelets.pool_windows import PooledImages
+from engine.compile import build_program
+from engine.ir import Module, Window, WindowDimension
+from engine.ir.builder import Builder
+from engine.ir.opcodes import neutral_element
+from engine.ir.shape import NUMPY_TYPES
+from engine.program.host_passes import pooled_windows
+from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.program.program import Program
+from engine.program.run_passes import run_passes
+from engine.program.work.codelet_work import parameters_of
+from engine.program.work.copy import Copy
+from tests.program.machine import Machine
+
+SPECIAL = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 2.0], np.float32)
+SIDE = WindowDimension(3, 1, 1, 1)
+
+
+def pooling(kind: str, shape: tuple[int, ...], window: Window, opcode: str, initial: float | None = None) -> Module:
+    builder = Builder()
+    start = builder.constant(neutral_element(opcode, kind) if initial is None else initial, kind)
+    builder.reduce_window(builder.parameter(kind, shape), start, window, opcode)
+    return builder.module()
+
+
+def programs(module: Module) -> tuple[Program, Program]:
+    """The program with loops, and that for the host."""
+    before = build_program(module, ["variable"], {}, verify=True)
+    return before, run_passes(before, HOST_PASSES)
+
+
+def pooled(program: Program) -> list[PooledImages]:
+    found = (parameters_of(each.work, PooledImages) for each in program.compute_sets)
+    return [each for each in found if each is not None]
+
+
+def compare(kind: str, shape: tuple[int, ...], window: Window, opcode: str, values: np.ndarray = SPECIAL) -> None:
+    """The loops have been compared with the definition: the codelet has their bits, but for those of NaN."""
+    before, after = programs(pooling(kind, shape, window, opcode))
+    assert len(pooled(after)) == 1 and not any(isinstance(each.work, Copy) for each in after.compute_sets)
+    x = np.random.default_rng(1).choice(values, shape).astype(NUMPY_TYPES[kind])
+    (expected,) = Machine(before, {0: x}).run(range)
+    expected = np.where(np.isnan(expected), np.nan, expected).astype(expected.dtype)
+    for order in (range, lambda units: reversed(range(units))):
+        (found,) = Machine(after, {0: x}).run(order)
+        assert np.where(np.isnan(found), np.nan, found).astype(found.dtype).tobytes() == expected.tobytes()
+
+
+@pytest.mark.sample(12)
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("opcode", ["add", "maximum", "minimum"])
+@pytest.mark.parametrize("shape", [(3, 9, 8, 5), (2, 2, 3, 16), (1, 5, 6, 37), (2, 2, 7, 6, 2, 3)])
+@pytest.mark.parametrize(
+    "side", [SIDE, WindowDimension(3, 2, 0, 1), WindowDimension(2, 2, 1, 1), WindowDimension(5, 1, 3, 4)]
+)
+def test_padded_windows(kind: str, opcode: str, shape: tuple[int, ...], side: WindowDimension) -> None:
+    at = 1 if len(shape) == 4 else 2
+    trivial = WindowDimension(1)
+    window = (*[trivial] * at, side, replace(side, padding_low=0), *[trivial] * (len(shape) - at - 2))
+    compare(kind, shape, window, opcode)
+
+
+def test_many_units() -> None:
+    """Units of several rows, which end within images."""
+    ordinary = np.linspace(-1, 1, 64, dtype=np.float32)
+    compare("f32", (5, 23, 16, 24), (WindowDimension(1), SIDE, SIDE, WindowDimension(1)), "add", ordinary)
+
+
+def test_windows_without_padding() -> None:
+    side, trivial = WindowDimension(3, 2), WindowDimension(1)
+    compare("f32", (2, 9, 7, 16), (trivial, side, side, trivial), "maximum")
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        (WindowDimension(1), WindowDimension(2, 2), WindowDimension(2, 2), WindowDimension(1)),
+        (WindowDimension(1), SIDE, WindowDimension(1), WindowDimension(1)),
+        (WindowDimension(1), SIDE, replace(SIDE, window_dilation=2), WindowDimension(1)),
+        (WindowDimension(1), SIDE, WindowDimension(9, 1, 4, 4), WindowDimension(1)),
+        (SIDE, WindowDimension(1), SIDE, WindowDimension(1)),
+    ],
+    ids=["few positions", "one dimension", "dilated", "wide", "apart"],
+)
+def test_other_windows_are_left_to_loops(window: Window) -> None:
+    assert not pooled(programs(pooling("f32", (5, 9, 9, 16), window, "maximum"))[1])
+
+
+def test_an_initial_value_that_counts_and_doubles_are_left_to_loops() -> None:
+    window = (WindowDimension(1), SIDE, SIDE, WindowDimension(1))
+    assert not pooled(programs(pooling("f32", (2, 6, 6, 16), window, "add", 1.0))[1])
+    assert not pooled(programs(pooling("f64", (2, 6, 6, 16), window, "add"))[1])
+    assert pooled_windows.pool_unpadded in HOST_PASSES
