@@ -153,7 +153,8 @@ def longest_step(parameters: int, k_count: int) -> int:
     columns = min(word(parameters, Field.COLUMNS_PER_UNIT), word(parameters, Field.COLUMNS))
     padded = max(packed_pitch(columns) // 4, LANES)
     most = NEAR_K_BLOCK if k_count <= NEAR_BLOCKS * NEAR_K_BLOCK else K_BLOCK
-    return max(most, most * PANEL // padded)
+    # Whole vectors, or `even_cut` would exceed it, and packed B its room in scratch.
+    return max(most, most * PANEL // padded // LANES * LANES)
 
 
 @inner

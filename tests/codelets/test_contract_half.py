@@ -131,6 +131,13 @@ def test_blocks(transposed_a: bool, transposed_b: bool, accumulate: bool, result
         check(problem, result, rows_per_unit=96, columns_per_unit=128)
 
 
+def test_long_k_of_three_vectors_of_columns() -> None:
+    """Blocks of k that fill the room of packed B, whose rows are not as close as packed ones."""
+    problem = single.matrices(np.random.default_rng(5), 64, 40, 1023, transposed_b=True)
+    check(problem, rows_per_unit=64)
+    check(single.matrices(np.random.default_rng(6), 64, 48, 1364, transposed_b=True), rows_per_unit=64)
+
+
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_no_k(accumulate: bool) -> None:
     check(single.matrices(np.random.default_rng(2), 5, 20, 0, accumulate=accumulate, gap=3))
