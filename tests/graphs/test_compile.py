@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python import ipu
 from tensorflow.python.client.session import BaseSession
+from tensorflow.python.framework import function
 
 from ipu._internal.graphs.sessions import programs_of
 
@@ -44,6 +45,18 @@ def test_returns_what_the_documentation_says() -> None:
         assert session.run(nothing) is None
         session.run(operation)
         np.testing.assert_array_equal(session.run(variable), [2, 3])
+
+
+def test_functions_of_version_1_run_in_loops() -> None:
+    """TensorFlow has loops of CTC as such functions, and defines them in the graph alone."""
+
+    @function.Defun(tf.float32)
+    def squared(x: tf.Tensor) -> tf.Tensor:
+        return x * x
+
+    (result,) = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, lambda x: tf.reshape(squared(x) + 1.0, []), [2.0]))
+    with v1.Session() as session:
+        assert session.run(result) == 26.0
 
 
 def test_inputs_and_captured_tensors_may_have_any_shape_that_is_fed() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -146,6 +146,7 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
         (resources if is_resource else tensors).append((captured, inside))
     graph.inputs = [*graph.inputs[: len(flat)], *(inside for _, inside in (*tensors, *resources))]
     with context.eager_mode():
+        _define_called(graph._functions.values())
         defined = atomic_function.from_func_graph(name, graph, {})
     return GraphFunction(
         *(graph, defined, [*flat, *(captured for captured, _ in tensors)]),
@@ -153,6 +154,18 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
         used=used,
         results=results[0],
     )
+
+
+def _define_called(functions: Iterable[Any]) -> None:
+    """Defines for the compiler the functions of TensorFlow 1 that some functions call, as those of CTC's loops are.
+
+    TensorFlow defines such ones in the graph alone where it traces in one.
+    """
+    for each in functions:
+        if isinstance(each, atomic_function.AtomicFunction):
+            _define_called(each.children)
+        elif not context.context().has_function(each.name):
+            context.context().add_function_def(each.definition)
 
 
 def _create_variable(next_creator: Callable[..., Any], **arguments: Any) -> Any:

@@ -8,8 +8,16 @@ from types import ModuleType
 from typing import Any
 
 from tensorflow.python.framework import ops
-from tensorflow.python.ops import array_ops, gen_logging_ops, gen_string_ops, gen_training_ops, script_ops
+from tensorflow.python.ops import (
+    array_ops,
+    gen_image_ops,
+    gen_logging_ops,
+    gen_string_ops,
+    gen_training_ops,
+    script_ops,
+)
 
+from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
 from ipu._internal.compiler.sparse_updates import SPARSE_UPDATES
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.host_functions.calls import declare_shape
@@ -25,6 +33,8 @@ def replace_host_operations() -> None:
     _replace(gen_logging_ops, "_print", passed_on)
     _replace(gen_string_ops, "string_format", formatted)
     _replace(array_ops, "ensure_shape", _ensure_shape)
+    _replace(gen_image_ops, "resize_nearest_neighbor", nearest_neighbor)
+    _replace(gen_image_ops, "resize_nearest_neighbor_grad", nearest_neighbor_gradient)
     for name, update in SPARSE_UPDATES.items():
         _replace(gen_training_ops, name, update)
 
