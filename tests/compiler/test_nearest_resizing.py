@@ -24,7 +24,7 @@ def test_values_and_gradients(
     def function(x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = gen_image_ops.resize_nearest_neighbor(x, size, corners, centers)
+            y = gen_image_ops.resize_nearest_neighbor(x, tf.constant(size) * 1, corners, centers)
         return y, tape.gradient(y, x, seed)
 
     rng = np.random.default_rng(0)

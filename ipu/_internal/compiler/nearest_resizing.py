@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ipu._internal.compiler.matrix_resizing import known_size
 from ipu._internal.types import TensorLike
 
 Original = Callable[..., Any]
@@ -28,7 +29,7 @@ def nearest_neighbor(
 ) -> Any:
     """ResizeNearestNeighbor of [n, height, width, channels]; `original` where pixels are not repeated equally."""
     images = tf.convert_to_tensor(images)
-    sides, sizes = images.shape[1:3], _known(size)
+    sides, sizes = images.shape[1:3], known_size(size)
     places = _places(sides, sizes, align_corners, half_pixel_centers)
     if places is None or images.shape[3] is None or not _are_repeated(places, sides):
         return original(images, size, align_corners=align_corners, half_pixel_centers=half_pixel_centers, name=name)
@@ -55,7 +56,7 @@ def nearest_neighbor_gradient(
     matrices.
     """
     grads = tf.convert_to_tensor(grads)
-    sides = _known(size)
+    sides = known_size(size)
     places = _places(sides, grads.shape[1:3], align_corners, half_pixel_centers)
     if places is None or grads.shape[3] is None or not grads.dtype.is_floating:
         return original(grads, size, align_corners=align_corners, half_pixel_centers=half_pixel_centers, name=name)
@@ -70,11 +71,6 @@ def nearest(size: int, count: int, corners: bool, centers: bool) -> np.ndarray:
     outputs = np.arange(count, dtype=np.float32)
     at = (outputs + np.float32(0.5)) * scale if centers else outputs * scale
     return np.minimum(np.floor(at + np.float32(0.5)) if corners else np.floor(at), size - 1).astype(np.int64)
-
-
-def _known(size: TensorLike) -> Sizes:
-    sizes = tf.get_static_value(tf.convert_to_tensor(size, tf.int32))
-    return [None, None] if sizes is None else [int(each) for each in sizes]
 
 
 def _places(sides: Sizes, sizes: Sizes, corners: bool, centers: bool) -> list[np.ndarray] | None:

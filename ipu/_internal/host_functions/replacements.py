@@ -17,6 +17,7 @@ from tensorflow.python.ops import (
     script_ops,
 )
 
+from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
 from ipu._internal.compiler.sparse_updates import SPARSE_UPDATES
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
@@ -33,6 +34,8 @@ def replace_host_operations() -> None:
     _replace(gen_logging_ops, "_print", passed_on)
     _replace(gen_string_ops, "string_format", formatted)
     _replace(array_ops, "ensure_shape", _ensure_shape)
+    _replace(gen_image_ops, "resize_area", area)
+    _replace(gen_image_ops, "resize_bicubic", bicubic)
     _replace(gen_image_ops, "resize_nearest_neighbor", nearest_neighbor)
     _replace(gen_image_ops, "resize_nearest_neighbor_grad", nearest_neighbor_gradient)
     for name, update in SPARSE_UPDATES.items():
