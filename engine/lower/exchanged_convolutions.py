@@ -10,13 +10,20 @@ from engine.ir import ConvolutionDimensionNumbers, Instruction, WindowDimension
 from engine.lower.context import Context
 from engine.lower.copies import copy
 from engine.lower.overlapping import overlap_cycles
-from engine.lower.pixel_groups import LEAST_MULTIPLY_ADDS, TYPES, choose_group, contraction_cycles
+from engine.lower.pixel_groups import LEAST_MULTIPLY_ADDS, TYPES, choose_group, contraction_cycles, panel_cycles
 from engine.lower.views import View, reversed_along, whole
+from engine.machine_code.processor import lanes
 from engine.passes.rewriting import changed
 from engine.program.program import Buffer
 
 WORTH = 0.6
 """Share of the estimated cycles below which the exchange is worth a copy and a reversal."""
+
+WORTH_OF_PRODUCTS = 0.8
+"""The same where there is one output position: the gradient by a kernel of 1 x 1, which is transposed."""
+LONG_SINGLE_VECTOR = 2.0
+"""Factor on the time of kernels of one vector in products with a long k: both operands come from the second-level
+cache (timed on an EPYC)."""
 
 
 def exchanged_convolution(
@@ -29,12 +36,17 @@ def exchanged_convolution(
     groups = instruction["feature_group_count"], instruction["batch_group_count"]
     x, kernel = instruction.operands
     shape, left, right = instruction.array_shape, x.array_shape, kernel.array_shape
-    if shape.element_type not in TYPES or groups != (1, 1) or not all(map(_is_dense, instruction["window"])):
+    if shape.element_type not in TYPES or groups != (1, 1) or not all(map(_is_exchangeable, instruction["window"])):
         return None
     outputs = [shape.dimensions[d] for d in numbers.output_spatial_dimensions]
-    if max(outputs, default=1) == 1 or not right.elements or _multiply_adds(instruction, numbers) < LEAST_MULTIPLY_ADDS:
+    if not right.elements or _multiply_adds(instruction, numbers) < LEAST_MULTIPLY_ADDS:
         return None
     made = _exchanged(instruction, numbers, outputs)
+    if max(outputs, default=1) == 1:
+        rows, columns = (
+            shape.dimensions[d] for d in (numbers.output_batch_dimension, numbers.output_feature_dimension)
+        )
+        return made if product_cycles(columns, rows) < WORTH_OF_PRODUCTS * product_cycles(rows, columns) else None
     group = choose_group(instruction, numbers, right)
     cycles = contraction_cycles(instruction, numbers, right, group.positions if group else 1)
     overlapping = overlap_cycles(instruction, context.view(x), context.view(kernel), numbers)
@@ -42,8 +54,13 @@ def exchanged_convolution(
     return made if contraction_cycles(made, made["convolution_dimension_numbers"], left) < WORTH * best else None
 
 
-def _is_dense(window: WindowDimension) -> bool:
-    return window.stride == window.base_dilation == window.window_dilation == 1 and not window.window_reversal
+def product_cycles(rows: int, columns: int) -> float:
+    """Estimated cycles of one k of a product with a long k."""
+    return panel_cycles(rows, columns) * (LONG_SINGLE_VECTOR if columns <= lanes() else 1.0)
+
+
+def _is_exchangeable(window: WindowDimension) -> bool:
+    return window.stride == window.base_dilation == 1 and not window.window_reversal
 
 
 def _multiply_adds(instruction: Instruction, numbers: ConvolutionDimensionNumbers) -> int:
@@ -52,13 +69,15 @@ def _multiply_adds(instruction: Instruction, numbers: ConvolutionDimensionNumber
 
 
 def _exchanged(instruction: Instruction, numbers: ConvolutionDimensionNumbers, outputs: list[int]) -> Instruction:
-    """Output o and tap t read input o + t - low: input u meets tap u - o + low, which is one of output O - 1 - o."""
+    """Output o and tap t read input o + t * d - low: input u meets tap (u - o + low) / d, one of output O - 1 - o."""
     left, right = instruction.operands
     sizes = [left.array_shape.dimensions[d] for d in numbers.input_spatial_dimensions]
     window = []
     for size, output, old in zip(sizes, outputs, instruction["window"], strict=True):
         low = output - 1 - old.padding_low
-        window.append(WindowDimension(size, 1, low, output + size - 1 - old.size - low))
+        reach = (old.size - 1) * old.window_dilation + 1
+        high = output + size - 1 - reach - low
+        window.append(WindowDimension(size, 1, low, high, base_dilation=old.window_dilation))
     new = ConvolutionDimensionNumbers(
         input_batch_dimension=numbers.kernel_output_feature_dimension,
         input_feature_dimension=numbers.kernel_input_feature_dimension,

@@ -150,6 +150,28 @@ def test_operands_of_gradients_by_few_outputs_are_exchanged(outputs: int, low: i
     check(builder.module(), tolerance=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("size", "window", "step", "sizes"),
+    [(24, 3, 2, (32, 8)), (25, 5, 2, (17, 3)), (36, 2, 3, (32, 5)), (16, 1, 1, (48, 24)), (33, 1, 2, (40, 9))],
+)
+def test_operands_of_gradients_of_strided_and_single_windows_are_exchanged(
+    size: int, window: int, step: int, sizes: tuple[int, int]
+) -> None:
+    """Gradients of outputs, which are `step` elements apart in the image, are the image; those of 1 x 1 a product."""
+    outputs = -(-size // step)
+    reach = (outputs - 1) * step + window - size
+    low = max(reach, 0) // 2
+    dimension = WindowDimension(outputs, 1, low, reach - low, step)
+    builder = Builder()
+    x = builder.parameter("f32", [8, size, size, sizes[0]])
+    y = builder.parameter("f32", [8, outputs, outputs, sizes[1]])
+    numbers = ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
+    builder.convolution(x, y, (dimension, dimension), numbers)
+    names = [each.name for each in build_program(builder.module(), ["feed"] * 2, {}).compute_sets]
+    assert any("exchanged" in name for name in names), names
+    check(builder.module(), tolerance=1e-4)
+
+
 def test_what_is_not_finite_reaches_all_taps_of_its_features_if_operands_are_exchanged() -> None:
     valid = WindowDimension(32)
     builder = Builder()
