@@ -47,6 +47,7 @@ from keras_ext.frameworks import (
     keras3_logs,
     keras3_metrics,
     keras3_scopes,
+    rmsprop_updates,
 )
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
@@ -228,6 +229,7 @@ def install() -> None:
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
     wrap_once(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ("update_step",)))
     wrap(keras.optimizers.Adam, "update_step", adam_updates.update_step)
+    wrap(keras.optimizers.RMSprop, "update_step", rmsprop_updates.update_step)
     kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}
     keeper = ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values()))
     keeper.wrap(keras.Sequential, Functional, keras.Model, cloning)

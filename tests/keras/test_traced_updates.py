@@ -1,4 +1,4 @@
-"""Adam's update as it is traced for the engine: Keras' bits from half of the operations."""
+"""Updates of Adam and RMSprop as they are traced for the engine: Keras' bits from half of the operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,12 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "decay of weights, schedule": lambda: optimizers.AdamW(optimizers.schedules.ExponentialDecay(1e-2, 3, 0.9)),
     "rates by layer": lambda: RatesByLayer(1e-3),
     "accumulation in a branch": lambda: optimizers.Adam(1e-2, gradient_accumulation_steps=2),
+    "rmsprop of a schedule": lambda: optimizers.RMSprop(optimizers.schedules.ExponentialDecay(1e-2, 3, 0.9), rho=0.8),
+    "rmsprop, momentum": lambda: optimizers.RMSprop(1e-2, momentum=0.9),
+    "rmsprop, centered": lambda: optimizers.RMSprop(1e-2, centered=True),
 }
+FEWER = {"plain": 10, "rmsprop": 4}
+"""At least so many operations less for each variable."""
 
 
 def trained(make: Callable[[], Any], operations: list[int], monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
@@ -54,17 +59,25 @@ def trained(make: Callable[[], Any], operations: list[int], monkeypatch: pytest.
     return [*model.get_weights(), *(each.numpy() for each in model.optimizer.variables)]
 
 
+def test_bits_of_rmsprop_are_those_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+    check("rmsprop", optimizers.RMSprop, monkeypatch)
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_bits_are_those_of_keras(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(name, OPTIMIZERS[name], monkeypatch)
+
+
+def check(name: str, make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     operations: list[int] = []
-    ours = trained(OPTIMIZERS[name], operations, monkeypatch)
+    ours = trained(make, operations, monkeypatch)
     monkeypatch.setattr(whole_updates, "applying", contextlib.nullcontext)
-    theirs = trained(OPTIMIZERS[name], operations, monkeypatch)
+    theirs = trained(make, operations, monkeypatch)
     for received, expected in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(received, expected)
-    if name == "plain":
-        assert operations[0] < operations[1] - 10 * 6  # of each variable
+    if name in FEWER:
+        assert operations[0] < operations[1] - FEWER[name] * 6  # of each variable
 
 
 def test_two_applications_in_one_function_have_their_own_corrections() -> None:
