@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,23 +23,24 @@ CALLED = {
 """Attributes of operations that name the functions they call."""
 
 
-def source_lines(graph: Any) -> dict[str, str]:
+def source_lines(graph: Any, op_names: Container[str]) -> dict[str, str]:
     """The innermost lines of the user's program, as path:line, that made a graph's operations, by op_name.
 
-    Among them are those of the loops, conditionals and functions that the graph calls; operations without one are left
-    out. They are read at once: TensorFlow's stack traces refer to memory of the graph, and once that is freed, one that
-    is left makes the making of other operations, anywhere in the process, an error.
+    Of the graph's own operations only those in `op_names` are looked up: half of them are constants and reads. Among
+    the lines are those of all operations of the loops, conditionals and functions that the graph calls; operations
+    without one are left out. They are read at once: TensorFlow's stack traces refer to memory of the graph, and once
+    that is freed, one that is left makes the making of other operations, anywhere in the process, an error.
     """
-    return _lines(graph, {})
+    return _lines(graph, {}, op_names)
 
 
-def _lines(graph: Any, known: dict[str, dict[str, str]]) -> dict[str, str]:
+def _lines(graph: Any, known: dict[str, dict[str, str]], op_names: Container[str] | None = None) -> dict[str, str]:
     found: dict[str, str] = {}
     line_of = cache(
         _user_line
     )  # many operations have equal traces; for this call alone, as the graph may be freed then
     for each in graph.get_operations():
-        if line := line_of(each.traceback):
+        if (op_names is None or each.name in op_names) and (line := line_of(each.traceback)):
             found[each.name] = line
         for attribute in CALLED.get(each.type, ()):
             function = each.get_attr(attribute).name

@@ -117,6 +117,7 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
         roles.append("variable")
         resources[number] = _variable(by_handle.get(id(tensor)), tensor)
     imported = module_of(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments])
+    op_names = {each.op_name for computation in imported.computations() for each in computation.instructions}
     keep_distinct_scopes(imported)
     module, pipelines = with_traced_pipelines(_with_checkpoints(with_outlined_bodies(imported)))
     module = with_groups(module, bool(pipelines))
@@ -128,7 +129,7 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
         state=optimizer_state_of(concrete.graph),
         pipelines=tuple(pipelines),
         ipus=ipus,
-        source_lines=source_lines(concrete.graph),
+        source_lines=source_lines(concrete.graph, op_names),
     )
 
 
