@@ -25,6 +25,7 @@ from engine.passes.loops.added_rows import add_rows_in_place
 from engine.passes.loops.distribute import distribute_loops
 from engine.passes.loops.flat_state import flatten_loop_states
 from engine.passes.loops.prune_state import prune_loop_states
+from engine.passes.merged_dimensions import merged_dimensions
 from engine.passes.narrow_arguments import narrow_arguments
 from engine.passes.order import schedule_updates_last
 from engine.passes.outlined_bodies import call_prepared_bodies, with_prepared_bodies
@@ -118,6 +119,7 @@ LOOP_PASSES: tuple[Pass, ...] = (
 
 FUSION: tuple[Pass, ...] = (
     narrow_arguments,
+    merged_dimensions,
     sums_of_transposed_products,
     common_subexpressions,
     recognized_functions,

@@ -1,0 +1,189 @@
+"""Operations whose result a reshape merges are computed on the merged dimensions: bias, softmax and argmax of logits.
+
+Frameworks reshape a product's result to [batch, positions, classes], and for a loss back to [rows, classes]. What is
+between the two then has other loops than the loss, and becomes codelets of its own. A region of elementwise operations,
+all of whose inputs are merged as easily (products, broadcasts), is moved behind the reshape, with its reductions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.ir import Computation, Instruction, Module, Shape, TupleShape
+from engine.passes import construct
+from engine.passes.fusible import is_elementwise, is_reduction, is_unit_reshape
+from engine.passes.rewriting import RuleSet, Visit, changed, make, rewrite_each
+from engine.passes.rules import reshape, trivial
+from engine.passes.splats import splat_value
+
+RULES = RuleSet(trivial.RULES, reshape.RULES)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The first `count` of some dimensions become one: `split` becomes `merged`."""
+
+    split: tuple[int, ...]
+    count: int
+
+    @property
+    def merged(self) -> tuple[int, ...]:
+        """The dimensions after the merge."""
+        first = 1
+        for size in self.split[: self.count]:
+            first *= size
+        return (first, *self.split[self.count :])
+
+    def after(self, dimensions: Iterable[int]) -> tuple[int, ...] | None:
+        """Some dimensions' numbers after the merge; None if there are some of those that are merged, but not all."""
+        found = set(dimensions)
+        gone = found & set(range(self.count))
+        if gone and len(gone) != self.count:
+            return None
+        return tuple(sorted({0} if gone else set()) + sorted(d - self.count + 1 for d in found - gone))
+
+
+def merged_dimensions(module: Module) -> Module:
+    """Computes such regions, and the reductions of their results, on merged dimensions."""
+    return rewrite_each(module, _visit_for)
+
+
+def _visit_for(computation: Computation) -> Visit:
+    found = _Regions(computation).found
+
+    def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+        merge = found.get(before)
+        if merge is None:
+            return RULES(before, instruction)
+        return _merged_reduce(instruction, merge) if before.opcode == "reduce" else _merged(instruction, merge)
+
+    return visit
+
+
+class _Regions:
+    """The elementwise operations and reductions of a computation to be computed on merged dimensions."""
+
+    def __init__(self, computation: Computation) -> None:
+        self.users = computation.users()
+        self.found: dict[Instruction, Merge] = {}
+        for instruction in computation.instructions:
+            merge = _merge_of(instruction)
+            if merge is None or (source := instruction.operands[0]) in self.found or not _computes(source):
+                continue
+            if any(_computes(user) or is_reduction(user) for user in self.users[instruction]):
+                self._add(source, merge)
+        for instruction in computation.instructions:
+            merge = _split_of(instruction)
+            if merge is not None and _computes(instruction.operands[0]):
+                self._add_reductions([instruction], merge)
+
+    def _add(self, start: Instruction, merge: Merge) -> None:
+        """Adds the region of elementwise operations around `start`, if all of it can be merged."""
+        inside = {start: None}
+        stack = [start]
+        while stack:
+            current = stack.pop()
+            inputs = [each for each in current.operands if not _merges(each, merge)]
+            if not all(_computes(each) and each.array_shape.dimensions == merge.split for each in inputs):
+                return
+            around = [*inputs, *(each for each in self.users[current] if _computes(each))]
+            fresh = [each for each in dict.fromkeys(around) if each not in inside]
+            inside.update(dict.fromkeys(fresh))
+            stack += fresh
+        self.found.update(dict.fromkeys(inside, merge))
+        self._add_reductions(list(inside), merge)
+
+    def _add_reductions(self, arrays: list[Instruction], merge: Merge) -> None:
+        """Adds the reductions of some arrays over merged dimensions, all or none of them."""
+        for user in dict.fromkeys(user for each in arrays for user in self.users[each]):
+            if not is_reduction(user):
+                continue
+            reduced = user.operands[: len(user.operands) // 2]
+            if (
+                all(each in arrays or _merges(each, merge) for each in reduced)
+                and merge.after(user["dimensions"]) is not None
+            ):
+                self.found[user] = merge
+
+
+def _computes(instruction: Instruction) -> bool:
+    return is_elementwise(instruction) and not is_unit_reshape(instruction)
+
+
+def _merge_of(instruction: Instruction) -> Merge | None:
+    """The merge of leading dimensions that a reshape is."""
+    if instruction.opcode != "reshape":
+        return None
+    split, merged = instruction.operands[0].array_shape.dimensions, instruction.array_shape.dimensions
+    return _merge(split, merged)
+
+
+def _split_of(instruction: Instruction) -> Merge | None:
+    """The merge that a reshape undoes."""
+    if instruction.opcode != "reshape":
+        return None
+    return _merge(instruction.array_shape.dimensions, instruction.operands[0].array_shape.dimensions)
+
+
+def _merge(split: tuple[int, ...], merged: tuple[int, ...]) -> Merge | None:
+    count = len(split) - len(merged) + 1
+    if count < 2 or len(merged) < 2 or 0 in split or 1 in split:
+        return None
+    found = Merge(split, count)
+    return found if found.merged == merged else None
+
+
+def _merges(instruction: Instruction, merge: Merge) -> bool:
+    """Whether an array has its elements by the merged dimensions, or can be made so for nothing."""
+    if splat_value(instruction) is not None:
+        return True
+    if instruction.array_shape.dimensions != merge.split:
+        return False
+    if instruction.opcode == "reshape":
+        return instruction.operands[0].array_shape.dimensions == merge.merged
+    if instruction.opcode == "broadcast":
+        return merge.after(instruction["dimensions"]) is not None
+    return instruction.opcode == "iota" and instruction["iota_dimension"] >= merge.count
+
+
+def _flat(like: Instruction, array: Instruction, merge: Merge) -> Instruction:
+    """An array on the merged dimensions."""
+    shape = array.array_shape
+    if shape.dimensions != merge.split:
+        return array
+    if array.opcode == "iota":
+        (number,) = merge.after((array["iota_dimension"],)) or ()
+        return make(array, "iota", shape.with_dimensions(merge.merged), (), iota_dimension=number)
+    return construct.reshape(like, array, merge.merged)
+
+
+def _merged(instruction: Instruction, merge: Merge) -> Instruction:
+    operands = [_flat(instruction, each, merge) for each in instruction.operands]
+    shape = instruction.array_shape.with_dimensions(merge.merged)
+    return construct.reshape(instruction, changed(instruction, shape=shape, operands=operands), merge.split)
+
+
+def _merged_reduce(instruction: Instruction, merge: Merge) -> Instruction:
+    """The reduction on merged dimensions; its results have their dimensions again."""
+    count = len(instruction.operands) // 2
+    dimensions = merge.after(instruction["dimensions"])
+    assert dimensions is not None
+    left = [size for d, size in enumerate(merge.merged) if d not in dimensions]
+    arrays = [_flat(instruction, each, merge) for each in instruction.operands[:count]]
+    shapes = [each.with_dimensions(tuple(left)) for each in instruction.tuple_shapes]
+    shape: Shape | TupleShape = shapes[0] if isinstance(instruction.shape, Shape) else TupleShape(tuple(shapes))
+    reduced = changed(
+        instruction, shape=shape, operands=[*arrays, *instruction.operands[count:]], dimensions=dimensions
+    )
+    if isinstance(instruction.shape, Shape):
+        return construct.reshape(instruction, reduced, instruction.array_shape.dimensions)
+    results = [
+        construct.reshape(
+            instruction,
+            make(instruction, "get-tuple-element", shapes[k], (reduced,), tuple_index=k),
+            whole.dimensions,
+        )
+        for k, whole in enumerate(instruction.tuple_shapes)
+    ]
+    return make(instruction, "tuple", instruction.shape, results)
