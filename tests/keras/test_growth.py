@@ -1,4 +1,4 @@
-"""Growth of a training step's program in layers and sequence length: compute sets, work and arrays, never seconds."""
+"""Growth of a training step's program in layers, lengths, replicas and accumulated steps: counted, never timed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import tensorflow as tf
 from keras import layers
 
 from engine.compile import build_program
+from engine.partition.accumulation import Accumulation
 from engine.profile.loops import runs_of, unknown_loops
-from ipu._internal.compiler.trace import trace_step
+from ipu._internal.compiler.accumulation import accumulated
+from ipu._internal.compiler.marks import Marks, marking
+from ipu._internal.compiler.trace import TracedStep, trace_step
 from ipu.ipu_strategy import IPUStrategy
 from keras_ext.frameworks.keras3 import Keras3
 
@@ -28,14 +31,20 @@ class Size(NamedTuple):
     array_bytes: int
 
 
-def size_of(build: Callable[[int], keras.Model], count: int) -> Size:
-    """The size of the program of one training step, which is not run."""
+def traced_step(build: Callable[[int], keras.Model], count: int) -> tuple[TracedStep, Marks, list[Any]]:
+    """One training step, the marks on its gradients, and the variables of its metrics."""
     with IPUStrategy().scope():
         model = build(count)
         model.compile(keras.optimizers.Adam(), "mse")
         model.optimizer.build(model.trainable_variables)
     batch: list[Any] = [tf.TensorSpec([BATCH, *each.shape[1:]]) for each in (model.inputs[0], model.outputs[0])]
-    traced = trace_step(lambda *data: Keras3().step(model, "train", data), batch)
+    with marking() as marks:
+        traced = trace_step(lambda *data: Keras3().step(model, "train", data), batch)
+    return traced, marks, Keras3().metric_variables(model)
+
+
+def size_of(traced: TracedStep) -> Size:
+    """The size of a step's program, which is not run."""
     program = build_program(traced.module, traced.roles, traced.constants)
     assert unknown_loops(program) == 0
     elements, arrays = 0, {}
@@ -43,6 +52,19 @@ def size_of(build: Callable[[int], keras.Model], count: int) -> Size:
         elements += runs * (sum(each.work_estimate.elements.values()) + each.work_estimate.multiply_adds)
         arrays.update({span.buffer: span.buffer.shape.bytes for span in (*each.reads, *each.writes)})
     return Size(len(program.compute_sets), elements, sum(arrays.values()))
+
+
+def size_of_step(build: Callable[[int], keras.Model], count: int) -> Size:
+    """The size of one training step."""
+    traced, marks, _ = traced_step(build, count)
+    once = list(marks.updated_once.values())
+    return size_of(accumulated(traced, Accumulation(), once=once, metrics=()))
+
+
+def is_at_most_linear(sizes: list[Size]) -> bool:
+    """Whether sizes of something, of twice as much, and of four times as much grow at most in proportion."""
+    small, middle, large = (np.array(each) for each in sizes)
+    return bool((small > 0).all() and (large - middle <= 2 * (middle - small)).all())
 
 
 def attention_layers(count: int) -> keras.Model:
@@ -82,6 +104,18 @@ def recurrent(layer: type[keras.layers.Layer]) -> Callable[[int], keras.Model]:
     ids=["attention", "convolutions", "LSTM", "GRU"],
 )
 def test_growth_is_at_most_linear(build: Callable[[int], keras.Model], counts: tuple[int, int, int]) -> None:
-    small, middle, large = (np.array(size_of(build, count)) for count in counts)
-    assert (small > 0).all()
-    assert (large - middle <= 2 * (middle - small)).all(), (small, middle, large)
+    sizes = [size_of_step(build, count) for count in counts]
+    assert is_at_most_linear(sizes), sizes
+
+
+def test_growth_in_replicas_and_accumulated_steps_is_at_most_linear() -> None:
+    """All replicas' micro-batches are iterations of one loop: no more compute sets."""
+    traced, marks, metrics = traced_step(convolutions, 1)
+    names: dict[str, Any] = {"once": list(marks.updated_once.values()), "metrics": metrics}
+    for sizes in (
+        [size_of(accumulated(traced, Accumulation(replicas=count), **names)) for count in (2, 4, 8)],
+        [size_of(accumulated(traced, Accumulation(steps=count, replicas=2), **names)) for count in (2, 4, 8)],
+    ):
+        assert is_at_most_linear(sizes), sizes
+        assert len({each.compute_sets for each in sizes}) == 1
+        assert sizes[-1].elements > 2 * sizes[0].elements
