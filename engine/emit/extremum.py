@@ -1,8 +1,8 @@
 """Greatest or least values with their first positions, as argmax and argmin are traced, reduced in lanes.
 
 Bodies of other reductions take their values in order. This one may take them in any: equal values are told apart by
-their positions. NaN alone makes the order matter, as each value replaces a NaN before it: vectors with one are rare,
-and are taken lane by lane.
+their positions. NaN alone makes the order matter, as it replaces all values before it, and each value after it replaces
+it: vectors with one are rare, and begin anew.
 """
 
 from __future__ import annotations
@@ -52,19 +52,18 @@ def take(lanes: Lanes, reduction: Reduction, held: Carried, values: Carried, mas
     if not is_float(reduction.element_types[0]):
         return results
     nan = builder.fcmp_unordered("uno", values[0], values[0])
+    nan = nan if mask is None else builder.and_(nan, mask)
+    return if_any(lanes, nan, results, lambda _: _after_the_last(lanes, nan, values, mask))
 
-    def in_order(_: Carried) -> Carried:
-        one, state = Lanes(builder, 1), first_of(lanes, reduction, held)
-        for lane in range(lanes.width):
-            at = I32(lane)
-            after = apply_body(one, body, state + [builder.extract_element(v, at) for v in values])
-            if mask is not None:
-                inside = builder.extract_element(mask, at)
-                after = [builder.select(inside, new, old) for new, old in zip(after, state, strict=True)]
-            state = after
-        return [lanes.splat(each) for each in state]
 
-    return if_any(lanes, nan if mask is None else builder.and_(nan, mask), results, in_order)
+def _after_the_last(lanes: Lanes, nan: ir.Value, values: Carried, mask: ir.Value | None) -> Carried:
+    """The accumulators after a vector with a NaN: what follows the last one; lanes that nothing follows are that NaN."""
+    builder = lanes.builder
+    bits = builder.zext(builder.bitcast(nan, ir.IntType(lanes.width)), I32)
+    last = builder.sub(I32(31), lanes.intrinsic("ctlz", bits, ir.Constant(ir.IntType(1), 0)))
+    later = builder.icmp_unsigned(">", lanes.lane_numbers(I32), lanes.splat(last))
+    later = later if mask is None else builder.and_(later, mask)
+    return [builder.select(later, each, lanes.splat(builder.extract_element(each, last))) for each in values]
 
 
 def first_of(lanes: Lanes, reduction: Reduction, held: Carried) -> Carried:
