@@ -57,7 +57,7 @@ def take(lanes: Lanes, reduction: Reduction, held: Carried, values: Carried, mas
 
 
 def _after_the_last(lanes: Lanes, nan: ir.Value, values: Carried, mask: ir.Value | None) -> Carried:
-    """The accumulators after a vector with a NaN: what follows the last one; lanes that nothing follows are that NaN."""
+    """What follows the last NaN of a vector, whose lanes that nothing follows are that NaN, as accumulators."""
     builder = lanes.builder
     bits = builder.zext(builder.bitcast(nan, ir.IntType(lanes.width)), I32)
     last = builder.sub(I32(31), lanes.intrinsic("ctlz", bits, ir.Constant(ir.IntType(1), 0)))
