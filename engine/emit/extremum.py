@@ -2,7 +2,7 @@
 
 Bodies of other reductions take their values in order. This one may take them in any: equal values are told apart by
 their positions. NaN alone makes the order matter, as it replaces all values before it, and each value after it replaces
-it: vectors with one are rare, and begin anew.
+it: vectors with one are rare, and begin again.
 """
 
 from __future__ import annotations
