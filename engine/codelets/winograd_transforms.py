@@ -128,7 +128,7 @@ def _intrinsic(transform: Transform, masked: bool, store: str) -> Any:
 
 def _function(module: ir.Module, transform: Transform, masked: bool, store: str) -> ir.Function:
     """The LLVM function of a transform, defined in the module on first use."""
-    name = transform.name + "_masked" * masked
+    name = f"{transform.name}_transform" + "_masked" * masked
     if name in module.globals:
         return module.globals[name]
     function = ir.Function(module, ir.FunctionType(VOID, [I64] * 5), name)

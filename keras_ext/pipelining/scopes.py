@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from engine.ir.op_names import STAGE
+from engine.ir.op_names import STAGE, in_gradient_scope
 from keras_ext.pipelining.graphs import Where
 from keras_ext.pipelining.stage import refusing_scopes
 
@@ -19,7 +19,7 @@ IN_A_LAYER = (
 
 
 class StageScopes:
-    """The scopes of one run of a graph; re-entering one gives the same scope, not a numbered one."""
+    """The scopes of one run of a model's graph; re-entering one gives the same scope, not a numbered one."""
 
     def __init__(self) -> None:
         self._entered: dict[tuple[str, int], str] = {}
@@ -36,7 +36,14 @@ class StageScopes:
     @contextlib.contextmanager
     def _stage(self, stage: int) -> Iterator[None]:
         """Operations created within have the stage in their names."""
-        key = (tf.get_current_name_scope(), stage)
-        with tf.name_scope(self._entered.get(key, f"{STAGE}{stage}")) as entered, refusing_scopes(IN_A_LAYER):
+        scope = tf.get_current_name_scope()
+        key = (scope, stage)
+        with tf.name_scope(self._entered.get(key) or _name(scope, stage)) as entered, refusing_scopes(IN_A_LAYER):
             self._entered[key] = entered
             yield
+
+
+def _name(scope: str, stage: int) -> str:
+    """That of a new scope in a model's, or beside it, if the model has a name that backward passes have."""
+    *outer, model = scope.split("/")
+    return "/".join([*outer, f"{STAGE}{stage}", ""]) if in_gradient_scope(model) else f"{STAGE}{stage}"

@@ -59,6 +59,17 @@ def test_perceptron(kit: Kit, schedule: PipelineSchedule) -> None:
     assert len([row for row in rows if row.kind == "forward"]) == 4 * STEPS
 
 
+@pytest.mark.parametrize("name", ["gradients", "gradient_tape"])
+def test_models_may_have_the_names_of_backward_passes(kit: Kit, name: str) -> None:
+    def named(kit: Kit) -> Any:
+        layers = kit.keras.layers
+        return kit.keras.Sequential([layers.Input((FEATURES,)), layers.Dense(4), layers.Dense(CLASSES)], name=name)
+
+    models = twins(kit, named, [0, 1], 4)
+    train_both(kit, models, *data(8 * BATCH))
+    assert_same_bits(models)
+
+
 def test_derivatives_of_gelu_are_those_of_the_model_unsplit(kit: Kit) -> None:
     """Their functions are in the forward part, their gradients in the backward part."""
 

@@ -43,8 +43,8 @@ SCANS = {"inclusive": (1, 0, False), "exclusive": (0, 1, False), "reverse": (1, 
 """Elements of the first result, elements by which windows are longer than the array, and the direction."""
 
 
-@pytest.mark.sample(10)
-@pytest.mark.parametrize("kind", ["f32", "s32", "f16", "f64", "u8"])
+@pytest.mark.sample(14)
+@pytest.mark.parametrize("kind", ["f32", "s32", "f16", "bf16", "f64", "u8", "s64", "u64"])
 @pytest.mark.parametrize("shape", [(9,), (1, 1), (7, 33), (3, 5, 2), (2, 70, 67), (1, 40, 200), (5, 0, 3)])
 @pytest.mark.parametrize("scan", SCANS)
 def test_scans(scan: str, shape: tuple[int, ...], kind: str) -> None:
@@ -55,7 +55,7 @@ def test_scans(scan: str, shape: tuple[int, ...], kind: str) -> None:
     padding = (0, size - first) if backward else (size - first, 0)
     window = [WindowDimension(1)] * len(shape)
     window[dimension] = WindowDimension(size, 1, *padding)
-    for opcode in ("add", "multiply", "maximum", "minimum") if kind != "f16" else ("add", "maximum"):
+    for opcode in ("add", "multiply", "maximum", "minimum") if kind not in ("f16", "bf16") else ("add", "maximum"):
         windowed(kind, list(shape), tuple(window), opcode)
 
 

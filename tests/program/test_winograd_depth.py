@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
+from engine.evaluate import evaluate
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.host_passes import winograd
@@ -16,7 +17,7 @@ from engine.program.run_passes import run_passes
 from engine.program.work.winograd import WinogradProduct
 from engine.program.work.winograd_gradient import WinogradGradient
 from engine.program.work.winograd_tiles import Depth
-from tests.engine.running import check
+from tests.engine.running import arguments_for, check, fast
 
 Sizes = tuple[int, ...]
 """Images, depth, rows, columns, inputs, outputs, taps in depth, padding."""
@@ -79,3 +80,25 @@ def test_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
         assert depths(make((4, 8, 16, 16, 32, 32, 3, 1)))
     # Features of a slice have to be whole vectors.
     assert not depths(convolution((4, 8, 16, 16, 9, 32, 3, 1)))
+
+
+@pytest.mark.parametrize("make", [convolution, by_input, by_kernel])
+def test_nan_stays_in_its_image_or_feature(make: Callable[[Sizes], Module], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is where the definition has it, all else has the same bits, and so have two workers."""
+    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    module = make((3, 4, 6, 5, 16, 32, 3, 1))
+    assert depths(module)
+    clean = arguments_for(module)
+    faulty = [clean[0].copy(), clean[1]]
+    faulty[0][1, 2, 3, 2, 5] = np.nan
+    found = []
+    for workers, arguments in ((1, clean), (1, faulty), (2, faulty)):
+        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        found.append(fast(module, arguments)[0][0])
+    before, after, by_two = found
+    assert after.tobytes() == by_two.tobytes()
+    spread = np.isnan(after)
+    assert spread[np.isnan(evaluate(module, faulty)[0])].all()
+    others = np.delete(spread, 5, axis=3) if make is by_kernel else spread[[0, 2]]
+    assert spread.any() and not others.any()
+    np.testing.assert_array_equal(after[~spread], before[~spread])
