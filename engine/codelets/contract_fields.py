@@ -88,6 +88,7 @@ def contract_record(
     batch_b: np.ndarray | None = None,
     batch_c: np.ndarray | None = None,
     element_bytes: int = 4,
+    bytes_of_b: int | None = None,
     panels: bool = False,
     ahead: Sequence[Address] = (),
 ) -> Field:
@@ -97,7 +98,8 @@ def contract_record(
 
     a, b, c: addresses. row_a, row_c: int64 [rows]; offset_a, offset_b: int64 [k]; batch_a, batch_b, batch_c:
     int64 [batches] or all None. The tables are C-contiguous and hold byte offsets. element_bytes: the size of an
-    element of A and B. panels: B has been packed as panels of all of K; offset_b and stride_b are not used then.
+    element of A and B; bytes_of_b: that of B, where it is another one. panels: B has been packed as panels of all of
+    K; offset_b and stride_b are not used then.
     ahead: at most MOST_AHEAD float32 [rows, columns], of which a unit prefetches its rows for what follows.
 
     Work is partitioned into units of rows_per_unit x columns_per_unit x k_per_unit, numbered
@@ -118,7 +120,7 @@ def contract_record(
     for name, value in (("rows_per_unit", rows_per_unit), ("columns_per_unit", columns_per_unit)):
         if value < 1:
             raise InternalError(f"Expected {name} of at least 1. Received: {value}.")
-    layout, pitch = (Layout.PANELS, 0) if panels else _layout(offset_b, stride_b, element_bytes)
+    layout, pitch = (Layout.PANELS, 0) if panels else _layout(offset_b, stride_b, bytes_of_b or element_bytes)
     run_a = run_of(offset_a, element_bytes)
     if element_bytes < 4:  # packed in any case
         packs_a = rows_together(row_a, element_bytes) if run_a < GROUP // 2 else 0

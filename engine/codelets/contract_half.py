@@ -1,7 +1,8 @@
 """Contractions of 16-bit floats: the float32 micro kernels, rounded once at the end.
 
-A and B are widened while they are packed, and C is accumulated in scratch. Where convolutions read elements of A many
-times, the whole memory range they are in is widened once and read with its own strides.
+A and B are widened while they are packed, B by the kernels of the first rows where these have time for it, and C is
+accumulated in scratch. Where convolutions read elements of A many times, the whole memory range they are in is widened
+once and read with its own strides.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from engine.codelets.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.memory import load_i64, store_i64
 from engine.codelets.micro_kernel import AS_HALF, library
 from engine.codelets.pack import LANES, PANEL, copied_run, fill_progression, packed_pitch, packing
-from engine.codelets.panel import panels
+from engine.codelets.panel import packing_panels, panels
 from engine.codelets.rows import word
+from engine.codelets.vector import BYTES
 from engine.machine_code.abi import RESERVED_SCRATCH
 
-# Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026; rows,
-# columns and k are counts.
-K_BLOCK = 256  # maximum: part of a packed panel of B (64 kB) stays in the first-level cache
-NEAR_K_BLOCK = 128  # a panel of B that stays there whole; sums are kept in scratch more often
-NEAR_BLOCKS = 7  # the most such blocks for which that pays
-ROWS = 384  # of packed A: 416 kB of the second-level cache
+# Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), blocks of k on an EPYC with
+# 1 MiB, November 2026; rows, columns and k are counts.
+K_BLOCK = 512  # maximum: a packed panel of B is 128 kB then, and sums are kept in scratch seldom
+NEAR_K_BLOCK = 128  # of few rows: a panel of B stays in the first-level cache; two such blocks are summed at once
+ROWS = 384  # of packed A, where k is short
 SUMMED_ROWS = 192  # where a block of C (396 kB) has to stay in the second-level cache, too
-A_BYTES = ROWS * (4 * K_BLOCK + 64)  # of packed A, which stays there while panels of B stream through
+A_BYTES = 408 << 10  # of packed A, which stays there while panels of B stream through
 LONGEST_STEP = K_BLOCK * PANEL // LANES
 SHARE = 48  # rows: whole groups and whole kernels
 COLUMNS = 512  # of C that are accumulated in scratch at a time
@@ -60,30 +61,36 @@ def contract_half_scratch_bytes() -> int:
 
 
 @cache
-def contract_half(element_type: str, result_type: str, pairs: bool = False, in_place: bool = False) -> Codelet:
+def contract_half(
+    element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
+) -> Codelet:
     """The codelet of products of f16 or bf16; the result is of the same type, or f32.
 
-    With `pairs` those of bf16 are not widened: the processor `multiplies_bf16_pairs`. With `in_place` the kernels widen
-    f16 of B themselves where few rows read them: the processor `widens_beside_products`.
+    With `pairs` those of bf16 are not widened: the processor `multiplies_bf16_pairs`. With `beside` the kernels widen
+    and pack B themselves: the processor `widens_beside_products`. `right` is the element type of B, if not A's:
+    F16_IN_F32.
     """
-    contract_units = over_units(half_contraction(element_type, result_type, pairs, in_place), merges_columns=True)
+    contract_units = over_units(half_contraction(element_type, result_type, pairs, beside, right), merges_columns=True)
 
     def contract_half_kernel(parameters: int, lo: int, hi: int, scratch: int) -> None:
         contract_units(parameters, lo, hi, scratch)
 
     # LLVM vectorises the loops over tables, 1 to 2 % of small convolutions.
-    name = f"contract_{element_type}_{result_type}" + "_pairs" * pairs + "_in_place" * in_place
-    libraries = (library(result_type, pairs), *([library(result_type, right="f16")] if in_place else []))
+    name = f"contract_{element_type}_{result_type}" + "_pairs" * pairs + "_beside" * beside + "_rounded" * bool(right)
+    libraries = (library(result_type, pairs), *([library(result_type, right=right or element_type)] if beside else []))
     return Codelet(contract_half_kernel, name, libraries)
 
 
 @cache
-def half_contraction(element_type: str, result_type: str, pairs: bool = False, in_place: bool = False) -> Inner:
+def half_contraction(
+    element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
+) -> Inner:
     """The contraction of a range of rows, columns and k, tile by tile of C, with the signature of `blocked`."""
     rounds = result_type != "f32"
     widen_run = copied_run(element_type, "f32")
-    multiply = _rounding_multiply(result_type, pairs, in_place) if rounds else _multiply(pairs, in_place)
-    pack_columns, panel = _pack_columns(element_type, in_place), _panel(in_place)
+    right = right or element_type
+    multiply = _rounding_multiply(result_type, pairs, beside, right) if rounds else _multiply(pairs, beside, right)
+    pack_columns, panel = _pack_columns(right, beside), _panel(right, beside)
     steps_and_packing = (k_step, steps, pack_columns, _pack_rows(element_type), panel, nothing_ahead)
     parts = Parts(PANEL, 2 if rounds else 4, False, *steps_and_packing, multiply)
     contract_tile = blocked(parts_of_pairs(parts, multiply, ROW_A, OFFSETS, PACKED_A, COLUMN) if pairs else parts)
@@ -152,7 +159,8 @@ def longest_step(parameters: int, k_count: int) -> int:
     """The largest k that is summed in registers: the same for all units."""
     columns = min(word(parameters, Field.COLUMNS_PER_UNIT), word(parameters, Field.COLUMNS))
     padded = max(packed_pitch(columns) // 4, LANES)
-    most = NEAR_K_BLOCK if k_count <= NEAR_BLOCKS * NEAR_K_BLOCK else K_BLOCK
+    near = word(parameters, Field.ROWS) < PACK_ROWS and k_count > 2 * NEAR_K_BLOCK
+    most = NEAR_K_BLOCK if near else K_BLOCK
     # Whole vectors, or `even_cut` would exceed it, and packed B its room in scratch.
     return max(most, most * PANEL // padded // LANES * LANES)
 
@@ -176,45 +184,50 @@ def steps(at: Operands, block: Block) -> tuple[int, int, int]:
 
 
 @inner
-def overlaps(parameters: int, width: int) -> bool:
-    """Whether rows of B overlap, or lie as close as packed ones: then they are widened in one run, not packed."""
-    close = 0 <= 2 * word(parameters, Field.PITCH_B) <= packed_pitch(width)
+def overlaps(parameters: int, width: int, growth: int) -> bool:
+    """Whether rows of B overlap, or lie as close as packed ones: then they are widened in one run, not packed.
+
+    `growth`: bytes of a packed element for each of B's.
+    """
+    close = 0 <= growth * word(parameters, Field.PITCH_B) <= packed_pitch(width)
     return word(parameters, Field.LAYOUT_B) == Layout.ROWS and close and (MASKED or width % LANES == 0)
 
 
 @inner
-def may_be_read(parameters: int, rows: int, columns: int) -> bool:
-    """Whether so few rows read B that packing would not pay, and rows of B are evenly spaced."""
-    is_whole = MASKED or columns % LANES == 0
-    return rows < PACK_ROWS and word(parameters, Field.LAYOUT_B) == Layout.ROWS and is_whole
+def is_packed_beside(parameters: int, columns: int) -> bool:
+    """Whether the kernels pack B: whole panels of contiguous rows that are evenly spaced."""
+    return word(parameters, Field.LAYOUT_B) == Layout.ROWS and columns == PANEL
 
 
-def _panel(in_place: bool) -> Inner:
+def _panel(right: str, beside: bool) -> Inner:
+    size, growth = BYTES[right], 4 // BYTES[right]
+
     @inner
     def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
         """The panel, and the bytes between its rows."""
-        if in_place and may_be_read(at.parameters, block.rows, block.columns):
+        if beside and is_packed_beside(at.parameters, block.columns):
             offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
-            return at.b + 2 * block.column + offset, word(at.parameters, Field.PITCH_B)
-        if overlaps(at.parameters, block.columns):
-            return at.scratch, 2 * word(at.parameters, Field.PITCH_B)
+            return at.b + size * block.column + offset, word(at.parameters, Field.PITCH_B)
+        if overlaps(at.parameters, block.columns, growth):
+            return at.scratch, growth * word(at.parameters, Field.PITCH_B)
         return at.scratch, packed_pitch(block.columns)
 
     return panel
 
 
-def _pack_columns(element_type: str, in_place: bool) -> Inner:
-    pack_panel, widen_run = packing(element_type).panel, copied_run(element_type, "f32")
+def _pack_columns(right: str, beside: bool) -> Inner:
+    size, growth = BYTES[right], 4 // BYTES[right]
+    pack_panel, widen_run = packing(right).panel, copied_run(right, "f32")
 
     @inner
     def pack_columns(at: Operands, block: Block, plan: int) -> None:
-        """Packs a panel of B, unless it is read in place."""
+        """Packs a panel of B, unless the kernels do."""
         _, rows, column, columns, k, k_count = block
-        if in_place and may_be_read(at.parameters, rows, columns):
+        if beside and is_packed_beside(at.parameters, columns):
             return
-        if overlaps(at.parameters, columns):
-            source = at.b + 2 * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
-            widen_run(source, at.scratch, (k_count - 1) * word(at.parameters, Field.PITCH_B) // 2 + columns)
+        if overlaps(at.parameters, columns, growth):
+            source = at.b + size * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
+            widen_run(source, at.scratch, (k_count - 1) * word(at.parameters, Field.PITCH_B) // size + columns)
         else:
             pack_panel(at, column, columns, k, k_count, at.scratch, at.scratch + COLUMN)
 
@@ -251,10 +264,10 @@ def _pack_rows(element_type: str) -> Inner:
     return pack_rows
 
 
-def _multiplying(result_type: str, pairs: bool, in_place: bool) -> Inner:
-    """The multiplication of a panel, packed or in place."""
+def _multiplying(result_type: str, pairs: bool, beside: bool, right: str) -> Inner:
+    """The multiplication of a panel, packed or to be packed."""
     multiply_packed = panels(result_type, pairs)
-    if not in_place:
+    if not beside:
 
         @inner
         def multiply_plain(
@@ -270,31 +283,32 @@ def _multiplying(result_type: str, pairs: bool, in_place: bool) -> Inner:
             multiply_packed(block.rows, block.columns, k, packed_rows, packed_panel, c, row_c, how)
 
         return multiply_plain
-    multiply_read = panels(result_type, right="f16")
+    multiply_and_pack = packing_panels(result_type, right)
 
     @inner
     def multiply_either(
         at: Operands,
         block: Block,
         packed_rows: tuple[int, int, int],
-        packed_panel: tuple[int, int],
+        panel: tuple[int, int],
         c: int,
         row_c: int,
         how: int,
     ) -> None:
         rows, columns, k = block.rows, block.columns, block.k_count
-        if may_be_read(at.parameters, rows, columns):
-            multiply_read(rows, columns, k, packed_rows, packed_panel, c, row_c, how)
+        if is_packed_beside(at.parameters, columns):
+            target = at.scratch, packed_pitch(columns)
+            multiply_and_pack(rows, columns, k, packed_rows, panel, target, c, row_c, how)
         else:
-            multiply_packed(rows, columns, k, packed_rows, packed_panel, c, row_c, how)
+            multiply_packed(rows, columns, k, packed_rows, panel, c, row_c, how)
 
     return multiply_either
 
 
-def _multiply(pairs: bool, in_place: bool) -> Inner:
-    if not pairs and not in_place:
+def _multiply(pairs: bool, beside: bool, right: str) -> Inner:
+    if not pairs and not beside:
         return contract_f32.multiply
-    multiply_panel = _multiplying("f32", pairs, in_place)
+    multiply_panel = _multiplying("f32", pairs, beside, right)
 
     @inner
     def multiply(
@@ -312,8 +326,8 @@ def _multiply(pairs: bool, in_place: bool) -> Inner:
     return multiply
 
 
-def _rounding_multiply(element_type: str, pairs: bool, in_place: bool) -> Inner:
-    multiply_panel, narrow_run = _multiplying(element_type, pairs, in_place), copied_run("f32", element_type)
+def _rounding_multiply(element_type: str, pairs: bool, beside: bool, right: str) -> Inner:
+    multiply_panel, narrow_run = _multiplying(element_type, pairs, beside, right), copied_run("f32", element_type)
 
     @inner
     def multiply(

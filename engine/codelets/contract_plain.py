@@ -46,8 +46,8 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
             f"Expected a complex result of a dot of {element_type}. Received: {result_type}. Use {element_type}."
         )
     if element_type in HALF_TYPES and result_type in (element_type, "f32"):
-        in_place = element_type == "f16" and widens_beside_products()
-        return contract_half(element_type, result_type, in_place=in_place)
+        beside = element_type == "f16" and widens_beside_products()
+        return contract_half(element_type, result_type, beside=beside)
     return _plain_codelet(element_type, result_type)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from engine.codelets.lazy import errors, types
 from engine.codelets.memory import POINTER, Emitter, intrinsic
-from engine.codelets.vector import HALF_TYPES, narrowed, widened
+from engine.codelets.vector import F16_IN_F32, HALF_TYPES, narrowed, widened
 from engine.machine_code.llvm import ir
 
 NUMBA_NAMES = {
@@ -20,6 +20,7 @@ NUMBA_NAMES = {
     "u64": "uint64",
     "f16": "float32",
     "bf16": "float32",
+    F16_IN_F32: "float32",
     "f32": "float32",
     "f64": "float64",
     "c64": "complex64",
@@ -64,7 +65,7 @@ def load_element(typing_context: Any, address: types.Type, kind: types.Type, num
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         stored = context.get_data_type(getattr(types, storage_name(name)))
         source = builder.inttoptr(arguments[0], POINTER)
-        value = builder.load(source, align=min(BYTES[name], 8), typ=stored)
+        value = builder.load(source, align=min(BYTES.get(name, 4), 8), typ=stored)
         return context.cast(builder, widened(builder, value, name), computed, result)
 
     return result(types.int64, kind, number), emit

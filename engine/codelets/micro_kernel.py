@@ -80,7 +80,8 @@ def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
     """The intrinsic of the kernels that can also store the element type `store`, if `accumulate` is AS_HALF.
 
     With `pairs` each element of A and B is a pair of bf16, neighbours along k. B's elements are of type `right` in
-    memory, one after the other along columns: f16 are widened as they are loaded.
+    memory. Those of other types than float32 are widened as they are loaded, and packed: row k of B is stored at
+    ahead + k * pitch_ahead in place of what is prefetched, whole vectors, and lanes beyond the last column as zeros.
     """
 
     @intrinsic
@@ -120,7 +121,7 @@ def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
             shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
             done = builder.append_basic_block("done")
             switch = builder.switch(shape, done)
-            for vector_count, row_count, masked in kernel_shapes():
+            for vector_count, row_count, masked in kernel_shapes(right):
                 block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
                 switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
                 with builder.goto_block(block):
@@ -136,8 +137,10 @@ def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
     return micro_kernel
 
 
-def kernel_shapes() -> list[tuple[int, int, bool]]:
-    """(vectors, rows, whether the last vector is masked) of each kernel."""
+def kernel_shapes(right: str = "f32") -> list[tuple[int, int, bool]]:
+    """(vectors, rows, whether the last vector is masked) of each kernel; those that pack B have whole panels."""
+    if right != "f32":
+        return [(panel_vectors(), rows, False) for rows in row_counts()[panel_vectors()]]
     counts = row_counts().items()
     return [(vectors, rows, masked) for vectors, each in counts for rows in each for masked in (False, True)]
 
@@ -148,11 +151,11 @@ def library(store: str, pairs: bool = False, right: str = "f32") -> Library:
 
     def text() -> str:
         module = ir.Module()
-        for vectors, rows, masked in kernel_shapes():
+        for vectors, rows, masked in kernel_shapes(right):
             _kernel(module, rows, vectors, masked, store, pairs, right)
         return str(module)
 
-    names = (_name(rows, vectors, masked, store, pairs, right) for vectors, rows, masked in kernel_shapes())
+    names = (_name(rows, vectors, masked, store, pairs, right) for vectors, rows, masked in kernel_shapes(right))
     return Library(f"micro_kernels_{store}" + _suffix(pairs, right), tuple(names), text)
 
 
@@ -197,7 +200,9 @@ def _kernel(
     phis = row_a_now, row_c_now, left, ahead, left_ahead = [builder.phi(I64) for _ in range(5)]
     a_rows = _table(builder, a, row_a_now, rows)
     lines = None
-    if vectors == panel_vectors() and not masked:  # beside the mask, more addresses would make LLVM spill sums
+    if right != "f32":
+        lines = prefetched[:3]
+    elif vectors == panel_vectors() and not masked:  # beside the mask, more addresses would make LLVM spill sums
         wanted = builder.icmp_signed(">", left_ahead, I64(0))
         lines = builder.select(wanted, ahead, I64(0)), prefetched[1], prefetched[2]
     totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, (pairs, right), lines)
@@ -282,8 +287,8 @@ def _sum_over_k(
     builder.position_at_end(loop)
     state = phis = _phis(builder, rows, vectors)
     for _ in range(unroll):
-        state = _one_k(builder, a_rows, state, pitch_b, masks, *operands)
-    if lines is not None:
+        state = _one_k(builder, a_rows, state, pitch_b, masks, *operands, lines)
+    if lines is not None and operands[1] == "f32":
         state.line = _prefetched(builder, state.line, lines, unroll)
     end_of_loop = builder.block
     _comes_from(phis, start, entry)
@@ -298,7 +303,7 @@ def _sum_over_k(
     last, end = builder.append_basic_block("last"), builder.append_basic_block("end")
     builder.cbranch(builder.trunc(k, ir.IntType(1)), last, end)
     builder.position_at_end(last)
-    state = _one_k(builder, a_rows, summed, pitch_b, masks, *operands)
+    state = _one_k(builder, a_rows, summed, pitch_b, masks, *operands, lines)
     builder.branch(end)
     builder.position_at_end(end)
     phis = _phis(builder, rows, vectors)
@@ -335,21 +340,28 @@ def _one_k(
     masks: list[ir.Value | None],
     pairs: bool,
     right: str,
+    lines: tuple[ir.Value, ...] | None,
 ) -> _State:
-    """sums[i][j] + A[row i, k] * B[k, vector j]."""
+    """sums[i][j] + A[row i, k] * B[k, vector j]; packs B's vectors that are not float32."""
     multiply_add = vector.multiply_add_pairs if pairs else vector.multiply_add
     offset = _load_i64(builder, state.offset)
     b_vectors = []
     for j, mask in enumerate(masks):
         address = builder.add(state.b, I64(vector.BYTES[right] * lanes() * j))
         b_vectors.append(vector.load_vector(builder, address, mask if masks_are_cheap() else None, right))
+    line = state.line
+    if right != "f32":
+        assert lines is not None
+        for j, b_vector in enumerate(b_vectors):
+            vector.store_vector(builder, b_vector, builder.add(line, I64(4 * lanes() * j)))
+        line = builder.add(line, lines[2])
     totals = []
     for row, row_sums in zip(a_rows, state.sums, strict=True):
         element = builder.load(builder.inttoptr(builder.add(row, offset), POINTER), align=4, typ=F32)
         factor = vector.splat(builder, element)
         operands = zip(b_vectors, row_sums, strict=True)
         totals.append([multiply_add(builder, factor, b_vector, total) for b_vector, total in operands])
-    return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), state.line, totals)
+    return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), line, totals)
 
 
 def _add_or_write(

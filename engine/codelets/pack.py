@@ -24,6 +24,7 @@ from engine.machine_code.processor import lanes
 
 LANES = lanes()
 PANEL = panel_columns()
+UNROLLED = 4  # vectors of a run that are copied in one iteration
 LEAST_RUN = 4  # contiguous elements that are worth a vector of their own
 
 
@@ -69,13 +70,16 @@ def _copying(source_type: str, target_type: str, vectors: int = 1, masked: bool 
 def copied_run(source_type: str, target_type: str) -> Inner:
     """`copy_run` between float32 in scratch and elements in memory."""
     copy, copy_some = _copying(source_type, target_type), _copying(source_type, target_type, masked=True)
+    copy_several = _copying(source_type, target_type, UNROLLED)
     read, written = vector.BYTES[source_type], vector.BYTES[target_type]
 
     @inner
     def copy_run(source: int, target: int, count: int) -> None:
         """target[i] = source[i], i < count. In scratch whole vectors are accessed, padded with zeros."""
-        whole = count // LANES * LANES
-        for i in range(0, whole, LANES):
+        whole, several = count // LANES * LANES, count // (UNROLLED * LANES) * (UNROLLED * LANES)
+        for i in range(0, several, UNROLLED * LANES):
+            copy_several(source + read * i, target + written * i, LANES)
+        for i in range(several, whole, LANES):
             copy(source + read * i, target + written * i, LANES)
         if whole < count:
             copy_some(source + read * whole, target + written * whole, count - whole)
@@ -129,6 +133,11 @@ def packing(element_type: str) -> Packing:
         Each `run` elements along k are contiguous; the first run lacks `begun` of them. May write a vector beyond the
         end.
         """
+        if run >= LEAST_RUN and begun + k <= run:
+            first = a + load_i64(offset_a)
+            for m in range(rows):
+                copy_run(first + load_i64(row_a + 8 * m), target + m * pitch, k)
+            return
         for m in range(rows):
             source, row = a + load_i64(row_a + 8 * m), target + m * pitch
             if run < LEAST_RUN:

@@ -42,9 +42,9 @@ REPEATS = _repeats()
 
 
 @cache
-def panels(store: str, pairs: bool = False, right: str = "f32") -> Inner:
-    """`multiply_panel` with the kernels of `micro_kernels(store, pairs, right)`."""
-    multiply_panel_ahead = prefetching_panels(store, pairs, right)
+def panels(store: str, pairs: bool = False) -> Inner:
+    """`multiply_panel` with the kernels of `micro_kernels(store, pairs)`."""
+    multiply_panel_ahead = prefetching_panels(store, pairs)
 
     @inner
     def multiply_panel(
@@ -65,9 +65,59 @@ def panels(store: str, pairs: bool = False, right: str = "f32") -> Inner:
 
 
 @cache
-def prefetching_panels(store: str, pairs: bool = False, right: str = "f32") -> Inner:
+def packing_panels(store: str, right: str) -> Inner:
+    """`multiply_and_pack` for elements of B of another type than float32."""
+    kernel, multiply_packed = kernels.micro_kernels(store, right=right), panels(store)
+
+    @inner
+    def multiply_and_pack(
+        rows: int,
+        columns: int,
+        k: int,
+        packed_rows: tuple[int, int, int],
+        panel: tuple[int, int],
+        packed_panel: tuple[int, int],
+        c: int,
+        row_c: int,
+        accumulate: int,
+    ) -> None:
+        """`multiply_panel` by a `panel` in memory, which the first kernel packs for the others as `packed_panel`."""
+        vectors = (columns + LANES - 1) // LANES
+        last_columns = columns - LANES * (vectors - 1)
+        a, row_a, offset_a = packed_rows
+        b, pitch_b = panel
+        packed, pitch = packed_panel
+        step = STEPS[vectors, min(rows, STEP_LIMIT)]
+        kernel(
+            step,
+            vectors,
+            a,
+            row_a,
+            offset_a,
+            b,
+            pitch_b,
+            c,
+            row_c,
+            k,
+            accumulate,
+            last_columns,
+            1,
+            packed,
+            0,
+            pitch,
+            0,
+        )
+        if step < rows:
+            rest = a, row_a + 8 * step, offset_a
+            multiply_packed(rows - step, columns, k, rest, packed_panel, c, row_c + 8 * step, accumulate)
+
+    return multiply_and_pack
+
+
+@cache
+def prefetching_panels(store: str, pairs: bool = False) -> Inner:
     """`multiply_panel_ahead` with the same kernels."""
-    kernel = kernels.micro_kernels(store, pairs, right)
+    kernel = kernels.micro_kernels(store, pairs)
 
     @inner
     def multiply_panel_ahead(

@@ -10,8 +10,10 @@ from engine.machine_code.processor import lanes, rounds_to_bf16
 
 BIT, I16, HALF = ir.IntType(1), ir.IntType(16), ir.HalfType()
 HALF_TYPES = ("f16", "bf16")
-STORED = {"f32": F32, "f16": I16, "bf16": I16}
-BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+F16_IN_F32 = "f16 in f32"
+"""The element type of float32 in memory that is rounded to f16 where it is read."""
+STORED = {"f32": F32, "f16": I16, "bf16": I16, F16_IN_F32: F32}
+BYTES = {"f32": 4, "f16": 2, "bf16": 2, F16_IN_F32: 4}
 _FIRST = I32(0)
 
 
@@ -113,12 +115,14 @@ def _all(value: ir.Value, number: int) -> ir.Constant:
 
 
 def widened(builder: ir.IRBuilder, bits: ir.Value, element_type: str) -> ir.Value:
-    """The 16 bits of f16 or bf16 elements, a vector or a scalar, as float32; values of other types are unchanged."""
+    """The 16 bits of f16 or bf16 elements, a vector or a scalar, as float32; float32 as it is, or rounded to f16."""
     if element_type == "f16":
         return builder.fpext(builder.bitcast(bits, _like(bits, HALF)), _like(bits, F32))
     if element_type == "bf16":
         wide = builder.zext(bits, _like(bits, I32))
         return builder.bitcast(builder.shl(wide, _all(bits, 16)), _like(bits, F32))
+    if element_type == F16_IN_F32:
+        return builder.fpext(builder.fptrunc(bits, _like(bits, HALF)), _like(bits, F32))
     return bits
 
 

@@ -14,6 +14,7 @@ import pytest
 from engine.codelets.contract_fields import Field
 from engine.codelets.contract_half import contract_half
 from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
+from engine.codelets.vector import F16_IN_F32
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers
 from engine.ir.builder import Builder
@@ -44,35 +45,42 @@ def run(
     rows_per_unit: int = 12,
     columns_per_unit: int = 64,
     cuts: int = 1,
-    in_place: bool | None = None,
+    beside: bool | None = None,
+    rounds_b: bool = False,
 ) -> np.ndarray:
-    """C's memory after all units ran, as `cuts` calls in descending order; with `in_place` by that codelet."""
+    """C's memory after all units ran, as `cuts` calls in descending order; with `beside` by that codelet.
+
+    With `rounds_b` B is float32 in memory.
+    """
     p, dtype, wide = problem, HALF_TYPES[kind], result == "f32"
-    a, b = p.a.astype(dtype), p.b.astype(dtype)
+    a, b = p.a.astype(dtype), np.ascontiguousarray(p.b) if rounds_b else p.b.astype(dtype)
     c = p.c.astype(np.float32 if wide else dtype)
     tables = {name: np.ascontiguousarray(getattr(p, name) // 2) for name in TABLES}
     if wide:
         tables |= {"row_c": p.row_c, "batch_c": p.batch_c}
+    if rounds_b:
+        tables |= {"offset_b": p.offset_b, "batch_b": p.batch_b}
     parameters = encode_contract(
         a=a.ctypes.data,
         b=b.ctypes.data,
         c=c.ctypes.data,
         **tables,
         columns=p.columns,
-        stride_b=p.stride_b // 2,
+        stride_b=p.stride_b if rounds_b else p.stride_b // 2,
         accumulate=p.accumulate,
         rows_per_unit=rows_per_unit,
         columns_per_unit=columns_per_unit,
         k_per_unit=p.k_per_unit,
         partial_pitch=p.partial_pitch if wide else p.partial_pitch // 2,
         element_bytes=2,
+        bytes_of_b=4 if rounds_b else 2,
     )
     scratch = aligned_zeros(contract_scratch_bytes_for("f16", result))
     scratch[:] = 255  # NaN, so that reading what was not packed shows
     edges = np.linspace(0, contract_units(parameters), cuts + 1).astype(int)
     codelet = contract_half("bf16", result or "bf16", pairs=True) if kind == PAIRS else contract_for(kind, result)
-    if in_place is not None:
-        codelet = contract_half(kind, result or kind, in_place=in_place)
+    if beside is not None:
+        codelet = contract_half(kind, result or kind, beside=beside, right=F16_IN_F32 if rounds_b else None)
     for lo, hi in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
         codelet(parameters.ctypes.data, int(lo), int(hi), scratch.ctypes.data)
     return c
@@ -205,14 +213,33 @@ def test_result_does_not_depend_on_the_distribution(seed: int, transposed: bool,
 
 @pytest.mark.parametrize("result", [None, "f32"])
 @pytest.mark.parametrize(("rows", "columns", "k"), [(13, 130, 40), (47, 33, 300), (70, 64, 5)])
-def test_b_in_place_has_the_same_bits(rows: int, columns: int, k: int, result: str | None) -> None:
+def test_b_packed_beside_products_has_the_same_bits(rows: int, columns: int, k: int, result: str | None) -> None:
     """Also where some units have too many rows, or rows of B lie as close as packed ones."""
     for gap in (0, 3):
         problem = halved(single.matrices(np.random.default_rng(k), rows, columns, k, gap=gap), HALF_TYPES["f16"])
         units = {"rows_per_unit": 50, "columns_per_unit": 1000}
-        packed, read = (run(problem, "f16", result, in_place=each, **units) for each in (False, True))
+        packed, read = (run(problem, "f16", result, beside=each, **units) for each in (False, True))
         assert packed.tobytes() == read.tobytes()
         check(problem, result, **units)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("transposed_b", [False, True])
+@pytest.mark.parametrize(("rows", "columns", "k", "gap"), [(13, 130, 40, 0), (47, 33, 300, 3), (70, 64, 5, 1)])
+def test_float32_of_b_is_rounded_as_a_narrowed_copy(
+    rows: int, columns: int, k: int, gap: int, transposed_b: bool, beside: bool
+) -> None:
+    """Ties, numbers that f16 cannot hold or has as denormal numbers, infinities and NaN among them."""
+    random = np.random.default_rng(k)
+    problem = single.matrices(random, rows, columns, k, gap=gap, transposed_b=transposed_b)
+    special = [2049.0, 2051.0, 65520.0, -7e4, 3e-8, 2.9e-8, 1e-40, -0.0, np.inf, np.nan, 1 + 2.0**-11]
+    flat = problem.b.reshape(-1)
+    flat[random.integers(0, flat.size, 11)] = special
+    with np.errstate(over="ignore"):
+        narrowed = run(problem, "f16", beside=False, rows_per_unit=50, columns_per_unit=1000)
+    rounded = run(problem, "f16", beside=beside, rounds_b=True, rows_per_unit=50, columns_per_unit=1000)
+    assert narrowed.tobytes() == rounded.tobytes()
 
 
 @pytest.mark.parametrize("kind", HALF_TYPES)

@@ -8,6 +8,7 @@ from engine.program.host_passes.depthwise_windows import window_depthwise
 from engine.program.host_passes.pooled_windows import pool_unpadded
 from engine.program.host_passes.prefetched_updates import prefetch_updates
 from engine.program.host_passes.producer_fusion import fuse_producers
+from engine.program.host_passes.rounded_operands import round_operands
 from engine.program.host_passes.shared_panels import share_panels
 from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.host_passes.split_products import split_products
@@ -24,6 +25,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     hoist_transformed_kernels,
     window_depthwise,
     pool_unpadded,
+    round_operands,
     fuse_producers,
     fuse_units,
     split_products,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engine.codelets.contract_fields import contract_record, rows_together, run_of
 from engine.codelets.record import block
 from engine.ir.shape import Shape
-from engine.machine_code.processor import multiplies_bf16_pairs
+from engine.machine_code.processor import multiplies_bf16_pairs, widens_beside_products
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
@@ -35,7 +35,8 @@ class Contraction(Work):
     `result_type`. Where k is split, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
     each float32 is split into three bfloat16 values, which matrix registers multiply. With `depthwise` there is one
     column, batches are neighbours in all three arrays, and a unit has the rows of all of them. With `panels` B is what
-    `PanelPacking` has packed. Units prefetch their rows of `ahead`, arrays like C that are read after it.
+    `PanelPacking` has packed. With `rounds_b` B is float32 in memory, rounded to f16 where it is packed. Units prefetch
+    their rows of `ahead`, arrays like C that are read after it.
     """
 
     a: Address
@@ -57,6 +58,7 @@ class Contraction(Work):
     bf16x3: bool = False
     depthwise: bool = False
     panels: bool = False
+    rounds_b: bool = False
     ahead: tuple[Address, ...] = ()
 
     @property
@@ -86,7 +88,7 @@ class Contraction(Work):
         pitches = [self.partial_pitch * k for k in (0, self.splits - 1)]
         arrays: tuple[tuple[Address, tuple[Offsets, ...], list[int], int], ...] = (
             (self.a, (self.row_a, self.k_a, self.batch_a), [0], self._item),
-            (self.b, (self.k_b, self.batch_b), [0, self.stride_b * (self.columns - 1)], self._item),
+            (self.b, (self.k_b, self.batch_b), [0, self.stride_b * (self.columns - 1)], self._item_of_b),
             (self.c, (self.row_c, self.batch_c), pitches, wide * self.columns),
         )
         for address, offsets, more, size in arrays:
@@ -121,6 +123,10 @@ class Contraction(Work):
     def _item(self) -> int:
         return Shape(self.operand_type).dtype.itemsize
 
+    @property
+    def _item_of_b(self) -> int:
+        return 4 if self.rounds_b else self._item
+
     def encode(self) -> Encoded:
         """The block of `contract_fields`; batches have tables if there are several."""
         batches = self.batch_a, self.batch_b, self.batch_c
@@ -143,6 +149,7 @@ class Contraction(Work):
             batch_b=batch_b,
             batch_c=batch_c,
             element_bytes=self._item,
+            bytes_of_b=self._item_of_b,
             panels=self.panels,
             ahead=self.ahead,
         )
@@ -163,6 +170,13 @@ class Contraction(Work):
             from engine.codelets.contract_f32 import contract_f32, contract_scratch_bytes
 
             return contract_f32, contract_scratch_bytes()
+        if self.rounds_b:
+            from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
+            from engine.codelets.vector import F16_IN_F32
+
+            beside = widens_beside_products()
+            codelet = contract_half(self.operand_type, self.result_type, beside=beside, right=F16_IN_F32)
+            return codelet, contract_half_scratch_bytes()
         if self.operand_type == "bf16" and self._has_pairs and multiplies_bf16_pairs():
             from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
 
