@@ -35,6 +35,8 @@ class Groups:
         self.below = self._descendants()
         self.of: dict[Instruction, Group] = {}
         self._several: dict[Group, None] = {}
+        self._in_several = 0
+        """The members of groups of several instructions."""
 
     def _descendants(self) -> list[int]:
         below = [0] * len(self.instructions)
@@ -70,7 +72,8 @@ class Groups:
         reached, wanted = start.below & outside, goal.above & outside
         if reached & wanted:
             return True
-        if not reached or not wanted:
+        # Such a path leaves `start` into a group, and enters `goal` from one.
+        if not (reached & self._in_several and wanted & self._in_several):
             return False
         others = [g for g in self._several if g is not start and g is not goal]
         while True:
@@ -81,7 +84,8 @@ class Groups:
                 reached |= group.below | group.members
             if reached & goal.members or reached & wanted:
                 return True
-            others = [g for g in others if g.members & ~reached]
+            left = ~reached
+            others = [g for g in others if g.members & left]
 
     def absorb(self, instruction: Instruction, group: Group) -> None:
         """Adds an instruction all of whose users are in the group: nothing new becomes reachable."""
@@ -91,6 +95,7 @@ class Groups:
         group.below |= self.below[at]
         self.of[instruction] = group
         self._several[group] = None
+        self._in_several |= group.members
 
     def join(self, a: Group, b: Group) -> Group:
         """Merges b into a."""
@@ -102,6 +107,7 @@ class Groups:
         a.below |= b.below
         self._several.pop(b, None)
         self._several[a] = None
+        self._in_several |= a.members
         return a
 
     def members(self, group: Group) -> list[Instruction]:
