@@ -48,6 +48,10 @@ def inline_work() -> float:
     return costs().threads / costs().multiply_add
 
 
+WAKING = 0.4
+"""Of these, the share below which a single call is not worth waking persistent threads either. Chosen by hand."""
+
+
 class Executable:
     """One step of a program, run any number of times per call. Not for concurrent calls."""
 
@@ -88,7 +92,8 @@ class Executable:
         is_special = self._host_calls.are_any or self._row_flags.are_any or program.exceptions is not None
         self._may_be_brief = not self._may_take_long and not is_special
         self._brief: dict[int, BriefCall | SharedCall] = {}
-        self._is_small = self._work_estimate < inline_work()
+        shared = not self._is_fine_grained and self._may_be_brief and has_native_threads()
+        self._is_small = self._work_estimate < (WAKING if shared else 1.0) * inline_work()
 
     def _compile(self, progress: Progress | None) -> list[int]:
         called = [codelet for b in self._blocks for codelet in (b.codelet, *(c for _, c in b.calls))]
@@ -237,7 +242,8 @@ class Executable:
         )
         for block, ring in zip(self._outfeed_blocks, rings, strict=False):
             point_feed(block, ring)
-        small = not self._may_take_long and steps * self._work_estimate < inline_work()
+        is_small = self._is_small if steps == 1 else steps * self._work_estimate < inline_work()
+        small = is_small and not self._may_take_long
         alone = small or (self._is_fine_grained and not is_worker_count_given())
         most = 1 if alone else worker_count()
         _, state = self._workspace_for(most)
