@@ -11,6 +11,7 @@ from engine.compile import build_program
 from engine.evaluate import evaluate
 from engine.ir import DotDimensionNumbers, Instruction, Module, TupleShape
 from engine.ir.builder import Builder
+from engine.passes.loops import distribute
 from engine.passes.loops.flat_state import flatten_loop_states
 from engine.passes.pass_list import LOOP_PASSES
 from engine.passes.run_passes import run_passes
@@ -115,6 +116,22 @@ def test_only_the_recurrence_stays_in_the_loops() -> None:
     assert {s.dimensions for s in forward.tuple_shapes} == {(), (ROWS, WIDTH), (7, ROWS, WIDTH), (WIDTH, WIDTH)}
     # The list of the weights, all of whose rows are alike, is nowhere.
     assert (7, WIDTH, WIDTH) not in {s.dimensions for s in back.tuple_shapes}
+
+
+@pytest.mark.parametrize(
+    ("rows", "k", "stays"), [(ROWS, WIDTH, True), (ROWS + 1, WIDTH, False), (ROWS, WIDTH - 1, False)]
+)
+def test_products_of_many_rows_stay_where_their_results_are_in_the_cache(
+    rows: int, k: int, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = recurrent(7)
+    monkeypatch.setattr(distribute, "MANY_ROWS", rows)
+    monkeypatch.setattr(distribute, "SHORT_K", k)
+    assert opcodes_in_bodies(run_passes(module, LOOP_PASSES))["dot"] == 2  # what is stored fits into the cache
+    monkeypatch.setattr(distribute, "FAR_BYTES", 4 * 7 * ROWS * WIDTH - 1)
+    small = run_passes(module, LOOP_PASSES, verify=True)
+    assert opcodes_in_bodies(small)["dot"] == 2 + stays
+    assert_same_results(module, small, tolerance=1e-5)
 
 
 def test_an_input_longer_than_the_loop() -> None:

@@ -6,6 +6,8 @@ values are pushed, and sums over the iterations (gradients of weights), for whic
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from engine.ir import Instruction, Module, Shape, topological
@@ -20,6 +22,11 @@ from engine.passes.rewriting import make, rewrite
 
 MOST_BYTES = 128 * 2**20
 """Most bytes that may be stored of one value for all iterations."""
+FAR_BYTES = 8 * 2**20
+"""Bytes of a value for all iterations that no worker's own cache holds: products of many rows are computed as fast as
+these are stored and read again. Chosen by hand, with the next two."""
+MANY_ROWS, SHORT_K = 128, 256
+"""Least rows of such a product, and its most multiply-adds for each element."""
 INDEX = Shape("s32", ())
 KEEPS_ITS_WORK = "keeps_its_work"
 """The attribute of loops that exist to save memory: no value of theirs is stored for all iterations."""
@@ -50,6 +57,7 @@ class _Distribution:
         tested = {element_read(i) for i in topological([self.view.condition.root])}
         self.free = [k for k in range(len(self.view.following)) if k not in tested and not self.view.is_invariant(k)]
         self.lists = {k: v for k in self.free if (v := self._pushed(k)) is not None and v in self.early}
+        self.listed = set(topological(list(self.lists.values())))
         self.sums = {k: v for k in self.free if (v := self._added(k)) is not None}
         self.stored: dict[Instruction, None] = {}
 
@@ -181,7 +189,14 @@ class _Distribution:
         if instruction not in self.early or instruction not in self.iterations.costly or instruction.opcode in AFFINE:
             return False
         _, batched = self.early[instruction]
-        return not batched or self._fits(instruction)
+        return not batched or (self._fits(instruction) and not self._stays_for_the_cache(instruction))
+
+    def _stays_for_the_cache(self, instruction: Instruction) -> bool:
+        """Whether its costly work is products that are near the peak within an iteration, with results in the cache."""
+        if self.iterations.number * instruction.array_shape.bytes <= FAR_BYTES or instruction in self.listed:
+            return False
+        costly = [i for i in topological([instruction]) if i in self.early and i.opcode in CONTRACTIONS]
+        return all(_has_many_rows(each) for each in costly if self.early[each][1])
 
     def _outer(self, instruction: Instruction) -> Instruction:
         return self.early[instruction][0]
@@ -224,3 +239,12 @@ class _Distribution:
         line = self.iterations.line(update.operands[2])
         assert line is not None
         return self.iterations.in_order(rows, line)
+
+
+def _has_many_rows(product: Instruction) -> bool:
+    """Whether it is a matrix product with so many rows that several at once are no faster."""
+    if product.opcode != "dot" or product.array_shape.rank != 2:
+        return False
+    left, numbers = product.operands[0].array_shape, product["dot_dimension_numbers"]
+    k = prod(left.dimensions[each] for each in numbers.lhs_contracting_dimensions)
+    return product.array_shape.dimensions[0] >= MANY_ROWS and k <= SHORT_K
