@@ -84,7 +84,8 @@ class ComputeSet:
     """Work done by many vertices, one or more units each; it is encoded when an executable is built.
 
     With `one_worker` all units run on one worker. With `claimed` workers claim parts as they become free: one may still
-    be in a function of the host. `overwrites` is a buffer it reads that it may also write in place.
+    be in a function of the host. With `once` it runs before the first step only: it reads constants and
+    writes permanent buffers, which others only read. `overwrites` is a buffer it reads that it may also write in place.
     `origins` are those of a fused loop's nodes by number, and of its reductions by -1 - number. `of_body` is the
     compute set of an outlined body that this one is a copy of: on a chip all its copies are one.
     """
@@ -98,6 +99,7 @@ class ComputeSet:
     op_name: str = ""
     one_worker: bool = False
     claimed: bool = False
+    once: bool = False
     overwrites: Buffer | None = None
     origins: dict[int, Origin] = field(default_factory=dict)
     of_body: ComputeSet | None = None

@@ -25,6 +25,9 @@ def shared_paddings(program: Program, uses: BufferUses) -> dict[Buffer, Buffer]:
     found: dict[Buffer, Buffer] = {}
     for buffer in paddings:
         users = uses.users(buffer)
+        if any(program.compute_sets[at].once for at in uses.writers(buffer)):
+            found[buffer] = buffer  # never written again
+            continue
         owners = lasts.setdefault(_form(program, buffer, uses), {})
         free = (owner for owner, last in owners.items() if last < users[0])
         owner = buffer if _keeps_something(buffer, uses) else next(free, buffer)

@@ -46,6 +46,15 @@ def aligned_zeros(nbytes: int) -> np.ndarray:
     return _aligned(np.zeros(nbytes + ALIGNMENT, np.uint8), nbytes)
 
 
+def aligned_copy(value: np.ndarray | None) -> np.ndarray:
+    """The bytes of a constant's value as `aligned_zeros` gives them, at least ALIGNMENT."""
+    assert value is not None
+    raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    memory = aligned_zeros(max(raw.size, ALIGNMENT))
+    memory[: raw.size] = raw
+    return memory
+
+
 class DeviceBuffer:
     """The device's copy of one variable: aligned memory at an address that never changes."""
 

@@ -167,4 +167,5 @@ def _without_work(program: Program, sets: Sequence[ComputeSet]) -> Program:
     plain = [ComputeSet(e.name, Work(), e.units, e.reads, e.writes) for e in sets]
     for each, old in zip(plain, sets, strict=True):
         each.one_worker, each.claimed, each.overwrites = old.one_worker, old.claimed, old.overwrites
+        each.once = old.once
     return replace(program, compute_sets=plain)

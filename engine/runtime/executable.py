@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from engine.program.program import Buffer, ComputeSet, Mark, Program
 from engine.program.work.base import Encoded
 from engine.runtime.bound_queues import BoundQueues
 from engine.runtime.brief_call import BriefCall
-from engine.runtime.buffers import DeviceBuffer, aligned_zeros
+from engine.runtime.buffers import DeviceBuffer, aligned_copy, aligned_zeros
 from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.encoded_program import EncodedProgram
@@ -37,7 +38,7 @@ from engine.runtime.segments import run_in_segments
 from engine.runtime.shared_call import MOST_SECONDS, SharedCall
 from engine.runtime.threads import is_worker_count_given, worker_count
 from engine.runtime.time_limit import TimeLimit
-from engine.runtime.workers import begin_call, completed_steps, run_segment
+from engine.runtime.workers import begin_call, completed_steps, run_segment, run_table
 
 Progress = Callable[[str, int, int], None]
 
@@ -93,6 +94,7 @@ class Executable:
         self._may_be_brief = not self._may_take_long and not is_special
         self._brief: dict[int, BriefCall | SharedCall] = {}
         shared = not self._is_fine_grained and self._may_be_brief and has_native_threads()
+        self._is_prepared = False
         self._is_small = self._work_estimate < (WAKING if shared else 1.0) * inline_work()
 
     def _compile(self, progress: Progress | None) -> list[int]:
@@ -124,22 +126,14 @@ class Executable:
             for relocation in block.relocations:
                 buffer = relocation.address.buffer
                 if buffer.kind == "constant" and buffer not in self._constants:
-                    self._constants[buffer] = self._load_constant(buffer)
+                    self._constants[buffer] = aligned_copy(buffer.value)
                     self._addresses[buffer] = self._constants[buffer].ctypes.data
             self._relocate(block, "arena", "feed", "constant")
 
         for mark in self.program.marks:
             if mark.predicate is not None and mark.predicate.kind == "constant":
-                self._constants[mark.predicate] = self._load_constant(mark.predicate)
+                self._constants[mark.predicate] = aligned_copy(mark.predicate.value)
                 self._addresses[mark.predicate] = self._constants[mark.predicate].ctypes.data
-
-    @staticmethod
-    def _load_constant(buffer: Buffer) -> np.ndarray:
-        assert buffer.value is not None
-        raw = np.ascontiguousarray(buffer.value).reshape(-1).view(np.uint8)
-        memory = aligned_zeros(max(raw.size, 64))
-        memory[: raw.size] = raw
-        return memory
 
     def _relocate(self, block: Encoded, *kinds: str) -> None:
         for relocation in block.relocations:
@@ -150,7 +144,17 @@ class Executable:
     def _bind(self, variables: list[DeviceBuffer]) -> None:
         """Relocates the program to its variables, unless they are those of the last call."""
         self._relocate_to(variables)
+        if not self._is_prepared:
+            self._prepare()
         self._row_flags.begin(variables)
+
+    def _prepare(self) -> None:
+        """Runs what is to run once: here, as a program that is compiled ahead of time may never run."""
+        numbers = [k for k, each in enumerate(self._all_sets) if each.once]
+        if numbers:
+            table, _kept = self._table_of(numbers, [], 1)
+            run_table(table, 1, 1, *self._workspace_for(1), inline=True)
+        self._is_prepared = True
 
     def _relocate_to(self, variables: list[DeviceBuffer]) -> None:
         numbers = sorted(self.program.variables)
@@ -203,9 +207,17 @@ class Executable:
     def _built_table(
         self, sets: Sequence[ComputeSet], marks: Sequence[Mark], workers: int, first: int = 0
     ) -> tuple[np.ndarray, TableBuilder]:
-        """The table of `sets`, of which the first is number `first` of all sets, and its builder."""
-        work = [(c, block.words.ctypes.data) for c, block in zip(self._codelets, self._blocks, strict=True)]
-        builder = TableBuilder(sets, work[first:], marks, workers, self._location)
+        """The table of `sets`, of which the first is number `first` of all sets, and its builder; without those before
+        the first step."""
+        numbers = [first + k for k, each in enumerate(sets) if not each.once]
+        if len(numbers) < len(sets):
+            before = [0, *accumulate(each.once for each in sets)]
+            marks = [replace(mark, position=mark.position - before[mark.position]) for mark in marks]
+        return self._table_of(numbers, marks, workers)
+
+    def _table_of(self, numbers: Sequence[int], marks: Sequence[Mark], workers: int) -> tuple[np.ndarray, TableBuilder]:
+        work = [(self._codelets[k], self._blocks[k].words.ctypes.data) for k in numbers]
+        builder = TableBuilder([self._all_sets[k] for k in numbers], work, marks, workers, self._location)
         return builder.build(), builder
 
     def run(
@@ -349,12 +361,7 @@ class Executable:
                     f"Expected rows of {self.program.feeds[number].shape} for parameter {number}. "
                     f"Received: {feed.array.dtype}{list(feed.array.shape)}."
                 )
-            if (
-                feed.rows is not None
-                and len(feed.rows)
-                and not (0 <= int(feed.rows.min()) and int(feed.rows.max()) < len(feed.array))
-            ):
-                raise InternalError(f"Expected row numbers below {len(feed.array)} for parameter {number}.")
+            feed.check_rows(number)
 
     def _point(self, number: int, feed: RowFeed) -> RowFeed:
         point_feed(self._feed_blocks[number], feed.array, feed.rows)

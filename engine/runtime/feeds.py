@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.errors import InternalError
+
 
 @dataclass(frozen=True, slots=True)
 class RowFeed:
@@ -20,6 +22,12 @@ class RowFeed:
 
     def available_rows(self) -> int:
         return len(self.array) if self.rows is None else len(self.rows)
+
+    def check_rows(self, number: int) -> None:
+        """Raises InternalError for row numbers that the array, the feed of parameter `number`, does not have."""
+        rows, count = self.rows, len(self.array)
+        if rows is not None and len(rows) and not (0 <= int(rows.min()) and int(rows.max()) < count):
+            raise InternalError(f"Expected row numbers below {count} for parameter {number}.")
 
     def step(self, index: int, rows_per_step: int) -> np.ndarray:
         """The rows of one step, shape [rows_per_step, ...]."""

@@ -7,6 +7,7 @@ from engine.program.host_passes.column_units import cut_columns
 from engine.program.host_passes.depthwise_windows import window_depthwise
 from engine.program.host_passes.pooled_windows import pool_unpadded
 from engine.program.host_passes.prefetched_updates import prefetch_updates
+from engine.program.host_passes.prepared_constants import prepare_constants
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.host_passes.rounded_operands import round_operands
 from engine.program.host_passes.shared_panels import share_panels
@@ -31,6 +32,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     split_products,
     cut_columns,
     share_panels,
+    prepare_constants,
     prefetch_updates,
     skip_untouched_rows,
     overlap_calls,

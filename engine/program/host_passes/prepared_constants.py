@@ -1,0 +1,86 @@
+"""Constant weights packed or transformed once for all steps, as those of exported programs.
+
+Where a product's right operand is constant, its panels are; so are kernels that Winograd's convolutions transform. The
+executable runs compute sets that prepare them before its first step. For the host only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from engine.ir.shape import Shape
+from engine.program.buffer import Address, Buffer
+from engine.program.program import ComputeSet, Program, Span
+from engine.program.rewriter import ProgramRewriter
+from engine.program.uses import BufferUses
+from engine.program.work.contraction import Contraction
+from engine.program.work.offsets import Offsets
+from engine.program.work.panels import PanelPacking
+from engine.program.work.winograd import WinogradKernel
+
+PANEL = 64
+"""Columns, a multiple of all panels' widths."""
+LEAST_BYTES = 1 << 15
+"""Of a right operand: a smaller one stays in the nearest cache, where it is read as fast. Chosen by hand."""
+
+
+def prepare_constants(program: Program) -> Program:
+    """Packs constant right operands, and marks what need not run in each step."""
+    if program.exceptions is not None:
+        return program
+    rewriter, changed = ProgramRewriter(program), False
+    for at, each in enumerate(program.compute_sets):
+        if _is_to_be_packed(each) and not _repeats(program, at):
+            packing, product = _packed_before(each)
+            rewriter.replace(at, packing)
+            rewriter.insert_after(at, product)
+            changed = True
+    return _marked(rewriter.result() if changed else program)
+
+
+def _is_to_be_packed(product: ComputeSet) -> bool:
+    work = product.work
+    if not isinstance(work, Contraction) or not work.is_float32 or work.panels or product.claimed:
+        return False
+    batches, _, columns, k = work.size
+    one = batches == 1 and work.splits == 1 and columns % PANEL == 0 and 4 * columns * k >= LEAST_BYTES
+    spans = [span for span in product.reads if span.buffer is work.b.buffer]
+    return one and work.b.buffer.kind == "constant" and work.b.moved is None and len(spans) == 1
+
+
+def _packed_before(product: ComputeSet) -> tuple[ComputeSet, ComputeSet]:
+    """The compute set that packs a product's right operand, and the product that reads what it has packed."""
+    work = product.work
+    assert isinstance(work, Contraction)
+    _, _, columns, k = work.size
+    panels = Buffer(f"{product.name}.panels", Shape("f32", (k, columns)))
+    packing = PanelPacking(work.b, Address(panels), work.k_b, columns, work.stride_b)
+    dense = Offsets(np.arange(k, dtype=np.int64) * 4 * columns)
+    reads = [Span(panels, None) if span.buffer is work.b.buffer else span for span in product.reads]
+    packs = ComputeSet(
+        *(panels.name, packing, packing.unit_count, [Span(work.b.buffer, None)], [Span(panels, None)]),
+        op_name=product.op_name,
+    )
+    packed = replace(work, b=Address(panels), k_b=dense, stride_b=4, panels=True)
+    return packs, replace(product, work=packed, reads=reads)
+
+
+def _repeats(program: Program, at: int) -> bool:
+    """Whether a compute set is within a loop or a branch."""
+    return any(region.begin <= at < region.end for region in program.regions)
+
+
+def _marked(program: Program) -> Program:
+    """The program with compute sets that prepare constants marked to run once, and their results kept."""
+    uses, sets = BufferUses(program), list(program.compute_sets)
+    for at, each in enumerate(sets):
+        if not isinstance(each.work, PanelPacking | WinogradKernel) or _repeats(program, at):
+            continue
+        [written] = (span.buffer for span in each.writes)
+        alone = written.kind == "arena" and list(uses.writers(written)) == [at] and written not in program.outputs
+        if alone and all(span.buffer.kind == "constant" for span in each.reads):
+            written.permanent = True
+            sets[at] = replace(each, once=True)
+    return replace(program, compute_sets=sets)

@@ -1,0 +1,96 @@
+"""Constant weights packed or transformed before the first step: the bits of programs that do so in each step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.compile import compile_module
+from engine.debug.executable import DebugExecutable
+from engine.ir import ConvolutionDimensionNumbers, DotDimensionNumbers, Module, WindowDimension
+from engine.ir.builder import Builder
+from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.program.host_passes.prepared_constants import prepare_constants
+from engine.runtime import encode
+from engine.runtime.executable import Executable
+from engine.runtime.feeds import RowFeed
+from engine.runtime.make_executable import made_by
+
+Size = tuple[int, ...]
+WITHOUT = tuple(each for each in HOST_PASSES if each is not prepare_constants)
+
+
+def products(rows: int, k: int, columns: int, transposed: bool = False) -> tuple[Module, list[Size]]:
+    """Products by two weights of one form, which must not share memory."""
+    b = Builder()
+    x, size = b.parameter("f32", (rows, k)), (columns, k) if transposed else (k, columns)
+    numbers = DotDimensionNumbers((1,), (1 if transposed else 0,))
+    results = [b.dot(x, b.parameter("f32", size), numbers) for _ in range(2)]
+    return b.module(b.tuple(*results)), [(rows, k), size, size]
+
+
+def convolutions(images: int, rows: int, features: int) -> tuple[Module, list[Size]]:
+    """Two convolutions, one after the other, by kernels of one form."""
+    b = Builder()
+    window = WindowDimension(3, padding_low=1, padding_high=1)
+    numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+    size, kernel = (images, rows, rows, features), (3, 3, features, features)
+    x = b.parameter("f32", size)
+    for _ in range(2):
+        x = b.convolution(x, b.parameter("f32", kernel), (window, window), numbers)
+    return b.module(b.tuple(x)), [size, kernel, kernel]
+
+
+CASES = {
+    "few rows": products(3, 131, 128),
+    "a row": products(1, 300, 64),
+    "units of columns": products(64, 128, 128),
+    "many rows": products(400, 129, 192),
+    "wide": products(256, 640, 1024),
+    "transposed": products(40, 257, 64, transposed=True),
+    "convolutions": convolutions(4, 16, 32),
+    "small convolutions": convolutions(1, 7, 64),
+}
+
+
+def bits(case: tuple[Module, list[Size]], **more: Any) -> tuple[Executable, list[bytes]]:
+    """Results of single calls, for two feeds in turn, and of a call of several steps."""
+    module, sizes = case
+    rng = np.random.default_rng(0)
+    first, *weights, second = (rng.normal(size=size).astype(np.float32) for size in (*sizes, sizes[0]))
+    roles = ["feed"] + ["constant"] * len(weights)
+    executable = compile_module(module, roles, {k + 1: each for k, each in enumerate(weights)}, **more)
+    calls = [executable.run(1, [RowFeed(each)], []) for each in (first, second, first)]
+    calls.append(executable.run(2, [RowFeed(np.concatenate([first, second]))], [], "all"))
+    return executable, [each.tobytes() for results in calls for each in results]
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("name", CASES)
+def test_bits_are_those_of_weights_prepared_in_each_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for passes in (WITHOUT, HOST_PASSES):
+        monkeypatch.setattr(encode, "HOST_PASSES", passes)
+        for workers in (1, 2):
+            monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+            monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
+            executable, made = bits(CASES[name])
+            found.append(made)
+    assert all(each == found[0] for each in found)
+    once = [each for each in executable._running.compute_sets if each.once]
+    assert len(once) == 2
+    assert not {each.name for each in once} & {each.name for _, b in executable._tables.values() for each in b.sets}
+
+
+def test_checked_execution_reads_only_what_was_prepared() -> None:
+    with made_by(DebugExecutable):
+        _, made = bits(CASES["few rows"])
+    assert made == bits(CASES["few rows"])[1]
+
+
+def test_loops_and_variables_prepare_nothing() -> None:
+    module, sizes = CASES["few rows"]
+    program = compile_module(module, ["feed", "variable", "constant"], {2: np.ones(sizes[2], np.float32)})
+    assert [each.once for each in program._running.compute_sets].count(True) == 1
