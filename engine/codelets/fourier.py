@@ -10,7 +10,7 @@ from functools import cache
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.butterflies import ITEM_BYTES, Lanes, Pass
-from engine.codelets.fourier_plans import TANGLED, UNTANGLED
+from engine.codelets.fourier_plans import SPACING, TANGLED, UNTANGLED
 from engine.codelets.memory import call4, pointer, store_i64
 from engine.codelets.pack import fill_progression
 from engine.codelets.record import Address, Record
@@ -201,7 +201,7 @@ def fourier(element_type: str, lanes: Lanes) -> Codelet:
         target_offsets = source_offsets + 8 * LANES
         block = target_offsets + 8 * LANES
         x = scratch + RESERVED_SCRATCH + HEAD_BYTES
-        y = x + size * (word(parameters, Fourier.TRANSFORMED) + 1)
+        y = x + size * (word(parameters, Fourier.TRANSFORMED) + SPACING)
         fill_progression(source_offsets, LANES, word(parameters, Fourier.SOURCE + Side.LANE))
         fill_progression(target_offsets, LANES, 4 * LANES)
         groups, row = word(parameters, Fourier.GROUPS_IN_UNIT), word(parameters, Fourier.GROUPS_OF_ROW)

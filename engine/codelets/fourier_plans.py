@@ -16,6 +16,8 @@ from engine.machine_code.processor import lanes, registers
 
 LARGEST_FACTOR = 13
 """The largest prime factor with a butterfly, whose time and code are quadratic in it. Chosen by hand."""
+SPACING = 17
+"""Elements behind a line in scratch: one for a half spectrum; with more the two copies are in different cache sets."""
 COMPLEX, REAL, HALF = range(3)
 """Kinds of lines: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""
 PLAIN, TANGLED, UNTANGLED = range(3)
@@ -37,8 +39,8 @@ class Plan(NamedTuple):
 
     @property
     def scratch_bytes(self) -> int:
-        """Two copies of the elements of a line in each lane, with one more for a half spectrum."""
-        return 2 * 2 * self.lanes.bytes * (self.transformed + 1)
+        """Two copies of the elements of a line in each lane."""
+        return 2 * 2 * self.lanes.bytes * (self.transformed + SPACING)
 
 
 def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbours: int) -> Plan:
