@@ -35,6 +35,10 @@ SHARE_ELEMENTS = 32_768
 SHARED_ELEMENTS = 1 << 18
 """Elements of B up to which each worker may keep all of it in its cache, from iteration to iteration of a loop."""
 DEPTHWISE_TYPES = ("f32", "f16", "bf16")
+LARGE_BATCH, BLOCK_ELEMENTS, LEAST_BLOCK = 1 << 17, 1 << 15, 16
+"""Elements of one batch of A or of a result from which on units are blocks of rows; a block's elements and least rows.
+
+An attention's probabilities are then still in a near cache when the next compute sets read them. Measured."""
 LEAST_DEPTH = 8
 """Fewest batches for lanes to run over. Chosen by hand."""
 SMALL_DEPTHWISE = 20_000
@@ -133,7 +137,7 @@ def _even_grid(contraction: ContractionDraft) -> Grid:
     units = int(min(MOST_UNITS, max(2, contraction.multiply_adds // SMALL)))
     units += units % 2  # an odd one leaves one of two workers idle
     if batches > 1 and batches >= units // 2:
-        return whole
+        return Grid(_block_of_batch(rows, max(columns, k, 1)), whole.columns, whole.k)
     # Partial sums are added over all of C.
     fills = rows * columns * batches == contraction.c.shape.elements
     if fills and batches == 1 and rows <= FEW_ROWS and contraction.b.is_state:
@@ -151,6 +155,15 @@ def _even_grid(contraction: ContractionDraft) -> Grid:
         splits = min(16, k // (LONG_K // 4))
         return Grid(whole.rows, whole.columns, -(-k // splits))
     return cut
+
+
+def _block_of_batch(rows: int, longer: int) -> int:
+    """Rows of a batch that are a unit: all, or of a large one as many as divide it and are near a block."""
+    if rows * longer < LARGE_BATCH:
+        return max(rows, 1)
+    most = max(1, BLOCK_ELEMENTS // longer)
+    block = next(height for height in range(min(rows, most), 0, -1) if rows % height == 0)
+    return block if block >= LEAST_BLOCK else rows
 
 
 def _depthwise_grid(contraction: ContractionDraft) -> Grid:
@@ -288,8 +301,9 @@ def _partition(contraction: ContractionDraft, cut: Grid, units: int, splits: int
         return Partition(columns, rows, cut.rows)
     if rows % min(cut.rows, rows):
         return None
-    height = min(cut.rows, rows)
-    return Partition(columns * height, batches * rows // height, 1)
+    if cut.rows < rows:
+        return Partition(columns, batches * rows, cut.rows)
+    return Partition(columns * rows, batches, 1)
 
 
 def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
@@ -301,10 +315,11 @@ def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
     if len(contraction.batch_a) == 1:
         inside = contraction.offset_a + contraction.k_a
         return _parts(contraction.a.shape, contraction.row_a, inside, cut.rows)
-    if cut.rows < len(contraction.row_a):
+    if len(contraction.row_a) % cut.rows:
         return None
-    inside = contraction.offset_a + np.add.outer(contraction.row_a, contraction.k_a)
-    return _parts(contraction.a.shape, contraction.batch_a, inside, 1)
+    begins = np.add.outer(contraction.batch_a, contraction.row_a[:: cut.rows]).reshape(-1)
+    inside = contraction.offset_a + np.add.outer(contraction.row_a[: cut.rows], contraction.k_a)
+    return _parts(contraction.a.shape, begins, inside, 1)
 
 
 def _batches_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:

@@ -12,6 +12,8 @@ from engine.lower.views import View, whole
 from engine.passes.transposed_products import is_made_transposed, order_wanted
 from engine.program.program import Buffer
 
+SLIM, LEAST_LONG = 16, 128
+"""Most columns of a product that is computed as its transpose, and least rows and terms of one. Measured."""
 Axis = tuple[int, int, int]
 """An output dimension: its extent, its stride in the operand, its stride in the result (bytes)."""
 
@@ -19,10 +21,19 @@ Axis = tuple[int, int, int]
 @lowering("dot")
 def lower_dot(context: Context, instruction: Instruction) -> Value:
     """lhs gives the rows and rhs the columns, or vice versa where the result's last dimension is lhs's."""
+    multiplied = operand_type(instruction)
+    result, strides = _result(context, instruction)
+    if (multiplied, instruction.array_shape.element_type) == ("f32", "f32") and _is_slim(context, instruction, strides):
+        _emit_exchanged(context, instruction, result, strides)
+    else:
+        _emit(context, instruction, multiplied, result, strides)
+    return result
+
+
+def _emit(context: Context, instruction: Instruction, multiplied: str, result: Buffer, strides: list[int]) -> None:
+    """Emits the contraction to a result whose dimensions have these strides, in bytes."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     shape = instruction.array_shape
-    result, strides = _result(context, instruction)
-    multiplied = operand_type(instruction)
     left, right = (operand_in(context, o, instruction, multiplied) for o in instruction.operands)
     item = shape.dtype.itemsize
     batch = len(numbers.lhs_batch_dimensions)
@@ -66,7 +77,39 @@ def lower_dot(context: Context, instruction: Instruction) -> Value:
             operand_type=multiplied,
         ),
     )
-    return result
+
+
+def _is_slim(context: Context, instruction: Instruction, strides: list[int]) -> bool:
+    """Whether batches of float32 have few columns and many rows, which are contiguous in their operand, not the terms.
+
+    All of that operand would be transposed in blocks, to be multiplied by one vector of columns. As the right one it is
+    read in place; blocks of terms, so the last bits, are others.
+    """
+    numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
+    batch, views = len(numbers.lhs_batch_dimensions), [context.view(each) for each in instruction.operands]
+    contracting = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+    batches = numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions
+    free = [_free(*each) for each in zip(views, contracting, batches, strict=True)]
+    if not batch or [len(each) for each in (*free, *contracting)] != [1, 1, 1, 1]:
+        return False
+    slim = 0 if strides[batch] == 4 else 1
+    ((columns,), (rows,)), tall = (free[slim], free[1 - slim]), views[1 - slim]
+    terms = tall.shape.dimensions[contracting[1 - slim][0]]
+    few = strides[batch + slim] == 4 and 1 < views[slim].shape.dimensions[columns] <= SLIM
+    return few and tall.strides[rows] == 4 and min(tall.shape.dimensions[rows], terms) >= LEAST_LONG
+
+
+def _emit_exchanged(context: Context, instruction: Instruction, result: Buffer, strides: list[int]) -> None:
+    """Emits the contraction with its columns as rows, and copies what it gives to its place."""
+    shape = instruction.array_shape
+    order = sorted(range(shape.rank - 2), key=lambda d: -strides[d])
+    order += sorted((shape.rank - 2, shape.rank - 1), key=lambda d: strides[d])
+    made_shape = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
+    made = context.new_buffer(f"{instruction.name}.transposed", made_shape)
+    inside = dict(zip(order, whole(made, made_shape).strides, strict=True))
+    seen = View(made, shape, 0, tuple(inside[d] for d in range(shape.rank)))
+    _emit(context, instruction, "f32", made, list(seen.strides))
+    copy(context, f"{instruction.name}.copy", seen, View(result, shape, 0, tuple(strides)), instruction.op_name)
 
 
 def _result(context: Context, instruction: Instruction) -> tuple[Buffer, list[int]]:

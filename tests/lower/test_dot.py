@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Shape
 from engine.ir.builder import Builder
 from tests.engine.running import check
@@ -117,3 +118,20 @@ def test_spread_and_repeated_operands() -> None:
     square = builder.parameter("f32", (30, 30))
     builder.dot(square, square)
     check(builder.module())
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("order", [None, (0, 2, 1, 3)])
+def test_batches_of_a_tall_transposed_operand_with_few_columns(right: bool, order: tuple[int, ...] | None) -> None:
+    """Attention's gradients by keys and values: the tall operand is the right one of what is computed."""
+    builder = Builder()
+    tall, slim = builder.parameter("f32", (2, 3, 130, 150)), builder.parameter("f32", (2, 3, 130, 9))
+    batch, terms = (0, 1), (2,)
+    numbers = DotDimensionNumbers(terms, terms, batch, batch)
+    product = builder.dot(*((slim, tall) if right else (tall, slim)), numbers)
+    if order is not None:
+        builder.transpose(product, (0, 3, 1, 2) if right else order)
+    module = builder.module()
+    names = [each.name for each in build_program(module, ["variable"] * 2, {}).compute_sets]
+    assert any(name.endswith(".copy") for name in names) == (not right or order is not None)
+    check(module, tolerance=1e-4)

@@ -8,6 +8,7 @@ import pytest
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
+from engine.lower import contraction
 from engine.program.host_passes import split_products
 from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.host_passes.unit_fusion import fuse_units
@@ -92,6 +93,23 @@ def test_the_same_bits(number: int, workers: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(encode, "HOST_PASSES", tuple(each for each in HOST_PASSES if each is not fuse_units))
     one_by_one = Executable(made(module)).run(2, [], buffers(values))
     assert [each.tobytes() for each in as_chains] == [each.tobytes() for each in one_by_one]
+
+
+@pytest.mark.parametrize("rows", [64, 60, 37])
+def test_heads_too_large_for_a_cache_are_cut_into_blocks_of_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """37 rows have no blocks; bits are those of whole heads."""
+    module = attention(4, 8, rows, 16, shares_too=True)
+    values = arguments_for(module)
+    whole = Executable(made(module)).run(1, [], buffers(values))
+    for name, size in (("LARGE_BATCH", 1), ("BLOCK_ELEMENTS", 1200)):
+        monkeypatch.setattr(contraction, name, size)
+    program = made(module)
+    blocks = {64: 4, 60: 3, 37: 1}[rows]
+    units = [each.units for each in program.compute_sets if isinstance(each.work, Contraction)]
+    assert units == [32 * blocks] * 2
+    assert any(isinstance(each.work, UnitChain) for each in fuse_units(program).compute_sets)
+    check(module, tolerance=3e-5)
+    assert [a.tobytes() for a in Executable(program).run(1, [], buffers(values))] == [a.tobytes() for a in whole]
 
 
 def test_what_nobody_else_wants_takes_no_memory() -> None:

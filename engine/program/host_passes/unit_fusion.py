@@ -90,7 +90,8 @@ def _is_link(program: Program, compute_set: ComputeSet) -> bool:
         return True
     if not isinstance(work, Contraction) or is_split(program, work):
         return False
-    return work.is_float32 and len(work.batch_a) == compute_set.units
+    whole = work.grid.columns >= work.columns and work.grid.k >= len(work.k_a)
+    return work.is_float32 and len(work.batch_a) > 1 and whole and compute_set.units % len(work.batch_a) == 0
 
 
 def _from(sets: list[ComputeSet], start: int, links: set[int], steered: set[int], gone: set[int]) -> list[int]:
