@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from engine.codelets.build import Codelet, make
 from engine.codelets.persistent_threads import call_persistent, run_persistent
 from engine.codelets.thread_pool import ThreadPool, start_threads
@@ -23,6 +25,9 @@ from engine.runtime.workers import pauses_before_sleep
 
 SLEEP_SECONDS = 3600
 """Longest sleep of a thread without work. Each wake-up is exact, so it need not be short."""
+
+EXIT_SECONDS = 1.0
+"""For which the end of the process waits for another thread's brief call."""
 
 
 def codelets_of_persistent_threads() -> list[Codelet]:
@@ -46,6 +51,7 @@ class PersistentThreads:
         waiting[Waiting.PAUSES], waiting[Waiting.SECONDS] = pauses_before_sleep(), SLEEP_SECONDS
         waiting[Waiting.SYSCALL], waiting[Waiting.FUTEX] = futex()
         self._words, self._address = block.data, int(block.ctypes.data)
+        _blocks[self._address] = block  # Ctrl-C may interrupt this constructor, but the threads need their block
         start_threads(self._address, 0, 0, 0)
         failure = int(block[ThreadPool.FAILURE])
         if failure:
@@ -68,8 +74,10 @@ class PersistentThreads:
         """Ends the threads and returns when they have ended."""
         self._words[ThreadPool.STATE] = 0
         call_persistent(self._address, 0, 0, 0)
+        _blocks.pop(self._address, None)
 
 
+_blocks: dict[int, np.ndarray] = {}
 _lock = threading.Lock()
 _threads: PersistentThreads | None = None
 
@@ -87,10 +95,10 @@ def persistent_threads(workers: int) -> Iterator[PersistentThreads]:
         yield _threads
 
 
-def end_persistent_threads() -> None:
-    """Ends the threads unless a call has them."""
+def end_persistent_threads(patience: float = 0.0) -> None:
+    """Ends the threads unless a call has them for longer than `patience` seconds."""
     global _threads
-    if _lock.acquire(blocking=False):
+    if _lock.acquire(timeout=patience):
         try:
             if _threads is not None:
                 _threads.end()
@@ -105,6 +113,6 @@ def _forget() -> None:
     _lock, _threads = threading.Lock(), None
 
 
-atexit.register(end_persistent_threads)
+atexit.register(end_persistent_threads, EXIT_SECONDS)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=end_persistent_threads, after_in_child=_forget)
