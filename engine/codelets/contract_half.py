@@ -27,6 +27,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 # 1 MiB, November 2026; rows, columns and k are counts.
 K_BLOCK = 512  # maximum: a packed panel of B is 128 kB then, and sums are kept in scratch seldom
 NEAR_K_BLOCK = 128  # of few rows: a panel of B stays in the first-level cache; two such blocks are summed at once
+NEAR_BLOCKS = 7  # of narrow results: the most of k for which such blocks pay
 ROWS = 384  # of packed A, where k is short
 SUMMED_ROWS = 192  # where a block of C (396 kB) has to stay in the second-level cache, too
 A_BYTES = 408 << 10  # of packed A, which stays there while panels of B stream through
@@ -159,8 +160,11 @@ def longest_step(parameters: int, k_count: int) -> int:
     """The largest k that is summed in registers: the same for all units."""
     columns = min(word(parameters, Field.COLUMNS_PER_UNIT), word(parameters, Field.COLUMNS))
     padded = max(packed_pitch(columns) // 4, LANES)
-    near = word(parameters, Field.ROWS) < PACK_ROWS and k_count > 2 * NEAR_K_BLOCK
-    most = NEAR_K_BLOCK if near else K_BLOCK
+    if padded < PANEL:  # rows of A reach far, as those of kernels' gradients do
+        near, far = k_count <= NEAR_BLOCKS * NEAR_K_BLOCK, K_BLOCK // 2
+    else:
+        near, far = word(parameters, Field.ROWS) < PACK_ROWS and k_count > 2 * NEAR_K_BLOCK, K_BLOCK
+    most = NEAR_K_BLOCK if near else far
     # Whole vectors, or `even_cut` would exceed it, and packed B its room in scratch.
     return max(most, most * PANEL // padded // LANES * LANES)
 
