@@ -10,8 +10,11 @@ import pytest
 from engine.compile import build_program
 from engine.evaluate import evaluate
 from engine.ir import Module
+from engine.runtime.brief_call import BriefCall
+from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executable import Executable
 from engine.runtime.executor import Column, RowKind
+from engine.runtime.shared_call import SharedCall
 from tests.engine.running import arguments_for, assert_near, buffers, check, fast, slow
 from tests.program.loops import LOOPS, choices, nested, until_small
 from tests.program.test_memory import poison
@@ -39,14 +42,21 @@ def test_as_the_definitions_say(name: str) -> None:
 def workers_that_run(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of workers of each call. No call is too small for its threads."""
     ran: list[int] = []
-    run_workers = Executable._run_workers
+    run_workers, brief_call = Executable._run_workers, Executable.brief_call
 
     def noted(self: Executable, most: int, *others: Any) -> None:
         ran.append(most)
         run_workers(self, most, *others)
 
+    def noted_brief(self: Executable, variables: list[DeviceBuffer]) -> BriefCall | SharedCall | None:
+        found = brief_call(self, variables)
+        if found is not None:
+            ran.append(found.workers if isinstance(found, SharedCall) else 1)
+        return found
+
     monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     monkeypatch.setattr(Executable, "_run_workers", noted)
+    monkeypatch.setattr(Executable, "brief_call", noted_brief)
     return ran
 
 
