@@ -12,7 +12,7 @@ from functools import cached_property
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.opcodes import OPCODES
 from engine.passes.fusible import is_elementwise, is_moving, is_unit_reshape, loops_of
-from engine.passes.groups import ancestors
+from engine.passes.groups import ancestors, bits
 from engine.passes.recomputed import MOST_COST, SMALL
 from engine.passes.splats import splat_value
 
@@ -27,6 +27,9 @@ class ActivationDerivatives:
 
     def __init__(self, computation: Computation) -> None:
         self.computation, self.users = computation, computation.users()
+        self._followable: dict[Instruction, bool] = {}
+        self._computed_where_read: dict[Instruction, bool] = {}
+        self._readers: dict[Instruction, int] = {}
 
     @cached_property
     def _position(self) -> dict[Instruction, int]:
@@ -86,9 +89,16 @@ class ActivationDerivatives:
 
     def _is_computed_where_read(self, instruction: Instruction) -> bool:
         """Whether it is an elementwise operation or data movement all of whose readers are such, too."""
-        if not (is_elementwise(instruction) or is_moving(instruction)):
-            return False
-        return all(is_elementwise(u) or is_moving(u) for u in self.users[instruction])
+        if instruction not in self._computed_where_read:
+            readers = self.users[instruction]
+            found = self._is_followable(instruction) and all(self._is_followable(u) for u in readers)
+            self._computed_where_read[instruction] = found
+        return self._computed_where_read[instruction]
+
+    def _is_followable(self, instruction: Instruction) -> bool:
+        if instruction not in self._followable:
+            self._followable[instruction] = is_elementwise(instruction) or is_moving(instruction)
+        return self._followable[instruction]
 
     def _ends_with(self, array: Instruction, inside: set[Instruction], gradient: Instruction) -> bool:
         """Whether an array is small, or has no reader in the backward pass but those inside a derivative.
@@ -102,7 +112,16 @@ class ActivationDerivatives:
             return True
         if array not in inside and not self.precedes(array, gradient):
             return False
-        return all(user in inside or self.precedes(user, gradient) for user in self.users[array])
+        later = self._readers_of(array) & ~self._above[self._position[gradient]]
+        return later.bit_count() <= len(inside) and all(
+            self.computation.instructions[at] in inside for at in bits(later)
+        )
+
+    def _readers_of(self, array: Instruction) -> int:
+        """The positions of an array's users, as bits: all steps of a recurrence read some arrays."""
+        if array not in self._readers:
+            self._readers[array] = sum(1 << self._position[user] for user in self.users[array])
+        return self._readers[array]
 
     def precedes(self, instruction: Instruction, later: Instruction) -> bool:
         """Whether a later instruction depends on an earlier one."""

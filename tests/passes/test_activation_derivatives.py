@@ -12,7 +12,9 @@ from engine.evaluate import evaluate
 from engine.ir import Computation, DotDimensionNumbers, Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
+from engine.passes import activation_derivatives
 from engine.passes.factored_derivatives import factored_derivatives
+from engine.passes.fusible import is_elementwise
 from tests.engine.running import arguments_for, check
 
 ROWS, COLUMNS = 9, 37
@@ -155,3 +157,25 @@ def test_derivatives_that_a_half_cannot_hold_are_not_stored() -> None:
 
     roots = [factored_derivatives(steep(kind)).entry.root.opcode for kind in ("f16", "bf16", "f32")]
     assert roots == ["add", "multiply", "multiply"]
+
+
+def test_each_instruction_of_a_recurrence_is_tested_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    tested: list[Instruction] = []
+
+    def counted(instruction: Instruction) -> bool:
+        tested.append(instruction)
+        return is_elementwise(instruction)
+
+    monkeypatch.setattr(activation_derivatives, "is_elementwise", counted)
+    b = Builder("recurrence")
+    # All steps read one bias.
+    bias, one = b.broadcast(b.parameter("f32", (COLUMNS,)), SHAPE, (1,)), b.splat(1.0, SHAPE)
+    states = [b.parameter("f32", SHAPE)]
+    for _ in range(40):
+        states.append(b.elementwise("tanh", b.add(states[-1], bias)))
+    gradient = b.parameter("f32", SHAPE)
+    for state in reversed(states[1:]):
+        gradient = b.multiply(gradient, b.subtract(one, b.multiply(state, state)))
+    computation = b.module(gradient).entry
+    activation_derivatives.ActivationDerivatives(computation).kept()
+    assert len(computation.instructions) // 2 < len(tested) < 3 * len(computation.instructions)
