@@ -13,6 +13,9 @@ from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.errors import EagerExecutionError
 from keras_ext.types import KerasModel, Tensor
 
+KERAS = ("keras.", "tf_keras.", "tensorflow.")
+"""Prefixes of the modules of Keras' and TensorFlow's own classes."""
+
 
 def serves(strategy: object) -> bool:
     """Whether Keras models of this strategy run on the engine."""
@@ -54,3 +57,9 @@ def with_plain_steps(arguments: dict[str, Any]) -> dict[str, Any]:
 def dense(gradient: Tensor) -> Any:
     """IndexedSlices as a tensor in a step for the engine: their size is known only at run time, and rows repeat."""
     return tf.convert_to_tensor(gradient) if tracing() and isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def users_own(kind: type, name: str, others: tuple[str, ...] = KERAS) -> bool:
+    """Whether a class inherits a method from a class outside of modules with these prefixes, or defines it."""
+    owner = next((base for base in kind.__mro__ if name in vars(base)), None)
+    return owner is not None and not owner.__module__.startswith(others)

@@ -12,11 +12,13 @@ import keras
 import tensorflow as tf
 from keras.src import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.callbacks.callback_list import CallbackList
 from keras.src.callbacks.model_checkpoint import ModelCheckpoint
 from keras.src.callbacks.tensorboard import TensorBoard
 from keras.src.models import cloning
 from keras.src.models.functional import Functional
+from keras.src.optimizers import base_optimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.saving import object_registration, saving_lib
 from keras.src.trainers import trainer as base_trainer
@@ -41,6 +43,7 @@ from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import (
     adam_updates,
+    clipped_slices,
     keras3_backup,
     keras3_graphs,
     keras3_layers,
@@ -228,6 +231,9 @@ def install() -> None:
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
     wrap_once(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ("update_step",)))
+    wrap(TFOptimizer, "_backend_update_step", clipped_slices.update_dense)
+    wrap(base_optimizer, "global_norm", clipped_slices.norm_of_values)
+    wrap(keras.optimizers.LossScaleOptimizer, "check_finite", clipped_slices.check_values)
     wrap(keras.optimizers.Adam, "update_step", adam_updates.update_step)
     wrap(keras.optimizers.RMSprop, "update_step", rmsprop_updates.update_step)
     kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}

@@ -16,13 +16,12 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from ipu._internal.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
 from ipu._internal.compiler.variables import tracing
-from keras_ext.frameworks.common import dense, serves
+from keras_ext.frameworks.clipped_slices import taken
+from keras_ext.frameworks.common import serves, users_own
 from keras_ext.frameworks.traced_updates import applying
 from keras_ext.types import KerasOptimizer, Tensor
 from keras_ext.wrapping import Original, wrap
 
-KERAS = ("keras.", "tf_keras.", "tensorflow.")
-"""Prefixes of the modules whose classes are not users'."""
 _WRAPPED = "_ipu_marks_gradients"
 VariablesOf = Callable[[Any], Iterable[Any]]
 
@@ -33,7 +32,7 @@ def updating(
 ) -> Iterator[list[Any]]:
     """The marked gradients that a method of an optimizer takes in place of its own, one for each of `variables`."""
     _refuse_outside_of_run()
-    given = [dense(gradient) for gradient in gradients]
+    given = taken(optimizer, gradients)
     with optimizing() as marks:
         if marks is not None:
             given = [mark_gradient(marks, gradient, v) for gradient, v in zip(given, variables, strict=True)]
@@ -103,12 +102,6 @@ def wrap_once(kind: type, name: str, function: Callable[..., Any]) -> None:
     """Wraps a method so that `wrap_overrides` does not wrap it again."""
     wrap(kind, name, function)
     setattr(vars(kind)[name], _WRAPPED, True)
-
-
-def users_own(kind: type, name: str) -> bool:
-    """Whether a class inherits a method from a class that is not Keras' or TensorFlow's, or defines it."""
-    owner = next((base for base in kind.__mro__ if name in vars(base)), None)
-    return owner is not None and not owner.__module__.startswith(KERAS)
 
 
 def _derived(base: type) -> Iterator[type]:

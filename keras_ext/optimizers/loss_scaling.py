@@ -163,7 +163,7 @@ class ALSOptimizer(Definition):
         if not self.built:
             self.build(trainable_variables or ())
         factor = self.loss_scaling_factor
-        unscaled = [None if each is None else each / tf.cast(factor, each.dtype) for each in grads]
+        unscaled = [_unscaled(each, factor) for each in grads]
         self._observe(unscaled)
         self.inner_optimizer.apply(unscaled, trainable_variables)
 
@@ -231,6 +231,13 @@ class ALSOptimizer(Definition):
         """
         opt = cls.framework.optimizers.deserialize(config["opt"], custom_objects=custom_objects)
         return cls(opt, **{name: value for name, value in config.items() if name != "opt"})
+
+
+def _unscaled(gradient: Any, factor: tf.Tensor) -> Any:
+    """A gradient, IndexedSlices or None divided by the factor."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(_unscaled(gradient.values, factor), gradient.indices, gradient.dense_shape)
+    return None if gradient is None else gradient / tf.cast(factor, gradient.dtype)
 
 
 def _by_size(gradients: Iterable[Any], edge: TensorLike) -> tf.Tensor:

@@ -70,19 +70,21 @@ def _defined_name(defined: str, public: list[str]) -> str:
 
 
 def make_gradients_dense(optimizer: Any) -> None:
-    """Adds the duplicate rows of an embedding's gradient up before this optimizer sees them."""
-    method = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
+    """Adds the duplicate rows of an embedding's gradient up once this optimizer has clipped them."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    method = "_clip_gradients" if hasattr(optimizer, "_clip_gradients") else "_transform_gradients"
     original = getattr(optimizer, method)
 
-    def apply(gradients: Iterable[Any], *arguments: Any, **named: Any) -> Any:
-        dense = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
-        return original(dense, *arguments, **named)
+    def dense(gradient: Any) -> Any:
+        return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
-    def apply_gradients(pairs: Iterable[Any], *arguments: Any, **named: Any) -> Any:
-        dense = [(tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g, v) for g, v in pairs]
-        return original(dense, *arguments, **named)
+    def clip(gradients: Iterable[Any]) -> list[Any]:
+        return [dense(each) for each in original(gradients)]
 
-    object.__setattr__(optimizer, method, apply if method == "apply" else apply_gradients)
+    def transform(pairs: Iterable[Any]) -> list[Any]:
+        return [(dense(gradient), variable) for gradient, variable in original(pairs)]
+
+    object.__setattr__(optimizer, method, clip if method == "_clip_gradients" else transform)
 
 
 def framework(name: str) -> Framework:

@@ -96,8 +96,8 @@ MODELS: dict[str, Build] = {
 }
 
 
-def same_as_dense(kit: Kit, build: Build, optimizer: Callable[[], Any], *size: int) -> None:
-    """Three steps end where TensorFlow's end, from the same weights."""
+def same_as_dense(kit: Kit, build: Build, optimizer: Callable[[], Any], *size: int, dense: bool = True) -> None:
+    """Three steps end where TensorFlow's end, from the same weights; its gradients become `dense` once clipped."""
     given = TOKENS if build is shared else TOKENS[0]
 
     def trained(model: Model) -> tuple[Any, Any]:
@@ -107,7 +107,8 @@ def same_as_dense(kit: Kit, build: Build, optimizer: Callable[[], Any], *size: i
     plain = build(kit, *size)
     counts_traces = isinstance(optimizer(), tf_keras.optimizers.Nadam)
     plain.compile(optimizer(), "mse", run_eagerly=not counts_traces)
-    make_gradients_dense(plain.optimizer)
+    if dense:
+        make_gradients_dense(plain.optimizer)
     with IPUStrategy().scope():
         ours = build(kit, *size)
         ours.compile(optimizer(), "mse", steps_per_execution=STEPS)
@@ -263,6 +264,7 @@ MOMENTS: dict[str, Callable[[Any], Any]] = {
     "clipnorm": lambda family: family.Adam(0.1, clipnorm=0.01),
     "global_clipnorm": lambda family: family.SGD(0.1, momentum=0.9, global_clipnorm=0.01),
     "loss scale": lambda family: scaled(family)(family.Adam(0.1)),
+    "loss scale, global_clipnorm": lambda family: scaled(family)(family.Adam(0.1, global_clipnorm=0.01)),
 }
 
 

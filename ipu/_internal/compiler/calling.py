@@ -39,7 +39,7 @@ class EngineFunction:
 
     def __init__(self, function: polymorphic_function.Function) -> None:
         self._function = weakref.ref(function)  # it keeps this object alive, not the other way around
-        self._compiled, self._group = compilable(function), group_size()
+        self._compiled, self._traced_for = compilable(function), _of_traces()
         self._programs: dict[tuple[int, int], tuple[Any, TracedProgram]] = {}
         self._shaped_by_values: dict[int, Any] = {}
         self._always_bakes = False
@@ -113,9 +113,10 @@ class EngineFunction:
     def _concrete(self, arguments: Nest) -> Any:
         args, kwargs = arguments
         function = self._function()
-        if self._group != group_size() and function is not None:  # a trace depends on it
-            self._compiled, self._group = compilable(function), group_size()
-        with engine_trace() as used, function_trace():
+        present = _of_traces()
+        if self._traced_for != present and function is not None:
+            self._compiled, self._traced_for = compilable(function), present
+        with engine_trace() as used, function_trace(self._traced_for[1]):
             concrete = self._compiled.get_concrete_function(*args, **kwargs)
         self._used.update(used)
         return concrete
@@ -195,6 +196,16 @@ def refuse_doubles(structure: Nest) -> None:
                 "Unsupported data type for input/output: float64. Expected float32, float16, int32 or bool. "
                 "Received: a tensor of 64-bit floats. Cast it with tf.cast(x, tf.float32)."
             )
+
+
+def _of_traces() -> tuple[int, bool]:
+    """What a trace depends on: the size of groups, and whether there may be several replicas.
+
+    How many IPUs a replica takes is known only after its trace.
+    """
+    system = current_system()
+    several = system.configured and any(device.ipus > 1 for device in system.devices)
+    return group_size(), several or transport_of_functions() is not None
 
 
 def for_device(traced: TracedStep, ordinal: int, transport: Transport | None = None) -> TracedStep:

@@ -6,14 +6,20 @@ from contextlib import AbstractContextManager
 
 from ipu._internal.thread_values import ThreadValue
 
-_in_function_trace = ThreadValue(False)
+_may_have_replicas: ThreadValue[bool | None] = ThreadValue(None)
+"""None outside `function_trace`."""
 
 
-def function_trace() -> AbstractContextManager[bool]:
-    """Within, a function is traced whose reductions synchronise its replicas."""
-    return _in_function_trace.replaced_by(True)
+def function_trace(may_have_replicas: bool = True) -> AbstractContextManager[bool | None]:
+    """Within, a function is traced whose reductions synchronise its replicas, of which there may be several or not."""
+    return _may_have_replicas.replaced_by(may_have_replicas)
 
 
 def in_function_trace() -> bool:
     """Whether this thread is inside `function_trace`."""
-    return _in_function_trace.value
+    return _may_have_replicas.value is not None
+
+
+def reduces_over_replicas() -> bool:
+    """Whether this thread is inside `function_trace` for what may be several replicas."""
+    return bool(_may_have_replicas.value)

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from ipu._internal.compiler import collectives
-from ipu._internal.compiler.function_trace import in_function_trace
+from ipu._internal.compiler.function_trace import in_function_trace, reduces_over_replicas
 from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import Nest
 
@@ -45,4 +45,10 @@ def reduced(reduce_op: tf.distribute.ReduceOp, value: Nest) -> Any:
     if _already_reduced.value or not in_function_trace():
         return value
     reduction = REDUCTIONS[reduce_op]
-    return tf.nest.map_structure(lambda leaf: reduction(tf.convert_to_tensor(leaf)), value)
+
+    def over_replicas(leaf: Any) -> Any:
+        if isinstance(leaf, tf.IndexedSlices) and not reduces_over_replicas():
+            return leaf  # an optimizer may clip its values
+        return reduction(tf.convert_to_tensor(leaf))
+
+    return tf.nest.map_structure(over_replicas, value)
