@@ -13,7 +13,7 @@ from engine.debug.poison import Poison
 from engine.debug.tile import Tile
 from engine.debug.uses import Use
 from engine.program.program import Buffer
-from engine.program.syncs import Ranges
+from engine.program.touches import Ranges
 
 
 @dataclass(frozen=True, slots=True)

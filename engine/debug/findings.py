@@ -13,7 +13,7 @@ from engine.debug.span_elements import NO_TILE, SpanElements
 from engine.debug.uses import Use
 from engine.errors import DebugError
 from engine.program.program import Buffer, ComputeSet
-from engine.program.syncs import Ranges
+from engine.program.touches import Ranges
 from engine.program.work.codelet_work import parameters_of
 
 OUTSIDE = "a relocation's offset, a stride, or the number of units"

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.debug.cells import cells_of_element
 from engine.program.program import Span
-from engine.program.syncs import Ranges
+from engine.program.touches import Ranges
 
 NO_TILE = -1
 Mask = np.ndarray | bool

@@ -23,7 +23,7 @@ from engine.debug.uses import Use
 from engine.errors import DebugError
 from engine.machine_code.abi import Scratch
 from engine.program.program import Buffer, ComputeSet, Program, Span
-from engine.program.syncs import Ranges
+from engine.program.touches import Ranges
 from engine.program.work.base import Encoded
 from engine.program.work.host_call import HostCall
 from engine.runtime.buffers import DeviceBuffer

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from engine.emit.nest import Nest
 from engine.ir import Shape
+from engine.program import recent_touches
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span
-from engine.program.syncs import Position, Sync, ranges_of, syncs
+from engine.program.syncs import Sync, ranges_of, syncs
+from engine.program.touches import Position, Touch, conflict, touches_of
 from engine.program.work.fused_loop import FusedLoop
 from engine.runtime.executable import Executable
 from tests.program.programs import PROGRAMS, program_of
@@ -127,3 +130,50 @@ def test_a_chain_along_one_partition_does_not_wait() -> None:
         Sync.BARRIER,
         Sync.CLAIMED,
     ]
+
+
+def work_of(units: int, reads: list[Span], writes: list[Span]) -> ComputeSet:
+    return ComputeSet("work", FusedLoop(Nest((False,), 0, (), ()), (1,), 1, ()), units, reads, writes)
+
+
+def test_comparisons_grow_with_the_compute_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without syncs: all steps of an unrolled recurrence read one weight and add to one gradient."""
+    compared = 0
+
+    def counted(old: Touch, new: Touch, same_iteration: bool) -> bool:
+        nonlocal compared
+        compared += 1
+        return conflict(old, new, same_iteration)
+
+    monkeypatch.setattr(recent_touches, "conflict", counted)
+    weight, gradient, *states = (Buffer("b", Shape("f32", (64, 10))) for _ in range(202))
+    addresses = {b: (2560 * k, 2560 * (k + 1)) for k, b in enumerate((weight, gradient, *states))}
+    rows = Partition(10, 64, 1)
+    sets = [
+        work_of(64, [Span(old, rows), Span(weight), Span(gradient, rows)], [Span(new, rows), Span(gradient, rows)])
+        for old, new in pairwise(states)
+    ]
+    assert not any(syncs(sets, 2, addresses.__getitem__)[0])
+    assert len(sets) <= compared < 2 * len(sets)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs_against_all_pairs(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    shapes = [Shape("f32", (int(rows), 10)) for rows in random.integers(1, 64, 12)]
+    begins = {Buffer("b", shape): 4 * int(random.integers(3000)) for shape in shapes}
+    buffers, addresses = list(begins), {b: (begin, begin + b.shape.bytes) for b, begin in begins.items()}
+
+    def span() -> Span:
+        buffer = buffers[random.integers(len(buffers))]
+        partitions = (None, Partition(10, buffer.shape.dimensions[0], 1), Partition(1, 10, 5))
+        return Span(buffer, partitions[random.integers(3)])
+
+    sets = [work_of(int(random.integers(1, 64)), [span(), span()], [span()]) for _ in range(60)]
+    for workers in (2, 3):
+        touches = [touches_of(each, ranges_of(each, workers), addresses.__getitem__) for each in sets]
+        expected, recent = [], list[Touch]()
+        for each in touches:
+            expected.append(any(conflict(old, new, True) for old in recent for new in each))
+            recent = [*each] if expected[-1] else [*recent, *each]
+        assert [bool(sync) for sync in syncs(sets, workers, addresses.__getitem__)[0]] == expected
