@@ -18,6 +18,8 @@ LARGEST_FACTOR = 13
 """The largest prime factor with a butterfly, whose time and code are quadratic in it. Chosen by hand."""
 SPACING = 17
 """Elements behind a line in scratch: one for a half spectrum; with more the two copies are in different cache sets."""
+LONG_LINE = 1 << 14
+"""Longer lines leave the cache where a few fill no vector. Chosen by hand, from three lengths."""
 COMPLEX, REAL, HALF = range(3)
 """Kinds of lines: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""
 PLAIN, TANGLED, UNTANGLED = range(3)
@@ -56,7 +58,8 @@ def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbou
         assert radices is not None
     computed = "f32" if element_type == "c64" and transformed == length else "f64"
     most = lanes() if computed == "f32" else lanes() // 2
-    width = most if 4 * neighbours >= most else 1
+    fills_lanes = 2 * neighbours >= most or (4 * neighbours >= most and transformed <= LONG_LINE)
+    width = most if fills_lanes else 1
     return Plan(length, transformed, radices, packing, Lanes(computed, width))
 
 

@@ -87,13 +87,14 @@ def call_persistent(pool: int, lo: int, hi: int, scratch: int) -> None:
     number = word(pool, ThreadPool.REQUEST) + 1
     waiting, asleep = pool + 8 * ThreadPool.WAITING, pool + 8 * ThreadPool.ASLEEP
     own = -1
-    if word(pool, ThreadPool.CORES) != 0 and load_acquire(pool + 8 * ThreadPool.SLEEPERS) != 0:
+    is_call = word(pool, ThreadPool.STATE) != 0
+    if is_call and word(pool, ThreadPool.CORES) != 0 and load_acquire(pool + 8 * ThreadPool.SLEEPERS) != 0:
         own = call_function(pool, ThreadPool.GET_CORE, 0, 0, 0, 0)
         _restrict(pool, own, True)
     announce(pool + 8 * ThreadPool.REQUEST, number, waiting, pool + 8 * ThreadPool.SLEEPERS)
     if own >= 0:
         _restrict(pool, own, False)
-    if word(pool, ThreadPool.STATE) == 0:
+    if not is_call:
         join_all(pool)
         return
     caller = member_of(pool, 0)

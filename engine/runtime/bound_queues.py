@@ -53,18 +53,21 @@ class BoundQueues:
         self._call = np.zeros(Call.WORDS, np.int64)
 
     def bind(self, rings: Mapping[str, AnyRing]) -> dict[Buffer, int]:
-        """The addresses that have changed since the last call; raises ConfigurationError for rings that do not fit."""
+        """The addresses that blocks do not have yet; raises ConfigurationError for rings that do not fit."""
         if self._is_bound and all(rings.get(n) is r for n, r in self._rings.items()):
             return {}
         check_rings(self._signatures, rings)
-        self._rings = {name: rings[name] for name in self._queues}
-        self._is_bound = True
+        self._rings, self._is_bound = {name: rings[name] for name in self._queues}, False
         addresses = {} if self._call_block is None else {self._call_block: int(self._call.ctypes.data)}
         for name, queue in self._queues.items():
             ring = self._rings[name]
             addresses[queue.control] = ring.address
             addresses |= dict(zip(queue.leaves, ring.leaf_addresses, strict=True))
         return addresses
+
+    def note_bound(self) -> None:
+        """Records that blocks have the addresses that `bind` returned: until then, each call returns them."""
+        self._is_bound = True
 
     def begin(self, state: np.ndarray) -> None:
         """Prepares rings and call block for a call with this state block."""

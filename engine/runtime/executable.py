@@ -162,6 +162,9 @@ class Executable:
             raise InternalError(f"Expected {len(numbers)} variables. Received: {len(variables)}.")
         if variables == self._variables:
             return
+        self._variables = []  # until all are bound: Ctrl-C may come between
+        self._tables.clear()
+        self._brief.clear()
         for number, variable in zip(numbers, variables, strict=True):
             buffer = self.program.variables[number]
             if buffer.shape != variable.shape:
@@ -170,8 +173,6 @@ class Executable:
         for block in self._blocks:
             self._relocate(block, "variable")
         self._variables = list(variables)
-        self._tables.clear()
-        self._brief.clear()
 
     def _bind_queues(self, queues: Mapping[str, AnyRing]) -> None:
         addresses = self._queues.bind(queues)
@@ -180,6 +181,7 @@ class Executable:
             for block in self._blocks:
                 self._relocate(block, "queue")
             self._tables.clear()
+        self._queues.note_bound()
 
     @property
     def queues(self) -> dict[str, QueueSignature]:

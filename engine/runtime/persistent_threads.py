@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -70,8 +71,19 @@ class PersistentThreads:
         call_persistent(self._address, 0, 0, 0)
         return bool(words[ThreadPool.LOST] == lost)
 
+    def serve(self, workers: int) -> bool:
+        """Whether they are those for a call of so many workers on the present cores."""
+        return self.workers == workers and self.cores == cores_to_spread(workers)
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether `end` has joined them, even if Ctrl-C has interrupted it then."""
+        return bool(self._words[ThreadPool.JOINED])
+
     def end(self) -> None:
         """Ends the threads and returns when they have ended."""
+        if self.have_ended:
+            return
         self._words[ThreadPool.STATE] = 0
         call_persistent(self._address, 0, 0, 0)
         _blocks.pop(self._address, None)
@@ -80,37 +92,50 @@ class PersistentThreads:
 _blocks: dict[int, np.ndarray] = {}
 _lock = threading.Lock()
 _threads: PersistentThreads | None = None
+_owner = 0
+"""The thread whose call has the threads; 0 for none."""
+
+
+def has_persistent_threads() -> bool:
+    """Whether a call of this thread has them: a signal's handler that makes another call would wait for itself."""
+    return _owner == threading.get_ident()
 
 
 @contextmanager
 def persistent_threads(workers: int) -> Iterator[PersistentThreads]:
     """The threads for a call of so many workers, which has them alone; raises what PersistentThreads does."""
-    global _threads
+    global _threads, _owner
+    caller = threading.get_ident()
     with _lock:
-        if _threads is None or _threads.workers != workers or _threads.cores != cores_to_spread(workers):
-            if _threads is not None:
-                _threads.end()
-            _threads = None
-            _threads = PersistentThreads(workers)
-        yield _threads
+        _owner = caller  # before anything at which Python runs signals' handlers
+        try:
+            if _threads is None or _threads.have_ended or not _threads.serve(workers):
+                if _threads is not None:
+                    _threads.end()
+                _threads = None
+                _threads = PersistentThreads(workers)
+            yield _threads
+        finally:
+            _owner = 0
 
 
 def end_persistent_threads(patience: float = 0.0) -> None:
     """Ends the threads unless a call has them for longer than `patience` seconds."""
     global _threads
-    if _lock.acquire(timeout=patience):
-        try:
+    until = time.monotonic() + patience
+    while _lock.locked() and time.monotonic() < until:
+        time.sleep(0.001)
+    if not _lock.locked():
+        with _lock:  # `acquire` would keep it where Ctrl-C comes before the next line
             if _threads is not None:
                 _threads.end()
             _threads = None
-        finally:
-            _lock.release()
 
 
 def _forget() -> None:
     """In a forked child, where the parent's threads do not exist."""
-    global _lock, _threads
-    _lock, _threads = threading.Lock(), None
+    global _lock, _threads, _owner
+    _lock, _threads, _owner = threading.Lock(), None, 0
 
 
 atexit.register(end_persistent_threads, EXIT_SECONDS)

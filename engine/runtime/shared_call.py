@@ -13,8 +13,8 @@ from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.executor import State, new_state
 from engine.runtime.feeds import RowFeed
-from engine.runtime.persistent_threads import persistent_threads
-from engine.runtime.workers import begin_call, begin_segment
+from engine.runtime.persistent_threads import has_persistent_threads, persistent_threads
+from engine.runtime.workers import begin_call, begin_segment, run_segment
 
 COMPLETED = int(State.COMPLETED)
 MOST_SECONDS = 0.02
@@ -64,8 +64,13 @@ class SharedCall:
         begin = time.perf_counter()
         self._state[...] = self._first
         self._claims[...] = 0
-        with persistent_threads(self.workers) as threads:
-            had_cores = threads.call(*self._arguments)
+        if has_persistent_threads():
+            table, _, scratch = self._kept
+            run_segment(table, 1, 0, self.workers, scratch, self._state, inline=True)
+            had_cores = True
+        else:
+            with persistent_threads(self.workers) as threads:
+                had_cores = threads.call(*self._arguments)
         if self._words[COMPLETED] != 1:
             failed = self._words[State.FAILED_ROW] - 1
             raise InternalError(f"Expected rows of known kinds. Received row {failed} of the table.")

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 from engine.compile import compile_module
+from engine.errors import InternalError
 from engine.runtime import executable as executables
+from engine.runtime import persistent_threads as persistent_threads
 from engine.runtime.brief_call import BriefCall
 from engine.runtime.choice import WINDOW_SECONDS, WorkerChoice
 from engine.runtime.executable import Executable
+from engine.runtime.executor import new_scratch, new_state
 from engine.runtime.feeds import RowFeed
 from engine.runtime.native_threads import has_native_threads
 from engine.runtime.persistent_threads import end_persistent_threads
 from engine.runtime.shared_call import SharedCall
 from engine.runtime.threads import usable_cores
+from engine.runtime.workers import begin_call, begin_segment
 from tests.engine.running import buffers
 from tests.interrupting import HANGS_SECONDS, threads_of_system
 from tests.program.programs import PROGRAMS, values_of
+from tests.runtime.test_native_threads import refusing
+from tests.runtime.test_workers import counting_table
 
 pytestmark = pytest.mark.skipif(not has_native_threads() or usable_cores() < 2, reason="needs a futex and two cores")
 
@@ -149,3 +156,64 @@ call(1)
 assert len(persistent()) == 1 and counters.tolist() == [501] * 4
 """
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=HANGS_SECONDS)
+
+
+@pytest.fixture
+def counted() -> Iterator[tuple[np.ndarray, Callable[[], None]]]:
+    """Counters, and a call of two workers that counts."""
+    counters = np.zeros(4, np.int64)
+    table, blocks = counting_table(counters, 2, pauses=1)
+
+    def call() -> None:
+        scratch, state = new_scratch(2, 0), new_state(2)
+        begin_call(1, state)
+        begin_segment(table, 1, 0, 2, scratch, state)
+        with persistent_threads.persistent_threads(2) as threads:
+            threads.call(state.ctypes.data, scratch.ctypes.data, scratch.strides[0])
+
+    yield counters, call
+    assert blocks
+
+
+def test_threads_start_anew_after_an_interrupted_end(
+    counted: tuple[np.ndarray, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C arrives where the codelet that ends them returns."""
+    counters, call = counted
+    call()
+    original = persistent_threads.call_persistent
+
+    def interrupted(*arguments: int) -> None:
+        original(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(persistent_threads, "call_persistent", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            end_persistent_threads()
+    call()
+    assert counters.tolist() == [2] * 4
+
+
+def test_a_call_within_a_call_of_the_same_thread_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a signal's handler makes it, where the first call returns."""
+    module, roles = PROGRAMS["training"]()
+    parameters = list(zip(module.entry.parameters, roles, strict=True))
+    arrays = values_of([p for p, role in parameters if role == "feed"], seed=2)
+    found = []
+    for within in (False, True):
+        executable = compile_module(module, roles, {})
+        held = buffers(values_of([p for p, role in parameters if role == "variable"], seed=1))
+        shared(executable, monkeypatch)
+        brief = executable.brief_call(held)
+        assert isinstance(brief, SharedCall)
+        with persistent_threads.persistent_threads(2) if within else contextlib.nullcontext():
+            found.append([each.tobytes() for each in (*brief.run(arrays), *(h.read() for h in held))])
+    assert found[0] == found[1]
+
+
+def test_a_thread_that_cannot_start_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    _kept = refusing(monkeypatch, made=1, when=lambda: bool(persistent()))
+    with pytest.raises(InternalError, match="can't start new thread"), persistent_threads.persistent_threads(3):
+        pass
+    assert not persistent()

@@ -13,6 +13,7 @@ from tensorflow.python import ipu
 from tensorflow.python.client.session import BaseSession
 from tensorflow.python.framework import function
 
+from engine.errors import ConfigurationError
 from ipu._internal.graphs.sessions import programs_of
 
 v1 = tf.compat.v1
@@ -57,6 +58,22 @@ def test_functions_of_version_1_run_in_loops() -> None:
     (result,) = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, lambda x: tf.reshape(squared(x) + 1.0, []), [2.0]))
     with v1.Session() as session:
         assert session.run(result) == 26.0
+
+
+def test_functions_of_version_1_of_one_name_are_refused() -> None:
+    """TensorFlow knows functions by their names: the second would have the first one's body."""
+
+    def made(body: Callable[[tf.Tensor], tf.Tensor]) -> Any:
+        with tf.Graph().as_default():
+            named = function.Defun(tf.float32, func_name="named_twice")(body)
+            (result,) = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, lambda x: tf.reshape(named(x), []), [2.0]))
+            with v1.Session() as session:
+                return session.run(result)
+
+    assert made(lambda x: x * 3.0) == 18.0
+    assert made(lambda x: x * 3.0) == 18.0
+    with pytest.raises(ConfigurationError, match="two of the name 'named_twice'"):
+        made(lambda x: x * 5.0)
 
 
 def test_inputs_and_captured_tensors_may_have_any_shape_that_is_fed() -> None:

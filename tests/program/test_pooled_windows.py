@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from engine.codelets.pool_windows import PooledImages
 from engine.compile import build_program
-from engine.ir import Module, Window, WindowDimension
+from engine.ir import Instruction, Module, Window, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.opcodes import neutral_element
 from engine.ir.shape import NUMPY_TYPES
@@ -78,6 +79,30 @@ def test_many_units() -> None:
 def test_windows_without_padding() -> None:
     side, trivial = WindowDimension(3, 2), WindowDimension(1)
     compare("f32", (2, 9, 7, 16), (trivial, side, side, trivial), "maximum")
+
+
+VIEWS: dict[str, Callable[[Builder, Instruction], Instruction]] = {
+    "channels": lambda builder, x: builder.slice(x, (0, 2), (0, 8), (0, 8), (0, 8)),
+    "every second column": lambda builder, x: builder.slice(x, (0, 2), (0, 8), (0, 8, 2), (0, 16)),
+    "reversed": lambda builder, x: builder.reverse(x, (2,)),
+    "transposed": lambda builder, x: builder.transpose(x, (0, 2, 1, 3)),
+    "rows": lambda builder, x: builder.slice(x, (0, 2), (1, 8), (0, 8), (0, 16)),
+}
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("view", VIEWS)
+def test_windows_over_views(view: str, stride: int) -> None:
+    """Columns of a view may be farther apart than those of its padded copy, or go backwards."""
+    builder, side = Builder(), replace(SIDE, stride=stride)
+    x = VIEWS[view](builder, builder.parameter("f32", (2, 8, 8, 16)))
+    window = (WindowDimension(1), side, side, WindowDimension(1))
+    builder.reduce_window(x, builder.constant(neutral_element("maximum", "f32"), "f32"), window, "maximum")
+    before, after = programs(builder.module())
+    assert len(pooled(after)) == 1
+    values = np.random.default_rng(1).normal(size=(2, 8, 8, 16)).astype(np.float32)
+    (expected,), (found,) = (Machine(program, {0: values}).run(range) for program in (before, after))
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

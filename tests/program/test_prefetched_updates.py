@@ -55,6 +55,7 @@ def test_where() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_same_bits(count: int, rows: int, columns: int, k: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executables, "worker_count", lambda: workers)
+    monkeypatch.setattr(executables, "inline_work", lambda: 0)
     monkeypatch.setattr(prefetched_updates, "LEAST_SHARE", 0)
     assert len(prefetched(update(count, rows, columns, k))) == min(count, 3)
     random, results = np.random.default_rng(0), []

@@ -47,6 +47,7 @@ def trained(module: Module, roles: list[str]) -> list[np.ndarray]:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_same_bits(batch: int, wide: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executables, "worker_count", lambda: workers)
+    monkeypatch.setattr(executables, "inline_work", lambda: 0)
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     module, roles = training_step(batch, wide)
     assert handed(fuse_producers(build_program(module, roles, {}))) == 1

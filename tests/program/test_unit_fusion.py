@@ -86,6 +86,7 @@ def test_the_same_values(number: int) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_same_bits(number: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executables, "worker_count", lambda: workers)
+    monkeypatch.setattr(executables, "inline_work", lambda: 0)
     module = MODULES[number]
     values = arguments_for(module)
     values[0].flat[:3] = np.nan, np.inf, -0.0

@@ -128,3 +128,15 @@ def test_traced_steps_keep_lines_and_no_stack_traces() -> None:
         traced = trace_step(step, [tf.TensorSpec([2])])
     assert {type(line) for line in traced.source_lines.values()} == {str}
     assert f"{__file__}:{step.__code__.co_firstlineno + 1}" in traced.source_lines.values()
+
+
+def test_operations_of_a_saved_model_have_no_lines(tmp_path: Path) -> None:
+    """TensorFlow keeps no stack traces with them."""
+    module = tf.Module()
+    module.scaled = tf.function(lambda x: tf.sin(x) * 2.0, input_signature=[tf.TensorSpec([2])])
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    strategy = IPUStrategy()
+    with strategy.scope():
+        found = strategy.run(tf.function(lambda x: loaded.scaled(x)), [tf.constant([1.0, 2.0])])
+    np.testing.assert_allclose(found, 2.0 * np.sin([1.0, 2.0]), rtol=1e-6)

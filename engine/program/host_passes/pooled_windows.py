@@ -90,6 +90,8 @@ def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) 
     strides = image, loop.strides[start], loop.strides[start + 1]
     found = original(rewriter, at, source.address, (images, channels), strides, item, between_zeros=False)
     wide = spatial[1]
+    if found is not None and wide.stride == 1 and found.strides[2] != item * channels:
+        found = None  # neighbouring windows are computed together: they read the padded copy
     few = wide.stride > 1 and prod(w.size for w in spatial) <= FEW_POSITIONS and found is None
     if few or (wide.stride > 1 and channels < FEWEST_CHANNELS):
         return None

@@ -70,7 +70,8 @@ def nearest(size: int, count: int, corners: bool, centers: bool) -> np.ndarray:
     scale = np.float32((size - 1) / (count - 1) if corners and count > 1 else size / count)
     outputs = np.arange(count, dtype=np.float32)
     at = (outputs + np.float32(0.5)) * scale if centers else outputs * scale
-    return np.minimum(np.floor(at + np.float32(0.5)) if corners else np.floor(at), size - 1).astype(np.int64)
+    first = np.floor(at)  # `at` + 0.5 would be rounded up to 1 next below 0.5
+    return np.minimum(first + (at - first >= 0.5) if corners else first, size - 1).astype(np.int64)
 
 
 def _places(sides: Sizes, sizes: Sizes, corners: bool, centers: bool) -> list[np.ndarray] | None:

@@ -36,9 +36,8 @@ def source_lines(graph: Any, op_names: Container[str]) -> dict[str, str]:
 
 def _lines(graph: Any, known: dict[str, dict[str, str]], op_names: Container[str] | None = None) -> dict[str, str]:
     found: dict[str, str] = {}
-    line_of = cache(
-        _user_line
-    )  # many operations have equal traces; for this call alone, as the graph may be freed then
+    # Many operations have equal traces; for this call alone, as the graph may be freed then.
+    line_of = cache(_user_line)
     for each in graph.get_operations():
         if (op_names is None or each.name in op_names) and (line := line_of(each.traceback)):
             found[each.name] = line
@@ -54,8 +53,11 @@ def _lines(graph: Any, known: dict[str, dict[str, str]], op_names: Container[str
 
 
 def _user_line(trace: Any) -> str:
-    """The innermost line of the user's program in a stack trace, empty if there is none."""
-    for at in range(len(trace) - 1, -1, -1):
+    """The innermost line of the user's program in a stack trace, empty if there is none.
+
+    Operations of a SavedModel have no stack trace at all.
+    """
+    for at in range(len(trace or ()) - 1, -1, -1):
         frame = trace[at]
         file = frame.filename
         if not _is_of_a_library(file):

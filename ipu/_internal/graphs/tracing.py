@@ -159,13 +159,20 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
 def _define_called(functions: Iterable[Any]) -> None:
     """Defines for the compiler the functions of TensorFlow 1 that some functions call, as those of CTC's loops are.
 
-    TensorFlow defines such ones in the graph alone where it traces in one.
+    TensorFlow defines such ones in the graph alone where it traces in one. Raises ConfigurationError for two of one
+    name.
     """
     for each in functions:
         if isinstance(each, atomic_function.AtomicFunction):
             _define_called(each.children)
-        elif not context.context().has_function(each.name):
+            continue
+        try:  # nothing happens for one that is defined already
             context.context().add_function_def(each.definition)
+        except tf.errors.InvalidArgumentError as error:
+            raise ConfigurationError(
+                f"Expected functions of different names. Received: two of the name {each.name!r}, in two graphs. "
+                "Give one another `func_name`, or none."
+            ) from error
 
 
 def _create_variable(next_creator: Callable[..., Any], **arguments: Any) -> Any:
