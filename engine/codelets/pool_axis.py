@@ -15,8 +15,8 @@ FEWEST_CHANNELS = 4
 """Channels, where windows step over elements: then lanes are channels of one window. Chosen by hand."""
 
 
-class PoolAxis(Record):
-    """Words for height and width each."""
+class Axis(Record):
+    """Words for each dimension of windows."""
 
     windows: int
     stride: int
@@ -24,6 +24,11 @@ class PoolAxis(Record):
     size: int  # of the operand
     positions: int  # of a window
     pitch: int  # bytes in operand and target
+
+
+class PoolAxis(Axis):
+    """Words for height and width each, where neighbouring windows or elements are computed together."""
+
     first_whole: int  # the first window that is completely inside the operand
     wholes: int  # such windows that are computed together
     first_inner: int  # the first element that is in as many windows as any

@@ -20,6 +20,7 @@ from engine.codelets.build import Codelet, inner
 from engine.codelets.element import BYTES, load_element, store_element
 from engine.codelets.lazy import errors, types
 from engine.codelets.memory import I32, I64, POINTER, Emitter, call, intrinsic, load_f32, load_i64, store_i64
+from engine.codelets.pool_axis import Axis
 from engine.codelets.pool_kernels import PREDICATES
 from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
@@ -49,17 +50,6 @@ class PoolGradient(Record):
     first: int  # the first window along the width that is completely inside the operand
     wholes: int  # number of such windows
     vectors: int  # in a row
-
-
-class Axis(Record):
-    """Words for depth, height and width each."""
-
-    windows: int
-    stride: int
-    low: int  # padding
-    size: int  # of the operand
-    positions: int  # of a window
-    pitch: int  # bytes in operand and target
 
 
 def _predicate(direction: types.Type) -> str:

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.errors import InternalError
 from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
-from engine.runtime.executor import State, executor, new_state
+from engine.runtime.executor import State, executor
 from engine.runtime.feeds import RowFeed
-from engine.runtime.workers import begin_call, begin_segment
+from engine.runtime.workers import state_of_one_step, unknown_row
 
 COMPLETED = int(State.COMPLETED)
 
@@ -40,9 +39,7 @@ class BriefCall:
         choice: WorkerChoice | None = None,
     ) -> None:
         self._kept = table, builder, scratch
-        self._state = state = new_state(1)
-        begin_call(1, state)
-        begin_segment(table, 1, 0, 1, scratch, state)
+        self._state = state = state_of_one_step(table, scratch)
         self._first, self._words = state.copy(), state.data
         self._arguments = state.ctypes.data, 0, 1, scratch.ctypes.data
         self._feeds, self._outputs, self._choice = tuple(feeds), tuple(outputs), choice
@@ -59,8 +56,7 @@ class BriefCall:
         self._state[...] = self._first
         executor(*self._arguments)
         if self._words[COMPLETED] != 1:
-            failed = self._words[State.FAILED_ROW] - 1
-            raise InternalError(f"Expected rows of known kinds. Received row {failed} of the table.")
+            raise unknown_row(self._state)
         if self._choice is not None:
             self._choice.note_alone(begin, time.perf_counter())
         return [output.copy() for output in self._outputs]

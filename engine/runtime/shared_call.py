@@ -8,13 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.codelets.rows import point_feed
-from engine.errors import InternalError
 from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
-from engine.runtime.executor import State, new_state
+from engine.runtime.executor import State
 from engine.runtime.feeds import RowFeed
 from engine.runtime.persistent_threads import has_persistent_threads, persistent_threads
-from engine.runtime.workers import begin_call, begin_segment, run_segment
+from engine.runtime.workers import run_segment, state_of_one_step, unknown_row
 
 COMPLETED = int(State.COMPLETED)
 MOST_SECONDS = 0.02
@@ -40,9 +39,7 @@ class SharedCall:
         self.workers = len(scratch)
         self._kept = table, builder, scratch
         self._claims = builder.claims
-        self._state = state = new_state(self.workers)
-        begin_call(1, state)
-        begin_segment(table, 1, 0, self.workers, scratch, state)
+        self._state = state = state_of_one_step(table, scratch)
         self._first, self._words = state.copy(), state.data
         self._arguments = state.ctypes.data, scratch.ctypes.data, scratch.strides[0]
         self._feeds, self._outputs, self._choice = tuple(feeds), tuple(outputs), choice
@@ -72,8 +69,7 @@ class SharedCall:
             with persistent_threads(self.workers) as threads:
                 had_cores = threads.call(*self._arguments)
         if self._words[COMPLETED] != 1:
-            failed = self._words[State.FAILED_ROW] - 1
-            raise InternalError(f"Expected rows of known kinds. Received row {failed} of the table.")
+            raise unknown_row(self._state)
         results = [output.copy() for output in self._outputs]
         self._choice.note_brief(time.perf_counter() - begin, had_cores)
         return results

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.codelets.waiting import Waiting, futex, pauses_per_second, yield_address
 from engine.errors import InternalError
-from engine.runtime.executor import Column, State, Stop, executor
+from engine.runtime.executor import Column, State, Stop, executor, new_state
 from engine.runtime.native_threads import NativeThreadPool, has_native_threads
 from engine.runtime.python_threads import PythonThreadPool
 from engine.runtime.threads import CallThreads, Watch, attend
@@ -92,6 +92,21 @@ def completed_steps(state: np.ndarray) -> int:
     return int(state[State.COMPLETED])
 
 
+def unknown_row(state: np.ndarray) -> InternalError:
+    """The error of a call that has ended at a row of a kind that the executor does not know."""
+    row = int(state[State.FAILED_ROW]) - 1
+    return InternalError(f"Expected rows of known kinds. Received row {row} of the table.")
+
+
+def state_of_one_step(table: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+    """A state block before a call of one step, by as many workers as there are scratch areas."""
+    workers = len(scratch)
+    state = new_state(workers)
+    begin_call(1, state)
+    begin_segment(table, 1, 0, workers, scratch, state)
+    return state
+
+
 def run_table(
     table: np.ndarray,
     steps: int,
@@ -149,9 +164,7 @@ def run_segment(
 
         attend(pool, stop, watch, limit)
     if state[State.FAILED_ROW]:
-        raise InternalError(
-            f"Expected rows of known kinds. Received row {int(state[State.FAILED_ROW]) - 1} of the table."
-        )
+        raise unknown_row(state)
     completed = completed_steps(state)
     if limit is not None and completed < steps and limit.left() == 0:
         raise limit.error(f"one in step {completed + 1} of {steps}")

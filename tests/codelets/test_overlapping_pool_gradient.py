@@ -56,12 +56,11 @@ def compare(operand: np.ndarray, window: Window, direction: str, init: float = 0
         assert run(operand, source, init, window, direction, workers).tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("channels", [1, 3, 5, 16, 24, 33])
-@pytest.mark.parametrize("side", [SAME, STEPPING], ids=["1", "2"])
-def test_usual_pooling(channels: int, side: WindowDimension) -> None:
+@pytest.mark.parametrize(
+    ("side", "channels"), [*((SAME, c) for c in (1, 3, 5, 16, 24, 33)), *((STEPPING, c) for c in (5, 16, 24, 33))]
+)
+def test_usual_pooling(side: WindowDimension, channels: int) -> None:
     """Windows that reach over the edges, few different values, images smaller than windows."""
-    if side.stride > 1 and channels < 4:
-        pytest.skip("left to the general codelet")
     rng = np.random.default_rng(channels)
     for height, width in ((7, 9), (2, 5), (1, 1)):
         operand = rng.integers(-2, 3, (3, height, width, channels)).astype(np.float32)

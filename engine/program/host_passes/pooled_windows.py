@@ -34,9 +34,9 @@ def pool_unpadded(program: Program) -> Program:
     changed, copies = False, set[int]()
     for at, each in enumerate(program.compute_sets):
         if isinstance(each.work, WindowLoop) and (spatial := _spatial(each.work)) is not None:
-            copy = _replaced(rewriter, at, each.work, spatial)
-            changed |= copy is not None
-            copies |= {copy} - {None, -1}  # type: ignore[arg-type]
+            unread = _replaced(rewriter, at, each.work, spatial)
+            changed |= unread is not None
+            copies |= unread or set()
     rewriter.remove(at for at in copies if not rewriter.uses.readers(program.compute_sets[at].writes[0].buffer))
     return rewriter.result() if changed else program
 
@@ -72,8 +72,8 @@ def _is_dense(loop: WindowLoop, start: int, item: int) -> bool:
     return strides[start] > 0 and all(a == b * n for (a, b), n in outer)
 
 
-def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) -> int | None:
-    """Gives compute set `at` other work; returns the number of the copy that it no longer reads, -1 if it read none.
+def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) -> set[int] | None:
+    """Gives compute set `at` other work; returns the number of the copy that it no longer reads, if it read one.
 
     None where a loop is as fast.
     """
@@ -117,7 +117,7 @@ def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) 
     reads = [replace(span, partition=None) for span in each.reads]
     writes = [replace(each.writes[0], partition=Partition(windows[1] * channels, rows, unit_rows))]
     rewriter.replace(at, replace(each, work=work, units=-(-rows // unit_rows), reads=reads, writes=writes))
-    return -1 if found is None else found.copy
+    return set() if found is None else {found.copy}
 
 
 def _reach(w: WindowDimension, windows: int) -> int:

@@ -46,11 +46,21 @@ def known_size(size: TensorLike) -> list[Any]:
     return [None, None] if sizes is None else [int(each) for each in sizes]
 
 
+def coordinates(size: int, count: int, corners: bool, centers: bool) -> np.ndarray:
+    """Where each of `count` resized elements, or its centre, is along a side: float32 [count], as TensorFlow rounds."""
+    scale = np.float32((size - 1) / (count - 1) if corners and count > 1 else size / count)
+    return (np.arange(count, dtype=np.float32) + np.float32(0.5 if centers else 0.0)) * scale
+
+
+def products(images: tf.Tensor, by_rows: np.ndarray, by_columns: np.ndarray) -> tf.Tensor:
+    """Images of [n, height, width, channels] by matrices [new height, height] and [new width, width]."""
+    half = tf.einsum("ah,nhwc->nawc", tf.constant(by_rows, images.dtype), images)
+    return tf.einsum("bw,nawc->nabc", tf.constant(by_columns, images.dtype), half)
+
+
 def cubic_weights(size: int, count: int, corners: bool, centers: bool) -> np.ndarray:
     """The weights, float32 [count, size], of the elements of a side in each of `count` interpolated ones."""
-    scale = np.float32((size - 1) / (count - 1) if corners and count > 1 else size / count)
-    outputs = np.arange(count, dtype=np.float32)
-    at = (outputs + np.float32(0.5)) * scale - np.float32(0.5) if centers else outputs * scale
+    at = coordinates(size, count, corners, centers) - np.float32(0.5 if centers else 0.0)
     first = np.floor(at).astype(np.int64)
     step = np.rint((at - first.astype(np.float32)) * np.float32(STEPS)) / STEPS
     weights = np.zeros((count, size))
@@ -89,5 +99,4 @@ def _resized(
         return None
     by_rows, by_columns = (weights(a, b) for a, b in zip(sides, sizes, strict=True))
     with tf.name_scope(name or "Resize"):
-        half = tf.einsum("ah,nhwc->nawc", by_rows, tf.cast(images, tf.float32))
-        return tf.einsum("bw,nawc->nabc", by_columns, half)
+        return products(tf.cast(images, tf.float32), by_rows, by_columns)

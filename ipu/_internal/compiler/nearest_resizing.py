@@ -5,16 +5,15 @@ XLA's kernel gathers a window for each pixel, by an index each, and it has none 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ipu._internal.compiler.matrix_resizing import known_size
+from ipu._internal.compiler.matrix_resizing import Original, coordinates, known_size, products
 from ipu._internal.types import TensorLike
 
-Original = Callable[..., Any]
 Sizes = Sequence[Any]
 """Of sides, None for those that are not known."""
 
@@ -67,9 +66,7 @@ def nearest_neighbor_gradient(
 
 def nearest(size: int, count: int, corners: bool, centers: bool) -> np.ndarray:
     """The element of a side, int64 [count], that each of `count` resized ones is, in the arithmetic of float32."""
-    scale = np.float32((size - 1) / (count - 1) if corners and count > 1 else size / count)
-    outputs = np.arange(count, dtype=np.float32)
-    at = (outputs + np.float32(0.5)) * scale if centers else outputs * scale
+    at = coordinates(size, count, corners, centers)
     first = np.floor(at)  # `at` + 0.5 would be rounded up to 1 next below 0.5
     return np.minimum(first + (at - first >= 0.5) if corners else first, size - 1).astype(np.int64)
 
@@ -89,8 +86,7 @@ def _summed(grads: tf.Tensor, sides: Sizes, places: list[np.ndarray]) -> tf.Tens
         batch = tf.shape(grads)[0] if grads.shape[0] is None else grads.shape[0]
         return tf.reduce_sum(tf.reshape(grads, [batch, rows, height, columns, width, grads.shape[3]]), axis=[2, 4])
     by_rows, by_columns = (np.equal(np.arange(side)[:, None], each) for each, side in zip(places, sides, strict=True))
-    half = tf.einsum("ah,nhwc->nawc", tf.constant(by_rows, grads.dtype), grads)
-    return tf.einsum("bw,nawc->nabc", tf.constant(by_columns, grads.dtype), half)
+    return products(grads, by_rows, by_columns)
 
 
 def _are_repeated(places: list[np.ndarray], sides: Sizes) -> bool:
