@@ -12,13 +12,16 @@ from rich.console import Console
 from benchmarks.figures import Figures
 from benchmarks.race import LIMIT, race
 from benchmarks.tables import table
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import APPLICATIONS, WORKLOADS
+
+FAMILY = "applications"
+HELP = f"{', '.join(WORKLOADS)}; {', '.join(APPLICATIONS)}, or all of the latter: {FAMILY} (default: all of the former)"
 
 
 def main() -> None:
     """Reads the command line, races, prints."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Races the software IPU and others.")
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), metavar="WORKLOAD", help=", ".join(WORKLOADS))
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), metavar="WORKLOAD", help=HELP)
     parser.add_argument("--rounds", type=int, default=5, help="epochs of each way that count, after a first one")
     parser.add_argument("--executions", type=int, metavar="N", help="most executions of an epoch, from 2 on")
     parser.add_argument("--ways", nargs="*", help="for example ipu keras,jit,execution jax")
@@ -27,13 +30,15 @@ def main() -> None:
     )
     parser.add_argument("--keep", action="store_true", help="keep the medians as this processor's, for benchmarks.page")
     options = parser.parse_args()
-    if unknown := [name for name in options.workloads if name not in WORKLOADS]:
-        parser.error(f"Expected workloads among {', '.join(WORKLOADS)}. Received: {unknown[0]!r}")
+    known = WORKLOADS | APPLICATIONS
+    named = [each for name in options.workloads for each in (APPLICATIONS if name == FAMILY else (name,))]
+    if unknown := [name for name in named if name not in known]:
+        parser.error(f"Expected workloads among {', '.join(known)}. Received: {unknown[0]!r}")
     console, progress = Console(width=126), Console(stderr=True)
     failed: list[str] = []
     start = time.monotonic()
-    for number, name in enumerate(options.workloads, 1):
-        workload = WORKLOADS[name]
+    for number, name in enumerate(named, 1):
+        workload = known[name]
         if options.executions:
             workload = replace(workload, steps=min(workload.steps, max(options.executions, 2) * workload.execution))
         try:
@@ -45,7 +50,7 @@ def main() -> None:
         console.print(table(done))
         if options.keep:
             Figures.here().add("races", name, {"ways": done.figures(), "missing": done.missing})
-        progress.print(f"{number} of {len(options.workloads)} workloads after {time.monotonic() - start:.0f} s")
+        progress.print(f"{number} of {len(named)} workloads after {time.monotonic() - start:.0f} s")
     sys.exit(bool(failed))
 
 

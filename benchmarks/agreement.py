@@ -30,10 +30,10 @@ def losses(name: str, way: str, steps: int) -> list[float]:
     import keras
 
     from benchmarks import models
-    from benchmarks.workloads import WORKLOADS
+    from benchmarks.workloads import EVERY
 
     keras.random.normal = lambda shape, **_: keras.ops.zeros(shape)
-    workload = WORKLOADS[name]
+    workload = EVERY[name]
     inputs, labels = workload.data(np.random.default_rng(0), workload.batch)
     if way in ("keras", "ipu"):
         from benchmarks.rivals.keras_fit import loss_of, scope_of

@@ -30,9 +30,9 @@ def main(name: str, way: str, steps: int | None = None) -> None:
     os.environ["KERAS_BACKEND"] = "jax" if rival == "jax" else "torch" if rival == "torch" else "tensorflow"
     import numpy as np
 
-    from benchmarks.workloads import FIRST_STEPS, WORKLOADS
+    from benchmarks.workloads import EVERY
 
-    workload = (WORKLOADS | FIRST_STEPS)[name]
+    workload = EVERY[name]
     workload = workload if steps is None else replace(workload, steps=steps)
     if rival == "jax":
         from engine.machine_code.processor import lanes

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.race import LIMIT, ROOT, Contender
-from benchmarks.workloads import FIRST_STEPS, WORKLOADS
+from benchmarks.workloads import EVERY
 from engine.codelets.ahead import made_in
 from engine.machine_code.helper_process import VARIABLE, is_locked
 
@@ -40,7 +40,7 @@ def first_step(name: str, way: str, cache: Path, **environment: str) -> Times:
     """The times of a new process whose compiled codelets are in `cache`; whoever compiles there has ended after it."""
     os.environ.update(environment)
     try:
-        contender = Contender.start(replace((WORKLOADS | FIRST_STEPS)[name], steps=STEPS), way, cache)
+        contender = Contender.start(replace(EVERY[name], steps=STEPS), way, cache)
         contender.stop()
     finally:
         for each in environment:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import EVERY
 from engine.codelets.build import codelet, inner
 from engine.codelets.lazy import types
 from engine.codelets.memory import (
@@ -171,7 +171,7 @@ def main(name: str, lines: int = 40) -> None:
     programs = observed_programs()
     from benchmarks.rivals.keras_fit import prepare
 
-    workload = WORKLOADS[name]
+    workload = EVERY[name]
     inputs, labels = workload.data(np.random.default_rng(0), workload.samples)
     prepare(workload, "ipu", [], inputs, labels)
     executable = max(programs, key=lambda each: len(each.program.compute_sets))

@@ -240,3 +240,9 @@ def efficientnet() -> keras.Model:
     return keras.applications.EfficientNetB0(
         weights=None, input_shape=(64, 64, 3), classes=10, classifier_activation=None
     )
+
+
+def application(name: str, size: int) -> keras.Model:
+    """A model of keras.applications on size x size pixels, ten classes."""
+    create = getattr(keras.applications, name)
+    return create(weights=None, input_shape=(size, size, 3), classes=10, classifier_activation=None)

@@ -125,3 +125,24 @@ FIRST_STEPS = {
     "100 dense layers": Workload("100 dense layers", "deep_mlp", reals(64), 32, 40, 20, 1.0, optimizer="adam"),
 }
 """Of which the first step alone is measured."""
+APPLICATIONS = {
+    each.name: each
+    for each in (
+        Workload(name.lower(), "application", reals(96, 96, 3), batch, 6, 3, 2.0, (name, 96), "adam")
+        for name, batch in {
+            "MobileNet": 16,
+            "MobileNetV2": 16,
+            "MobileNetV3Small": 16,
+            "EfficientNetV2B0": 8,
+            "DenseNet121": 8,
+            "Xception": 8,
+            "InceptionV3": 8,
+            "NASNetMobile": 8,
+            "VGG16": 8,
+            "ResNet50V2": 8,
+            "ConvNeXtTiny": 8,
+        }.items()
+    )
+}
+"""Models of keras.applications on 96 x 96 pixels, raced where they are named."""
+EVERY = WORKLOADS | FIRST_STEPS | APPLICATIONS
