@@ -1,6 +1,6 @@
-"""Depthwise convolutions of float32, and their gradients by the kernel: windows of images are copied to scratch first.
+"""Depthwise and grouped convolutions of float32, and their gradients by the kernel: windows of images are copied first.
 
-There, in the nearest cache, a vector of channels has all that some rows of outputs read, with zeros around the image.
+There, in a near cache, a vector of channels has all that some rows of outputs read, with zeros around the image.
 """
 
 from __future__ import annotations
@@ -8,41 +8,12 @@ from __future__ import annotations
 from functools import cache
 
 from engine.codelets.build import Codelet, inner
-from engine.codelets.record import Address, Record, Table
+from engine.codelets.record import Address, Table
 from engine.codelets.rows import word
-from engine.codelets.window_kernels import PAIRED, convolving, correlating, fill_row
-from engine.codelets.window_sizes import LANES, VECTOR, Run, most_columns, most_runs
+from engine.codelets.window_filling import Windows, ahead_of, copying, filling
+from engine.codelets.window_kernels import PAIRED, convolving, correlating
+from engine.codelets.window_sizes import DEPTHWISE, LANES, VECTOR, Group, Run, most_columns, most_runs
 from engine.machine_code.abi import RESERVED_SCRATCH
-
-AHEAD = 2
-"""Vectors of channels from those that are read to those that are prefetched."""
-
-
-class Windows(Record):
-    """Images A and C, or gradients of outputs, with contiguous channels; strides are bytes."""
-
-    a: Address
-    c: Address
-    channels: int
-    images: int
-    rows: int  # of an image's outputs
-    columns: int
-    image_a: int
-    row_a: int
-    column_a: int
-    image_c: int
-    row_c: int
-    column_c: int
-    rows_a: int  # of an image: what taps read outside of it is zero
-    columns_a: int
-    first_row: int  # that the first output reads, and its first column
-    first_column: int
-    step_rows: int  # between outputs
-    reach_rows: int  # that the taps of an output span
-    width: int  # columns of a window
-    block_rows: int  # of outputs of a window
-    runs: int  # of taps in neighbouring columns
-    offset_a: Table  # [runs], in a window
 
 
 class Forward(Windows):
@@ -61,42 +32,20 @@ class Backward(Windows):
     parts: int
     part_bytes: int
     unit_channels: int
+    window_bytes: int  # after which gradients of outputs are copied where a window has several planes
 
 
-@inner
-def ahead_of(parameters: int, g: int, row: int, rows: int) -> int:
-    """Bytes from channel `g` to what is read some vectors later: after the last channels, `rows` rows on."""
-    channels = word(parameters, Windows.CHANNELS)
-    later = g + AHEAD * LANES
-    return 4 * AHEAD * LANES if later < channels else rows * row + 4 * (later - channels) // VECTOR * VECTOR - 4 * g
-
-
-@inner
-def fill_window(parameters: int, image: int, row: int, rows: int, ahead: int, lanes: int, window: int) -> None:
-    """Copies one vector of channels of `rows` rows of an image, from `row` on, with zeros outside of it."""
-    width, column = word(parameters, Windows.WIDTH), word(parameters, Windows.FIRST_COLUMN)
-    columns, pitch = word(parameters, Windows.COLUMNS_A), word(parameters, Windows.COLUMN_A)
-    before = min(max(-column, 0), width)
-    begin = max(column, 0)
-    inside = max(min(columns - begin, width - before), 0)
-    for i in range(row, row + rows):
-        exists = 0 <= i and i < word(parameters, Windows.ROWS_A)
-        source = image + i * word(parameters, Windows.ROW_A) + begin * pitch
-        if exists:
-            fill_row(source, pitch, ahead, before, inside, width - before - inside, window, lanes)
-        else:
-            fill_row(source, pitch, 0, width, 0, 0, window, lanes)
-        window += width * VECTOR
-
-
-def _name(run: Run) -> str:
-    return f"{run.step}_{run.columns}" + "_backward" * run.backward
+def _name(run: Run, group: Group) -> str:
+    grouped = "" if group == DEPTHWISE else f"_of_{group.inputs}_to_{group.outputs}"
+    return f"{run.step}_{run.columns}" + "_backward" * run.backward + grouped
 
 
 @cache
-def depthwise_forward(run: Run) -> Codelet:
-    """The codelet for such runs of taps. Unit: rows of outputs, counted through all images."""
-    convolve, most = convolving(run), most_columns(run)
+def depthwise_forward(run: Run, group: Group = DEPTHWISE) -> Codelet:
+    """The codelet for such runs of taps and groups. Unit: rows of outputs, counted through all images."""
+    convolve, most, fill_window = convolving(run), most_columns(run), filling(group)
+    inputs, outputs = group
+    step = group.before(LANES)
 
     @inner
     def convolve_rows(parameters: int, rows: int, window: int, b: int, c: int, lanes: int) -> None:
@@ -104,7 +53,7 @@ def depthwise_forward(run: Run) -> Codelet:
         offset_a, offset_b = word(parameters, Windows.OFFSET_A), word(parameters, Forward.OFFSET_B)
         blocks = (columns + most - 1) // most
         pitch, row_c = word(parameters, Windows.COLUMN_C), word(parameters, Windows.ROW_C)
-        row_a = word(parameters, Windows.STEP_ROWS) * word(parameters, Windows.WIDTH) * VECTOR
+        row_a = word(parameters, Windows.STEP_ROWS) * word(parameters, Windows.ROW_BYTES)
         row = 0
         while row < rows:
             paired = row + PAIRED <= rows
@@ -135,18 +84,22 @@ def depthwise_forward(run: Run) -> Codelet:
             for g in range(0, channels, LANES):
                 lanes = min(LANES, channels - g)
                 read = (count - 1) * step_rows + reach
-                ahead = ahead_of(parameters, g, word(parameters, Windows.ROW_A), count * step_rows)
-                fill_window(parameters, a + 4 * g, begin, read, ahead, lanes, window)
+                at = g // outputs * inputs
+                row_a = word(parameters, Windows.ROW_A)
+                ahead = ahead_of(channels // outputs * inputs, at, step, row_a, count * step_rows)
+                fill_window(parameters, a + 4 * at, begin, read, ahead, lanes, window)
                 convolve_rows(parameters, count, window, word(parameters, Forward.B) + 4 * g, c + 4 * g, lanes)
             row += count
 
-    return Codelet(forward, "depthwise_forward_" + _name(run), in_vectors=True)
+    return Codelet(forward, "depthwise_forward_" + _name(run, group), in_vectors=True)
 
 
 @cache
-def depthwise_gradient(run: Run) -> Codelet:
-    """The codelet for such runs of taps. Unit: some channels of a part of all rows, with own sums."""
-    correlate, most = correlating(run), most_runs(run)
+def depthwise_gradient(run: Run, group: Group = DEPTHWISE) -> Codelet:
+    """The codelet for such runs of taps and groups. Unit: some channels of a part of all rows, with own sums."""
+    correlate, most, fill_window, copy_columns = correlating(run), most_runs(run), filling(group), copying()
+    inputs, outputs = group
+    step = group.before(LANES)
 
     @inner
     def correlate_rows(
@@ -154,7 +107,11 @@ def depthwise_gradient(run: Run) -> Codelet:
     ) -> None:
         columns, runs = word(parameters, Windows.COLUMNS), word(parameters, Windows.RUNS)
         row_g, pitch_g = word(parameters, Windows.ROW_C), word(parameters, Windows.COLUMN_C)
-        row_a = word(parameters, Windows.STEP_ROWS) * word(parameters, Windows.WIDTH) * VECTOR
+        row_a = word(parameters, Windows.STEP_ROWS) * word(parameters, Windows.ROW_BYTES)
+        if inputs > 1:  # all planes read them, and what lies apart shares sets of the cache
+            copied = window + word(parameters, Backward.WINDOW_BYTES)
+            copy_columns(g, row_g, pitch_g, ahead, copied, rows, columns, lanes)
+            g, row_g, pitch_g, ahead = copied, columns * VECTOR, VECTOR, 0
         for first in range(0, runs, most):
             offset_a = word(parameters, Windows.OFFSET_A) + 8 * first
             row_sums = word(parameters, Backward.ROW_SUMS) + 8 * first * run.columns
@@ -183,10 +140,12 @@ def depthwise_gradient(run: Run) -> Codelet:
                 for g in range(channel, min(channel + unit_channels, channels), LANES):
                     lanes = min(LANES, channels - g)
                     read = (count - 1) * step_rows + reach
-                    ahead = ahead_of(parameters, g, word(parameters, Windows.ROW_A), count * step_rows)
-                    fill_window(parameters, a + 4 * g, first_read, read, ahead, lanes, window)
-                    ahead = ahead_of(parameters, g, word(parameters, Windows.ROW_C), count)
+                    at = g // outputs * inputs
+                    row_a = word(parameters, Windows.ROW_A)
+                    ahead = ahead_of(channels // outputs * inputs, at, step, row_a, count * step_rows)
+                    fill_window(parameters, a + 4 * at, first_read, read, ahead, lanes, window)
+                    ahead = ahead_of(channels, g, LANES, word(parameters, Windows.ROW_C), count)
                     correlate_rows(parameters, count, window, of_outputs + 4 * g, ahead, sums + 4 * g, adds, lanes)
                 row += count
 
-    return Codelet(gradient, "depthwise_gradient_" + _name(run), in_vectors=True)
+    return Codelet(gradient, "depthwise_gradient_" + _name(run, group), in_vectors=True)

@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 from engine.codelets import vector
-from engine.codelets.build import inner
 from engine.codelets.loops import Loop
 from engine.codelets.memory import I32, I64, POINTER, VOID, call
 from engine.codelets.switched import internal_function, switched
@@ -160,41 +159,3 @@ def _store_sums(
         with replace:
             for target, total in zip(targets, sums, strict=True):
                 vector.store_vector(builder, total, target, mask)
-
-
-def _moving(module: ir.Module, case: int) -> ir.Function:
-    """Copies vectors `pitch` bytes apart to neighbours (case 1), or stores zeros there (case 0)."""
-    name = "copy_vectors" if case else "zero_vectors"
-    if name in module.globals:
-        return module.globals[name]
-    function, builder = internal_function(module, name, 6)
-    source, pitch, ahead, target, count, lanes = function.args
-    mask = vector.lane_mask(builder, lanes)
-    loop = Loop(builder, "vectors", I64(0), count, I64(1), [source, target])
-    source, target = loop.carried
-    if case:
-        _prefetch(builder, builder.add(source, ahead))
-    value = vector.load_vector(builder, source, mask) if case else vector.zeros()
-    vector.store_vector(builder, value, target)
-    loop.close([builder.add(source, pitch), builder.add(target, I64(VECTOR))])
-    builder.ret_void()
-    return function
-
-
-move_vectors = switched(_moving, range(2), 7)
-
-
-@inner
-def fill_row(
-    source: int, pitch: int, ahead: int, before: int, inside: int, after: int, target: int, lanes: int
-) -> None:
-    """A row of a window: that many zeros, vectors of the image `pitch` bytes apart, and zeros.
-
-    What is `ahead` bytes after the vectors is prefetched.
-    """
-    if before > 0:
-        move_vectors(0, 0, 0, 0, target, before, lanes)
-    if inside > 0:
-        move_vectors(1, source, pitch, ahead, target + before * VECTOR, inside, lanes)
-    if after > 0:
-        move_vectors(0, 0, 0, 0, target + (before + inside) * VECTOR, after, lanes)

@@ -17,12 +17,39 @@ MOST_TAPS = 9
 """Taps of runs of one, whose sums of a gradient are in registers together."""
 
 
+MOST_PLANES = 16
+"""Inputs of a group. Chosen by hand."""
+
+
 class Run(NamedTuple):
     """Taps of neighbouring columns, of outputs `step` columns apart; sums begin at the last one if `backward`."""
 
     step: int
     columns: int
     backward: bool = False
+
+
+class Group(NamedTuple):
+    """Features of a group of a grouped convolution; depthwise ones have one of each.
+
+    A window has a plane for each of the inputs: lane l of a plane has the one that is of the group of output l.
+    """
+
+    inputs: int = 1
+    outputs: int = 1
+
+    def before(self, outputs: int) -> int:
+        """The inputs of all groups before an output that is the first of its group."""
+        return outputs // self.outputs * self.inputs
+
+    @property
+    def fills_few_lanes(self) -> bool:
+        """Whether one group leaves lanes idle, whole ones fill them, and its planes fit in a near cache."""
+        few = 1 <= self.outputs < LANES and LANES % self.outputs == 0
+        return few and self != DEPTHWISE and self.inputs <= MOST_PLANES
+
+
+DEPTHWISE = Group()
 
 
 def most_columns(run: Run) -> int:

@@ -44,6 +44,8 @@ LEAST_DEPTH = 8
 SMALL_DEPTHWISE = 20_000
 """Multiply-adds of a unit of such batches, of which each loads an element of A."""
 MOST_DEPTHWISE_UNITS = 16
+WINDOWED_SPLITS = 8
+"""Parts of k of a gradient of groups by their kernel. Chosen by hand: their sums are added."""
 DEPTHWISE_ROWS = 9
 """Rows that a kernel takes at a time."""
 
@@ -73,6 +75,8 @@ class ContractionDraft:
     useful_multiply_adds: int | None = None
     """Multiply-adds of the operation, where zeros among the operands add more; None: all."""
     convolution: ConvolutionSize | None = None
+    windowed: bool = False
+    """Whether the host copies windows of images for groups of features, of which a unit has all batches."""
 
     @property
     def is_depthwise(self) -> bool:
@@ -121,6 +125,8 @@ def grid(contraction: ContractionDraft, iteration_rows: RowBlocks | None = None)
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
     if contraction.is_depthwise:
         return _depthwise_grid(contraction)
+    if contraction.windowed and contraction.multiply_adds > SMALL and k >= LONG_K // 8 and _fills(contraction):
+        return Grid(rows, columns, -(-k // WINDOWED_SPLITS))
     if iteration_rows is not None and rows == iteration_rows.extent and len(contraction.batch_a) == 1:
         if columns * k <= SHARED_ELEMENTS:
             return Grid(iteration_rows.grain, max(columns, 1), max(k, 1))
@@ -139,7 +145,7 @@ def _even_grid(contraction: ContractionDraft) -> Grid:
     if batches > 1 and batches >= units // 2:
         return Grid(_block_of_batch(rows, max(columns, k, 1)), whole.columns, whole.k)
     # Partial sums are added over all of C.
-    fills = rows * columns * batches == contraction.c.shape.elements
+    fills = _fills(contraction)
     if fills and batches == 1 and rows <= FEW_ROWS and contraction.b.is_state:
         return _grid_of_weight(contraction, whole)
     if batches == 1 and k <= FEW_ROWS and rows * columns >= SHARE_ELEMENTS:
@@ -155,6 +161,12 @@ def _even_grid(contraction: ContractionDraft) -> Grid:
         splits = min(16, k // (LONG_K // 4))
         return Grid(whole.rows, whole.columns, -(-k // splits))
     return cut
+
+
+def _fills(contraction: ContractionDraft) -> bool:
+    """Whether all of C is written."""
+    written = len(contraction.row_c) * contraction.columns * len(contraction.batch_c)
+    return written == contraction.c.shape.elements
 
 
 def _block_of_batch(rows: int, longer: int) -> int:
@@ -174,8 +186,7 @@ def _depthwise_grid(contraction: ContractionDraft) -> Grid:
         return Grid(rows, 1, k)
     if rows >= units * DEPTHWISE_ROWS:
         return Grid(-(-rows // (units * DEPTHWISE_ROWS)) * DEPTHWISE_ROWS, 1, k)
-    fills = rows * len(contraction.batch_a) == contraction.c.shape.elements
-    return Grid(rows, 1, -(-k // units)) if fills and k >= LONG_K // 8 else Grid(-(-rows // 2), 1, k)
+    return Grid(rows, 1, -(-k // units)) if _fills(contraction) and k >= LONG_K // 8 else Grid(-(-rows // 2), 1, k)
 
 
 def _height(rows: int, units: int, step: int) -> int:

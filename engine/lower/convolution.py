@@ -23,6 +23,7 @@ from engine.lower.dot import operand_in, operand_type
 from engine.lower.exchanged_convolutions import exchanged_convolution, store_reversed
 from engine.lower.merged_groups import (
     estimate_of_groups,
+    has_windows,
     merged_count,
     store_groups,
     with_merged_batch,
@@ -58,7 +59,7 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
         return context.result_buffer(instruction)
     if operand_type(instruction) != shape.element_type:
         raise context.unsupported(instruction)
-    count = merged_count(instruction, numbers)
+    count = merged_count(context, instruction, numbers)
     if count > 1:
         return _lower_merged(context, instruction, numbers, count)
     exchanged = exchanged_convolution(context, instruction, numbers)
@@ -94,6 +95,7 @@ def _lower_in_order(context: Context, instruction: Instruction, numbers: Convolu
         phases[group.axis] = [grouped_phase(phases[group.axis][0], group)]
         order = grouped_order(shape, numbers, group)
     target = _stored(context, instruction, result, order, group is not None and group.backward)
+    windowed = has_windows(context, instruction, numbers)
     combinations = list(product(*phases))
     if any(not p.taps for combination in combinations for p in combination) or left.shape.elements == 0:
         zero = Constant(shape.element_type, "0.0" if shape.element_type[0] in "fbc" else "0")
@@ -104,9 +106,11 @@ def _lower_in_order(context: Context, instruction: Instruction, numbers: Convolu
             made = _contraction(instruction, left, right, target, numbers, combination, lows)
             if group is not None:
                 made = replace(made, useful_multiply_adds=useful)
-            made = replace(made, convolution=convolution_size(instruction, asked[number], sizes, kernel))
+            made = replace(
+                made, windowed=windowed, convolution=convolution_size(instruction, asked[number], sizes, kernel)
+            )
             name = f"{instruction.name}.{number}" if len(combinations) > 1 else instruction.name
-            emit_contraction(context, replace(made, name=name))
+            emit_contraction(context, replace(made, name=name, windowed=windowed))
     _put(context, instruction, ungrouped(target, numbers, group), result)
     return result
 

@@ -1,5 +1,7 @@
 """Grouped convolutions with few output features in a group: several groups are computed as one, to fill the lanes.
 
+Those of float32 images with contiguous features are left as they are, as windows of images fill the lanes there.
+
 The kernel of merged groups has zeros between the input features of one group and the output features of another. Of a
 gradient by the kernel, those between groups are not read. Lanes would be as idle without; short loops are saved.
 """
@@ -7,8 +9,10 @@ gradient by the kernel, those between groups are not read. Lanes would be as idl
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
-from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
+from engine.codelets.window_sizes import STEPS, Group
+from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape, WindowDimension
 from engine.lower.context import Context
 from engine.lower.copies import copy
 from engine.lower.pixel_groups import LEAST_MULTIPLY_ADDS, TYPES
@@ -17,8 +21,11 @@ from engine.machine_code.processor import lanes
 from engine.passes.rewriting import changed
 from engine.program.program import Buffer, WorkEstimate
 
+LEAST_TAPS = 2.0
+"""Fewest taps of an output for each position of its image from which on copies of windows are worth it. Measured."""
 
-def merged_count(instruction: Instruction, numbers: ConvolutionDimensionNumbers) -> int:
+
+def merged_count(context: Context, instruction: Instruction, numbers: ConvolutionDimensionNumbers) -> int:
     """The number of groups that are computed as one: 1 where lanes are full, run over groups, or would save little."""
     by_features, by_batch = instruction["feature_group_count"], instruction["batch_group_count"]
     groups, kernel = max(by_features, by_batch), instruction.operands[1].array_shape
@@ -32,7 +39,33 @@ def merged_count(instruction: Instruction, numbers: ConvolutionDimensionNumbers)
     if instruction.array_shape.elements // max(1, outputs) * kernel.elements < LEAST_MULTIPLY_ADDS:
         return 1
     width = outputs // groups
+    if has_windows(context, instruction, numbers):
+        return 1
     return max((count for count in range(2, groups + 1) if groups % count == 0 and count * width <= lanes()), default=1)
+
+
+def has_windows(context: Context, instruction: Instruction, numbers: ConvolutionDimensionNumbers) -> bool:
+    """Whether the host copies windows of images for the groups, whose lanes are then full."""
+    window: tuple[WindowDimension, ...] = instruction["window"]
+    x, kernel = instruction.operands
+    groups = max(instruction["feature_group_count"], instruction["batch_group_count"])
+    if groups == 1 or instruction.array_shape.element_type != "f32" or len(window) != 2:
+        return False
+    feature, taps = numbers.input_feature_dimension, [w.size for w in window]
+    inputs = kernel.array_shape.dimensions[numbers.kernel_input_feature_dimension]
+    positions = [instruction.array_shape.dimensions[d] for d in numbers.output_spatial_dimensions]
+    steps = [max(w.stride // w.base_dilation, 1) for w in window]
+    if instruction["batch_group_count"] > 1:  # by the kernel, whose positions are the window
+        inputs, feature = (
+            instruction.array_shape.dimensions[numbers.output_batch_dimension],
+            numbers.input_batch_dimension,
+        )
+        taps, positions, steps = positions, taps, [w.window_dilation for w in window]
+    outputs = kernel.array_shape.dimensions[numbers.kernel_output_feature_dimension] // groups
+    if not Group(inputs, outputs).fills_few_lanes or context.view(x).strides[feature] != 4:
+        return False
+    read = prod(taps) / prod(w.base_dilation for w in window) / prod(steps)
+    return steps[1] in STEPS and min(positions) > 1 and read >= LEAST_TAPS
 
 
 def with_merged_kernel(

@@ -123,7 +123,7 @@ def test_groups_with_few_features_are_merged(groups: tuple[int, int], features: 
 def test_merged_groups_are_estimated_as_single_ones() -> None:
     """The device model has the multiply-adds and sizes of the groups that the program asks for."""
     builder = Builder()
-    x, kernel = builder.parameter("f32", [4, 16, 16, 32]), builder.parameter("f32", [3, 3, 4, 32])
+    x, kernel = builder.parameter("bf16", [4, 16, 16, 32]), builder.parameter("bf16", [3, 3, 4, 32])
     numbers = numbers_for(2, [NHWC, HWIO, NHWC])
     builder.convolution(x, kernel, (SAME, SAME), numbers, 8)
     program = build_program(builder.module(), ["feed"] * 2, {})

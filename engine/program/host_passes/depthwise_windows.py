@@ -1,4 +1,4 @@
-"""Depthwise convolutions, and their gradients, that copy windows of an image to scratch with the zeros around it.
+"""Depthwise and grouped convolutions, and gradients, that copy windows of an image to scratch with zeros around it.
 
 Their inputs need no padded copies in memory, and a window is read from the nearest cache. For the host only.
 """
@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.window_sizes import LANES, STEPS
+from engine.codelets.window_sizes import DEPTHWISE, LANES, STEPS, Group
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.host_passes.unpadded import original, reading
 from engine.program.program import Address, ComputeSet, Partition, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction
 from engine.program.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows, Taps
+from engine.program.work.offsets import Offsets
 from engine.program.work.winograd_tiles import Strides
 
 UNITS = 16
@@ -45,7 +46,8 @@ def window_depthwise(program: Program) -> Program:
 
 def _replaced(rewriter: ProgramRewriter, at: int, work: Windowed) -> set[int]:
     """Gives compute set `at` other work, of the array before it was padded; returns the number of that copy, if any."""
-    each, found = rewriter.sets[at], original(rewriter, at, work.a, (work.images, work.channels), work.strides_a)
+    inputs = work.group.before(work.channels)
+    each, found = rewriter.sets[at], original(rewriter, at, work.a, (work.images, inputs), work.strides_a)
     if found is not None:
         each = reading(each, work.a, found.span)
         work = replace(work, a=found.address, strides_a=found.strides, size=found.size, low=found.low)
@@ -56,47 +58,67 @@ def _replaced(rewriter: ProgramRewriter, at: int, work: Windowed) -> set[int]:
 
 
 def _windowed(product: ComputeSet) -> Windowed | None:
-    """The work in place of a compute set's, if that is a depthwise convolution of evenly spaced images."""
+    """The work in place of a compute set's, if that is a depthwise or grouped convolution of evenly spaced images."""
     work, size = product.work, product.work_estimate.convolution
-    if not isinstance(work, Contraction) or not work.depthwise or size is None or len(size.field) != 2:
+    if not isinstance(work, Contraction) or size is None or len(size.field) != 2:
         return None
     if (work.operand_type, work.result_type) != ("f32", "f32") or size.groups != len(work.batch_a):
         return None
-    if size.batch == 1 and (size.inputs > 1 or np.prod(size.taps) > np.prod(size.field)):
-        return _gradient(work, size)
-    return _forward(work, size) if size.inputs == work.splits == 1 else None
+    group = _group(work)
+    if group is None or not (work.depthwise or group.fills_few_lanes):
+        return None
+    if size.batch == group.inputs and (size.inputs != group.inputs or np.prod(size.taps) > np.prod(size.field)):
+        return _gradient(work, size, group)
+    return _forward(work, size, group) if size.inputs == group.inputs and work.splits == 1 else None
 
 
-def _forward(work: Contraction, size: ConvolutionSize) -> DepthwiseWindows | None:
-    """Rows of the contraction are positions of outputs, k are taps."""
+def _group(work: Contraction) -> Group | None:
+    """The features of a group, if groups are neighbours in all three arrays and whole ones fill the lanes."""
+    steps = [set(np.diff(each.table).tolist()) for each in (work.batch_a, work.batch_b, work.batch_c)]
+    if any(len(each) != 1 or min(each) % 4 for each in steps):
+        return None
+    (inputs,), *others = steps
+    dense = others == [{4 * work.columns}] * 2 and (work.columns == 1 or work.stride_b == 4)
+    return Group(inputs // 4, work.columns) if inputs > 0 and dense and LANES % work.columns == 0 else None
+
+
+def _forward(work: Contraction, size: ConvolutionSize, group: Group) -> DepthwiseWindows | None:
+    """Rows of the contraction are positions of outputs, k are taps and the inputs of a group."""
     field, step = (size.field[0], size.field[1]), _whole(size.steps)
     images = size.batch, *field
     if step is None or step[1] not in STEPS or len(work.row_a) != np.prod(images):
         return None
-    found = _windows(images, step, work.row_a.table, work.row_c.table, work.k_a.table)
+    found = _windows(images, step, work.row_a.table, work.row_c.table, work.k_a.table, group)
     if found is None:
         return None
+    order = _order(found["taps"], group)
     return DepthwiseWindows(
-        **found,
+        **{**found, "taps": tuple(found["taps"][tap] for tap in order)},
         a=_moved(work.a, work.row_a.table[0] + work.k_a.table.min()),
         b=work.b,
         c=_moved(work.c, work.row_c.table[0]),
-        channels=len(work.batch_a),
-        offsets_b=work.k_b,
+        channels=len(work.batch_a) * group.outputs,
+        offsets_b=Offsets(work.k_b.table[order]),
         unit_rows=-(-size.batch * field[0] // (UNITS if work.unit_count > 1 else 1)),
+        group=group,
     )
 
 
-def _gradient(work: Contraction, size: ConvolutionSize) -> DepthwiseGradient | None:
-    """Rows of the contraction are taps, k are positions of outputs."""
+def _order(taps: Taps, group: Group) -> list[int]:
+    """Those of depthwise convolutions as they are; else neighbouring columns of a plane one after the other."""
+    return sorted(range(len(taps)), key=lambda tap: taps[tap]) if group != DEPTHWISE else list(range(len(taps)))
+
+
+def _gradient(work: Contraction, size: ConvolutionSize, group: Group) -> DepthwiseGradient | None:
+    """Rows of the contraction are taps and the inputs of a group, k are positions of outputs."""
     field, step = (size.taps[0], size.taps[1]), _whole(size.dilations)
     images = size.inputs, *field
     if step is None or step[1] not in STEPS or len(work.k_a) != np.prod(images):
         return None
-    found = _windows(images, step, work.k_a.table, work.k_b.table, work.row_a.table)
+    found = _windows(images, step, work.k_a.table, work.k_b.table, work.row_a.table, group)
     if found is None or work.splits > size.inputs * field[0]:
         return None
-    channels = len(work.batch_a)
+    channels = len(work.batch_a) * group.outputs
     blocks = GRADIENT_UNITS if work.splits == 1 and work.unit_count > 1 else 1
     return DepthwiseGradient(
         **found,
@@ -108,24 +130,30 @@ def _gradient(work: Contraction, size: ConvolutionSize) -> DepthwiseGradient | N
         parts=work.splits,
         part_bytes=work.partial_pitch,
         unit_channels=-(-channels // (blocks * LANES)) * LANES,
+        group=group,
     )
 
 
 def _windows(
-    images: tuple[int, int, int], step: tuple[int, int], inputs: np.ndarray, outputs: np.ndarray, offsets: np.ndarray
+    images: tuple[int, int, int],
+    step: tuple[int, int],
+    inputs: np.ndarray,
+    outputs: np.ndarray,
+    offsets: np.ndarray,
+    group: Group,
 ) -> dict[str, Any] | None:
     """Fields that both have, from offsets in bytes: of the positions of all images in both arrays, and of the taps."""
     moved, strides_c = evenly(inputs, images), evenly(outputs, images)
     if moved is None or strides_c is None:
         return None
     strides = moved[0], moved[1] // step[0], moved[2] // step[1]
-    taps = _taps(offsets, strides)
-    if taps is None:
+    taps = _taps(offsets, strides, group)
+    if taps is None or (group != DEPTHWISE and len(taps) == group.inputs):  # a copy of one tap is worth nothing
         return None
     field = images[1], images[2]
     return {
         "images": images[0],
-        "size": _reach(field, step, taps),
+        "size": _reach(field, step, taps, group),
         "low": (0, 0),
         "field": field,
         "step": step,
@@ -155,9 +183,10 @@ def _partition(work: Windowed) -> Partition | None:
     return Partition(work.channels * columns, work.images * rows, work.unit_rows)
 
 
-def _reach(field: tuple[int, int], step: tuple[int, int], taps: Taps) -> tuple[int, int]:
-    """Rows and columns that all outputs read."""
-    rows, columns = (max(tap[d] for tap in taps) + (field[d] - 1) * step[d] + 1 for d in (0, 1))
+def _reach(field: tuple[int, int], step: tuple[int, int], taps: Taps, group: Group) -> tuple[int, int]:
+    """Rows and columns of an image that all outputs read."""
+    last = max(row for row, _ in taps) // group.inputs, max(column for _, column in taps)
+    rows, columns = (last[d] + (field[d] - 1) * step[d] + 1 for d in (0, 1))
     return rows, columns
 
 
@@ -165,13 +194,16 @@ def _moved(address: Address, offset: int) -> Address:
     return replace(address, offset=address.offset + int(offset))
 
 
-def _taps(offsets: np.ndarray, strides: Strides) -> Taps | None:
-    """Rows and columns of taps from their offsets, if those are multiples of the strides."""
-    if strides[1] <= strides[2] or strides[2] <= 0:
+def _taps(offsets: np.ndarray, strides: Strides, group: Group) -> Taps | None:
+    """Rows and columns of taps in a window from their offsets, if those are multiples of the strides."""
+    if strides[1] <= strides[2] or strides[2] < 4 * group.inputs:
         return None
     rows, rest = np.divmod(offsets - offsets.min(), strides[1])
     columns, rest = np.divmod(rest, strides[2])
-    return None if rest.any() else tuple(zip(rows.tolist(), columns.tolist(), strict=True))
+    planes, rest = np.divmod(rest, 4)
+    if rest.any() or planes.max() >= group.inputs:
+        return None
+    return tuple(zip((rows * group.inputs + planes).tolist(), columns.tolist(), strict=True))
 
 
 def evenly(offsets: np.ndarray, extents: Sequence[int]) -> Strides | None:

@@ -1,4 +1,4 @@
-"""Work of depthwise convolutions, and of their gradients by the kernel, that copy windows of images to scratch."""
+"""Work of depthwise and grouped convolutions, and of their gradients by the kernel, by windows of images in scratch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.codelets.record import block
-from engine.codelets.window_sizes import RUNS, VECTOR, Run
+from engine.codelets.window_sizes import RUNS, VECTOR, Group, Run
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
@@ -19,14 +19,17 @@ from engine.program.work.winograd_tiles import Images, Strides, footprints
 Taps = tuple[tuple[int, int], ...]
 WINDOW_BYTES = 24 << 10
 """Of a window in scratch: it stays in the first-level cache."""
+GROUPED_BYTES = 192 << 10
+"""Of a window with several planes, whose multiply-adds leave time to read it from the second-level cache. Measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseWork(Work):
     """Outputs o of each image read inputs o * step + tap - low along rows and columns; those outside are zeros.
 
-    `taps` are rows and columns of the window from 0 on, in the order of the sums. Strides, in bytes, are those of
-    images, rows and columns; channels are contiguous.
+    `taps` are rows and columns of the window from 0 on, in the order of the sums; a row of an image has as many there
+    as a group has inputs. Strides, in bytes, are those of images, rows and columns; channels, here those of the
+    outputs, are contiguous.
     """
 
     a: Address
@@ -41,6 +44,7 @@ class DepthwiseWork(Work):
     strides_a: Strides
     strides_c: Strides
     offsets_b: Offsets
+    group: Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class DepthwiseWindows(DepthwiseWork):
         run = _run(self.taps, self.step[1])
         fields, scratch = _fields(self, _first_taps(self.taps, run))
         parameters = Forward(**fields, b=self.b, offset_b=self.offsets_b.table, unit_rows=self.unit_rows)
-        return Encoded.of(depthwise_forward(run), block(parameters), scratch)
+        return Encoded.of(depthwise_forward(run, self.group), block(parameters), scratch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,8 @@ class DepthwiseGradient(DepthwiseWork):
         """The words of `Backward`; scratch has a window."""
         from engine.codelets.depthwise_windows import Backward, depthwise_gradient
 
-        order = sorted(range(len(self.taps)), key=lambda tap: self.taps[tap])
+        planes = self.group.inputs
+        order = sorted(range(len(self.taps)), key=lambda tap: (self.taps[tap][0] % planes, self.taps[tap]))
         taps = tuple(self.taps[tap] for tap in order)
         run = _run(taps, self.step[1])
         fields, scratch = _fields(self, _first_taps(taps, run))
@@ -104,12 +109,14 @@ class DepthwiseGradient(DepthwiseWork):
             parts=self.parts,
             part_bytes=self.part_bytes,
             unit_channels=self.unit_channels,
+            window_bytes=scratch - RESERVED_SCRATCH,
         )
-        return Encoded.of(depthwise_gradient(run), block(parameters), scratch)
+        scratch += VECTOR * fields["block_rows"] * self.field[1]
+        return Encoded.of(depthwise_gradient(run, self.group), block(parameters), scratch)
 
 
 def _arrays(work: DepthwiseWork) -> tuple[Images, Images]:
-    inputs = Images(work.a, work.channels, work.strides_a, work.size, work.low)
+    inputs = Images(work.a, work.group.before(work.channels), work.strides_a, work.size, work.low)
     return inputs, Images(work.c, work.channels, work.strides_c, work.field)
 
 
@@ -136,10 +143,14 @@ def _first_taps(taps: Taps, run: Run) -> list[tuple[int, int]]:
 
 def _fields(work: DepthwiseWork, runs: list[tuple[int, int]]) -> tuple[dict[str, Any], int]:
     """The fields of `Windows`, and the bytes of scratch."""
-    reach, columns = (1 + max(tap[d] for tap in work.taps) for d in (0, 1))
-    width = (work.field[1] - 1) * work.step[1] + columns
-    row = VECTOR * width
-    rows = max(1, min(work.field[0], (WINDOW_BYTES // row - reach) // work.step[0] + 1))
+    planes = work.group.inputs
+    reach = 1 + max(row for row, _ in work.taps) // planes
+    width = (work.field[1] - 1) * work.step[1] + 1 + max(column for _, column in work.taps)
+    plane = VECTOR * width
+    row = plane * planes
+    most = WINDOW_BYTES if planes == 1 else GROUPED_BYTES
+    rows = max(1, min(work.field[0], (most // row - reach) // work.step[0] + 1))
+    rows -= rows % 2 if 1 < planes and 1 < rows < work.field[0] else 0  # kernels take pairs of them
     fields = {
         "a": work.a,
         "c": work.c,
@@ -156,8 +167,9 @@ def _fields(work: DepthwiseWork, runs: list[tuple[int, int]]) -> tuple[dict[str,
         "step_rows": work.step[0],
         "reach_rows": reach,
         "width": width,
+        "row_bytes": row,
         "block_rows": rows,
         "runs": len(runs),
-        "offset_a": np.array([y * row + VECTOR * x for y, x in runs], np.int64),
+        "offset_a": np.array([y * plane + VECTOR * x for y, x in runs], np.int64),
     }
     return fields, RESERVED_SCRATCH + ((rows - 1) * work.step[0] + reach) * row
