@@ -153,7 +153,7 @@ def combiner(opcode: str, element_type: str) -> Codelet:
 
 
 @inner
-def _copy_operand(parameters: int, start: int, end: int) -> None:
+def copy_operand(parameters: int, start: int, end: int) -> None:
     """Copies the unit's part of the operand."""
     source, target = word(parameters, Scatter.OPERAND), word(parameters, Scatter.TARGET)
     stride = word(parameters, Scatter.CUT_STRIDE)
@@ -207,7 +207,7 @@ def scatter(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Computes the units lo <= unit < hi of the cut dimension: the copy, then all updates that overlap them."""
     chunk, stride = word(parameters, Scatter.CUT_CHUNK), word(parameters, Scatter.CUT_STRIDE)
     first, last = lo * chunk, min(hi * chunk, word(parameters, Scatter.CUT_SIZE))
-    _copy_operand(parameters, first, last)
+    copy_operand(parameters, first, last)
     index_bytes, signed = word(parameters, Scatter.INDEX_BYTES), word(parameters, Scatter.INDEX_SIGNED)
     position_rank, components = (
         word(parameters, Scatter.POSITION_RANK),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from engine.codelets.gather import encode_gather, gather
+from engine.codelets.gather_rows import gather_rows, gathers_rows
+from engine.codelets.record import Part
 from engine.codelets.scatter import Scatter, encode_scatter, scatter
+from engine.codelets.scatter_rows import scatter_rows, scatters_rows
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.lower.copies import copy_buffer
@@ -29,7 +32,7 @@ def lower_gather(context: Context, instruction: Instruction) -> Value:
         instruction["gather_dimension_numbers"],
         instruction["gather_slice_sizes"],
     )
-    shape, work = instruction.array_shape, CodeletWork.of(gather, parts)
+    shape, work = instruction.array_shape, CodeletWork.of(gather_rows if gathers_rows(parts) else gather, parts)
     lookups = _lookups(indices.array_shape, instruction["gather_dimension_numbers"].index_vector_dim)
     estimate = WorkEstimate({"gather": shape.elements}, element_type=shape.element_type, lookups=lookups)
     small = result.shape.bytes < SMALL_BYTES
@@ -58,10 +61,9 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     )
     if not units:
         return results[0] if count == 1 else tuple(results)
-    combiner = combiner_for(instruction, instruction.called[0], tuple(o.array_shape.element_type for o in operands))
     compute_set = RowScatter(
         instruction.name,
-        CodeletWork.of(scatter, parts, calls=((Scatter.COMBINER, combiner),)),
+        _scatter_work(instruction, parts, tuple(o.array_shape.element_type for o in operands)),
         units,
         [Span(b) for b in (olds[0], *results[1:], *index_buffers, *news)],
         [Span(b) for b in results],
@@ -77,6 +79,15 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
     )
     context.emit(compute_set)
     return results[0] if count == 1 else tuple(results)
+
+
+def _scatter_work(instruction: Instruction, parts: tuple[Part, ...], element_types: tuple[str, ...]) -> CodeletWork:
+    """By the codelet of rows where it can; else with a combiner of its own."""
+    body = instruction.called[0]
+    opcode = single_operation(body)
+    if opcode is not None and len(element_types) == 1 and scatters_rows(parts, element_types[0], opcode):
+        return CodeletWork.of(scatter_rows(opcode), parts)
+    return CodeletWork.of(scatter, parts, calls=((Scatter.COMBINER, combiner_for(instruction, body, element_types)),))
 
 
 def _lookups(indices: Shape, index_vector_dim: int) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from engine.codelets.gather import encode_gather, gather
+from engine.codelets.gather_rows import gather_rows, gathers_rows
 from engine.codelets.record import block
 from engine.errors import InternalError
 from engine.ir.attributes import GatherDimensionNumbers
@@ -48,7 +51,7 @@ def compare(
     operand: np.ndarray, indices: np.ndarray, numbers: GatherDimensionNumbers, slice_sizes: tuple[int, ...]
 ) -> None:
     expected = oracle(operand, indices, numbers, slice_sizes)
-    for workers in (1, 2):
+    for workers, by_rows in product((1, 2), (False, True)):
         target = np.zeros(expected.shape, operand.dtype)
         parts, units = encode_gather(
             (shape_of(operand), operand.ctypes.data),
@@ -57,9 +60,11 @@ def compare(
             numbers,
             slice_sizes,
         )
+        if by_rows and not gathers_rows(parts):
+            continue
         parameters = block(*parts).words
         for lo, hi in even_ranges(units, workers):
-            gather(parameters.ctypes.data, lo, hi, 0)
+            (gather_rows if by_rows else gather)(parameters.ctypes.data, lo, hi, 0)
         assert target.tobytes() == expected.tobytes()
 
 
@@ -71,7 +76,7 @@ EMBEDDING = GatherDimensionNumbers((1,), (0,), (0,), 1)
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float16, np.float32, np.float64, np.complex128])
-@pytest.mark.parametrize("width", [1, 2, 3, 64, 0])
+@pytest.mark.parametrize("width", [1, 2, 3, 30, 64, 0])
 def test_embedding_rows(dtype: type, width: int) -> None:
     indices = np.random.default_rng(2).integers(0, 20, 11).astype(np.int32)
     compare(operand_of((20, width), dtype), indices, EMBEDDING, (1, width))

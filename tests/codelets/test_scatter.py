@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
 
 from engine.codelets.record import block
 from engine.codelets.scatter import combiner, encode_scatter, scatter
+from engine.codelets.scatter_rows import scatter_rows, scatters_rows
 from engine.errors import UnsupportedOperation
 from engine.ir.attributes import ScatterDimensionNumbers
 from engine.ir.shape import shape_of
@@ -69,7 +71,7 @@ def compare(
     """Asserts equal bits for several numbers of workers; returns the number of units."""
     expected = oracle(operand, indices, updates, numbers, opcode)
     combine = combiner(opcode, shape_of(operand).element_type).address
-    for workers, in_place in ((1, False), (2, False), (3, False), (2, True)):
+    for (workers, in_place), by_rows in product(((1, False), (2, False), (3, False), (2, True)), (False, True)):
         target = operand.copy() if in_place else np.full_like(operand, 1)
         parts, units = encode_scatter(
             (shape_of(operand), target.ctypes.data if in_place else operand.ctypes.data),
@@ -79,10 +81,13 @@ def compare(
             numbers,
             combine,
         )
+        if by_rows and not (units and scatters_rows(parts, shape_of(operand).element_type, opcode)):
+            continue
+        codelet = scatter_rows(opcode) if by_rows else scatter
         parameters = block(*parts).words
         for lo, hi in reversed(even_ranges(units, workers)):
             if lo < hi:
-                scatter(parameters.ctypes.data, lo, hi, 0)
+                codelet(parameters.ctypes.data, lo, hi, 0)
         np.testing.assert_array_equal(target, expected)
         assert np.all((target.tobytes() == expected.tobytes()) | np.isnan(expected).any())
     return units
@@ -134,6 +139,15 @@ def test_embedding_gradient_is_cut_along_the_width() -> None:
     indices = np.random.default_rng(4).integers(0, 50, 300).astype(np.int32)
     units = compare(np.zeros((50, 64), np.float32), indices, values((300, 64)), ROWS)
     assert units == 4
+
+
+@pytest.mark.parametrize("width", [1, 5, 16, 45, 128])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_rows_by_two_indices(width: int, dtype: str) -> None:
+    rng = np.random.default_rng(width)
+    indices = np.stack([rng.integers(-1, 4, 90), rng.integers(-1, 8, 90)], axis=1).astype(dtype)
+    for numbers in (ScatterDimensionNumbers((1,), (0, 1), (0, 1), 1), ScatterDimensionNumbers((1,), (0, 1), (1, 0), 1)):
+        compare(values((3, 7, width)), indices, values((90, width), seed=2), numbers)
 
 
 def test_scalar_updates_are_cut_along_the_operand() -> None:
