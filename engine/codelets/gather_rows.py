@@ -96,6 +96,9 @@ def gathers_rows(parts: tuple[Part, ...]) -> bool:
     """Whether these parameters of `gather` are those of contiguous rows at evenly spaced signed indices."""
     header, batch = parts[0], parts[1]
     assert isinstance(header, Gather) and not isinstance(batch, Record)
-    signed = header.index_signed and header.index_bytes in (4, 8)
     is_plain = header.batch_rank == 1 and header.index_components in (1, 2) and header.runs == 1
-    return bool(signed and is_plain and not batch[0].operand_stride)
+    if not is_plain or not header.index_signed or header.index_bytes not in (4, 8):
+        return False
+    positions = batch[0]
+    assert isinstance(positions, BatchDimension)
+    return positions.operand_stride == 0

@@ -139,9 +139,14 @@ def scatters_rows(parts: tuple[Part, ...], element_type: str, opcode: str | None
     assert isinstance(header, Scatter) and not isinstance(tables, Record)
     if element_type != "f32" or opcode not in COMBINED or header.index_bytes not in (4, 8) or not header.index_signed:
         return False
-    if header.position_rank != 1 or tables[0].operand_stride or tables[0].along_cut:
+    if header.position_rank != 1:
+        return False
+    position = tables[0]
+    assert isinstance(position, PositionDimension)
+    if position.operand_stride or position.along_cut:
         return False
     if header.index_components not in (1, 2) or header.window_runs != 1:
         return False
-    is_cut_by_index = any(each.along_cut for each in tables[1 : 1 + header.index_components])
+    components = tables[1 : 1 + header.index_components]
+    is_cut_by_index = any(isinstance(each, ScatterComponent) and each.along_cut for each in components)
     return bool(header.cut_window == 1 or (header.cut_in_run and not is_cut_by_index))
