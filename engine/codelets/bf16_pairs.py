@@ -16,7 +16,8 @@ from engine.codelets.contract_f32 import begins_group, offsets_of_a
 from engine.codelets.contract_fields import Field
 from engine.codelets.lazy import types
 from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_i64, store_f32, store_i64
-from engine.codelets.pack import LANES, PANEL, copied_run, fill_progression, packed_pitch, packing
+from engine.codelets.offset_tables import fill_table
+from engine.codelets.pack import LANES, PANEL, copied_run, packed_pitch, packing
 from engine.codelets.pack_pairs import has_pair_panels, pack_pair_groups, pack_pair_panel
 from engine.codelets.rows import word
 from engine.machine_code.llvm import ir
@@ -94,8 +95,8 @@ def parts_of_pairs(plain: Parts, multiply: Inner, row_a: int, offsets: int, pack
                 if k_count % 2 != 0:
                     store_f32(packed + m * pitch + 4 * k_count, 0.0)
                 narrow_run(packed + m * pitch, packed + m * pitch, 2 * pairs)
-            fill_progression(to_rows, rows, pitch)
-            fill_progression(to_offsets, pairs, 4)
+            fill_table(to_rows, rows, pitch)
+            fill_table(to_offsets, pairs, 4)
         if in_place:
             return at.a, source_rows, to_offsets
         return packed, to_rows, to_offsets

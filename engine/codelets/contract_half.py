@@ -17,7 +17,8 @@ from engine.codelets.contract_f32 import MASKED, begins_group, offsets_of_a
 from engine.codelets.contract_fields import PACK_ROWS, Field, Layout
 from engine.codelets.memory import load_i64, store_i64
 from engine.codelets.micro_kernel import AS_HALF, library
-from engine.codelets.pack import LANES, PANEL, copied_run, fill_progression, packed_pitch, packing
+from engine.codelets.offset_tables import double_table, fill_table, greatest_entry, least_entry
+from engine.codelets.pack import LANES, PANEL, copied_run, packed_pitch, packing
 from engine.codelets.panel import packing_panels, panels
 from engine.codelets.rows import word
 from engine.codelets.vector import BYTES
@@ -76,10 +77,9 @@ def contract_half(
     def contract_half_kernel(parameters: int, lo: int, hi: int, scratch: int) -> None:
         contract_units(parameters, lo, hi, scratch)
 
-    # LLVM vectorises the loops over tables, 1 to 2 % of small convolutions.
     name = f"contract_{element_type}_{result_type}" + "_pairs" * pairs + "_beside" * beside + "_rounded" * bool(right)
     libraries = (library(result_type, pairs), *([library(result_type, right=right or element_type)] if beside else []))
-    return Codelet(contract_half_kernel, name, libraries)
+    return Codelet(contract_half_kernel, name, libraries, in_vectors=True)
 
 
 @cache
@@ -106,7 +106,7 @@ def half_contraction(
         store_i64(scratch + PITCH, pitch)
         store_i64(scratch + FIRST_COLUMN, tile.column)
         store_i64(scratch + LAST_K, tile.k + tile.k_count)
-        fill_progression(scratch + ROW_C, tile.rows, pitch)
+        fill_table(scratch + ROW_C, tile.rows, pitch)
         if word(at.parameters, Field.ACCUMULATE) != 0:
             c, row_c = at.c + 2 * tile.column, word(at.parameters, Field.ROW_C) + 8 * tile.row
             for m in range(tile.rows):
@@ -142,11 +142,9 @@ def half_contraction(
 @inner
 def reach(table: int, begin: int, end: int) -> tuple[int, int]:
     """The minimum and maximum of entries begin .. end; 0 if there are none."""
-    lowest = highest = load_i64(table + 8 * begin) if end > begin else 0
-    for i in range(begin + 1, end):
-        entry = load_i64(table + 8 * i)
-        lowest, highest = min(lowest, entry), max(highest, entry)
-    return lowest, highest
+    if end <= begin:
+        return 0, 0
+    return least_entry(table + 8 * begin, end - begin), greatest_entry(table + 8 * begin, end - begin)
 
 
 @inner
@@ -251,18 +249,16 @@ def _pack_rows(element_type: str) -> Inner:
         if origin != 0:
             packed = at.scratch + WIDE + 2 * (at.a - origin)
         if not again and origin != 0:
-            for m in range(rows):
-                store_i64(to_rows + 8 * m, 2 * load_i64(row_a + 8 * m))
-            for i in range(k_count):
-                store_i64(to_offsets + 8 * i, 2 * load_i64(offset_a + 8 * i))
+            double_table(row_a, to_rows, rows)
+            double_table(offset_a, to_offsets, k_count)
         elif not again:
             if begins_group(at.parameters, block.row):
                 pack_groups(at.a, row_a, offset_a, rows, k_count, packed, pitch)
             else:
                 run = word(at.parameters, Field.RUN_A)
                 pack_runs(at.a, row_a, offset_a, run, block.k % run, rows, k_count, packed, pitch)
-            fill_progression(to_rows, rows, pitch)
-            fill_progression(to_offsets, k_count, 4)
+            fill_table(to_rows, rows, pitch)
+            fill_table(to_offsets, k_count, 4)
         return packed, to_rows, to_offsets
 
     return pack_rows

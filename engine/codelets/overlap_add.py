@@ -160,6 +160,5 @@ def overlap_add(element_type: str, pairs: bool = False, widened: bool = False) -
                 _add_rows(parameters, row, products, sums)
                 add_columns(parameters, sums, output + row * word(parameters, Overlap.ROW_OUTPUT))
 
-    in_vectors = multiplied == "f32"
     name = f"overlap_add_{element_type}" + "_pairs" * pairs + "_widened" * widened
-    return Codelet(overlap_add, name, (library("f32", pairs),), in_vectors=in_vectors)
+    return Codelet(overlap_add, name, (library("f32", pairs),), in_vectors=True)

@@ -11,6 +11,7 @@ from engine.ir import DotDimensionNumbers, Module
 from engine.ir.builder import Builder
 from engine.program.host_passes import rounded_operands
 from engine.program.host_passes.rounded_operands import round_operands
+from engine.program.program import Mark
 from engine.program.work.contraction import Contraction
 from tests.engine.running import arguments_for, buffers
 
@@ -61,6 +62,15 @@ def test_a_variable_that_changes_before_the_product_is_narrowed() -> None:
     moved = [*sets[:product], *sets[product + 1 :], sets[product]]
     assert round_operands(replace(program, compute_sets=moved)).compute_sets == moved
     assert len(round_operands(program).compute_sets) == len(sets) - 1
+
+
+@pytest.mark.parametrize("kind", ["label", "branch", "jump"])
+def test_control_flow_between_the_two_keeps_the_narrowed_array(kind: str) -> None:
+    program = build_program(layer(), ["variable"] * 2, {})
+    narrowing, product = range(len(program.compute_sets))
+    for position, removed in ((narrowing, 1), (product, 0), (product + 1, 1)):
+        steered = replace(program, marks=[Mark(position, kind, 0)])
+        assert len(round_operands(steered).compute_sets) == 2 - removed
 
 
 @pytest.mark.parametrize("form", sorted(NUMBERS))

@@ -1,0 +1,31 @@
+"""Tables of offsets by vectors: what they write and find, of counts that fill no vector."""
+
+import numpy as np
+import pytest
+
+from engine.codelets.build import codelet
+from engine.codelets.memory import store_i64
+from engine.codelets.offset_tables import double_table, fill_table, greatest_entry, least_entry
+from engine.codelets.rows import word
+
+
+@codelet
+def tabulate(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Parameters: addresses of a table and of three results, the table's length, a step."""
+    table, count = word(parameters, 0), word(parameters, 4)
+    fill_table(word(parameters, 1), count, word(parameters, 5))
+    double_table(table, word(parameters, 2), count)
+    store_i64(word(parameters, 3), least_entry(table, count))
+    store_i64(word(parameters, 3) + 8, greatest_entry(table, count))
+
+
+@pytest.mark.parametrize("count", [1, 7, 16, 33])
+def test_tables_have_count_entries(count: int) -> None:
+    table = np.random.default_rng(count).integers(-(1 << 60), 1 << 60, count)
+    filled, doubled, ends = np.full(count + 1, 5), np.full(count + 1, 5), np.zeros(2, np.int64)
+    arrays = table, filled, doubled, ends
+    parameters = np.array([*(each.ctypes.data for each in arrays), count, -12], np.int64)
+    tabulate(parameters.ctypes.data, 0, 1, 0)
+    np.testing.assert_array_equal(filled, [*(np.arange(count) * -12), 5])
+    np.testing.assert_array_equal(doubled, [*(2 * table), 5])
+    assert ends.tolist() == [table.min(), table.max()]
