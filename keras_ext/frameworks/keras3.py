@@ -61,6 +61,7 @@ from keras_ext.frameworks.keras3_building import (
     is_being_built,
     optimizer_left_out,
 )
+from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
 from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
 from keras_ext.names import registration
@@ -295,9 +296,9 @@ def _build_once(
             return
         try:
             with optimizer_left_out(model):
-                original(
-                    model, None, batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
-                )
+                given = batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
+                build_for_known_outputs(model, given)
+                original(model, None, given)
         except ValueError:
             of_loss = error_of_loss(model, batch)
             if of_loss is None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 from keras.src import backend, tree
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from keras_ext.types import Batch, Tensor
+from keras_ext.frameworks.keras3_known_outputs import symbolic
+from keras_ext.types import Batch
 
 
 def error_of_loss(model: keras.Model, batch: Batch) -> ValueError | None:
@@ -18,7 +17,7 @@ def error_of_loss(model: keras.Model, batch: Batch) -> ValueError | None:
     """
     if batch is None or model._compile_loss is None:
         return None
-    inputs, labels, weights = data_adapter_utils.unpack_x_y_sample_weight(tree.map_structure(_symbolic, batch))
+    inputs, labels, weights = data_adapter_utils.unpack_x_y_sample_weight(tree.map_structure(symbolic, batch))
     try:
         with model.distribute_strategy.scope():
             outputs = backend.compute_output_spec(model, inputs, training=False)
@@ -28,7 +27,3 @@ def error_of_loss(model: keras.Model, batch: Batch) -> ValueError | None:
     except ValueError as error:
         return error
     return None
-
-
-def _symbolic(array: Tensor) -> Any:
-    return None if array is None else keras.KerasTensor(array.shape, backend.standardize_dtype(array.dtype))
