@@ -10,8 +10,8 @@ from engine.ir.module import topological
 from engine.partition.accumulation import Accumulation
 from engine.partition.instruction_copies import Copies
 from engine.partition.loop_state import COUNTER, Loop
-from engine.partition.marks import accumulator_of
 from engine.partition.micro_batch import INDEX, MicroBatch
+from engine.partition.row_gradients import accumulated
 from engine.partition.synchronised_copies import CopiesTogether
 
 
@@ -22,8 +22,7 @@ class MicroBatchLoop(Loop):
         """Adds the loop over micro-batches, given the entry's parameters and those of the replicas' rows."""
         parts = self.parts
         self.add_counter()
-        accumulators = {mark: mark.array_shape.with_type(accumulator_of(mark)) for mark in parts.marks}
-        gradients = {mark: self.add(self.zeros(shape)) for mark, shape in accumulators.items()}
+        gradients = {mark: self.add_gradient(mark) for mark in parts.marks}
         states = {number: self.add(rows.get(number, parameters[number])) for number in parts.moving}
         lasts = {value: self.add(self.zeros(value.array_shape)) for value in parts.last}
         needed = set(topological([*(m.operands[0] for m in parts.marks), *parts.moving.values(), *parts.last]))
@@ -35,11 +34,11 @@ class MicroBatchLoop(Loop):
         body = _LoopBody(self.shape, self.accumulation)
         of, last = self._copies(body, given, states, set(rows)), len(body.micro_batches) - 1
         following = {COUNTER: body.next_iteration()}
-        for mark, slot in gradients.items():
-            total = body.element(slot)
+        for mark, slots in gradients.items():
+            totals = tuple(body.element(slot) for slot in slots)
             for k, micro_batch in enumerate(body.micro_batches):
-                total = micro_batch.accumulated(mark, total, of(k, mark.operands[0]))
-            following[slot] = total
+                totals = accumulated(micro_batch, mark, totals, of(k, mark.operands[0]))
+            following |= zip(slots, totals, strict=True)
         for number, slot in states.items():
             state = body.element(slot)
             for k, micro_batch in enumerate(body.micro_batches):

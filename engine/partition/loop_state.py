@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from engine.ir import Instruction, Module, Shape, TupleShape
-from engine.ir.attributes import ROWS_OF_AN_ITERATION
+from engine.ir.attributes import HOLDS_ANYTHING, ROWS_OF_AN_ITERATION
 from engine.ir.builder import Builder
 from engine.ir.work import most_rows
 from engine.partition.accumulation import Accumulation
-from engine.partition.marks import Cut
+from engine.partition.marks import Cut, accumulator_of
 from engine.partition.micro_batch import INDEX
+from engine.partition.row_gradients import Totals, is_of_rows, row_shapes, table_of
 from engine.passes.loops.distribute import KEEPS_ITS_WORK
 from engine.passes.loops.rebuilding import with_own_names
 
@@ -55,6 +56,17 @@ class Loop(ABC):
         """An element's initial value of zeros."""
         return self.entry.splat(np.zeros((), shape.dtype), (*leading, *shape.dimensions), shape.element_type)
 
+    def add_gradient(self, mark: Instruction) -> tuple[int, ...]:
+        """Adds the elements of a marked gradient; returns their indices."""
+        if is_of_rows(mark, self.accumulation):
+            return tuple(self.add(self.anything(s)) for s in row_shapes(mark, self.accumulation.micro_batches))
+        return (self.add(self.zeros(mark.array_shape.with_type(accumulator_of(mark)))),)
+
+    def anything(self, shape: Shape) -> Instruction:
+        """An element's initial value, which is written before it is read."""
+        zero = self.entry.constant(0, shape.element_type)
+        return self.entry.instruction("broadcast", shape, (zero,), (), dimensions=(), **{HOLDS_ANYTHING: True})
+
     @property
     def shape(self) -> TupleShape:
         """The shape of the state."""
@@ -74,15 +86,18 @@ class Loop(ABC):
     def take_results(
         self,
         loop: Instruction,
-        gradients: Mapping[Instruction, int],
+        gradients: Mapping[Instruction, tuple[int, ...]],
         lasts: Mapping[Instruction, int],
         states: Mapping[int, int],
     ) -> None:
         """Records the loop's results, given the elements of marks, of last values and of variables."""
         entry = self.entry
-        for mark, slot in gradients.items():
-            total = entry.get_tuple_element(loop, slot)
+        for mark, slots in gradients.items():
+            total = self._total(mark, tuple(entry.get_tuple_element(loop, slot) for slot in slots))
             same = total.shape == mark.shape
             self.reduced[mark] = total if same else entry.convert(total, mark.array_shape.element_type)
         self.last = {value: entry.get_tuple_element(loop, slot) for value, slot in lasts.items()}
         self.moved = {number: entry.get_tuple_element(loop, slot) for number, slot in states.items()}
+
+    def _total(self, mark: Instruction, totals: Totals) -> Instruction:
+        return totals[0] if len(totals) == 1 else table_of(self.entry, mark, totals)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from engine.ir import Instruction
 from engine.ir.builder import Builder
+from engine.ir.module import topological
 from engine.partition.accumulation import Accumulation
 from engine.partition.marks import is_total
+from engine.passes.equal_rows import EqualRows
 
 INDEX = "s32"
 """The element type of a micro-batch's number."""
@@ -55,12 +57,12 @@ class MicroBatch:
     def accumulated(self, mark: Instruction, total: Instruction, gradient: Instruction) -> Instruction:
         """A mark's total with this micro-batch added: by `reduction` over steps, summed over replicas."""
         b = self._builder
-        element_type, dimensions = total.array_shape.element_type, total.array_shape.dimensions
+        element_type = total.array_shape.element_type
         if gradient.array_shape.element_type != element_type:
             gradient = b.convert(gradient, element_type)
         reduction = "sum" if is_total(mark) else self._accumulation.reduction
         if reduction == "mean":
-            gradient = b.divide(gradient, b.splat(self._accumulation.steps, dimensions, element_type))
+            gradient = self._share(gradient)
         elif reduction == "running_mean":
             step = b.divide(self.index, self._replicas())
             count = b.convert(b.add(step, b.constant(1, INDEX)), "f32")
@@ -71,6 +73,24 @@ class MicroBatch:
             kept = b.select(first, b.divide(b.subtract(count, one), count), one)
             total = b.multiply(total, self._spread(kept, total))
         return b.add(total, gradient)
+
+    def with_named_rows(
+        self, ids: Instruction, rows: Instruction, gradient: Instruction
+    ) -> tuple[Instruction, Instruction]:
+        """The ids and rows of all micro-batches with those of this one, of a gradient that is a sum of rows."""
+        b = self._builder
+        sums = EqualRows(gradient).sums()
+        known = set(b.instructions)
+        b.instructions += [each for each in topological([sums]) if each not in known]
+        if self._accumulation.reduction == "mean":
+            sums = self._share(sums)
+        named = b.reshape(gradient.operands[1], ids.array_shape.dimensions[1:])
+        return self.put(ids, self.index, named), self.put(rows, self.index, sums)
+
+    def _share(self, gradient: Instruction) -> Instruction:
+        """A micro-batch's share of a mean."""
+        b, shape = self._builder, gradient.array_shape
+        return b.divide(gradient, b.splat(self._accumulation.steps, shape.dimensions, shape.element_type))
 
     def _replicas(self) -> Instruction:
         return self._builder.constant(self._accumulation.replicas, INDEX)

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.ir import Instruction, Module, Shape, TupleShape
-from engine.ir.attributes import HOLDS_ANYTHING
+from engine.ir import Instruction, Module, TupleShape
 from engine.ir.builder import Builder
 from engine.partition.accumulation import Accumulation
 from engine.partition.crossings import PartPlan
 from engine.partition.loop_state import COUNTER, Loop
-from engine.partition.marks import Cut, accumulator_of
+from engine.partition.marks import Cut
 from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.pipeline_part import Outputs, StateSlots, add_part
 from engine.partition.schedule import Part, Schedule
@@ -90,7 +89,7 @@ class PipelineLoop(Loop):
         self.add_counter()
         state_slots.rows = set(rows)
         for mark in parts.marks:
-            state_slots.gradients[mark] = self.add(self.zeros(mark.array_shape.with_type(accumulator_of(mark))))
+            state_slots.gradients[mark] = self.add_gradient(mark)
         for number in parts.moving:
             state_slots.states[number] = self.add(rows.get(number, parameters[number]))
         for value in parts.last:
@@ -110,14 +109,10 @@ class PipelineLoop(Loop):
         state_slots.depths = {value: depth for value, depth in waits.items() if depth > 1}
         for value in waits:
             if value not in state_slots.depths:
-                state_slots.holders[value] = self.add(self._anything(value.array_shape))
+                state_slots.holders[value] = self.add(self.anything(value.array_shape))
         for value, depth in state_slots.depths.items():
             shape = value.array_shape
-            state_slots.rings[value] = self.add(self._anything(shape.with_dimensions((depth, *shape.dimensions))))
-
-    def _anything(self, shape: Shape) -> Instruction:
-        zero = self.entry.constant(0, shape.element_type)
-        return self.entry.instruction("broadcast", shape, (zero,), (), dimensions=(), **{HOLDS_ANYTHING: True})
+            state_slots.rings[value] = self.add(self.anything(shape.with_dimensions((depth, *shape.dimensions))))
 
     def _while(self) -> Instruction:
         body = Builder("pipeline_turn")

@@ -12,6 +12,7 @@ from engine.partition.crossings import PartPlan
 from engine.partition.instruction_copies import add_copy
 from engine.partition.marks import Cut
 from engine.partition.micro_batch import INDEX, MicroBatch
+from engine.partition.row_gradients import accumulated
 
 Outputs = Literal["last", "all", "sum"]
 """Treatment of the micro-batches' results: the last one's, all with a leading axis, or their sum."""
@@ -27,7 +28,7 @@ class StateSlots:
 
     outputs: Outputs
     rows: Collection[int] = ()
-    gradients: dict[Instruction, int] = field(default_factory=dict)
+    gradients: dict[Instruction, tuple[int, ...]] = field(default_factory=dict)
     states: dict[int, int] = field(default_factory=dict)
     lasts: dict[Instruction, int] = field(default_factory=dict)
     given: dict[Instruction, int] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class StateSlots:
         """Indices of the elements that a part reads or writes and some part changes."""
         waiting = self.holders | self.rings
         state_slots = [waiting[value] for value in (*plan.crossings, *plan.reads) if value in waiting]
-        state_slots += [self.gradients[mark] for mark in plan.marks]
+        state_slots += [slot for mark in plan.marks for slot in self.gradients[mark]]
         state_slots += [self.states[number] for number in plan.states]
         state_slots += [self.lasts[value] for value in plan.last]
         return list(dict.fromkeys(state_slots))
@@ -85,8 +86,9 @@ def add_part(
             state_slot, slot = state_slots.rings[value], _slot(iteration, state_slots.depths[value], builder)
             following[state_slot] = iteration.put(elements[state_slot], slot, made)
     for mark in plan.marks:
-        state_slot = state_slots.gradients[mark]
-        following[state_slot] = iteration.accumulated(mark, elements[state_slot], new[mark.operands[0]])
+        slots = state_slots.gradients[mark]
+        totals = tuple(elements[slot] for slot in slots)
+        following |= zip(slots, accumulated(iteration, mark, totals, new[mark.operands[0]]), strict=True)
     for number in plan.states:
         state_slot, value = state_slots.states[number], new[parts.moving[number]]
         following[state_slot] = iteration.with_row(elements[state_slot], value) if number in state_slots.rows else value

@@ -36,6 +36,9 @@ def fuse_computation(computation: Computation, callees: Callees) -> Computation:
             groups.start(instruction, loops_of(instruction))
         elif is_elementwise(instruction) and not _is_read_in_place(instruction, users):
             _position(instruction, groups, users)
+    for instruction in computation.instructions:
+        if instruction.opcode == "scatter":
+            _join_readers(instruction, groups, users)
     return build_fusions(computation, groups, callees)
 
 
@@ -61,3 +64,12 @@ def _position(instruction: Instruction, groups: Groups, users: dict[Instruction,
     for candidate in reversed(candidates):
         if groups.may_join(group, candidate):
             group = groups.join(group, candidate)
+
+
+def _join_readers(scatter: Instruction, groups: Groups, users: dict[Instruction, list[Instruction]]) -> None:
+    """Joins the groups that read sums of rows, as Lion's two: sums with one reader are never stored."""
+    found = [groups.of[u] for u in users[scatter] if u in groups.of and reads_pointwise(u, scatter)]
+    kept = [g for g in dict.fromkeys(found) if g.reduced is None]
+    for each in kept[1:]:
+        if groups.may_join(kept[0], each):
+            kept[0] = groups.join(kept[0], each)

@@ -26,6 +26,7 @@ from keras_ext.frameworks.keras3 import Keras3
 from keras_ext.frameworks.tf_keras import TFKeras
 from tests.differential.frameworks import make_gradients_dense
 from tests.keras.helpers import KITS, Kit, assert_close, tf_keras_only
+from tests.keras.micro_batches import configure
 
 VOCABULARY, WIDTH, LENGTH, BATCH, STEPS = 40, 6, 5, 8, 3
 QUICK = {"SGD", "Adagrad", "Adam", "Ftrl"}
@@ -257,6 +258,7 @@ MOMENTS: dict[str, Callable[[Any], Any]] = {
     "Adam": lambda family: family.Adam(0.1),
     "AMSGrad": lambda family: family.Adam(0.1, amsgrad=True, clipvalue=0.5),
     "Nadam": lambda family: family.Nadam(0.1),
+    "Lion": lambda family: family.Lion(0.1),
     "Adamax": lambda family: family.Adamax(0.1),
     "Adadelta": lambda family: family.Adadelta(1.0),
     "RMSprop": lambda family: family.RMSprop(0.1, momentum=0.9, centered=True),
@@ -304,6 +306,46 @@ def test_updates_of_touched_rows_have_the_bits_of_all(
     kept = tuple(each for each in HOST_PASSES if each is not skip_untouched_rows)
     monkeypatch.setattr("engine.runtime.encode.HOST_PASSES", kept)
     assert trained() == touched
+
+
+def accumulated(kit: Kit, model: Model) -> None:
+    model.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=3)
+
+
+def pipelined(kit: Kit, model: Model) -> None:
+    model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+    assignments = model.get_pipeline_stage_assignment()
+    for number, each in enumerate(assignments):
+        each.pipeline_stage = number // (len(assignments) - 1)
+    model.set_pipeline_stage_assignment(assignments)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("arrange", [accumulated, pipelined])
+def test_accumulated_rows_have_the_bits_of_tables(
+    kit: Kit, arrange: Callable[[Kit, Model], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with weights read, evaluated and written between calls."""
+    tokens, targets = np.tile(TOKENS[0], (2, 1)), np.tile(TARGETS, (2, 1))
+
+    def trained() -> list[bytes]:
+        kit.keras.utils.set_random_seed(1)
+        configure(2)
+        with IPUStrategy().scope():
+            model = pooled(kit, 20_000, 16)
+            arrange(kit, model)
+            model.compile(kit.keras.optimizers.Adam(0.1), "mse", steps_per_execution=12)
+        found = []
+        for _ in range(3):
+            model.fit(tokens, targets, batch_size=4, shuffle=False, verbose=0)
+            found += [each.tobytes() for each in model.get_weights()]
+            found.append(np.float32(model.evaluate(tokens, targets, batch_size=4, verbose=0)).tobytes())
+            model.set_weights([each / 2 for each in model.get_weights()])
+        return found
+
+    by_rows = trained()
+    monkeypatch.setattr("engine.partition.loop_state.is_of_rows", lambda *arguments: False)
+    assert trained() == by_rows
 
 
 def variables_of(optimizer: Any) -> list[Any]:

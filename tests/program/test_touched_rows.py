@@ -11,7 +11,7 @@ from engine.compile import build_program, compile_module
 from engine.debug import DebugExecutable
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.passes.sparse_updates import ROW_GATHER
+from engine.passes.equal_rows import ROW_GATHER
 from engine.program.host_passes import pass_list
 from engine.program.host_passes.touched_rows import skip_untouched_rows
 from engine.program.work.touched_rows import TouchedRowsWork
