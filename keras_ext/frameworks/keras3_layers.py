@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 from keras.src.backend import epsilon
+from keras.src.backend.tensorflow import nn
 from keras.src.layers import BatchNormalization, RandomCrop
 
 from ipu._internal.compiler.batch_norm import group_moments, over_group
@@ -18,6 +19,15 @@ def install() -> None:
     """Wraps the layers at class level; outside a step of the engine they behave as before."""
     wrap(RandomCrop, "transform_images", _crop_to_static_size)
     wrap(BatchNormalization, "_moments", _moments)
+    wrap(nn, "batch_normalization", _batch_normalization)
+
+
+def _batch_normalization(
+    original: Original, x: Tensor, mean: Tensor, variance: Tensor, axis: int, *arguments: Any, **named: Any
+) -> Any:
+    """The last axis by number is -1, for which Keras reshapes nothing: 16 of 70 operations less with the gradient's."""
+    last = tracing() and axis == len(x.shape) - 1
+    return original(x, mean, variance, -1 if last else axis, *arguments, **named)
 
 
 def _moments(original: Original, layer: BatchNormalization, inputs: Nest, mask: Nest) -> Any:
