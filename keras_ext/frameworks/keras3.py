@@ -42,6 +42,7 @@ from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import (
+    adagrad_updates,
     adam_updates,
     clipped_slices,
     keras3_backup,
@@ -50,7 +51,10 @@ from keras_ext.frameworks import (
     keras3_logs,
     keras3_metrics,
     keras3_scopes,
+    lion_updates,
+    nadam_updates,
     rmsprop_updates,
+    sgd_updates,
 )
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
@@ -237,6 +241,10 @@ def install() -> None:
     wrap(keras.optimizers.LossScaleOptimizer, "check_finite", clipped_slices.check_values)
     wrap(keras.optimizers.Adam, "update_step", adam_updates.update_step)
     wrap(keras.optimizers.RMSprop, "update_step", rmsprop_updates.update_step)
+    wrap(keras.optimizers.SGD, "update_step", sgd_updates.update_step)
+    wrap(keras.optimizers.Adagrad, "update_step", adagrad_updates.update_step)
+    wrap(keras.optimizers.Nadam, "update_step", nadam_updates.update_step)
+    wrap(keras.optimizers.Lion, "update_step", lion_updates.update_step)
     kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}
     keeper = ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values()))
     keeper.wrap(keras.Sequential, Functional, keras.Model, cloning)

@@ -1,4 +1,4 @@
-"""Updates of Adam and RMSprop as they are traced for the engine: Keras' bits from half of the operations."""
+"""Updates of optimizers as they are traced for the engine: Keras' bits from half of the operations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,20 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "rmsprop, momentum": lambda: optimizers.RMSprop(1e-2, momentum=0.9),
     "rmsprop, centered": lambda: optimizers.RMSprop(1e-2, centered=True),
 }
-FEWER = {"plain": 10, "rmsprop": 4}
+EACH: dict[str, Callable[[], Any]] = {
+    "rmsprop": optimizers.RMSprop,
+    "momentum": lambda: optimizers.SGD(optimizers.schedules.ExponentialDecay(1e-2, 3, 0.9), momentum=0.9),
+    "nesterov": lambda: optimizers.SGD(1e-2, momentum=0.9, nesterov=True),
+    "nadam": lambda: optimizers.Nadam(1e-2),
+}
+OPTIMIZERS |= {
+    "sgd": lambda: optimizers.SGD(1e-2),
+    "sgd of float64 momentum": lambda: optimizers.SGD(1e-2, momentum=np.float64(0.9)),
+    "adagrad": lambda: optimizers.Adagrad(1e-1, epsilon=1e-3),
+    "lion": lambda: optimizers.Lion(1e-2, weight_decay=0.1),
+    "nadam of a schedule": lambda: optimizers.Nadam(optimizers.schedules.ExponentialDecay(1e-2, 3, 0.9), epsilon=1e-3),
+}
+FEWER = {"plain": 10, "rmsprop": 4, "momentum": 1, "nesterov": 3, "nadam": 18}
 """At least so many operations less for each variable."""
 
 
@@ -59,8 +72,9 @@ def trained(make: Callable[[], Any], operations: list[int], monkeypatch: pytest.
     return [*model.get_weights(), *(each.numpy() for each in model.optimizer.variables)]
 
 
-def test_bits_of_rmsprop_are_those_of_keras(monkeypatch: pytest.MonkeyPatch) -> None:
-    check("rmsprop", optimizers.RMSprop, monkeypatch)
+@pytest.mark.parametrize("name", EACH)
+def test_bits_of_each_optimizer_are_those_of_keras(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(name, EACH[name], monkeypatch)
 
 
 @pytest.mark.sample(2)
