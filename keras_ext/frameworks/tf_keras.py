@@ -17,11 +17,13 @@ from tf_keras.src.engine.sequential import Sequential
 from tf_keras.src.engine.training import Model
 from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
 from tf_keras.src.layers.rnn.base_rnn import RNN
+from tf_keras.src.losses import Loss
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers import nadam, optimizer_v1, sgd
 from tf_keras.src.optimizers import optimizer as optimizers
 from tf_keras.src.optimizers.legacy import optimizer_v2
 from tf_keras.src.utils.generic_utils import Progbar
+from tf_keras.src.utils.losses_utils import ReductionV2
 
 from ipu._internal.compiler.batch_norm import group_moments, over_group
 from ipu._internal.compiler.variables import tracing
@@ -125,6 +127,7 @@ def install() -> None:
     wrap(sgd.SGD, "update_step", _update_without_idle_velocities)
     wrap(nadam.Nadam, "build", _build_as_traced_twice)
     wrap(loss_scale_optimizer, "strategy_supports_loss_scaling", _supports_loss_scaling)
+    wrap(Loss, "_get_reduction", _reduction)
 
 
 def _set_steps(model: Model, steps: int) -> None:
@@ -220,3 +223,11 @@ def _moments(
 def _supports_loss_scaling(original: Original) -> bool:
     """Keras recognises strategies that support loss scaling by class; ours has an attribute."""
     return getattr(tf.distribute.get_strategy(), "supports_loss_scaling", False) or original()
+
+
+def _reduction(original: Original, loss: Loss) -> str:
+    """Keras refuses means outside of `compile` under any strategy, lest several replicas divide by too few elements."""
+    averages = loss.reduction in (ReductionV2.AUTO, ReductionV2.SUM_OVER_BATCH_SIZE)
+    if averages and serves(tf.distribute.get_strategy()):
+        return ReductionV2.SUM_OVER_BATCH_SIZE
+    return original(loss)

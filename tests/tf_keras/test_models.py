@@ -227,3 +227,16 @@ def test_recurrent_layers_keep_their_states(kit: Kit) -> None:
         return history, first, model.predict(x, batch_size=4, verbose=0)
 
     kit.assert_same(program, build)
+
+
+def test_losses_average_in_steps_of_the_user(kit: Kit) -> None:
+    # Keras refuses such losses under other strategies, so a plain program would fail here alone.
+    class Stepping(kit.Subclassed):
+        def train_step(self, batch: Any) -> dict[str, Any]:
+            inputs, targets = batch
+            with tf.GradientTape() as tape:
+                loss = keras.losses.SparseCategoricalCrossentropy()(targets, self(inputs, training=True))
+            self.optimizer.minimize(loss, self.trainable_variables, tape)
+            return {"loss": loss}
+
+    kit.assert_same(fitted, Stepping)
