@@ -8,9 +8,11 @@ import tensorflow as tf
 from keras.src.backend import epsilon
 from keras.src.backend.tensorflow import nn
 from keras.src.layers import BatchNormalization, RandomCrop
+from keras.src.utils import tf_utils
 
 from ipu._internal.compiler.batch_norm import group_moments, over_group
 from ipu._internal.compiler.variables import tracing
+from keras_ext.frameworks import category_counts
 from keras_ext.types import Nest, Tensor
 from keras_ext.wrapping import Original, wrap
 
@@ -20,6 +22,7 @@ def install() -> None:
     wrap(RandomCrop, "transform_images", _crop_to_static_size)
     wrap(BatchNormalization, "_moments", _moments)
     wrap(nn, "batch_normalization", _batch_normalization)
+    wrap(tf_utils, "dense_bincount", category_counts.dense_bincount)
 
 
 def _batch_normalization(

@@ -16,6 +16,7 @@ from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential
 from tf_keras.src.engine.training import Model
 from tf_keras.src.layers.normalization.batch_normalization import BatchNormalizationBase
+from tf_keras.src.layers.preprocessing import preprocessing_utils
 from tf_keras.src.layers.rnn.base_rnn import RNN
 from tf_keras.src.losses import Loss
 from tf_keras.src.mixed_precision import loss_scale_optimizer
@@ -29,7 +30,7 @@ from ipu._internal.compiler.batch_norm import group_moments, over_group
 from ipu._internal.compiler.variables import tracing
 from keras_ext import acceleration, extension, processes, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
-from keras_ext.frameworks import clipped_slices, tf_keras_backup, tf_keras_graphs
+from keras_ext.frameworks import category_counts, clipped_slices, tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
@@ -122,6 +123,7 @@ def install() -> None:
     tf_keras_backup.install()
     wrap(BatchNormalizationBase, "_no_sync_calculate_mean_and_var", _moments)
     wrap(RNN, "__init__", _make_stateful)
+    wrap(preprocessing_utils, "dense_bincount", category_counts.dense_bincount)
     wrap(optimizers._BaseOptimizer, "_deduplicate_sparse_grad", clipped_slices.update_dense)
     wrap(optimizer_v2.OptimizerV2, "_distributed_apply", clipped_slices.update_dense_pairs)
     wrap(sgd.SGD, "update_step", _update_without_idle_velocities)

@@ -32,7 +32,7 @@ Layers that draw random numbers in training are compared with TensorFlow under `
 ones; tf_keras keeps its random state in variables for this (`enable_tf_random_generator`). TensorFlow gets the
 gradients of embeddings dense, since its sparse ones update duplicate rows one by one. `RandomCrop` of Keras 3 crops to
 a size that XLA does not know, and XLA alone scales the whole image instead; the engine crops, and so does the
-reference.
+reference. The number of bins of a `CategoryEncoding`, which TensorFlow takes from the data, is `num_tokens` here.
 """
 MISSING = """## What is missing
 

@@ -1,0 +1,38 @@
+"""CategoryEncoding in models, beside its definition; XLA alone refuses it, as its shape depends on values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipu.ipu_strategy import IPUStrategy
+from tests.keras.helpers import Kit, both_frameworks
+
+CATEGORIES = 7
+
+
+@both_frameworks
+def test_modes(kit: Kit) -> None:
+    generator = np.random.default_rng(2)
+    many, one = generator.integers(0, CATEGORIES, (6, 4)), generator.integers(0, CATEGORIES, (6, 1))
+    weights = generator.random((6, 4), np.float32)
+    with IPUStrategy().scope():
+        inputs = [kit.keras.Input(each.shape[1:], dtype=each.dtype.name) for each in (many, one, weights)]
+
+        def encoded(mode: str, categories: Any, **named: Any) -> Any:
+            return kit.keras.layers.CategoryEncoding(CATEGORIES, mode)(categories, **named)
+
+        outputs = [
+            encoded("multi_hot", inputs[0]),
+            encoded("one_hot", inputs[1]),
+            encoded("count", inputs[0]),
+            encoded("count", inputs[0], count_weights=inputs[2]),
+        ]
+        model = kit.keras.Model(inputs, outputs)
+    found = model.predict([many, one, weights], batch_size=3, verbose=0)
+
+    rows = np.eye(CATEGORIES, dtype=np.float32)
+    expected = [rows[many].max(1), rows[one[:, 0]], rows[many].sum(1), (rows[many] * weights[..., None]).sum(1)]
+    for result, definition in zip(found, expected, strict=True):
+        np.testing.assert_allclose(result, definition, rtol=1e-6)
