@@ -7,6 +7,7 @@ from collections.abc import Callable
 from engine.emit import extremum
 from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
+from engine.emit.deferred import deferred_roundings
 from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, word
 from engine.emit.nest import Index, Input, Nest, Reduction
@@ -64,6 +65,7 @@ class CodeletEmitter:
         outer = [d for d in range(last) if not nest.reduced[d]]
         inner = [d for d in range(last) if nest.reduced[d]]
         self.parallel, self.reduced = outer, inner
+        self.deferred = deferred_roundings(nest)
 
     def _parameter(self, index: int) -> ir.Value:
         pointer = self.builder.inttoptr(self.block, I64.as_pointer())
@@ -150,7 +152,7 @@ class CodeletEmitter:
         return if_less(builder, whole, stop, held, rest)
 
     def _point(self, addresses: Addresses, mask: ir.Value | None, ready: dict[int, ir.Value] | None = None) -> Point:
-        return Point(self.lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, mask, ready)
+        return Point(self.lanes, self.nest.nodes, self.nest.accesses, addresses, self.steps, mask, ready, self.deferred)
 
     def _splats(self, addresses: Addresses) -> dict[int, ir.Value]:
         """Loads lane-invariant values before the lane loop: LLVM cannot prove that no store aliases them."""

@@ -10,7 +10,7 @@ from engine.emit.estimates import fused, quotient_of_half, reciprocal
 from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
 from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Nest, Node
 from engine.emit.polynomials import gaussian
-from engine.emit.registry import FLUSHING, LONG_FUNCTIONS, emit_operation
+from engine.emit.registry import FLUSHING, LONG_FUNCTIONS, emit_operation, emit_unrounded
 from engine.machine_code.llvm import ir
 
 LEAST_ROUNDED = 3
@@ -33,7 +33,7 @@ class Point:
     """The current addresses of all accesses, and the nodes' values computed from there.
 
     `addresses[k]` is access k's address at lane 0; `steps[k]` the bytes (or counts) from lane to lane; `ready` holds
-    values loaded in outer loops.
+    values loaded in outer loops; `deferred` are nodes that are not rounded before they are stored.
     """
 
     def __init__(
@@ -45,7 +45,9 @@ class Point:
         steps: list[ir.Value],
         mask: ir.Value | None,
         ready: dict[int, ir.Value] | None = None,
+        deferred: frozenset[int] = frozenset(),
     ) -> None:
+        self.deferred = deferred
         self.lanes, self.nodes, self.accesses = lanes, nodes, accesses
         self.addresses, self.steps, self.mask = addresses, steps, mask
         self._values: dict[int, ir.Value] = dict(ready or {})
@@ -59,7 +61,7 @@ class Point:
     def value(self, number: int) -> ir.Value:
         """Node `number` in all lanes. Nodes are in topological order, so evaluation needs no deep recursion."""
         for earlier in self.needed(number):
-            self._values[earlier] = self._compute(self.nodes[earlier])
+            self._values[earlier] = self._compute(earlier)
         return self._values[number]
 
     def needed(self, number: int) -> list[int]:
@@ -75,8 +77,8 @@ class Point:
                 stack.extend(node.operands)
         return sorted(needed)
 
-    def _compute(self, node: Node) -> ir.Value:
-        lanes = self.lanes
+    def _compute(self, number: int) -> ir.Value:
+        lanes, node = self.lanes, self.nodes[number]
         if isinstance(node, Constant):
             return constant_value(lanes, node)
         if isinstance(node, Apply):
@@ -87,6 +89,8 @@ class Point:
                 return gaussian(lanes, self._values[root])
             if (tested := self._tested_16(node)) is not None:
                 return is_finite_16(lanes, self._bits[tested], self.accesses[tested].element_type)
+            if number in self.deferred:
+                return emit_unrounded(lanes, node.operation, operands)
             return emit_operation(lanes, node.operation, operands, self._converts_arithmetic(node))
         if isinstance(node, MultiplyAdd):
             return self._multiply_add(node)

@@ -65,10 +65,20 @@ def complex_emitter(*opcodes: str) -> Callable[[Emitter], Emitter]:
 
 
 def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value], is_normal: bool = False) -> ir.Value:
-    """One elementwise operation, rounded to its element type. Raises UnsupportedOperation without an emitter.
+    """One elementwise operation, rounded to its element type.
 
     With `is_normal` the result is known to be no denormal number under the executor, as it converts one of arithmetic.
     """
+    value = emit_unrounded(lanes, operation, operands)
+    if operation.opcode in EXACT and operation.element_type in operation.operand_types:
+        return value
+    if _is_scaled_by_power_of_two(operation, operands):
+        return value
+    return lanes.rounded(value, operation.element_type, is_normal or operation.opcode in FLUSHING)
+
+
+def emit_unrounded(lanes: Lanes, operation: Operation, operands: list[ir.Value]) -> ir.Value:
+    """The same before it is rounded. Raises UnsupportedOperation without an emitter."""
     complex_types = any(map(is_complex, (operation.element_type, *operation.operand_types)))
     write = (COMPLEX_EMITTERS if complex_types else EMITTERS).get(operation.opcode)
     if write is None:
@@ -76,12 +86,7 @@ def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value],
             f"Expected an elementwise operation that the engine runs. Received: {operation.opcode} of "
             f"{', '.join(operation.operand_types)}. docs/supported_ops.md lists what runs."
         )
-    value = write(lanes, operation, operands)
-    if operation.opcode in EXACT and operation.element_type in operation.operand_types:
-        return value
-    if _is_scaled_by_power_of_two(operation, operands):
-        return value
-    return lanes.rounded(value, operation.element_type, is_normal or operation.opcode in FLUSHING)
+    return write(lanes, operation, operands)
 
 
 def _is_scaled_by_power_of_two(operation: Operation, operands: list[ir.Value]) -> bool:

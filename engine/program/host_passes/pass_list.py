@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.program.host_passes.call_overlap import overlap_calls
 from engine.program.host_passes.column_units import cut_columns
 from engine.program.host_passes.depthwise_windows import window_depthwise
+from engine.program.host_passes.finite_tests import compare_exponents
 from engine.program.host_passes.pooled_windows import pool_unpadded
 from engine.program.host_passes.prefetched_updates import prefetch_updates
 from engine.program.host_passes.prepared_constants import prepare_constants
@@ -35,5 +36,6 @@ HOST_PASSES: tuple[Pass, ...] = (
     prepare_constants,
     prefetch_updates,
     skip_untouched_rows,
+    compare_exponents,
     overlap_calls,
 )
