@@ -32,6 +32,8 @@ FEW_ROWS = 128
 FEW_SPLITS = 4
 SHARE_ELEMENTS = 32_768
 """Elements of a weight that are worth a unit of their own."""
+FAR_PARTIALS = 1 << 20
+"""Elements of partial sums that take longer to write and read than a weight with fewer, from beyond the caches."""
 SHARED_ELEMENTS = 1 << 18
 """Elements of B up to which each worker may keep all of it in its cache, from iteration to iteration of a loop."""
 DEPTHWISE_TYPES = ("f32", "f16", "bf16")
@@ -147,7 +149,7 @@ def _even_grid(contraction: ContractionDraft) -> Grid:
     # Partial sums are added over all of C.
     fills = _fills(contraction)
     if fills and batches == 1 and rows <= FEW_ROWS and contraction.b.is_state:
-        return _grid_of_weight(contraction, whole)
+        return _grid_of_weight(contraction, whole, units)
     if batches == 1 and k <= FEW_ROWS and rows * columns >= SHARE_ELEMENTS:
         return Grid(weight_share(rows, columns), columns, k)
     panels = -(-columns // PANEL)
@@ -197,14 +199,20 @@ def _height(rows: int, units: int, step: int) -> int:
     return min(heights, key=lambda height: height * ceil(ceil(rows / height) / 2))
 
 
-def _grid_of_weight(contraction: ContractionDraft, whole: Grid) -> Grid:
-    """Each unit reads its own rows of the weight: slices of k, or of the columns where the weight is transposed."""
+def _grid_of_weight(contraction: ContractionDraft, whole: Grid, units: int) -> Grid:
+    """Each unit reads its own rows of the weight: slices of k, or of the columns where the weight is transposed.
+
+    With many columns, as of a vocabulary, partial sums would leave the caches: units own columns.
+    """
     k, columns = len(contraction.k_a), contraction.columns
     if contraction.stride_b == contraction.b.shape.dtype.itemsize:
         share = weight_share(k, columns)
         # Partial sums, written and read, should cost less than the weight; half of the units own half of its rows.
         while -(-k // share) > FEW_SPLITS and -(-k // share) * whole.rows * 4 > k:
             share *= 2
+        partial_rows = -(-k // share) * whole.rows
+        if 2 * partial_rows > k and partial_rows * columns >= FAR_PARTIALS:
+            return Grid(whole.rows, PANEL * -(-columns // (PANEL * units)), whole.k)
         return Grid(whole.rows, whole.columns, share)
     share = weight_share(columns, k)
     return Grid(whole.rows, PANEL * max(1, share // PANEL), whole.k)

@@ -27,6 +27,7 @@ from engine.passes.loops.flat_state import flatten_loop_states
 from engine.passes.loops.prune_state import prune_loop_states
 from engine.passes.merged_dimensions import merged_dimensions
 from engine.passes.narrow_arguments import narrow_arguments
+from engine.passes.one_hot_sums import one_hot_sums
 from engine.passes.order import schedule_updates_last
 from engine.passes.outlined_bodies import call_prepared_bodies, with_prepared_bodies
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
@@ -118,6 +119,7 @@ LOOP_PASSES: tuple[Pass, ...] = (
 )
 
 FUSION: tuple[Pass, ...] = (
+    one_hot_sums,
     narrow_arguments,
     merged_dimensions,
     sums_of_transposed_products,

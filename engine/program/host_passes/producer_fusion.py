@@ -22,6 +22,8 @@ SHARE = 1 / 16
 """Of a worker's cache: arrays below stay in it anyway, and a unit may forward so much for it to be there when read."""
 LONGEST_K = 256
 """Longest k for which a product's units share nothing worth packing once."""
+FEW_ROWS = 16
+"""Units of fewer rows take longer to read a right operand beyond the cache each than the result takes to be stored."""
 
 
 def fuse_producers(program: Program) -> Program:
@@ -82,7 +84,9 @@ def _fit(producer: ComputeSet, consumer: ComputeSet, span: Span) -> bool:
 def _shares_nothing(producer: ComputeSet) -> bool:
     """Whether a compute set is a product whose units are as fast one by one."""
     work = producer.work
-    return isinstance(work, Contraction) and work.is_float32 and len(work.k_a) <= LONGEST_K
+    if not isinstance(work, Contraction) or not work.is_float32 or len(work.k_a) > LONGEST_K:
+        return False
+    return work.grid.rows >= FEW_ROWS or 4 * len(work.k_a) * work.columns <= costs().cache_bytes
 
 
 def _block_bytes(span: Span) -> int:

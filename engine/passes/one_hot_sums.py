@@ -1,0 +1,109 @@
+"""Sums along a large dimension of which a label selects the only term: the term itself, in place of all.
+
+The loss of sparse cross entropy is one over the vocabulary: a one-hot vector times the logarithms of probabilities.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import GatherDimensionNumbers, Instruction, Module, Shape
+from engine.ops.apply import single_operation
+from engine.passes.construct import broadcast, elementwise, reshape, splat_of
+from engine.passes.fusible import is_elementwise
+from engine.passes.one_hot_terms import OneHotTerms
+from engine.passes.rewriting import make, rewrite_each
+from engine.passes.splats import splat_value
+
+LEAST_TERMS = 4096
+"""Shorter sums share a pass over the cache with the maximum and the exponentials. Measured on a Zen 5."""
+MOST_ELEMENTS = 1 << 31
+ELEMENT_GATHER = GatherDimensionNumbers((), (0,), (0,), 1)
+
+
+def one_hot_sums(module: Module) -> Module:
+    """Replaces every such sum along the last dimension by its term at the label, with the same bits."""
+    return rewrite_each(module, lambda computation: _term)
+
+
+def _term(before: Instruction, instruction: Instruction) -> Instruction | None:
+    if instruction.opcode != "reduce" or len(instruction.operands) != 2:
+        return None
+    summed, initial = instruction.operands
+    shape = summed.array_shape
+    last = shape.rank - 1
+    if instruction["dimensions"] != (last,) or shape.element_type != "f32" or shape.elements >= MOST_ELEMENTS:
+        return None
+    start = splat_value(initial)
+    if shape.dimensions[last] < LEAST_TERMS or start is None or start.tobytes() != bytes(4):
+        return None
+    if single_operation(instruction.called[0]) != "add":
+        return None
+    terms = OneHotTerms.of(summed)
+    if terms is None or not terms.are_zero_elsewhere():
+        return None
+    found = _AtLabel(terms).value(summed)
+    if found is None:
+        return None
+    # As in a sum that begins at +0: a term of -0 becomes +0.
+    zero = splat_of(instruction, start, found.array_shape)
+    return reshape(instruction, elementwise(instruction, "add", zero, found), instruction.array_shape.dimensions)
+
+
+class _AtLabel:
+    """The values [rows] that arrays [..., terms] have at each row's label, or at the nearest index to it."""
+
+    def __init__(self, terms: OneHotTerms) -> None:
+        self.terms, self.like = terms, terms.test
+        *leading, self.count = terms.test.array_shape.dimensions
+        self.leading = tuple(leading)
+        self.rows = terms.test.array_shape.elements // self.count
+        labels = terms.labels.array_shape
+        self.shape = labels.with_dimensions((self.rows,))
+        flat = reshape(self.like, terms.labels, (self.rows,))
+        ends = [splat_of(self.like, np.asarray(end, labels.dtype), self.shape) for end in (0, self.count - 1)]
+        self.label = elementwise(self.like, "minimum", elementwise(self.like, "maximum", flat, ends[0]), ends[1])
+        self.found: dict[Instruction, Instruction | None] = {}
+
+    def value(self, root: Instruction) -> Instruction | None:
+        """The values of one array; None if they are not computed from few elements."""
+        for each in [*self.terms.inside, root]:
+            if each not in self.found:
+                self.found[each] = self._elementwise(each)
+        return self.found[root]
+
+    def _elementwise(self, each: Instruction) -> Instruction | None:
+        operands = [self._operand(operand) for operand in each.operands]
+        if any(operand is None for operand in operands):
+            return None
+        shape = each.array_shape.with_dimensions((self.rows,))
+        return make(each, each.opcode, shape, [o for o in operands if o is not None], each.called, **each.attributes)
+
+    def _operand(self, operand: Instruction) -> Instruction | None:
+        if operand not in self.found:
+            self.found[operand] = self._leaf(operand)
+        return self.found[operand]
+
+    def _leaf(self, leaf: Instruction) -> Instruction | None:
+        last = len(self.leading)
+        if leaf.opcode == "iota" and leaf["iota_dimension"] == last:
+            return make(leaf, "convert", leaf.array_shape.with_dimensions((self.rows,)), (self.label,))
+        if leaf.opcode == "broadcast":
+            source, mapping = leaf.operands[0], leaf["dimensions"]
+            if last not in mapping:
+                return reshape(leaf, broadcast(leaf, source, self.leading, mapping), (self.rows,))
+            return self._taken(source, self.label) if mapping == (last,) else None
+        if leaf.array_shape.rank != last + 1 or is_elementwise(leaf):
+            return None
+        index = Shape("s32", (self.rows,))
+        row = make(leaf, "iota", index, (), iota_dimension=0)
+        begin = elementwise(leaf, "multiply", row, splat_of(leaf, np.asarray(self.count, np.int32), index))
+        label = make(leaf, "convert", index, (self.label,))
+        return self._taken(reshape(leaf, leaf, (leaf.array_shape.elements,)), elementwise(leaf, "add", begin, label))
+
+    def _taken(self, vector: Instruction, at: Instruction) -> Instruction:
+        return make(
+            *(vector, "gather", vector.array_shape.with_dimensions((self.rows,)), (vector, at)),
+            gather_dimension_numbers=ELEMENT_GATHER,
+            gather_slice_sizes=(1,),
+        )
