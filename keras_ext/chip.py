@@ -8,9 +8,10 @@ from typing import Literal
 
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
-from engine.profile import Estimate, summary
+from engine.profile import Estimate
 from engine.profile.collectives import gradient_bytes
 from engine.profile.scaling import POWERS_OF_TWO, Predictions, predict, workload_of
+from engine.profile.summary import summary
 from engine.shown import Shown
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.profiling.estimates import estimate_of

@@ -1,27 +1,46 @@
 """Estimates of a program on the chip: memory, cycles, and how far to trust them."""
 
-from engine.ir.op_names import readable_name
-from engine.profile.fit import check_fit, out_of_tile_memory
-from engine.profile.levers import Lever, levers
-from engine.profile.liveness import LiveTensor, TileMemory
-from engine.profile.memory import Memory
-from engine.profile.options import Assumptions
-from engine.profile.program_estimate import Estimate, estimate
-from engine.profile.step_costs import ComputeSetCost
-from engine.profile.summary import summary
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.profile.fit import check_fit
+    from engine.profile.liveness import LiveTensor, TileMemory
+    from engine.profile.memory import Memory
+    from engine.profile.options import Assumptions
+    from engine.profile.program_estimate import Estimate, estimate
+    from engine.profile.refusal import out_of_tile_memory
+    from engine.profile.step_costs import ComputeSetCost
+
+MODULES = {
+    "Estimate": "program_estimate",
+    "Assumptions": "options",
+    "ComputeSetCost": "step_costs",
+    "LiveTensor": "liveness",
+    "Memory": "memory",
+    "TileMemory": "liveness",
+    "estimate": "program_estimate",
+    "check_fit": "fit",
+    "out_of_tile_memory": "refusal",
+}
 
 __all__ = [
     "Estimate",
     "Assumptions",
     "ComputeSetCost",
-    "Lever",
     "LiveTensor",
     "Memory",
     "TileMemory",
     "estimate",
     "check_fit",
-    "levers",
     "out_of_tile_memory",
-    "readable_name",
-    "summary",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of modules that most programs, which are small for a chip, do without."""
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)

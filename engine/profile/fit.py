@@ -7,11 +7,8 @@ from math import ceil
 
 from engine.errors import OutOfTileMemory
 from engine.profile.code import sizes, stack_bytes
-from engine.profile.levers import levers
 from engine.profile.mapping import spread
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
-from engine.profile.program_estimate import measured, report
-from engine.profile.refusal import out_of_tile_memory
 from engine.profile.vertices import tables
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.work.fused_loop import FusedLoop
@@ -56,6 +53,11 @@ def check_fit(
     """
     if certainly_fits(program, target, assumptions):
         return
+    # Most programs certainly fit: estimates are imported for the others alone.
+    from engine.profile.levers import levers
+    from engine.profile.program_estimate import measured, report
+    from engine.profile.refusal import out_of_tile_memory
+
     costs = measured(program, target, assumptions)
     if costs.memory.memory.peak_fullest > target.bytes_per_tile:
         found = report(program, target, costs, assumptions=assumptions)

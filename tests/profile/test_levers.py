@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.profile import Assumptions, Estimate, Lever, estimate, levers
+from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.changes import IPUS, RECOMPUTATION, Change, Estimator
+from engine.profile.levers import Lever, levers
 from engine.profile.liveness import follow
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES
 from engine.profile.recomputation import recomputed

@@ -10,9 +10,10 @@ import pytest
 
 from engine.partition.schedule import Row
 from engine.partition.schedule_table import ScheduleRows
-from engine.profile import estimate, summary
+from engine.profile import estimate
 from engine.profile.scaling import Predictions, predict, scaling_table, workload_of
 from engine.profile.step_costs import pipeline_table
+from engine.profile.summary import summary
 from engine.target import target
 from tests.profile.programs import dense_step
 from tests.profile.test_pipeline_estimate import estimated

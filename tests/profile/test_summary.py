@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.profile import Estimate, estimate, summary
+from engine.profile import Estimate, estimate
+from engine.profile.summary import summary
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise
 
