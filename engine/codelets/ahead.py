@@ -21,7 +21,8 @@ from engine.private_files import fault_of_folder, make_private
 MODULES = (
     *("engine.runtime.executor", "engine.codelets.contract_f32", "engine.codelets.thread_pool"),
     *("engine.codelets.chain", "engine.codelets.rows", "engine.codelets.waiting"),
-    *("engine.codelets.transpose", "engine.codelets.row_sums", "engine.codelets.gather", "engine.codelets.scatter"),
+    *("engine.codelets.transpose", "engine.codelets.row_sums", "engine.codelets.usual_images"),
+    *("engine.codelets.gather", "engine.codelets.scatter"),
     *("engine.codelets.winograd", "engine.codelets.winograd_gradient", "engine.codelets.dynamic_slice"),
     *(
         "engine.codelets.random",
@@ -32,7 +33,8 @@ MODULES = (
     *("engine.codelets.queues", "engine.codelets.host_call", "engine.codelets.exceptions"),
     *("engine.codelets.sort", "engine.codelets.host_table"),
 )
-"""Modules whose codelets do not depend on a model, in the order in which programs need them."""
+"""Modules whose codelets by name depend on no model, or most models of images have, in the order in which programs need
+them."""
 NEEDED_FIRST = 6
 """So many of them are needed by every program with a product."""
 MATRIX_REGISTERS = "engine.codelets.contract_bf16x3"

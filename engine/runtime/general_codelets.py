@@ -1,4 +1,4 @@
-"""The codelets that do not depend on a model, so that they can be compiled ahead of the first."""
+"""The codelets that can be compiled ahead of a machine's first model: all or many need them."""
 
 from __future__ import annotations
 

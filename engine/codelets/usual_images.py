@@ -1,0 +1,19 @@
+"""Codelets of the kinds that most models of images need, by name: pooling, its gradients, and the first convolution."""
+
+from __future__ import annotations
+
+from engine.codelets.overlap_add import overlap_add
+from engine.codelets.overlapping_pool_gradient import overlapping_pool_gradient
+from engine.codelets.pack_panels import pack_panels
+from engine.codelets.pool_gradient import pool_gradient
+from engine.codelets.pool_windows import pool_windows
+
+__all__ = ["pack_panels"]
+
+GREATEST_OF_WINDOWS = pool_gradient("GE", "f32")
+"""The gradient of max pooling whose windows do not overlap, as of 2 x 2."""
+OVERLAPPING_WINDOWS = pool_windows("maximum", "f32", 3, 2)
+GREATEST_OF_OVERLAPPING_WINDOWS = overlapping_pool_gradient("GE", "f32", 3, 2)
+"""Max pooling of 3 x 3 with strides of 2, and its gradient."""
+FEW_FEATURES = overlap_add("f32")
+"""Convolutions of stride 1 with few output features."""
