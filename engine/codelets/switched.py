@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.codelets.lazy import types
@@ -10,7 +10,7 @@ from engine.codelets.memory import I64, VOID, Emitter, intrinsic
 from engine.machine_code.llvm import ir
 
 
-def switched(make: Callable[[ir.Module, int], ir.Function], cases: range, arguments: int) -> Any:
+def switched(make: Callable[[ir.Module, int], ir.Function], cases: Iterable[int], arguments: int) -> Any:
     """The intrinsic that calls the kernel `make(module, case)` by its first argument, and nothing for other numbers."""
 
     @intrinsic

@@ -17,10 +17,11 @@ from engine.emit.nest import Constant
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.lower.contraction import ContractionDraft, emit_contraction, table
-from engine.lower.convolution_phases import Phase, phases_of
+from engine.lower.convolution_phases import Phase, convolution_size, phases_of
 from engine.lower.copies import copy, fill
 from engine.lower.dot import operand_in, operand_type
 from engine.lower.exchanged_convolutions import exchanged_convolution, store_reversed
+from engine.lower.few_features import has_few_features, lower_few_features
 from engine.lower.merged_groups import (
     estimate_of_groups,
     has_windows,
@@ -40,7 +41,6 @@ from engine.lower.pixel_groups import (
     ungrouped,
 )
 from engine.lower.views import View, reordered, stored_in, whole
-from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Buffer
 
 OVERLAP_WORTH = 0.8
@@ -75,14 +75,16 @@ def _lower_in_order(context: Context, instruction: Instruction, numbers: Convolu
     shape, window = instruction.array_shape, instruction["window"]
     result = context.result_buffer(instruction)
     left, right = (operand_in(context, o, instruction, shape.element_type) for o in instruction.operands)
+    sizes = [left.shape.dimensions[d] for d in numbers.input_spatial_dimensions]
+    outputs = [shape.dimensions[d] for d in numbers.output_spatial_dimensions]
+    phases = [phases_of(w, outputs[d]) for d, w in enumerate(window)]
+    if has_few_features(instruction, left, right, numbers, phases):
+        return lower_few_features(context, instruction, (left, right), result, numbers, phases)
     if _overlaps(instruction, left, right, numbers):
         target = _stored(context, instruction, result, _channels_last(shape, numbers), False)
         emit_overlapping(context, instruction, left, right, target, numbers)
         _put(context, instruction, target, result)
         return result
-    sizes = [left.shape.dimensions[d] for d in numbers.input_spatial_dimensions]
-    outputs = [shape.dimensions[d] for d in numbers.output_spatial_dimensions]
-    phases = [phases_of(w, outputs[d]) for d, w in enumerate(window)]
     plain, kernel = phases.copy(), right.shape
     left, lows = _with_padding(context, instruction, left, numbers, sizes, phases)
     group = choose_group(instruction, numbers, right.shape)
@@ -132,25 +134,6 @@ def _lower_merged(
         if each.work_estimate.multiply_adds:
             each.work_estimate = estimate_of_groups(each.work_estimate, by_batch, count)
     return store_groups(context, instruction, found, numbers, count) if by_batch else found
-
-
-def convolution_size(
-    instruction: Instruction, phases: tuple[Phase, ...], sources: list[int], kernel: Shape
-) -> ConvolutionSize:
-    """The sizes of the part of a convolution that a combination of phases computes, from those of input and kernel."""
-    numbers: ConvolutionDimensionNumbers = instruction["convolution_dimension_numbers"]
-    groups = max(instruction["feature_group_count"], instruction["batch_group_count"])
-    return ConvolutionSize(
-        groups=groups,
-        batch=instruction.array_shape.dimensions[numbers.output_batch_dimension],
-        inputs=kernel.dimensions[numbers.kernel_input_feature_dimension],
-        outputs=kernel.dimensions[numbers.kernel_output_feature_dimension] // groups,
-        field=tuple(p.count for p in phases),
-        taps=tuple(len(p.taps) for p in phases),
-        steps=tuple(float(p.step) for p in phases),
-        dilations=tuple(float(abs(p.starts[-1] - p.starts[0]) / max(1, len(p.starts) - 1)) for p in phases),
-        sources=tuple(sources),
-    )
 
 
 def _overlaps(instruction: Instruction, left: View, right: View, numbers: ConvolutionDimensionNumbers) -> bool:
