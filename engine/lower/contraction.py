@@ -41,7 +41,7 @@ LARGE_BATCH, BLOCK_ELEMENTS, LEAST_BLOCK = 1 << 17, 1 << 15, 16
 """Elements of one batch of A or of a result from which on units are blocks of rows; a block's elements and least rows.
 
 An attention's probabilities are then still in a near cache when the next compute sets read them. Measured."""
-LEAST_DEPTH = 8
+LEAST_DEPTH = 2
 """Fewest batches for lanes to run over. Chosen by hand."""
 SMALL_DEPTHWISE = 20_000
 """Multiply-adds of a unit of such batches, of which each loads an element of A."""

@@ -44,7 +44,9 @@ def product(module: Module) -> Contraction:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("channels", "size", "window", "stride"), [(8, 5, 3, 1), (33, 16, 3, 2), (64, 15, 5, 1)])
+@pytest.mark.parametrize(
+    ("channels", "size", "window", "stride"), [(3, 12, 5, 1), (8, 5, 3, 1), (33, 16, 3, 2), (64, 15, 5, 1)]
+)
 def test_forward(kind: str, channels: int, size: int, window: int, stride: int) -> None:
     module = forward(kind, channels, size, window, stride)
     assert product(module).depthwise
@@ -52,7 +54,7 @@ def test_forward(kind: str, channels: int, size: int, window: int, stride: int) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("channels", "size", "window"), [(17, 6, 3), (40, 32, 3), (24, 33, 5)])
+@pytest.mark.parametrize(("channels", "size", "window"), [(17, 6, 3), (3, 5, 3), (40, 32, 3), (24, 33, 5)])
 def test_towards_the_kernel(kind: str, channels: int, size: int, window: int) -> None:
     module = towards_kernel(kind, channels, size, window)
     work = product(module)
