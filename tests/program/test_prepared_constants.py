@@ -17,6 +17,7 @@ from engine.runtime import encode
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed
 from engine.runtime.make_executable import made_by
+from tests.program.loop_parts import below, loop, next_count
 
 Size = tuple[int, ...]
 WITHOUT = tuple(each for each in HOST_PASSES if each is not prepare_constants)
@@ -43,6 +44,19 @@ def convolutions(images: int, rows: int, features: int) -> tuple[Module, list[Si
     return b.module(b.tuple(x)), [size, kernel, kernel]
 
 
+def beside_a_loop(rows: int, size: int) -> tuple[Module, list[Size]]:
+    """Products by constants before, in and after a loop: that of the loop packs its weights in each iteration."""
+    b = Builder()
+    x, *weights = b.parameter("f32", (rows, size)), *(b.parameter("f32", (size, size)) for _ in range(3))
+    numbers = DotDimensionNumbers((1,), (0,))
+    state = [b.constant(0, "s32"), b.elementwise("tanh", b.dot(x, weights[0], numbers)), weights[1]]
+    _, y, _ = loop(
+        *(b, state, below(3)),
+        lambda s, e: [next_count(s, e[0]), s.elementwise("tanh", s.dot(e[1], e[2], numbers)), e[2]],
+    )
+    return b.module(b.tuple(y, b.dot(y, weights[2], numbers))), [(rows, size), *[(size, size)] * 3]
+
+
 CASES = {
     "few rows": products(3, 131, 128),
     "a row": products(1, 300, 64),
@@ -52,6 +66,7 @@ CASES = {
     "transposed": products(40, 257, 64, transposed=True),
     "convolutions": convolutions(4, 16, 32),
     "small convolutions": convolutions(1, 7, 64),
+    "beside a loop": beside_a_loop(5, 128),
 }
 
 
