@@ -14,6 +14,8 @@ SMALL = 4096
 """Points below which one unit runs them all: a sync costs as much as a few thousand of them."""
 LONGEST_SUM = 2048
 """Terms summed one after the other; longer sums are split, for accuracy as well as speed."""
+LONGEST_LINE = 4096
+"""The same in each lane of a line's sum, with enough lines: a softmax over up to 65,536 words stays in one unit."""
 LANE_GRAIN = 64
 """Elements; a unit's part of the last dimension is a multiple, for whole vectors and cache lines. Chosen by hand."""
 SMALL_BYTES = 1 << 15
@@ -121,11 +123,11 @@ def _wants_split(draft: Draft) -> bool:
     points = prod(draft.extents)
     terms = prod(e for e, reduced in zip(draft.extents, draft.reduced, strict=True) if reduced)
     lanes = 16 if draft.reduced[-1] else 1
-    if terms // lanes > LONGEST_SUM:
+    parallel = points // max(terms, 1)
+    if terms // lanes > (LONGEST_LINE if lanes > 1 and parallel >= ENOUGH else LONGEST_SUM):
         return True
     if not draft.reduced[-1] and points >= LARGE and terms >= MOST_UNITS:
         return True
-    parallel = points // max(terms, 1)
     return points > 4 * SMALL and parallel < 8 * (1 if draft.reduced[-1] else LANE_GRAIN)
 
 

@@ -8,7 +8,7 @@ import pytest
 from engine.compile import build_program, prepare
 from engine.ir.builder import Builder
 from engine.program.work.fused_loop import FusedLoop
-from tests.engine.running import check
+from tests.engine.running import check, fast
 from tests.lower.random_modules import LARGE, SHAPES, Maker
 from tests.passes.checking import arguments_for
 from tests.passes.random_modules import RandomModule
@@ -92,6 +92,16 @@ def test_units_of_sums_over_transposed_arrays_read_whole_cache_lines() -> None:
     partial = build_program(module, ["variable"] * 2, {}).compute_sets[0].work
     assert isinstance(partial, FusedLoop) and partial.nest.partition == 0
     check(module)
+
+
+@pytest.mark.parametrize(("lines", "terms", "sets"), [(32, 50_257, 1), (8, 50_257, 2), (32, 70_000, 2)])
+def test_sums_of_a_vocabulary_are_not_split(lines: int, terms: int, sets: int) -> None:
+    """Of enough lines; split ones would be read again from beyond the cache."""
+    b = Builder()
+    module = b.module(b.reduce(b.parameter("f32", (lines, terms)), b.constant(0.0), (1,)))
+    assert len(build_program(module, ["variable"], {}).compute_sets) == sets
+    values = np.random.default_rng(lines).random((lines, terms), np.float32)
+    np.testing.assert_allclose(fast(module, [values])[0][0], values.sum(1, dtype=np.float64), rtol=2e-6)
 
 
 def test_a_chain_is_one_codelet() -> None:
