@@ -61,12 +61,12 @@ CASES = {
     "few rows": products(3, 131, 128),
     "a row": products(1, 300, 64),
     "units of columns": products(64, 128, 128),
-    "many rows": products(400, 129, 192),
+    "beside a loop": beside_a_loop(5, 128),
     "wide": products(256, 640, 1024),
     "transposed": products(40, 257, 64, transposed=True),
     "convolutions": convolutions(4, 16, 32),
     "small convolutions": convolutions(1, 7, 64),
-    "beside a loop": beside_a_loop(5, 128),
+    "many rows": products(400, 129, 192),
 }
 
 
