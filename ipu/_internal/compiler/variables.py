@@ -17,6 +17,7 @@ from engine.ir import shape_of
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import execution_lock, found_lock, holding
 from ipu._internal.compiler.executing import check_assignable
+from ipu._internal.compiler.variable_handles import handles_of_one_name
 from ipu._internal.types import TensorLike, Variable
 
 T = TypeVar("T")
@@ -90,6 +91,10 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     _ipu_device: str | None = None
     written_by: object = None
     """The run of a program that has written the newest value; None for a value from elsewhere."""
+
+    def _init_from_args(self, *arguments: Any, **named: Any) -> None:
+        with handles_of_one_name():
+            super()._init_from_args(*arguments, **named)
 
     def device_buffer(self) -> DeviceBuffer:
         """The device copy, holding the newest value; the caller holds the lock, as executions do."""
