@@ -61,7 +61,6 @@ CASES = {
     "few rows": products(3, 131, 128),
     "a row": products(1, 300, 64),
     "units of columns": products(64, 128, 128),
-    "beside a loop": beside_a_loop(5, 128),
     "wide": products(256, 640, 1024),
     "transposed": products(40, 257, 64, transposed=True),
     "convolutions": convolutions(4, 16, 32),
@@ -82,21 +81,32 @@ def bits(case: tuple[Module, list[Size]], **more: Any) -> tuple[Executable, list
     return executable, [each.tobytes() for results in calls for each in results]
 
 
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("name", CASES)
-def test_bits_are_those_of_weights_prepared_in_each_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def prepared(case: tuple[Module, list[Size]], monkeypatch: pytest.MonkeyPatch) -> Executable:
+    """A program whose results are those without prepared constants, on one worker and on two."""
     found = []
     for passes in (WITHOUT, HOST_PASSES):
         monkeypatch.setattr(encode, "HOST_PASSES", passes)
         for workers in (1, 2):
             monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
             monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
-            executable, made = bits(CASES[name])
+            executable, made = bits(case)
             found.append(made)
     assert all(each == found[0] for each in found)
+    return executable
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("name", CASES)
+def test_bits_are_those_of_weights_prepared_in_each_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = prepared(CASES[name], monkeypatch)
     once = [each for each in executable._running.compute_sets if each.once]
     assert len(once) == 2
     assert not {each.name for each in once} & {each.name for _, b in executable._tables.values() for each in b.sets}
+
+
+def test_weights_beside_a_loop_are_prepared_and_those_in_it_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = prepared(beside_a_loop(5, 128), monkeypatch)
+    assert [each.once for each in executable._running.compute_sets].count(True) == 2
 
 
 def test_checked_execution_reads_only_what_was_prepared() -> None:
