@@ -26,8 +26,9 @@ from tests.codelets import test_contract_half as halves, test_narrow_products as
 from engine.machine_code import processor
 from engine.program.host_passes import winograd
 from tests.exploring import sample, seed
-from tests.lower import test_convolution_lanes as convolutions
-from tests.program import test_depthwise_windows as windows, test_winograd as transformed
+from tests.lower import test_convolution_lanes as convolutions, test_few_features as few
+from tests.program import test_depthwise_windows as windows, test_grouped_windows as grouped
+from tests.program import test_winograd as transformed
 from tests.program import test_winograd_gradient as gradients
 
 lanes = processor.lanes()
@@ -64,6 +65,11 @@ for module, made in (
 for make in (windows.forward, windows.by_input, windows.by_kernel):
     for sizes in sample(windows.SHAPES, 2):
         windows.test_results_are_those_of_the_definition(make, sizes)
+for make in (grouped.forward, grouped.by_kernel):
+    convolutions.check(make(2, 4, 2, 13, 17, 3, 1, 2), tolerance=3e-5)
+module = few.module_of(4, 24, 1, [30, 37], (few.SAME, few.SAME))
+assert few.works(module)
+convolutions.check(module, tolerance=3e-5)
 print("fine")
 """
 

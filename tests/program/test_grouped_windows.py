@@ -79,7 +79,7 @@ def windows(module: Module) -> list[DepthwiseWindows | DepthwiseGradient]:
 @pytest.mark.sample(12)
 def test_results_are_those_of_the_definition(kind: Kind, sizes: Sizes) -> None:
     module = kind(*sizes)
-    assert windows(module) and {each.group for each in windows(module)} == {sizes[1:3]}
+    assert {each.group for each in windows(module)} == ({sizes[1:3]} if sizes[2] < LANES else set())
     check(module, tolerance=3e-5)
 
 
