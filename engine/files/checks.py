@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from engine.files.trust import check_vertex
-from engine.ir import Instruction, Module, Shape
+from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.device_operations import INFEED, is_queue, is_vertex, queue_of
+from engine.ir.factorizations import factorization_shapes, is_factorization
 from engine.ir.opcodes import OPCODES, opcodes_that
 from engine.ir.shape import INTEGERS
 from engine.ir.shape_rules import array_operands, array_result, require
@@ -219,8 +220,13 @@ def _custom_call(instruction: Instruction) -> None:
     if is_vertex(instruction):
         check_vertex(instruction)
         return
+    if is_factorization(instruction):
+        shapes = factorization_shapes(instruction)
+        require(instruction.shape == TupleShape(shapes), f"Expected {shapes}. Received: {instruction.shape}.")
+        return
     require(
-        is_queue(instruction), f"Expected a queue or a vertex. Received: {instruction.get('custom_call_target')!r:.80}."
+        is_queue(instruction),
+        f"Expected a queue, vertex or factorization. Received: {instruction.get('custom_call_target')!r:.80}.",
     )
     require(bool(queue_of(instruction)), "Expected a queue with a name.")
     operands, shape = array_operands(instruction), instruction.shape

@@ -149,11 +149,26 @@ def _cholesky(compute_set: ComputeSet, target: Target, assumptions: Assumptions)
     return cholesky(a.elements // max(1, size * size), size, target, options, assumptions.cholesky_block)
 
 
+def _factorization(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
+    """As many times a Cholesky factor's as it has multiply-adds."""
+    shape = compute_set.reads[0].buffer.shape
+    size, matrices = min(shape.dimensions[-2:]), shape.elements // max(1, shape.dimensions[-1] * shape.dimensions[-2])
+    one = cholesky(matrices, size, target, assumptions.product_options(compute_set.op_name), assumptions.cholesky_block)
+    times = max(1, 3 * compute_set.work_estimate.elements["factorization"] // max(1, matrices * size**3))
+    return replace(
+        one,
+        compute=times * one.compute,
+        exchange=times * one.exchange,
+        sync=times * one.sync,
+    )
+
+
 ESTIMATORS: dict[str, Estimator] = {
     "gather": _lookup,
     "scatter": _update,
     "sort": _sort,
     "triangular-solve": _triangular_solve,
     "cholesky": _cholesky,
+    "factorization": _factorization,
 }
 """By opcode of the work estimate."""

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from engine.ir import AnyShape, Computation, Instruction, Shape
-from ipu._internal.compiler.costly_kernels import RESIZING, TARGET
+from ipu._internal.compiler.costly_kernels import FACTORIZATIONS, RESIZING, TARGET
+from ipu._internal.compiler.matrix_expansions import factorized
 from ipu._internal.compiler.resize_expansions import resized, resized_gradient
 
 UNARY = {
@@ -47,6 +48,8 @@ def expanded(call: Instruction, is_dynamic: bool) -> list[Instruction]:
     elif operation in RESIZING:
         write = resized if operation == "ResizeBilinear" else resized_gradient
         write(written.add, call, *(each == "1" for each in settings))
+    elif operation in FACTORIZATIONS:
+        factorized(written.add, call, operation, [each == "1" for each in settings])
     elif operation == "ReluGrad":
         gradients, features = call.operands
         zero = written.zero(features.array_shape)

@@ -2,7 +2,8 @@
 
 Each of the former takes passes of its own over a module of its own, with all of MLIR's patterns. While a step is
 compiled to HLO such operations are custom calls, which costly_expansions.py replaces by the HLO that TensorFlow would
-have written. Bilinear resizing becomes other HLO, which resize_expansions.py writes.
+have written. Bilinear resizing becomes other HLO, which resize_expansions.py writes; factorizations of matrices,
+for which XLA has loops or functions of its own, become the engine's (matrix_expansions.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,17 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
+FACTORIZATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "LogMatrixDeterminant": (("sign", "log_abs_determinant"), ()),
+    "Lu": (("lu", "p"), ()),
+    "MatrixDeterminant": (("output",), ()),
+    "MatrixInverse": (("output",), ("adjoint",)),
+    "MatrixSolve": (("output",), ("adjoint",)),
+    "Qr": (("q", "r"), ("full_matrices",)),
+    "SelfAdjointEigV2": (("e", "v"), ("compute_v",)),
+    "Svd": (("s", "u", "v"), ("compute_uv", "full_matrices")),
+}
+"""Names of their results and of their settings, by operation."""
 RESULTS = {
     "Abs": "y",
     "BiasAddGrad": "output",
@@ -38,6 +50,7 @@ TARGET = "TensorFlow:"
 """What the targets of their custom calls begin with; the operation follows."""
 RESIZING = ("ResizeBilinear", "ResizeBilinearGrad")
 RESIZED_DTYPES = frozenset({tf.uint8, tf.float16, tf.bfloat16, tf.float32})
+FACTORIZED_DTYPES = frozenset({tf.float32, tf.float64})
 DTYPES = frozenset({tf.float16, tf.bfloat16, tf.float32, tf.float64})
 
 SIZES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
@@ -56,7 +69,11 @@ def with_custom_calls(concrete: ConcreteFunction) -> Iterator[str | None]:
         return
     definition = context.context().get_function_def(concrete.name)
     costly = {name: candidates[name] for name in candidates.keys() - _constants(definition)}
-    renamed = {f"{name}:{RESULTS[each.type]}:0": f"{name}:results:0" for name, each in costly.items()}
+    renamed = {
+        f"{name}:{result}:0": f"{name}:results:{k}"
+        for name, each in costly.items()
+        for k, result in enumerate(_results(each.type))
+    }
     for node in definition.node_def:
         for number, given in enumerate(node.input):
             if given in renamed:
@@ -75,6 +92,8 @@ def with_custom_calls(concrete: ConcreteFunction) -> Iterator[str | None]:
 
 def _is_candidate(operation: tf.Operation) -> bool:
     """Whether an operation is costly, and costly_expansions.py knows its HLO for these operands."""
+    if operation.type in FACTORIZATIONS:
+        return _is_factorization(operation)
     if operation.type not in RESULTS:
         return False
     arrays = [*operation.inputs, *operation.outputs]
@@ -93,6 +112,22 @@ def _is_candidate(operation: tf.Operation) -> bool:
     return all(each.shape == operation.outputs[0].shape for each in operation.inputs)
 
 
+def _results(kind: str) -> tuple[str, ...]:
+    return FACTORIZATIONS[kind][0] if kind in FACTORIZATIONS else (RESULTS[kind],)
+
+
+def _is_factorization(operation: tf.Operation) -> bool:
+    """Whether the engine has this factorization for these operands."""
+    if any(each.dtype not in FACTORIZED_DTYPES for each in operation.inputs):
+        return False
+    if not all(each.shape.is_fully_defined() and each.shape.num_elements() for each in operation.inputs):
+        return False
+    *_, rows, columns = operation.inputs[0].shape
+    if operation.type == "Svd":
+        return bool(rows == columns or not operation.get_attr("full_matrices") or not operation.get_attr("compute_uv"))
+    return True
+
+
 def _constants(definition: FunctionDef) -> set[str]:
     """The nodes of a function that TensorFlow computes before it converts the others. Nodes come before their users."""
     found: set[str] = set()
@@ -106,14 +141,15 @@ def _constants(definition: FunctionDef) -> set[str]:
 
 def _make_custom_call(node: NodeDef, operation: Any) -> None:
     node.op = "XlaCustomCallV2"
-    (result,) = operation.outputs
-    settings = (str(int(operation.get_attr(each))) for each in ("align_corners", "half_pixel_centers"))
-    target = ":".join((operation.type, *settings) if operation.type in RESIZING else (operation.type,))
+    names = FACTORIZATIONS[operation.type][1] if operation.type in FACTORIZATIONS else ()
+    if operation.type in RESIZING:
+        names = ("align_corners", "half_pixel_centers")
+    target = ":".join((operation.type, *(str(int(operation.get_attr(each))) for each in names)))
     for attribute in [each for each in node.attr if not each.startswith("_")]:
         del node.attr[attribute]
     node.attr["call_target_name"].s = f"{TARGET}{target}".encode()
     node.attr["backend_config"].s = b""
     node.attr["has_side_effect"].b = False
     node.attr["operand_dtypes"].list.type.extend(each.dtype.as_datatype_enum for each in operation.inputs)
-    node.attr["result_dtypes"].list.type.append(result.dtype.as_datatype_enum)
-    node.attr["result_shapes"].list.shape.append(result.shape.as_proto())
+    node.attr["result_dtypes"].list.type.extend(each.dtype.as_datatype_enum for each in operation.outputs)
+    node.attr["result_shapes"].list.shape.extend(each.shape.as_proto() for each in operation.outputs)
