@@ -130,7 +130,7 @@ def _step(
         diagonal[i + 1] = g + p
         g = c * r - b
         if columns > 0:
-            rotate(z, size, columns, i + 1, i, c, s, numbers)
+            rotate(z, size, columns, i, i + 1, c, -s, numbers)
         i -= 1
     diagonal[first] -= p
     beside[first], beside[last] = g, 0

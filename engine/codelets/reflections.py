@@ -9,10 +9,16 @@ from __future__ import annotations
 from math import nan, sqrt
 from typing import Any
 
+from engine.codelets import vector
 from engine.codelets.build import inner
+from engine.codelets.lazy import types
+from engine.codelets.memory import I64, POINTER, Emitter, intrinsic
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
 
 Pointer = Any  # the result of `pointer`: Numba indexes it like an array
 NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
+LANES = lanes()
 TAU, BETA = 0, 1
 NUMBERS = 8
 HUGE, TINY, SCALE = 1e100, 1e-100, 2.0**400
@@ -99,16 +105,41 @@ def dot(a: Pointer, at: int, b: Pointer, size: int) -> Any:
     return ((p + t) + (q + u)) + ((r + v) + (s + w))
 
 
+@intrinsic
+def rotate_vectors(
+    typing_context: Any, a: types.Type, one: types.Type, other: types.Type, c: types.Type, s: types.Type
+) -> tuple[Any, Emitter]:
+    """Rotates LANES elements of `a` from each of two places, which do not overlap."""
+    element = ir.FloatType() if c == types.float32 else ir.DoubleType()
+    size = 4 if c == types.float32 else 8
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        a, *places, cosine, sine = arguments
+        base = builder.ptrtoint(a, I64)
+        pointers = [builder.inttoptr(builder.add(base, builder.mul(each, I64(size))), POINTER) for each in places]
+        x, y = (builder.load(each, align=size, typ=ir.VectorType(element, LANES)) for each in pointers)
+        c, s = (vector.splat(builder, each) for each in (cosine, sine))
+        builder.store(builder.fadd(builder.fmul(c, x), builder.fmul(s, y)), pointers[0], align=size)
+        builder.store(builder.fsub(builder.fmul(c, y), builder.fmul(s, x)), pointers[1], align=size)
+        return context.get_dummy_value()
+
+    return types.void(a, types.int64, types.int64, c, s), emit
+
+
 @inner
 def rotate(a: Pointer, pitch: int, columns: int, i: int, j: int, cosine: float, sine: float, numbers: Pointer) -> None:
     """Rows i, j of `a` become cosine * i + sine * j and cosine * j - sine * i."""
     numbers[2], numbers[3] = cosine, sine
     c, s = numbers[2], numbers[3]
-    one, other = i * pitch, j * pitch
-    for k in range(columns):
+    one, other, k = i * pitch, j * pitch, 0
+    while k + LANES <= columns:
+        rotate_vectors(a, one + k, other + k, c, s)
+        k += LANES
+    while k < columns:
         x, y = a[one + k], a[other + k]
         a[one + k] = c * x + s * y
         a[other + k] = c * y - s * x
+        k += 1
 
 
 @inner

@@ -85,13 +85,13 @@ def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
 
 
 _FACTOR = (
-    "tf.linalg.qr, solve and inv come to this. Use tf.linalg.cholesky with cholesky_solve or triangular_solve, which "
-    "run (any A: solve the normal equations of AᵀA), or factor on the host, in the input pipeline."
+    "tf.linalg.qr, solve and inv of complex matrices come to this; those of float32 and float64 run. "
+    "Use tf.linalg.cholesky with cholesky_solve or triangular_solve, or factor on the host, in the input pipeline."
 )
 INSTEAD = {
     "Qr": _FACTOR,
     "ProductOfElementaryHouseholderReflectors": _FACTOR,
-    "Eigh": "Use tf.linalg.svd, which runs (for a positive semidefinite matrix it is the same), or tf.linalg.cholesky.",
+    "Eigh": "tf.linalg.eigh of float32 and float64 runs. Or factor on the host, in the input pipeline.",
 }
 """What to use instead of a custom call, by its target."""
 

@@ -27,16 +27,18 @@ def lower_factorization(context: Context, instruction: Instruction) -> Value:
     shapes = factorization_shapes(instruction)
     results = tuple(context.result_buffer(instruction, k) for k in range(len(shapes)))
     operands = [context.buffer(each) for each in instruction.operands]
-    matrices = prod(operands[0].shape.dimensions[:-2])
-    *_, rows, columns = operands[0].shape.dimensions
+    # A buffer may have another shape than the array in it.
+    given = [each.array_shape for each in instruction.operands]
+    *batch, rows, columns = given[0].dimensions
+    matrices = prod(batch)
     codelet, parameters, scratch = _work(instruction, operands, results)
     multiply_adds = max(
         1, int(MULTIPLY_ADDS.get(target_of(instruction) or "", 1 / 3) * rows * columns * min(rows, columns))
     )
     if len(operands) > 1:
-        multiply_adds += rows * operands[1].shape.elements // matrices
+        multiply_adds += rows * given[1].elements // matrices
     reads, writes = ([_matrices(each, matrices) for each in side] for side in (operands, results))
-    estimate = WorkEstimate({"factorization": matrices * multiply_adds}, 0, operands[0].shape.element_type)
+    estimate = WorkEstimate({"factorization": matrices * multiply_adds}, 0, given[0].element_type)
     work, small = CodeletWork(codelet, parameters, scratch_bytes=scratch), matrices * multiply_adds < SMALL
     context.emit_for(instruction, work, matrices, reads, writes, estimate, one_worker=small)
     return results
@@ -48,8 +50,9 @@ def _matrices(buffer: Buffer, matrices: int) -> Span:
 
 def _work(instruction: Instruction, operands: list[Buffer], results: tuple[Buffer, ...]) -> tuple[Codelet, Record, int]:
     """The codelet, its parameters and its bytes of scratch."""
-    target, config, kind = target_of(instruction), config_of(instruction), operands[0].shape.element_type
-    *_, rows, columns = operands[0].shape.dimensions
+    shape = instruction.operands[0].array_shape
+    target, config, kind = target_of(instruction), config_of(instruction), shape.element_type
+    *_, rows, columns = shape.dimensions
     a, *others = (Address(each) for each in operands)
     first, *rest = (Address(each) for each in results)
     if target == SVD:
@@ -81,6 +84,6 @@ def _work(instruction: Instruction, operands: list[Buffer], results: tuple[Buffe
     if target == LU:
         parameters = Factors(source=a, factors=first, order=rest[0], sign=rest[1], size=rows)
         return triangular_factors(kind), parameters, 0
-    sides = operands[1].shape.dimensions[-1]
+    sides = instruction.operands[1].array_shape.dimensions[-1]
     parameters = System(a=a, b=others[0], x=first, size=rows, right_sides=sides)
     return solution(kind), parameters, solution_scratch_bytes(rows, sides, kind)

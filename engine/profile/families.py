@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import isqrt
 
 from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
 from engine.emit.nest import Apply
@@ -151,8 +152,8 @@ def _cholesky(compute_set: ComputeSet, target: Target, assumptions: Assumptions)
 
 def _factorization(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
     """As many times a Cholesky factor's as it has multiply-adds."""
-    shape = compute_set.reads[0].buffer.shape
-    size, matrices = min(shape.dimensions[-2:]), shape.elements // max(1, shape.dimensions[-1] * shape.dimensions[-2])
+    matrices = compute_set.units
+    size = max(1, isqrt(compute_set.reads[0].buffer.shape.elements // matrices))
     one = cholesky(matrices, size, target, assumptions.product_options(compute_set.op_name), assumptions.cholesky_block)
     times = max(1, 3 * compute_set.work_estimate.elements["factorization"] // max(1, matrices * size**3))
     return replace(

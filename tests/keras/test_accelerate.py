@@ -25,7 +25,7 @@ def refused(kit: Kit, training: bool | None = None) -> Any:
 
     class Refused(kit.keras.layers.Layer):
         def call(self, inputs: Any, training: bool | None = None) -> Any:
-            scale = 1 + abs(tf.linalg.qr(inputs[:8, :2])[0][0, 0]) if in_mode(training) else 1.0
+            scale = 1 + abs(tf.linalg.qr(tf.cast(inputs[:8, :2], tf.complex64))[0][0, 0]) if in_mode(training) else 1.0
             return inputs * scale
 
     def in_mode(now: bool | None) -> bool:
@@ -129,7 +129,9 @@ def refused_if_partial(kit: Kit, **options: Any) -> Any:
     class RefusedIfPartial(kit.keras.layers.Layer):
         def call(self, inputs: Any) -> Any:
             is_partial = inputs.shape[0] is not None and inputs.shape[0] < 8
-            return inputs + 0 * tf.linalg.qr(inputs[:2, :2])[0][0, 0] if is_partial else inputs
+            return (
+                inputs + 0 * abs(tf.linalg.qr(tf.cast(inputs[:2, :2], tf.complex64))[0][0, 0]) if is_partial else inputs
+            )
 
     layers = kit.keras.layers
     model = kit.keras.Sequential([layers.Input((5,)), RefusedIfPartial(), layers.Dense(3, "softmax")])
@@ -155,7 +157,7 @@ def test_plain_keras_continues_where_a_function_that_is_made_anew_is_refused(kit
 
     class Refused(kit.keras.layers.Layer):
         def call(self, inputs: Any) -> Any:
-            return inputs + 0 * tf.linalg.qr(inputs[:2, :2])[0][0, 0] if refuses else inputs
+            return inputs + 0 * abs(tf.linalg.qr(tf.cast(inputs[:2, :2], tf.complex64))[0][0, 0]) if refuses else inputs
 
     class Unfreezes(kit.keras.callbacks.Callback):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -242,7 +244,7 @@ def test_a_model_that_cannot_be_copied_stays_plain(kit: Kit, caplog: pytest.LogC
 def test_a_call_is_in_force_until_it_ends(kit: Kit) -> None:
     acceleration = ipu.accelerate()
     model = kit.compiled(kit.sequential())
-    twice = tf.function(lambda x: tf.linalg.qr(x)[1], jit_compile=True)(tf.eye(2))  # the engine would refuse it
+    twice = tf.function(lambda x: tf.linalg.qr(x)[1], jit_compile=True)(tf.eye(2))
     acceleration.__exit__(None, None, None)
     assert isinstance(model.make_train_function(), StepFunction)
     assert twice.shape == (2, 2)
