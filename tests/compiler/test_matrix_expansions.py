@@ -31,6 +31,13 @@ def symmetric(a: Any) -> Any:
     return a + linalg.matrix_transpose(a)
 
 
+def products(a: Any) -> list[Any]:
+    """Factorizations of arrays whose producers write them in another shape."""
+    squares = tf.reshape(a @ (linalg.diag(a[0]) + 1), [2, 5, 5])
+    values = linalg.svd(tf.reshape(linalg.matrix_transpose(a) @ a, [1, 5, 5]), compute_uv=False)
+    return [linalg.qr(squares)[1], linalg.slogdet(squares)[1], linalg.solve(squares, squares + 1), values]
+
+
 FUNCTIONS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "svd": (lambda a: [linalg.svd(a)[0], tf.abs(linalg.svd(a)[1]), tf.abs(linalg.svd(a)[2])], (3, 7, 4)),
     "svd, wide": (lambda a: [linalg.svd(a)[0], tf.abs(linalg.svd(a)[1])], (4, 6)),
@@ -48,16 +55,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "logarithm of a determinant": (linalg.slogdet, (3, 6, 6)),
     "lu": (lambda a: [linalg.lu(a)[0], linalg.lu(a, output_idx_type=tf.int64)[1]], (3, 6, 6)),
     "pseudoinverse": (linalg.pinv, (3, 6, 4)),
-    "reshaped products": (
-        lambda a: (
-            [
-                f(tf.reshape(a @ tf.ones((5, 5), a.dtype) + a @ tf.linalg.diag(a[0]), [2, 5, 5]))
-                for f in (linalg.qr, linalg.slogdet)
-            ]
-            + [linalg.svd(tf.reshape(tf.transpose(a) @ a, [1, 5, 5]), compute_uv=False)]
-        ),
-        (10, 5),
-    ),
+    "reshaped products": (products, (10, 5)),
     "least squares": (lambda a: linalg.lstsq(a, a[..., :2] + 1, fast=True), (7, 4)),
 }
 
