@@ -34,6 +34,7 @@ from engine.passes.reciprocal_square_roots import reciprocal_square_roots
 from engine.passes.recognized_functions import recognized_functions
 from engine.passes.recompute_activations import recompute_activations
 from engine.passes.recompute_differences import recompute_differences
+from engine.passes.recompute_masks import recompute_masks
 from engine.passes.rounding import explicit_rounding
 from engine.passes.run_passes import Listener, Pass, run_passes
 from engine.passes.simplify_arithmetic import simplify_arithmetic
@@ -130,6 +131,7 @@ FUSION: tuple[Pass, ...] = (
     slices_first,
     dead_code,
     recompute_differences,
+    recompute_masks,
     fuse,
     dead_code,
 )

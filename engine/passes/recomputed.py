@@ -18,6 +18,9 @@ MOST_COST = 16
 """Cost of operations on a point that take about as long as writing and re-reading it."""
 MOST_COST_AT_HAND = 4
 """The same where it is re-read at once, from a cache."""
+MOST_COST_OF_LARGE = 8
+"""The same for arrays of more than LEAST_BYTES_OF_LARGE, which have left the core's caches by then."""
+LEAST_BYTES_OF_LARGE = 1 << 20
 MOST_BYTES_AT_HAND = 1 << 19
 """Bytes of an array that may be read in addition to replace one that was written: it is still in the cache."""
 SMALL = 8
@@ -78,9 +81,13 @@ class Recomputed:
         readers = {self.groups.of[u] for u in self._readers_outside(member, group)}
         more = sum(max(0, len(large - self._read_by(reader)) - 1) for reader in readers)
         available = [not self._are_products_between(group, reader) for reader in readers]
-        if cost > MOST_COST_AT_HAND and any(available):
-            return False
-        return not more or (more == 1 and all(available) and member.array_shape.bytes <= MOST_BYTES_AT_HAND)
+        size = member.array_shape
+        if any(available):
+            if cost > (MOST_COST_OF_LARGE if size.bytes > LEAST_BYTES_OF_LARGE else MOST_COST_AT_HAND):
+                return False
+            if size.bytes > LEAST_BYTES_OF_LARGE and any(a.array_shape.elements > size.elements for a in large):
+                return False  # a reader can write its result over an array of the same size, not over a slice of one
+        return not more or (more == 1 and all(available) and size.bytes <= MOST_BYTES_AT_HAND)
 
     def _read_by(self, group: Group) -> set[Instruction]:
         """The arrays a group reads, through data movement."""

@@ -1,0 +1,114 @@
+"""Masks of a rectifier's gradient are computed from its input where that is read beside them, not from its result.
+
+The gradient of y = max(0, s * x + b), or of y clamped from above too, is zero where y is at a bound. Batch
+normalisation's gradient reads x at the same points: y is one large array more for nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.ir import Computation, Instruction, Module
+from engine.passes.recomputed import LEAST_ELEMENTS, SMALL
+from engine.passes.rewriting import Visit, changed, rewrite_each
+from engine.passes.splats import splat_value
+
+STEPS = ("add", "subtract", "multiply")
+"""Operations between x and the rectifier; as many of them as of an affine map at most."""
+MOST_STEPS = 2
+READERS = ("and", "select", "multiply")
+"""Between a mask and the instruction that reads x."""
+
+
+def recompute_masks(module: Module) -> Module:
+    """Compares s * x + b, computed again, with a rectifier's bound in place of its result."""
+    return rewrite_each(module, _visit_for)
+
+
+def _visit_for(computation: Computation) -> Visit:
+    users = computation.users()
+    found = {each: x for each in computation.instructions if (x := _source(each, users)) is not None}
+    copies: dict[Instruction, Instruction] = {}
+
+    def again(before: Instruction, now: Instruction, x: Instruction) -> Instruction:
+        """A copy of s * x + b for all masks of one rectifier."""
+        if before is x or before.opcode not in STEPS:
+            return now
+        if before not in copies:
+            pairs = zip(before.operands, now.operands, strict=True)
+            copies[before] = changed(now, operands=[again(old, new, x) for old, new in pairs])
+        return copies[before]
+
+    def visit(before: Instruction, instruction: Instruction) -> Instruction | None:
+        if before not in found:
+            return None
+        y, (made, bound) = before.operands[0], instruction.operands
+        at = y.operands.index(_inner(y))
+        return changed(instruction, operands=[again(y.operands[at], made.operands[at], found[before]), bound])
+
+    return visit
+
+
+def _source(mask: Instruction, users: dict[Instruction, list[Instruction]]) -> Instruction | None:
+    """x of a mask that is to be computed from it."""
+    if mask.opcode != "compare" or mask.array_shape.elements < LEAST_ELEMENTS or not _is_at_bound(mask):
+        return None
+    x = _only_array(_inner(mask.operands[0]))
+    return x if x is not None and _is_read_beside(x, mask, users) else None
+
+
+def _inner(rectifier: Instruction) -> Instruction:
+    """What a maximum or clamp bounds."""
+    if rectifier.opcode == "clamp":
+        return rectifier.operands[1]
+    a, b = rectifier.operands
+    return b if splat_value(a) is not None else a
+
+
+def _is_at_bound(mask: Instruction) -> bool:
+    """Whether it tests that a maximum or clamp is strictly within one of its bounds."""
+    rectifier, compared = mask.operands
+    value = splat_value(compared)
+    if value is None:
+        return False
+    if rectifier.opcode == "maximum":
+        bounds = [splat_value(each) for each in rectifier.operands]
+        lower, upper = next((each for each in bounds if each is not None), None), None
+    elif rectifier.opcode == "clamp":
+        lower, upper = splat_value(rectifier.operands[0]), splat_value(rectifier.operands[2])
+        if lower is None or upper is None or not lower < upper:
+            return False
+    else:
+        return False
+    bound = {"GT": lower, "LT": upper}.get(mask["direction"])
+    return bound is not None and bool(np.equal(bound, value))
+
+
+def _only_array(value: Instruction) -> Instruction | None:
+    """The one large array that a value is an affine function of, by arrays that are broadcast."""
+    for _ in range(MOST_STEPS):
+        if value.opcode not in STEPS:
+            break
+        large = [each for each in value.operands if not _is_broadcast(each)]
+        if len(large) != 1:
+            return None
+        (value,) = large
+    return None if value.opcode in STEPS else value
+
+
+def _is_broadcast(value: Instruction) -> bool:
+    small = value.opcode == "broadcast" and value.operands[0].array_shape
+    return bool(small) and small.elements * SMALL <= value.array_shape.elements
+
+
+def _is_read_beside(x: Instruction, mask: Instruction, users: dict[Instruction, list[Instruction]]) -> bool:
+    """Whether the loop of the mask reads x in any case."""
+    stack, seen = [mask], {mask}
+    while stack:
+        for user in users[stack.pop()]:
+            if x in user.operands:
+                return True
+            if user.opcode in READERS and user not in seen:
+                seen.add(user)
+                stack.append(user)
+    return False

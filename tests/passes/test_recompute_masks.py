@@ -1,0 +1,69 @@
+"""Masks of rectifiers' gradients are computed from what normalisation reads anyway, and have the same values."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from engine.evaluate import evaluate
+from engine.ir import Module
+from engine.ir.builder import Builder
+from engine.ir.verifier import verify
+from engine.passes import recompute_masks as masks
+from engine.passes.recompute_masks import recompute_masks
+
+ROWS, COLUMNS = 16, 16
+SHAPE = (ROWS, COLUMNS)
+
+
+def rectified(opcode: str, bound: float, *, reads_x: bool = True) -> Module:
+    """A rectifier of s * x + b, the gradient through it, and its sum with x over the rows."""
+    b = Builder("rectified")
+    x, gradient = b.parameter("f32", SHAPE), b.parameter("f32", SHAPE)
+    scale, offset = (b.broadcast(b.parameter("f32", (COLUMNS,)), SHAPE, (1,)) for _ in range(2))
+    affine, low, high = b.add(b.multiply(x, scale), offset), b.splat(0.0, SHAPE), b.splat(6.0, SHAPE)
+    y = b.elementwise("clamp", low, affine, high) if opcode == "clamp" else b.elementwise("maximum", affine, low)
+    mask = b.compare(y, b.splat(bound, SHAPE), "GT")
+    if opcode == "clamp":
+        mask = b.elementwise("and", mask, b.compare(y, high, "LT"))
+    masked = b.select(mask, gradient, low)
+    return b.module(b.tuple(y, b.reduce(b.multiply(x if reads_x else gradient, masked), b.constant(0.0), (0,))))
+
+
+def compared(module: Module) -> Counter[str]:
+    """The opcodes of what the masks are computed from."""
+    return Counter(i.operands[0].opcode for i in module.entry.instructions if i.opcode == "compare")
+
+
+CASES = [("maximum", 0.0, "add"), ("clamp", 0.0, "add"), ("maximum", 1.0, "maximum"), ("clamp", 6.0, "clamp")]
+
+
+@pytest.mark.parametrize(("opcode", "bound", "expected"), CASES)
+def test_only_masks_at_a_bound_are_recomputed(
+    opcode: str, bound: float, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masks, "LEAST_ELEMENTS", 1)
+    module = rectified(opcode, bound)
+    result = recompute_masks(module)
+    verify(result)
+    assert compared(result)[expected] >= 1
+    assert compared(recompute_masks(rectified(opcode, bound, reads_x=False))) == compared(
+        rectified(opcode, bound, reads_x=False)
+    )
+
+
+def test_masks_have_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "LEAST_ELEMENTS", 1)
+    generator = np.random.default_rng(1)
+    x = 4 * generator.standard_normal(SHAPE, dtype=np.float32)
+    x[0, :8] = np.nan, np.inf, -np.inf, 0.0, -0.0, 6.0, 1e-45, -1e-45
+    vectors = [np.ones(COLUMNS, np.float32), np.zeros(COLUMNS, np.float32)]
+    arguments = [x, np.ones(SHAPE, np.float32), *vectors]
+    for opcode in ("maximum", "clamp"):
+        module = rectified(opcode, 0.0)
+        assert compared(recompute_masks(module))["add"]
+        expected, received = (evaluate(each, arguments) for each in (module, recompute_masks(module)))
+        for a, b in zip(expected, received, strict=True):
+            np.testing.assert_array_equal(a, b)
