@@ -97,8 +97,9 @@ def _only_array(value: Instruction) -> Instruction | None:
 
 
 def _is_broadcast(value: Instruction) -> bool:
-    small = value.opcode == "broadcast" and value.operands[0].array_shape
-    return bool(small) and small.elements * SMALL <= value.array_shape.elements
+    if value.opcode != "broadcast":
+        return False
+    return value.operands[0].array_shape.elements * SMALL <= value.array_shape.elements
 
 
 def _is_read_beside(x: Instruction, mask: Instruction, users: dict[Instruction, list[Instruction]]) -> bool:
