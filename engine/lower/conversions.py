@@ -43,5 +43,6 @@ def in_type(context: Context, operand: Instruction, element_type: str) -> Buffer
 def in_type_of(context: Context, instruction: Instruction, result: Buffer, wide: Buffer) -> None:
     """Copies a result that was computed in a wider type to its buffer."""
     if wide is not result:
-        views = whole(wide, wide.shape), whole(result, result.shape)
+        shape = instruction.array_shape
+        views = whole(wide, shape.with_type(wide.shape.element_type)), whole(result, shape)
         copy(context, result.name, *views, instruction.op_name)

@@ -17,8 +17,8 @@ from engine.lower.nests import accumulated_in
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 
-SMALL = 1 << 15
-"""Multiply-adds below which one worker runs all units."""
+SMALL, SMALL_SOLVE = 1 << 15, 1 << 18
+"""Multiply-adds of factors, and of solves with those of idle lanes, below which one worker runs all units."""
 
 
 @lowering("cholesky")
@@ -55,14 +55,18 @@ def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
         return result
     parameters = encode_triangular_solve(
         (Address(a), Address(b), Address(wide)),
+        kind,
         size=size,
         right_sides=right_sides,
         **{name: instruction[name] for name in names},
     )
     work_estimate = matrices * right_sides * size**2 // 2
-    work = CodeletWork(triangular_solve(kind), parameters, scratch_bytes=triangular_solve_scratch_bytes(size, kind))
+    codelet = triangular_solve(kind)
+    scratch_bytes = triangular_solve_scratch_bytes(size, parameters.block, kind)
+    work = CodeletWork(codelet, parameters, scratch_bytes=scratch_bytes)
     estimate, units = WorkEstimate({"triangular-solve": work_estimate}, 0, kind), matrices * parameters.blocks
-    context.emit_for(instruction, work, units, [a, b], [wide], estimate, one_worker=work_estimate < SMALL)
+    one_worker = units * parameters.block * size**2 // 2 < SMALL_SOLVE
+    context.emit_for(instruction, work, units, [a, b], [wide], estimate, one_worker=one_worker)
     in_type_of(context, instruction, result, wide)
     return result
 

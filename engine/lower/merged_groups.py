@@ -22,7 +22,7 @@ from engine.passes.rewriting import changed
 from engine.program.program import Buffer, WorkEstimate
 
 LEAST_TAPS = 2.0
-"""Fewest taps of an output for each position of its image from which on copies of windows are worth it. Measured."""
+"""Fewest taps of an output for each position of its image from which on copies of windows are worth it. By estimate."""
 
 
 def merged_count(context: Context, instruction: Instruction, numbers: ConvolutionDimensionNumbers) -> int:

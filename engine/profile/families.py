@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import isqrt
 
+from engine.codelets.cholesky import Cholesky
 from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
+from engine.codelets.triangular_solve import TriangularSolve
 from engine.emit.nest import Apply
 from engine.profile.exchange import exchange_cycles
 from engine.profile.factorization import cholesky, triangular_solve
@@ -16,7 +18,7 @@ from engine.profile.slices import Lookup, plan_lookup
 from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import kind_of, vertex_cycles
 from engine.program.program import ComputeSet
-from engine.program.work.codelet_work import has_codelet
+from engine.program.work.codelet_work import CodeletWork, has_codelet
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.host_call import HostCall
 from engine.target import Target
@@ -135,19 +137,18 @@ def _sort(compute_set: ComputeSet, target: Target, _: Assumptions) -> SuperstepC
 
 
 def _triangular_solve(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
-    a, b = (span.buffer.shape for span in compute_set.reads[:2])
-    size = a.dimensions[-1]
-    matrices = a.elements // max(1, size * size)
-    options = assumptions.product_options(compute_set.op_name)
-    right_sides = max(1, b.elements // max(1, matrices * size))
-    return triangular_solve(matrices, size, right_sides, target, options, assumptions.triangular_solve_block)
+    work = compute_set.work
+    assert isinstance(work, CodeletWork) and isinstance(work.parameters, TriangularSolve)
+    system, options = work.parameters, assumptions.product_options(compute_set.op_name)
+    matrices, block = compute_set.units // system.blocks, assumptions.triangular_solve_block
+    return triangular_solve(matrices, system.size, system.right_sides, target, options, block)
 
 
 def _cholesky(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
-    a = compute_set.reads[0].buffer.shape
-    size = a.dimensions[-1]
+    work = compute_set.work
+    assert isinstance(work, CodeletWork) and isinstance(work.parameters, Cholesky)
     options = assumptions.product_options(compute_set.op_name)
-    return cholesky(a.elements // max(1, size * size), size, target, options, assumptions.cholesky_block)
+    return cholesky(compute_set.units, work.parameters.size, target, options, assumptions.cholesky_block)
 
 
 def _factorization(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:

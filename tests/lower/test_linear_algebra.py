@@ -61,7 +61,16 @@ def test_matrix_that_is_not_positive_definite_gives_nan(pivot: int, value: float
     np.testing.assert_array_equal(result[[0, 2]], a[[0, 2]])
 
 
-SYSTEMS = (((), 1, 1), ((), 7, 3), ((2,), 33, 70), ((2, 3), 9, 1), ((), 4, 0), ((0,), 3, 2))
+SYSTEMS = (
+    ((), 1, 1),
+    ((), 7, 3),
+    ((2,), 33, 70),
+    ((2, 3), 9, 1),
+    ((), 4, 0),
+    ((0,), 3, 2),
+    ((3,), 12, 17),
+    ((), 21, 8),
+)
 
 
 @pytest.mark.sample(4)
@@ -83,6 +92,39 @@ def test_triangular_solve(kind: str, transpose_a: str) -> None:
             transpose_a=transpose_a,
         )
         check(b.module(), [a, matrices(rng, kind, dimensions).astype(Shape(kind).dtype)], 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_triangular_solve_reads_one_triangle(kind: str) -> None:
+    """And of a unit triangle no diagonal; infinite and NaN right-hand sides stay in their own column."""
+    rng = np.random.default_rng(4)
+    for size, lower, unit, transpose_a in product((3, 13), (True, False), (True, False), ("NO_TRANSPOSE", "ADJOINT")):
+        a = (rng.normal(size=(size, size)) / size + 2 * np.eye(size)).astype(Shape(kind).dtype)
+        right = rng.normal(size=(size, 19)).astype(a.dtype)
+        right[size // 2, 5:7] = np.inf, np.nan
+        b = Builder()
+        operands = b.parameter(kind, a.shape), b.parameter(kind, right.shape)
+        attributes = {"left_side": True, "lower": lower, "unit_diagonal": unit, "transpose_a": transpose_a}
+        b.inferred("triangular-solve", operands, **attributes)
+        other = np.triu(np.ones_like(a), 1 - unit) if lower else np.tril(np.ones_like(a), unit - 1)
+        ((result,), _) = fast(b.module(), [np.where(other == 0, a, np.nan).astype(a.dtype), right])
+        expected = evaluate(b.module(), [a, right])[0]
+        columns = np.isfinite(right).all(0)
+        assert_near(np.ascontiguousarray(result[:, columns]), np.ascontiguousarray(expected[:, columns]))
+        np.testing.assert_array_equal(np.isfinite(result), np.isfinite(expected))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_operands_and_results_in_buffers_of_another_shape(kind: str) -> None:
+    """The product is written as [5, 10], and read as two matrices."""
+    b = Builder()
+    square, columns = b.parameter(kind, (5, 5)), b.parameter(kind, (5, 10))
+    made = b.reshape(b.dot(square, columns), (2, 5, 5))
+    attributes = {"left_side": True, "lower": True, "unit_diagonal": False, "transpose_a": "NO_TRANSPOSE"}
+    solved = b.reshape(b.inferred("triangular-solve", (made, made), **attributes), (10, 5))
+    factor = b.reshape(b.elementwise("cholesky", made, lower=True), (5, 10))
+    values = [np.eye(5), (np.tile(np.eye(5), (2, 1, 1)) + 0.25).reshape(5, 10)]
+    check(b.module(b.tuple(solved, factor)), [v.astype(Shape(kind).dtype) for v in values])
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])

@@ -49,3 +49,16 @@ def test_programs_take_the_options_block() -> None:
     assert cost.cycles == triangular_solve(1, 64, 64, FOUR, OPTIONS, 16).cycles
     assert large.cycles > small.cycles
     assert small.assumed == ()
+
+
+def test_costs_do_not_depend_on_the_shape_of_a_producers_buffer() -> None:
+    """A product writes [5, 10]; its factors and systems are two matrices of [5, 5]."""
+    b = Builder("reshaped")
+    a, square = b.parameter("f32", (5, 5)), b.parameter("f32", (5, 10))
+    made = b.reshape(b.dot(a, square), (2, 5, 5))
+    attributes = {"left_side": True, "lower": True, "unit_diagonal": False, "transpose_a": "NO_TRANSPOSE"}
+    results = b.elementwise("cholesky", made, lower=True), b.inferred("triangular-solve", (made, made), **attributes)
+    program = build_program(b.module(b.tuple(*results)), ["feed", "feed"], {})
+    costs = [each.cycles for each in estimate(program, MK2).costs if each.method == "blocks"]
+    solved, factored = triangular_solve(2, 5, 5, MK2, OPTIONS), cholesky(2, 5, MK2, OPTIONS)
+    assert sorted(costs) == sorted([solved.cycles, factored.cycles])
