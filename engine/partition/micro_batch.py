@@ -65,10 +65,11 @@ class MicroBatch:
             gradient = self._share(gradient)
         elif reduction == "running_mean":
             step = b.divide(self.index, self._replicas())
-            count = b.convert(b.add(step, b.constant(1, INDEX)), "f32")
+            exact = "f64" if element_type == "f64" else "f32"  # half types hold no large counts
+            count = b.convert(b.add(step, b.constant(1, INDEX)), exact)
             gradient = b.divide(gradient, self._spread(count, total))
             # One sum holds all replicas' means: it is scaled once for each round of replicas.
-            one = b.constant(1.0)
+            one = b.constant(1.0, exact)
             first = b.compare(self.replica, b.constant(0, INDEX), "EQ")
             kept = b.select(first, b.divide(b.subtract(count, one), count), one)
             total = b.multiply(total, self._spread(kept, total))
@@ -97,7 +98,8 @@ class MicroBatch:
 
     def _spread(self, scalar: Instruction, like: Instruction) -> Instruction:
         element_type = like.array_shape.element_type
-        scalar = scalar if element_type == "f32" else self._builder.convert(scalar, element_type)
+        if scalar.array_shape.element_type != element_type:
+            scalar = self._builder.convert(scalar, element_type)
         return self._builder.broadcast(scalar, like.array_shape.dimensions, ())
 
     def _slice(self, array: Instruction, start: Instruction, sizes: tuple[int, ...]) -> Instruction:

@@ -15,6 +15,13 @@ from ipu._internal.types import TensorLike, Variable
 AccumulatorType: TypeAlias = tf.DType | Callable[[Any], Any] | None
 
 
+def running_mean_terms(mean: tf.Tensor, gradient: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Two tensors of the dtype of `mean` whose sum is the mean of `count` gradients, `mean`, and of another one."""
+    exact = tf.float64 if mean.dtype == tf.float64 else tf.float32  # half types hold no large counts
+    number = tf.cast(count + 1, exact)
+    return mean * tf.cast((number - 1) / number, mean.dtype), gradient / tf.cast(number, mean.dtype)
+
+
 class Accumulators:
     """A sum for each variable, of the gradients since the last update, and the number of batches in it."""
 
@@ -50,9 +57,7 @@ class Accumulators:
             gradient = gradient / tf.cast(self._batches, total.dtype)
         so_far = total.read_value()
         if self._reduction == "running_mean":
-            number = tf.cast(count + 1, tf.float32)
-            so_far = so_far * tf.cast((number - 1) / number, total.dtype)
-            gradient = gradient / tf.cast(number, total.dtype)
+            so_far, gradient = running_mean_terms(so_far, gradient, count)
         accumulated = tf.where(tf.equal(count, 0), gradient, so_far + gradient)
         total.assign(accumulated, read_value=False)
         return accumulated

@@ -226,6 +226,18 @@ def test_a_gradient_of_a_loop_without_bound_is_refused() -> None:
             session.run(result)
 
 
+def test_a_gradient_of_another_dtype_is_to_be_cast() -> None:
+    def step() -> Any:
+        half = v1.get_variable("half", [4], tf.float16, use_resource=True)
+        return v1.train.GradientDescentOptimizer(0.1).apply_gradients([(tf.ones([4]), half)])
+
+    result = ipu.ipu_compiler.compile(step)
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        with pytest.raises(UnsupportedOperation, match=r"dtype, float16. Received: float32.*tf.cast\(gradient"):
+            session.run(result)
+
+
 def test_updates_that_are_not_returned_are_refused() -> None:
     def both() -> Any:
         loss = tf.reduce_sum(variable("w", [3]) ** 2)

@@ -172,6 +172,22 @@ def test_accumulators_may_have_another_type(kit: Kit) -> None:
     assert list(weights.values()) == [-2050.0, -2048.0, -2048.0]
 
 
+@keras3_only
+def test_running_means_of_float64_are_as_exact_as_float64(kit: Kit) -> None:
+    """The gradient of a linear model is the mean of its inputs."""
+    configure(2)
+    layers = kit.keras.layers
+    x = np.random.default_rng(8).normal(size=(6, 1)).astype(np.float32).astype(float)  # Keras feeds float32
+    with IPUStrategy().scope():
+        start = layers.Input((1,), dtype="float64")
+        model = kit.keras.Sequential([start, layers.Dense(1, use_bias=False, dtype="float64")])
+        model.compile(kit.keras.optimizers.SGD(1.0), lambda y, p: p, steps_per_execution=3)
+    model.set_weights([np.zeros((1, 1))])
+    model.set_gradient_accumulation_options(3, "running_mean")
+    model.fit(x, x, batch_size=1, shuffle=False, verbose=0)
+    np.testing.assert_allclose(model.get_weights()[0].item(), -x.sum() / 3, rtol=1e-14)
+
+
 @pytest.mark.parametrize("steps", [0, -1, 1.5, True, "2"])
 def test_steps_are_positive_integers(kit: Kit, steps: Any) -> None:
     with pytest.raises(ValueError, match=f"at least 1. Received: {steps!r}. Nearest legal value: 1"):

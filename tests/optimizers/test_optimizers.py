@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow.python import ipu
 from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod as Method
 
+from ipu._internal.accumulators import running_mean_terms
 from tests.collectives.running import on_replicas
 from tests.optimizers.training import Trained, loss_of, plainly_trained, weights
 
@@ -108,6 +109,14 @@ def test_accumulation_goes_on_from_one_execution_to_the_next(replicas: int) -> N
     # The number of turns is the program's argument's, so nobody knows that 2 is not a multiple of 4.
     trained = Trained(make, 2, replicas, runs=4)
     close(trained.values, plainly_trained(PLAIN["momentum"], 8, replicas, 4))
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16, tf.float32, tf.float64], ids=lambda dtype: dtype.name)
+def test_shares_of_running_means_are_rounded_once(dtype: tf.DType) -> None:
+    """Half types hold no count of 2701."""
+    one = tf.constant(1, dtype)
+    kept, _ = running_mean_terms(one, one, tf.constant(2700))
+    assert float(kept) == float(tf.cast(tf.constant(2700 / 2701, tf.float64), dtype))
 
 
 def test_accumulators_of_another_type() -> None:

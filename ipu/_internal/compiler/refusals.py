@@ -9,6 +9,9 @@ from engine.errors import UnsupportedOperation
 _OPERATION = re.compile(r"XLA_[A-Z]+_JIT\w*: (\w+) \(")
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _NODE_WITH_OPERATION = re.compile(r"node `[^`]*` with op (\w+)")
+_WRONG_DTYPE = re.compile(r"variable with wrong dtype\. Expected (\w+) got (\w+)")
+_DTYPES = {"half": "float16", "float": "float32", "double": "float64"}
+"""XLA's names of types, and TensorFlow's where those are others."""
 _PREFIX = "Failed getting HLO text: '"
 _GENERATED_SCOPES = frozenset({"gradient_tape", "PartitionedCall", "StatefulPartitionedCall"})
 
@@ -25,6 +28,12 @@ def refusal(error: Exception) -> UnsupportedOperation:
     node = nodes[-1] if nodes else ""
     operation = _operation(message, node)
     where = f" at {node!r}{_layer(node)}" if node else ""
+    if wrong := _WRONG_DTYPE.search(message):
+        given, held = (_DTYPES.get(name, name) for name in wrong.groups())
+        return UnsupportedOperation(
+            f"Expected a value of its variable's dtype, {held}. Received: {given} in {operation}{where}. "
+            f"Cast it first, a gradient with tf.cast(gradient, variable.dtype). XLA says: {first_line}"
+        )
     kind = ShapeFromValues if _is_about_constants(message) else UnsupportedOperation
     return kind(
         f"Expected operations that XLA can compile with static shapes. Received: {operation}{where}. "

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
+from ipu._internal.accumulators import running_mean_terms
 from ipu._internal.compiler.marks import (
     AccumulatorType,
     Marks,
@@ -92,8 +93,8 @@ class GradientSums:
             if self._arguments.reduction == "mean":
                 added.append(total.assign_add(gradient / tf.cast(count, total.dtype), read_value=False))
             elif self._arguments.reduction == "running_mean":
-                n = tf.cast(number, total.dtype)
-                added.append(total.assign(total * (n / (n + 1)) + gradient / (n + 1), read_value=False))
+                so_far, term = running_mean_terms(total.read_value(), gradient, number)
+                added.append(total.assign(so_far + term, read_value=False))
             else:
                 added.append(total.assign_add(gradient, read_value=False))
         return tf.group(*added)
