@@ -39,9 +39,9 @@ def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: 
 
 def _common(optimizer: Any, dtype: tf.DType, learning_rate: Any) -> tuple[Tensor, ...]:
     """The learning rate, epsilon, 1 - beta_1, 1 - beta_2, factor and divisor of the moment and of the gradient, divisor
-    of the square."""
+    of the square. Keras rounds the decay and both betas through float32."""
     step, following = (tf.cast(tf.convert_to_tensor(optimizer.iterations) + n, dtype) for n in (1, 2))
-    decay, beta_1, beta_2 = (tf.constant(each, dtype) for each in (DECAY, optimizer.beta_1, optimizer.beta_2))
+    decay, beta_1, beta_2 = (tf.cast(each, dtype) for each in (DECAY, optimizer.beta_1, optimizer.beta_2))
     now, after = (beta_1 * (1.0 - 0.5 * tf.pow(decay, each)) for each in (step, following))
     product = tf.cast(tf.convert_to_tensor(optimizer._u_product), dtype)
     rate, epsilon = tf.cast(tf.convert_to_tensor(learning_rate), dtype), tf.constant(optimizer.epsilon, dtype)

@@ -28,5 +28,5 @@ def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: 
 
 
 def _common(optimizer: Any, dtype: tf.DType, learning_rate: Any) -> tuple[Tensor, ...]:
-    """The learning rate and the momentum."""
-    return tf.cast(tf.convert_to_tensor(learning_rate), dtype), tf.constant(optimizer.momentum, dtype)
+    """The learning rate and the momentum, which Keras rounds through float32."""
+    return tf.cast(tf.convert_to_tensor(learning_rate), dtype), tf.cast(optimizer.momentum, dtype)
