@@ -12,6 +12,7 @@ from keras.src import backend, tree
 from keras.src.models.functional import Functional
 from keras.src.trainers.data_adapters import data_adapter_utils
 
+from keras_ext.frameworks.keras3_told_outputs import tells_its_outputs
 from keras_ext.types import Batch, Tensor
 
 
@@ -43,7 +44,7 @@ def symbolic(array: Tensor) -> Any:
 def _outputs(model: keras.Model, inputs: Any) -> Any:
     """KerasTensors of a model's outputs, by its layers' `compute_output_spec`; None where only a call can tell."""
     graph = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
-    if not isinstance(graph, Functional) or type(model).call not in (keras.Sequential.call, Functional.call):
+    if not isinstance(graph, Functional) or not tells_its_outputs(model):
         return None
     given, expected = tree.flatten(inputs), graph.inputs
     if not _same_structure(inputs, graph._inputs_struct) or not all(map(_fits, given, expected)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -13,35 +14,26 @@ import pytest
 from ipu.ipu_strategy import IPUStrategy
 
 layers = keras.layers
+dense = layers.Dense.call
 ROWS = 4
-
-
-class Counted(layers.Dense):
-    """A layer that counts its calls with arrays of a step."""
-
-    calls = 0
-
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
-        if inputs.shape[0] is not None:
-            Counted.calls += 1
-        return super().call(inputs, training)
+CLASSES = 3
 
 
 def sequential() -> keras.Model:
-    return keras.Sequential([layers.Input((6,)), Counted(3)])
+    return keras.Sequential([layers.Input((6,)), layers.Dense(3)])
 
 
 def several() -> keras.Model:
     """Named inputs, of which the data has another order, and nested outputs."""
     b, a = layers.Input((6,), name="b"), layers.Input((2,), name="a")
-    inner = keras.Sequential([layers.Input((6,)), Counted(3)])
+    inner = keras.Sequential([layers.Input((6,)), layers.Dense(3)])
     return keras.Model({"b": b, "a": a}, {"first": inner(b), "second": layers.Dense(1)(a)})
 
 
 def flattened() -> keras.Model:
     """Outputs with other rows than inputs and labels."""
     given = layers.Input((6,))
-    return keras.Model(given, keras.ops.reshape(Counted(6)(given), (-1, 3)))
+    return keras.Model(given, keras.ops.reshape(layers.Dense(6)(given), (-1, 3)))
 
 
 def loss_of_flattened(y: Any, outputs: Any) -> Any:
@@ -50,7 +42,6 @@ def loss_of_flattened(y: Any, outputs: Any) -> Any:
 
 def trained(build: Callable[[], keras.Model], scope: Any) -> dict[str, float]:
     keras.utils.set_random_seed(1)
-    Counted.calls = 0
     rng = np.random.default_rng(0)
     x, a, y = (rng.normal(size=(2 * ROWS, n)).astype(np.float32) for n in (6, 2, 3))
     with scope:
@@ -67,13 +58,109 @@ def trained(build: Callable[[], keras.Model], scope: Any) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("build", [sequential, several, flattened])
-def test_a_built_model_is_called_once(build: Callable[[], keras.Model]) -> None:
+def test_a_built_model_is_called_once(build: Callable[[], keras.Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    widths: list[int] = []
+
+    def counted(layer: layers.Dense, inputs: Any, training: bool | None = None) -> Any:
+        if inputs.shape[0] is not None and inputs.shape[-1] == 6:
+            widths.append(layer.units)
+        return dense(layer, inputs, training)
+
+    monkeypatch.setattr(layers.Dense, "call", functools.wraps(dense)(counted))
     received = trained(build, IPUStrategy().scope())
-    assert Counted.calls == 1
+    assert len(widths) == 1
+    monkeypatch.undo()
     expected = trained(build, nullcontext())
     assert received.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(received[name], value, rtol=1e-5, err_msg=name)
+
+
+def classes_of(logit: Any) -> Any:
+    """As many probabilities as classes, of one number a row."""
+    return keras.ops.softmax(keras.ops.concatenate([logit, -logit, 2 * logit], -1))
+
+
+class InheritsShapes(layers.Dense):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        return classes_of(super().call(inputs))
+
+
+class StatesOthers(layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        return classes_of(inputs[:, :1])
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape[0], 1
+
+
+class Cell(layers.SimpleRNNCell):
+    """A cell whose outputs are wider than its state."""
+
+    def call(self, sequence: Any, states: Any, training: bool = False) -> Any:
+        output, states = super().call(sequence, states, training)
+        return classes_of(output), states
+
+
+class Subclassed(keras.Sequential):
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        return classes_of(super().call(inputs, training, mask))
+
+
+def with_another_call() -> keras.layers.Layer:
+    layer = layers.Dense(1)
+    call = layer.call
+    layer.call = lambda inputs, training=None: classes_of(call(inputs))
+    return layer
+
+
+LAYERS: dict[str, Callable[[], list[Any]]] = {
+    "inherited": lambda: [InheritsShapes(1)],
+    "stated": lambda: [StatesOthers()],
+}
+MORE: dict[str, Callable[[], list[Any]]] = {
+    "activation": lambda: [layers.Dense(1, classes_of)],
+    "lambda": lambda: [layers.Lambda(lambda x: classes_of(x[:, :1]), output_shape=(1,))],
+    "replaced in an instance": lambda: [with_another_call()],
+    "nested": lambda: [keras.Sequential([layers.Input((3,)), InheritsShapes(1)])],
+    "nested subclass": lambda: [Subclassed([layers.Input((3,)), layers.Dense(1)])],
+    "wrapped": lambda: [
+        layers.Reshape((1, 3)),
+        layers.TimeDistributed(InheritsShapes(1)),
+        layers.GlobalMaxPooling1D(),
+    ],
+    "cell": lambda: [layers.Reshape((1, 3)), layers.RNN(Cell(1))],
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_shapes_that_layers_state_are_believed_of_keras_alone(name: str) -> None:
+    check_accuracy(LAYERS[name])
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", MORE)
+def test_shapes_of_compositions_are_believed_of_keras_alone(name: str) -> None:
+    check_accuracy(MORE[name])
+
+
+def check_accuracy(build: Callable[[], list[Any]]) -> None:
+    """Accuracy of three classes and of one column are different metrics, and chosen by the outputs' shape."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(64, 3)).astype(np.float32), rng.integers(0, CLASSES, (64, 1))
+
+    def accuracy(scope: Any) -> float:
+        keras.utils.set_random_seed(1)
+        with scope:
+            model = keras.Sequential([layers.Input((3,)), *build()])
+            model.compile("sgd", loss_of_classes, metrics=["accuracy"])
+            return float(model.evaluate(x, y, batch_size=32, verbose=0)[1])
+
+    assert accuracy(IPUStrategy().scope()) == accuracy(nullcontext()) > 0
+
+
+def loss_of_classes(y: Any, outputs: Any) -> Any:
+    return keras.ops.sum(outputs, -1) + keras.ops.cast(y[:, 0], outputs.dtype)
 
 
 def test_inputs_that_do_not_fit_raise_the_error_of_keras() -> None:
