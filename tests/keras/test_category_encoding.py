@@ -10,6 +10,7 @@ from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit, both_frameworks
 
 CATEGORIES = 7
+OUTSIDE = (-1, -7, -8, 7, 8, 14, 100)
 
 
 @both_frameworks
@@ -36,3 +37,15 @@ def test_modes(kit: Kit) -> None:
     expected = [rows[many].max(1), rows[one[:, 0]], rows[many].sum(1), (rows[many] * weights[..., None]).sum(1)]
     for result, definition in zip(found, expected, strict=True):
         np.testing.assert_allclose(result, definition, rtol=1e-6)
+
+
+@both_frameworks
+def test_categories_out_of_range_are_not_counted(kit: Kit) -> None:
+    categories = np.array([[3, each, 6] for each in OUTSIDE])
+    with IPUStrategy().scope():
+        given = kit.keras.Input((3,), dtype="int64")
+        encoded = [kit.keras.layers.CategoryEncoding(CATEGORIES, mode)(given) for mode in ("multi_hot", "count")]
+        found = kit.keras.Model(given, encoded).predict(categories, verbose=0)
+    expected = np.tile(np.eye(CATEGORIES)[3] + np.eye(CATEGORIES)[6], (len(OUTSIDE), 1))
+    for result in found:
+        np.testing.assert_array_equal(result, expected)
