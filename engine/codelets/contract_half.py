@@ -36,14 +36,12 @@ LONGEST_STEP = K_BLOCK * PANEL // LANES
 SHARE = 48  # rows: whole groups and whole kernels
 COLUMNS = 512  # of C that are accumulated in scratch at a time
 NARROW_BYTES = 4 * PANEL + 64
-B_FLOATS = 1 << 17  # of packed panels of B, past which groups of rows of A stream where all of A has no room
-GROUP_ROWS = 48  # of such a group: whole kernels
 REUSE = 2  # minimum average number of reads of an element of A's range for the range to be widened once
 SPAN = 1 << 18  # maximum elements of such a range
 
-# Scratch, after the executor's words: packed panels of B; offsets of A along k; rows of A and C; columns of B; packed
-# A; C; the widened range; words of the tile of C.
-OFFSETS = 4 * B_FLOATS
+# Scratch, after the executor's words: packed B; offsets of A along k; rows of A and C; columns of B; packed A; C; the
+# widened range; words of the tile of C.
+OFFSETS = 4 * K_BLOCK * PANEL
 ROW_A = OFFSETS + 8 * LONGEST_STEP
 ROW_C = ROW_A + 8 * ROWS
 COLUMN = ROW_C + 8 * ROWS
@@ -56,8 +54,7 @@ ORIGIN = TILE  # the source address of the range widened in scratch, or 0
 FIRST_COLUMN = TILE + 8
 LAST_K = TILE + 16
 PITCH = TILE + 24  # bytes between rows of C in scratch; 0 if the micro kernels round and store to C itself
-STREAMS = TILE + 32  # 1 where rows of A stream past packed panels of B
-SCRATCH_BYTES = RESERVED_SCRATCH + TILE + 40
+SCRATCH_BYTES = RESERVED_SCRATCH + TILE + 32
 
 
 def contract_half_scratch_bytes() -> int:
@@ -90,7 +87,7 @@ def half_contraction(
     element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
 ) -> Inner:
     """The contraction of a range of rows, columns and k, tile by tile of C, with the signature of `blocked`."""
-    rounds, growth = result_type != "f32", 4 // BYTES[right or element_type]
+    rounds = result_type != "f32"
     widen_run = copied_run(element_type, "f32")
     right = right or element_type
     multiply = _rounding_multiply(result_type, pairs, beside, right) if rounds else _multiply(pairs, beside, right)
@@ -123,8 +120,8 @@ def half_contraction(
         pitch_a = 4 * k_step(at, block) + 64  # of packed rows
         most_rows = min(most_rows, A_BYTES // pitch_a // SHARE * SHARE)
         lowest, highest = reach(word(at.parameters, Field.OFFSET_A), k, k + k_count)
-        widened, widened_end, m = 0, 0, row
-        while m < row_end:
+        widened, widened_end = 0, 0
+        for m in range(row, row_end, most_rows):
             count = min(most_rows, row_end - m)
             row_lowest, row_highest = reach(word(at.parameters, Field.ROW_A), m, m + count)
             start, end = at.a + row_lowest + lowest, at.a + row_highest + highest + 2
@@ -133,15 +130,11 @@ def half_contraction(
                 widen_run(start, at.scratch + WIDE, (end - start) // 2)
                 widened, widened_end = start, end
             store_i64(at.scratch + ORIGIN, widened if in_place else 0)
-            streams = not pairs and not in_place and streams_rows(at.parameters, block, m, count, growth)
-            store_i64(at.scratch + STREAMS, 1 if streams else 0)
-            count = row_end - m if streams else count
             for n in range(column, column_end, COLUMNS):
                 tile = Block(m, count, n, min(COLUMNS, column_end - n), k, k_count)
                 if rounds:
                     begin_tile(at, tile)
                 contract_tile(at, tile)
-            m += count
 
     return contract
 
@@ -188,21 +181,8 @@ def one_step(parameters: int, k_count: int) -> bool:
 
 @inner
 def steps(at: Operands, block: Block) -> tuple[int, int, int]:
-    """All rows of a tile are multiplied by one panel after the other, or groups of them by all packed panels."""
-    if load_i64(at.scratch + STREAMS) == 0:
-        return block.rows, PANEL, 0
-    return GROUP_ROWS, even_cut(block.columns, max(1, B_FLOATS // block.k_count // PANEL) * PANEL, PANEL), 1
-
-
-@inner
-def streams_rows(parameters: int, block: Block, row: int, rows: int, growth: int) -> bool:
-    """Whether the rows from `row` on, of which scratch has room for `rows`, stream past packed panels of B.
-
-    Not where k is short: packing B again for ROWS rows costs little there.
-    """
-    several = block.row + block.rows > row + rows and rows < ROWS and block.columns > PANEL
-    in_order = not begins_group(parameters, row) and one_step(parameters, block.k_count)
-    return several and in_order and not overlaps(parameters, PANEL, growth)
+    """All rows of a tile are multiplied by one panel after the other."""
+    return block.rows, PANEL, 0
 
 
 @inner
@@ -216,10 +196,9 @@ def overlaps(parameters: int, width: int, growth: int) -> bool:
 
 
 @inner
-def is_packed_beside(at: Operands, columns: int) -> bool:
-    """Whether the kernels pack B: whole panels of contiguous rows that are evenly spaced, one after the other."""
-    one_panel = load_i64(at.scratch + STREAMS) == 0 and columns == PANEL
-    return one_panel and word(at.parameters, Field.LAYOUT_B) == Layout.ROWS
+def is_packed_beside(parameters: int, columns: int) -> bool:
+    """Whether the kernels pack B: whole panels of contiguous rows that are evenly spaced."""
+    return word(parameters, Field.LAYOUT_B) == Layout.ROWS and columns == PANEL
 
 
 def _panel(right: str, beside: bool) -> Inner:
@@ -228,9 +207,7 @@ def _panel(right: str, beside: bool) -> Inner:
     @inner
     def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
         """The panel, and the bytes between its rows."""
-        if plan != 0:
-            return at.scratch + 4 * (block.column - column) * block.k_count, packed_pitch(block.columns)
-        if beside and is_packed_beside(at, block.columns):
+        if beside and is_packed_beside(at.parameters, block.columns):
             offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
             return at.b + size * block.column + offset, word(at.parameters, Field.PITCH_B)
         if overlaps(at.parameters, block.columns, growth):
@@ -246,14 +223,9 @@ def _pack_columns(right: str, beside: bool) -> Inner:
 
     @inner
     def pack_columns(at: Operands, block: Block, plan: int) -> None:
-        """Packs panels of B, one after the other, unless the kernels do."""
+        """Packs a panel of B, unless the kernels do."""
         _, rows, column, columns, k, k_count = block
-        if plan != 0:
-            for n in range(0, columns, PANEL):
-                target, width = at.scratch + 4 * n * k_count, min(PANEL, columns - n)
-                pack_panel(at, column + n, width, k, k_count, target, at.scratch + COLUMN)
-            return
-        if beside and is_packed_beside(at, columns):
+        if beside and is_packed_beside(at.parameters, columns):
             return
         if overlaps(at.parameters, columns, growth):
             source = at.b + size * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
@@ -279,7 +251,7 @@ def _pack_rows(element_type: str) -> Inner:
         if not again and origin != 0:
             double_table(row_a, to_rows, rows)
             double_table(offset_a, to_offsets, k_count)
-        elif plan != 0 or not again:
+        elif not again:
             if begins_group(at.parameters, block.row):
                 pack_groups(at.a, row_a, offset_a, rows, k_count, packed, pitch)
             else:
@@ -324,7 +296,7 @@ def _multiplying(result_type: str, pairs: bool, beside: bool, right: str) -> Inn
         how: int,
     ) -> None:
         rows, columns, k = block.rows, block.columns, block.k_count
-        if is_packed_beside(at, columns):
+        if is_packed_beside(at.parameters, columns):
             target = at.scratch, packed_pitch(columns)
             multiply_and_pack(rows, columns, k, packed_rows, panel, target, c, row_c, how)
         else:

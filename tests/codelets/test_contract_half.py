@@ -146,16 +146,6 @@ def test_long_k_of_three_vectors_of_columns() -> None:
     check(single.matrices(np.random.default_rng(6), 64, 48, 1364, transposed_b=True), rows_per_unit=64)
 
 
-@pytest.mark.parametrize("transposed_b", [False, True])
-@pytest.mark.parametrize(("k", "columns"), [(300, 530), (510, 130)])
-def test_rows_that_stream_past_packed_panels(k: int, columns: int, transposed_b: bool) -> None:
-    """More rows than are packed at a time: the definition, and the bits of calls that have fewer."""
-    problem = single.matrices(np.random.default_rng(k), 401, columns, k, transposed_b=transposed_b, gap=k % 4)
-    check(problem, rows_per_unit=401, columns_per_unit=1000)
-    parts = run(problem, "f16", rows_per_unit=101, columns_per_unit=1000, cuts=4)
-    assert run(problem, "f16", rows_per_unit=101, columns_per_unit=1000).tobytes() == parts.tobytes()
-
-
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_no_k(accumulate: bool) -> None:
     check(single.matrices(np.random.default_rng(2), 5, 20, 0, accumulate=accumulate, gap=3))
