@@ -5,20 +5,20 @@ The loss of sparse cross entropy is one over the vocabulary: a one-hot vector ti
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
-from engine.ir import GatherDimensionNumbers, Instruction, Module, Shape
+from engine.ir import Instruction, Module, Shape
 from engine.ops.apply import single_operation
 from engine.passes.construct import broadcast, elementwise, reshape, splat_of
-from engine.passes.fusible import is_elementwise
 from engine.passes.one_hot_terms import OneHotTerms
+from engine.passes.picked_elements import MOST_ELEMENTS, PickedElements, take_elements
 from engine.passes.rewriting import make, rewrite_each
 from engine.passes.splats import splat_value
 
 LEAST_TERMS = 4096
 """Shorter sums share a pass over the cache with the maximum and the exponentials. Measured on a Zen 5."""
-MOST_ELEMENTS = 1 << 31
-ELEMENT_GATHER = GatherDimensionNumbers((), (0,), (0,), 1)
 
 
 def one_hot_sums(module: Module) -> Module:
@@ -32,7 +32,7 @@ def _term(before: Instruction, instruction: Instruction) -> Instruction | None:
     summed, initial = instruction.operands
     shape = summed.array_shape
     last = shape.rank - 1
-    if instruction["dimensions"] != (last,) or shape.element_type != "f32" or shape.elements >= MOST_ELEMENTS:
+    if instruction["dimensions"] != (last,) or shape.element_type != "f32" or not 0 < shape.elements < MOST_ELEMENTS:
         return None
     start = splat_value(initial)
     if shape.dimensions[last] < LEAST_TERMS or start is None or start.tobytes() != bytes(4):
@@ -64,6 +64,7 @@ class _AtLabel:
         ends = [splat_of(self.like, np.asarray(end, labels.dtype), self.shape) for end in (0, self.count - 1)]
         self.label = elementwise(self.like, "minimum", elementwise(self.like, "maximum", flat, ends[0]), ends[1])
         self.found: dict[Instruction, Instruction | None] = {}
+        self.picked = PickedElements()
 
     def value(self, root: Instruction) -> Instruction | None:
         """The values of one array; None if they are not computed from few elements."""
@@ -92,18 +93,15 @@ class _AtLabel:
             source, mapping = leaf.operands[0], leaf["dimensions"]
             if last not in mapping:
                 return reshape(leaf, broadcast(leaf, source, self.leading, mapping), (self.rows,))
-            return self._taken(source, self.label) if mapping == (last,) else None
-        if leaf.array_shape.rank != last + 1 or is_elementwise(leaf):
+            return take_elements(source, self.label) if mapping == (last,) else None
+        if leaf.array_shape.rank != last + 1:
             return None
-        index = Shape("s32", (self.rows,))
-        row = make(leaf, "iota", index, (), iota_dimension=0)
-        begin = elementwise(leaf, "multiply", row, splat_of(leaf, np.asarray(self.count, np.int32), index))
-        label = make(leaf, "convert", index, (self.label,))
-        return self._taken(reshape(leaf, leaf, (leaf.array_shape.elements,)), elementwise(leaf, "add", begin, label))
+        return self.picked.of(leaf, self.position)
 
-    def _taken(self, vector: Instruction, at: Instruction) -> Instruction:
-        return make(
-            *(vector, "gather", vector.array_shape.with_dimensions((self.rows,)), (vector, at)),
-            gather_dimension_numbers=ELEMENT_GATHER,
-            gather_slice_sizes=(1,),
-        )
+    @cached_property
+    def position(self) -> Instruction:
+        """s32 [rows]: where the labels' elements are in arrays [..., terms]."""
+        like, index = self.like, Shape("s32", (self.rows,))
+        row = make(like, "iota", index, (), iota_dimension=0)
+        begin = elementwise(like, "multiply", row, splat_of(like, np.asarray(self.count, np.int32), index))
+        return elementwise(like, "add", begin, make(like, "convert", index, (self.label,)))

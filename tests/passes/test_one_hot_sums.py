@@ -10,9 +10,12 @@ from engine.evaluate import evaluate
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
+from engine.passes import one_hot_sums as sums_of_terms
 from engine.passes.one_hot_sums import one_hot_sums
 from engine.passes.one_hot_terms import OneHotTerms
-from tests.engine.running import fast
+from engine.program.program import Program
+from engine.program.work.copy import Copy
+from tests.engine.running import arguments_for, fast
 
 COUNT = 4099
 LEADING = [(7,), (2, 3), (1,)]
@@ -92,3 +95,71 @@ def test_terms_of_two_labels_stay() -> None:
 def test_losses_read_no_row_of_logits() -> None:
     program = build_program(cross_entropy((7,)), ["feed"] * 3, {})
     assert all(each.work_estimate.elements.get("add", 0) < COUNT for each in program.compute_sets)
+
+
+def moved_logits(b: Builder, kind: str) -> Instruction:
+    """Logits that are moved from those of a product [18, COUNT], of 6 x 3 positions."""
+    product = b.dot(b.parameter("f32", (18, 8)), b.parameter("f32", (8, COUNT)))
+    if kind == "biased":
+        product = b.add(product, b.broadcast(b.parameter("f32", (COUNT,)), (18, COUNT), (1,)))
+    if kind == "converted":
+        product = b.convert(b.convert(product, "f16"), "f32")
+    logits = b.reshape(product, (6, 3, COUNT))
+    if kind == "transposed":
+        return b.transpose(b.slice(logits, (0, 6), (1, 3), (0, COUNT)), (1, 0, 2))
+    if kind == "reversed":
+        return b.reverse(b.slice(logits, (1, 6, 2), (0, 3), (0, COUNT)), (1, 2))
+    logits = b.slice(logits, (0, 6), (0, 2), (0, COUNT))
+    return b.reshape(logits, (12, COUNT)) if kind == "flat" else logits
+
+
+def moved_cross_entropy(kind: str) -> Module:
+    b = Builder()
+    logits = moved_logits(b, kind)
+    *leading, _ = shape = logits.array_shape.dimensions
+    last = len(leading)
+    rows = tuple(range(last))
+    total = b.reduce(b.elementwise("exponential", logits), b.constant(0.0), (last,))
+    terms = b.subtract(logits, b.broadcast(b.elementwise("log", total), shape, rows))
+    labels = b.broadcast(b.parameter("s32", leading), shape, rows)
+    chosen = b.select(b.compare(labels, b.iota("s32", shape, last), "EQ"), terms, b.splat(0.0, shape))
+    return b.module(b.reduce(chosen, b.constant(0.0), (last,)))
+
+
+@pytest.mark.parametrize("kind", ["sliced", "biased", "converted", "flat", "transposed", "reversed"])
+def test_moved_logits_are_read_where_they_are(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = moved_cross_entropy(kind)
+    changed = one_hot_sums(module)
+    verify(changed)
+    assert len(sums(changed)) == len(sums(module)) - 1
+    arguments = arguments_for(module)
+    labels = arguments[-1].reshape(-1)
+    labels[:4] = 0, COUNT - 1, COUNT // 2, 4097
+    (expected,), (received,), ((run,), _) = (
+        evaluate(module, arguments),
+        evaluate(changed, arguments),
+        fast(module, arguments),
+    )
+    np.testing.assert_array_equal(received, expected)
+    roles = ["variable"] * len(arguments)
+    program = build_program(module, roles, {})
+    monkeypatch.setattr(sums_of_terms, "LEAST_TERMS", COUNT + 1)
+    np.testing.assert_array_equal(run, fast(module, arguments)[0][0])
+    assert np.count_nonzero(expected) >= 4
+    # A flat array of a slice is stored for the exponentials' sum, too.
+    assert sum(isinstance(each.work, Copy) for each in program.compute_sets) == (kind == "flat")
+    assert large_results(program) == large_results(build_program(module, roles, {}))
+
+
+def large_results(program: Program) -> list[int]:
+    """The elements of arrays that are stored, but of small ones."""
+    sizes = [write.buffer.shape.elements for each in program.compute_sets for write in each.writes]
+    return [size for size in sizes if size >= COUNT]
+
+
+@pytest.mark.parametrize("leading", [(0,), (0, 3)])
+def test_sums_of_no_rows_stay(leading: tuple[int, ...]) -> None:
+    module = cross_entropy(leading)
+    changed = one_hot_sums(module)
+    verify(changed)
+    assert sums(changed) and fast(module, arguments(leading, "s32"))[0][0].shape == leading
