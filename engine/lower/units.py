@@ -15,7 +15,7 @@ SMALL = 4096
 LONGEST_SUM = 2048
 """Terms summed one after the other; longer sums are split, for accuracy as well as speed."""
 LONGEST_LINE = 4096
-"""The same in each lane of a line's sum, with enough lines: a softmax over up to 65,536 words stays in one unit."""
+"""The same in each of 16 lanes of a line's sum, with enough lines: softmax over up to 65,536 words is one unit."""
 LANE_GRAIN = 64
 """Elements; a unit's part of the last dimension is a multiple, for whole vectors and cache lines. Chosen by hand."""
 SMALL_BYTES = 1 << 15

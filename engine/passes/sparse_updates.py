@@ -67,7 +67,9 @@ def is_row_sum(instruction: Instruction, batches: int = 1) -> bool:
     if shape.elements < WORTH_ELEMENTS or not 0 < named or shape.dimensions[0] < SPARSENESS * batches * named:
         return False
     flat = ids.array_shape.dimensions in ((named,), (named, 1))
-    return instruction["scatter_dimension_numbers"] == ROW_SCATTER and flat and _is_zero(table)
+    # Ids are compared with the number of rows, in their own type.
+    counted = shape.dimensions[0] <= np.iinfo(ids.array_shape.dtype).max
+    return instruction["scatter_dimension_numbers"] == ROW_SCATTER and flat and counted and _is_zero(table)
 
 
 def _is_zero(instruction: Instruction) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
-from engine.ir import Computation, Instruction
-from engine.ir.builder import Builder
+from engine.ir import Computation, Instruction, ScatterDimensionNumbers
+from engine.ir.builder import Builder, binary_computation
+from engine.passes.fuse import fuse
 from engine.passes.groups import Group, Groups
 
 Node = Group | Instruction
@@ -71,3 +73,18 @@ def test_joining_is_what_a_search_of_all_paths_allows(seed: int) -> None:
         if allowed and generator.random() < 0.3:
             groups.join(a, b)
     assert refused > 5
+
+
+@pytest.mark.parametrize(("product_between", "expected"), [(False, 1), (True, 2)])
+def test_readers_of_sums_of_rows_join(product_between: bool, expected: int) -> None:
+    b = Builder()
+    shape = (64, 64)
+    numbers = ScatterDimensionNumbers((1,), (0,), (0,), 1)
+    operands = b.splat(0.0, shape), b.parameter("s32", (5,)), b.parameter("f32", (5, 64))
+    body = binary_computation("add", "f32")
+    added = b.instruction("scatter", operands[0].shape, operands, (body,), scatter_dimension_numbers=numbers)
+    x, y = b.parameter("f32", shape), b.parameter("f32", shape)
+    first = b.add(added, x)
+    second = b.multiply(added, b.dot(first, y) if product_between else y)
+    fused = fuse(b.module(b.tuple(first, second)))
+    assert Counter(i.opcode for i in fused.entry.instructions)["fusion"] == expected

@@ -8,28 +8,30 @@ import numpy as np
 import pytest
 
 from engine.evaluate import evaluate
-from engine.ir import Module
+from engine.ir import Module, Shape
 from engine.ir.builder import Builder
 from engine.ir.verifier import verify
 from engine.passes import recompute_masks as masks
 from engine.passes.recompute_masks import recompute_masks
+from tests.engine.running import fast
 
 ROWS, COLUMNS = 16, 16
 SHAPE = (ROWS, COLUMNS)
 
 
-def rectified(opcode: str, bound: float, *, reads_x: bool = True) -> Module:
+def rectified(opcode: str, bound: float, *, reads_x: bool = True, kind: str = "f32") -> Module:
     """A rectifier of s * x + b, the gradient through it, and its sum with x over the rows."""
     b = Builder("rectified")
-    x, gradient = b.parameter("f32", SHAPE), b.parameter("f32", SHAPE)
-    scale, offset = (b.broadcast(b.parameter("f32", (COLUMNS,)), SHAPE, (1,)) for _ in range(2))
-    affine, low, high = b.add(b.multiply(x, scale), offset), b.splat(0.0, SHAPE), b.splat(6.0, SHAPE)
+    x, gradient = b.parameter(kind, SHAPE), b.parameter(kind, SHAPE)
+    scale, offset = (b.broadcast(b.parameter(kind, (COLUMNS,)), SHAPE, (1,)) for _ in range(2))
+    affine = b.add(b.multiply(x, scale), offset)
+    low, high = (b.splat(bound, SHAPE, kind) for bound in (0.0, 6.0))
     y = b.elementwise("clamp", low, affine, high) if opcode == "clamp" else b.elementwise("maximum", affine, low)
-    mask = b.compare(y, b.splat(bound, SHAPE), "GT")
+    mask = b.compare(y, b.splat(bound, SHAPE, kind), "GT")
     if opcode == "clamp":
         mask = b.elementwise("and", mask, b.compare(y, high, "LT"))
     masked = b.select(mask, gradient, low)
-    return b.module(b.tuple(y, b.reduce(b.multiply(x if reads_x else gradient, masked), b.constant(0.0), (0,))))
+    return b.module(b.tuple(y, b.reduce(b.multiply(x if reads_x else gradient, masked), b.constant(0.0, kind), (0,))))
 
 
 def compared(module: Module) -> Counter[str]:
@@ -67,3 +69,24 @@ def test_masks_have_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
         expected, received = (evaluate(each, arguments) for each in (module, recompute_masks(module)))
         for a, b in zip(expected, received, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("opcode", ["maximum", "clamp"])
+def test_the_engine_computes_the_same_bits(opcode: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a product and an offset nearly cancel: it rounds both sums in the same way."""
+    dtype, generator = Shape(kind).dtype, np.random.default_rng(2)
+    scale = generator.uniform(0.5, 2.0, COLUMNS).astype(dtype)
+    offset = generator.normal(size=COLUMNS).astype(dtype)
+    x, gradient = generator.normal(size=(2, *SHAPE)).astype(dtype)
+    x[1:9] = -offset / scale
+    x[5:9] = np.nextafter(x[5:9], dtype.type(9)) if kind != "bf16" else -((offset / scale) * dtype.type(1.01))
+    x[0, :8] = np.nan, np.inf, -np.inf, 0.0, -0.0, 6.0, 1e-45, -1e-45
+    found = []
+    for least in (1, 1 << 40):
+        monkeypatch.setattr(masks, "LEAST_ELEMENTS", least)
+        module = rectified(opcode, 0.0, kind=kind)
+        assert bool(compared(recompute_masks(module))["add"]) == (least == 1)
+        found.append(fast(module, [x, gradient, scale, offset])[0])
+    assert [each.tobytes() for each in found[0]] == [each.tobytes() for each in found[1]]
+    assert np.any(found[0][0] == 0) and np.isfinite(found[0][1]).any()

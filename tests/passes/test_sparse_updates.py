@@ -24,16 +24,17 @@ def add_body(b: Builder):  # type: ignore[no-untyped-def]
     return body.build(body.add(body.parameter("f32"), body.parameter("f32")))
 
 
-def train_step(optimizer: str, named: int = NAMED) -> Module:
+def train_step(optimizer: str, named: int = NAMED, rows_of_table: int = ROWS, id_type: str = "s32") -> Module:
     """(table', [slot']) of one update; parameters: table, slot, ids, rows, learning rate."""
     b = Builder()
-    table, slot = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (ROWS, WIDTH))
-    ids, rows, rate = b.parameter("s32", (named,)), b.parameter("f32", (named, WIDTH)), b.parameter("f32")
-    zeros = b.splat(0.0, (ROWS, WIDTH))
+    whole = (rows_of_table, WIDTH)
+    table, slot = b.parameter("f32", whole), b.parameter("f32", whole)
+    ids, rows, rate = b.parameter(id_type, (named,)), b.parameter("f32", (named, WIDTH)), b.parameter("f32")
+    zeros = b.splat(0.0, whole)
     gradient = b.instruction(
         "scatter", table.shape, (zeros, ids, rows), (add_body(b),), scatter_dimension_numbers=NUMBERS
     )
-    spread = b.broadcast(rate, (ROWS, WIDTH), ())
+    spread = b.broadcast(rate, whole, ())
     step = b.multiply(gradient, spread)
     new_slot = slot
     if optimizer == "adagrad":
@@ -86,3 +87,9 @@ def test_engine_touches_no_other_row(optimizer: str, named: int) -> None:
 def test_an_update_that_decays_rows_stays_dense() -> None:
     module = train_step("momentum")
     assert sparse_updates(module) is module
+
+
+def test_ids_that_cannot_hold_the_number_of_rows_stay() -> None:
+    for rows in (32_767, 40_000):
+        module = train_step("sgd", MANY, rows, "s16")
+        assert (sparse_updates(module) is module) == (rows > np.iinfo(np.int16).max)

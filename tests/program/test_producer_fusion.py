@@ -77,7 +77,7 @@ def update(
         (update(gradient_is_output=True), 0),
         (update(k=1024), 0),
         # Each unit of a row would read all of a right operand far larger than a cache.
-        (update(k=128, rows=64, columns=40_000), 0),
+        (update(k=128, rows=256, columns=6_000), 0),
     ],
 )
 def test_only_what_nobody_else_reads_and_nothing_shares(module: Module, expected: int) -> None:
