@@ -11,17 +11,21 @@ import hashlib
 import os
 import platform
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from engine.cache_directory import cache_directory, load, store
 from engine.machine_code.helper_process import is_locked, locked, may_start, spawn
 from engine.private_files import fault_of_folder, make_private
 
+USUAL = "engine.codelets.usual_images"
+"""Of the modules, the one that programs do not import themselves."""
 MODULES = (
     *("engine.runtime.executor", "engine.codelets.contract_f32", "engine.codelets.thread_pool"),
     *("engine.codelets.chain", "engine.codelets.rows", "engine.codelets.waiting"),
-    *("engine.codelets.transpose", "engine.codelets.row_sums", "engine.codelets.usual_images"),
+    *("engine.codelets.transpose", "engine.codelets.row_sums", USUAL),
     *("engine.codelets.gather", "engine.codelets.scatter"),
     *("engine.codelets.winograd", "engine.codelets.winograd_gradient", "engine.codelets.dynamic_slice"),
     *(
@@ -97,11 +101,17 @@ def is_running() -> bool:
     return _lock is not None
 
 
-def place_of(codelet: object) -> int | None:
-    """The place of a codelet in the helper's list; None for others, those that no module of the list has by name."""
+def place_of(codelet: Any) -> int | None:
+    """The place of a codelet in the helper's list; None for others, those whose file no module of it has by name."""
+    import_module(USUAL)
     modules = (sys.modules.get(name) for name in (*MODULES, MATRIX_REGISTERS))
     listed = (each for module in modules if module is not None for each in vars(module).values())
-    return next((place for place, each in enumerate(listed) if each is codelet), None)
+
+    def same(each: Any) -> bool:
+        """Whether both have one file: one kind of codelet may be several objects."""
+        return each is codelet or (each.name == codelet.name and each.path == codelet.path)
+
+    return next((place for place, each in enumerate(listed) if isinstance(each, type(codelet)) and same(each)), None)
 
 
 def keep(folder: Path | None = None) -> None:

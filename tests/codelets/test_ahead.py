@@ -17,9 +17,15 @@ import ipu
 from engine import cache_directory as disk
 from engine.codelets import ahead, rows
 from engine.codelets.build import Codelet, building, make
+from engine.codelets.pool_gradient import pool_gradient
 from engine.codelets.record import block as words_of
+from engine.ir import Shape
+from engine.ir.attributes import WindowDimension
 from engine.machine_code import helper_process
 from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.program.buffer import Address, Buffer
+from engine.program.work.offsets import Offsets
+from engine.program.work.overlap_add import OverlapAdd
 from engine.runtime import compile_ahead
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import HANGS_SECONDS
@@ -168,6 +174,16 @@ def test_codelets_of_the_list_are_shared_with_the_helper(monkeypatch: pytest.Mon
     words, scratch = words_of(parameters).words, np.zeros(RESERVED_SCRATCH, np.int8)
     first(words.ctypes.data, 0, 1, scratch.ctypes.data)
     assert np.array_equal(target, source)
+
+
+def test_usual_codelets_of_images_are_in_the_list_as_programs_ask_for_them() -> None:
+    address, window = Address(Buffer("x", Shape("f32", (64,)))), (WindowDimension(3),)
+    tables = Offsets(np.arange(4) * 4), Offsets(np.zeros(1))
+    work = OverlapAdd(address, address, address, *tables, window, (4,), (2,), 1, 16, 8, 8, 4, "f32")
+    again = pool_gradient.__wrapped__("GE", "f32")
+    for codelet in (work.encode().codelet, pool_gradient("GE", "f32"), again):
+        assert ahead.place_of(codelet) is not None
+    assert ahead.place_of(pool_gradient("LT", "f32")) is None
 
 
 def test_the_helper_stores_all_of_the_list(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
