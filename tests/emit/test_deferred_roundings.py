@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from engine.compile import build_program
+from engine.emit import codelet
 from engine.emit.codelet import emit_codelet
 from engine.emit.deferred import deferred_roundings
 from engine.ir import Module
@@ -16,13 +19,27 @@ EVERY_HALF = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(256, 2
 OTHERS = np.random.default_rng(0).permutation(EVERY_HALF.ravel()).reshape(256, 256)
 
 
-def rectified(limit: float, twice: bool = False) -> Module:
-    """The maximum of products and a constant, and with `twice` their sum with it, which reads rounded products."""
+def rectified(limit: float, twice: bool = False, first: bool = False) -> Module:
+    """The maximum of products and a constant, which may be the `first` operand.
+
+    With `twice` their sum with the first factor, too, which reads rounded products.
+    """
     b = Builder()
     x, y = (b.parameter("f16", EVERY_HALF.shape) for _ in range(2))
     product = b.multiply(x, y)
-    result = b.elementwise("maximum", product, b.splat(limit, EVERY_HALF.shape, "f16"))
+    operands = product, b.splat(limit, EVERY_HALF.shape, "f16")
+    result = b.elementwise("maximum", *(operands[::-1] if first else operands))
     return b.module(b.tuple(result, b.add(product, x)) if twice else result)
+
+
+def passed(opcode: str) -> Module:
+    """Products through `abs`, `negate`, or a `select` between them and a factor."""
+    b = Builder()
+    x, y = (b.parameter("f16", EVERY_HALF.shape) for _ in range(2))
+    product = b.multiply(x, y)
+    if opcode == "select":
+        return b.module(b.elementwise("select", b.compare(x, y, "GT"), product, y))
+    return b.module(b.elementwise(opcode, product))
 
 
 @pytest.mark.parametrize("limit", [0.0, -0.0, 6e-8, -1.0])
@@ -36,9 +53,36 @@ def test_same_bits_for_every_half(limit: float) -> None:
     np.testing.assert_array_equal(result[~nan].view(np.uint16), expected[~nan].view(np.uint16))
 
 
-@pytest.mark.parametrize(("module", "deferred"), [(rectified(0.0), 2), (rectified(-0.0), 1), (rectified(0.0, True), 2)])
-def test_which_are_deferred(module: Module, deferred: int) -> None:
-    (compute_set,) = build_program(module, ["variable"] * 2, {}).compute_sets
+@pytest.mark.parametrize(
+    ("module", "deferred"),
+    [
+        (rectified(0.0), 2),
+        (rectified(-0.0), 1),
+        (rectified(0.0, True), 2),
+        (rectified(0.0, first=True), 2),
+        (passed("abs"), 2),
+        (passed("negate"), 2),
+        (passed("select"), 2),
+    ],
+)
+def test_which_are_deferred(module: Module, deferred: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (compute_set, *_) = build_program(module, ["variable"] * len(module.entry.parameters), {}).compute_sets
     nest = compute_set.work.vertex
     assert len(deferred_roundings(nest)) == deferred
-    assert emit_codelet(nest, "name", 16).count("fptrunc") >= 1
+    assert not deferred_roundings(replace(nest, exceptions=("overflow",)))
+    roundings = emit_codelet(nest, "name", 16).count("fptrunc")
+    monkeypatch.setattr(codelet, "deferred_roundings", lambda nest: frozenset())
+    assert (roundings < emit_codelet(nest, "name", 16).count("fptrunc")) == (deferred > 1)
+
+
+@pytest.mark.parametrize("opcode", ["abs", "negate", "select"])
+def test_same_bits_of_what_passes_values(opcode: str) -> None:
+    """Of overflowing products, too."""
+    with np.errstate(all="ignore"):
+        products = EVERY_HALF * OTHERS
+    passing = {"abs": np.abs(products), "negate": -products, "select": np.where(EVERY_HALF > OTHERS, products, OTHERS)}
+    expected = passing[opcode]
+    (result,), _ = fast(passed(opcode), [EVERY_HALF, OTHERS])
+    nan = np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(result), nan)
+    np.testing.assert_array_equal(result[~nan].view(np.uint16), expected[~nan].view(np.uint16))
