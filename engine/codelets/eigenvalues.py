@@ -23,6 +23,7 @@ from engine.codelets.reflections import (
     dot,
     fill_nan,
     make_reflection,
+    norm,
     reflect_rows,
     rotate,
     scale_of,
@@ -35,6 +36,8 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 MOST_STEPS = 60
 """QL steps for one eigenvalue: two or three are usual."""
 TOLERANCES = {"f32": 2.0**-30, "f64": 2.0**-53}
+NEGLIGIBLE = 1e-100
+"""Of the largest row of the tridiagonal matrix: what is below is zero beside the diagonal."""
 
 
 class Eigenvalues(Record):
@@ -97,10 +100,11 @@ def _make_tridiagonal(
 
 
 @inner
-def _split(diagonal: Pointer, beside: Pointer, first: int, size: int, tolerance: float) -> int:
+def _split(diagonal: Pointer, beside: Pointer, first: int, size: int, tolerance: float, least: float) -> int:
     """The last row of the block that begins with row `first` and has no zero beside its diagonal."""
     for m in range(first, size - 1):
-        if abs(beside[m]) <= tolerance * (abs(diagonal[m]) + abs(diagonal[m + 1])):
+        value = abs(beside[m])
+        if value <= least or value <= tolerance * (abs(diagonal[m]) + abs(diagonal[m + 1])):
             return m
     return size - 1
 
@@ -117,7 +121,7 @@ def _step(
     i = last - 1
     while i >= first:
         f, b = s * beside[i], c * beside[i]
-        r = sqrt(f * f + g * g)
+        r = norm(f, g)
         beside[i + 1] = r
         if r == 0:
             diagonal[i + 1] -= p
@@ -145,15 +149,21 @@ def eigenvalues(element_type: str) -> Codelet:
     @inner
     def make_diagonal(diagonal: Pointer, beside: Pointer, size: int, z: Pointer, columns: int, numbers: Pointer) -> int:
         """1 if all QL steps converged."""
+        largest = 0.0
+        for i in range(size):
+            value = abs(diagonal[i]) + abs(beside[i])
+            if value > largest:
+                largest = value
+        least = NEGLIGIBLE * largest
         for first in range(size):
             steps = 0
-            last = _split(diagonal, beside, first, size, tolerance)
+            last = _split(diagonal, beside, first, size, tolerance, least)
             while last != first:
                 if steps == MOST_STEPS:
                     return 0
                 steps += 1
                 _step(diagonal, beside, first, last, z, size, columns, numbers)
-                last = _split(diagonal, beside, first, size, tolerance)
+                last = _split(diagonal, beside, first, size, tolerance, least)
         return 1
 
     def factorize(parameters: int, lo: int, hi: int, scratch: int) -> None:

@@ -21,8 +21,11 @@ NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
 LANES = lanes()
 TAU, BETA = 0, 1
 NUMBERS = 8
-HUGE, TINY, SCALE = 1e100, 1e-100, 2.0**400
-"""Matrices whose largest element is beyond are scaled, as squares might overflow or vanish."""
+HUGE, TINY, STEP = 1e20, 1e-20, 2.0**60
+"""Matrices whose largest element is beyond are scaled by powers of STEP, as products, of float32 too, might overflow or
+vanish. The power for the least of float64's numbers is finite."""
+LEAST_SQUARE = 1e-270
+"""Vectors of a lesser squared length are zero beside the largest element, and their squares are not exact."""
 
 
 @inner
@@ -32,7 +35,7 @@ def make_reflection(v: Pointer, size: int, numbers: Pointer) -> None:
     for i in range(1, size):
         tail += (v[i] * 1.0) * (v[i] * 1.0)
     v[0] = 1
-    if tail == 0:
+    if tail == 0 or alpha * alpha + tail < LEAST_SQUARE:
         numbers[TAU], numbers[BETA] = 0, alpha
         return
     beta = sqrt(alpha * alpha + tail)
@@ -163,11 +166,24 @@ def scale_of(a: Pointer, size: int) -> float:
             largest = value
     if check != 0:
         return check
-    if largest > HUGE:
-        return 1 / SCALE
-    if 0 < largest < TINY:
-        return SCALE
-    return 1.0
+    scale = 1.0
+    while largest > HUGE:
+        scale, largest = scale / STEP, largest / STEP
+    while 0 < largest < TINY:
+        scale, largest = scale * STEP, largest * STEP
+    return scale
+
+
+@inner
+def norm(x: float, y: float) -> float:
+    """The length of a vector of two elements, whose squares may vanish."""
+    square = x * x + y * y
+    if square > LEAST_SQUARE:
+        return sqrt(square)
+    longer, shorter = (abs(x), abs(y)) if abs(x) > abs(y) else (abs(y), abs(x))
+    if longer == 0:
+        return longer
+    return longer * sqrt(1 + (shorter / longer) * (shorter / longer))
 
 
 @inner

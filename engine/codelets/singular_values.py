@@ -23,6 +23,7 @@ from engine.codelets.reflections import (
     Pointer,
     fill_nan,
     make_reflection,
+    norm,
     reflect_columns,
     reflect_rows,
     rotate,
@@ -160,7 +161,7 @@ def _step(
         i = j + 1
         g, y = e[i], d[i]
         h, g = s * g, c * g
-        z = sqrt(f * f + h * h)
+        z = norm(f, h)
         e[j] = z
         if z != 0:
             c, s = f / z, h / z
@@ -168,7 +169,7 @@ def _step(
         h, y = y * s, y * c
         if columns > 0:
             rotate(w, columns, columns, j, i, c, s, numbers)
-        z = sqrt(f * f + h * h)
+        z = norm(f, h)
         d[j] = z
         if z != 0:
             c, s = f / z, h / z

@@ -7,13 +7,16 @@ import json
 import numpy as np
 import pytest
 
-from engine.compile import compile_module
+from engine.compile import build_program
+from engine.debug import DebugExecutable
 from engine.evaluate import evaluate
 from engine.files.checks import check_module
 from engine.ir import Instruction, Module, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.factorizations import EIGH, LU, QR, SOLVE, SVD, factorization_shapes
-from tests.engine.running import assert_near, buffers, check
+from engine.runtime.executable import Executable
+from tests.engine.running import assert_near, buffers, check, fast
+from tests.program.machine import Machine
 
 SIZES = ((1, 1), (2, 2), (5, 1), (1, 6), (9, 4), (4, 9), (17, 17), (40, 33), (33, 40))
 KINDS = {"f32": 3e-6, "f64": 1e-14}
@@ -30,9 +33,14 @@ def module_of(target: str, *operands: np.ndarray, **config: bool) -> Module:
 
 
 def run(module: Module, *operands: np.ndarray) -> list[np.ndarray]:
+    """The results, the same on the debug executor. A run in guarded memory, unit by unit, keeps subnormal numbers."""
     check_module(module)
-    executable = compile_module(module, ["variable"] * len(operands), {}, verify=True)
-    return executable.run(1, [], buffers(list(operands)))
+    program = build_program(module, ["variable"] * len(operands), {}, verify=True)
+    results = Executable(program).run(1, [], buffers(list(operands)))
+    debugged = DebugExecutable(program).run(1, [], buffers(list(operands)))
+    assert [each.tobytes() for each in debugged] == [each.tobytes() for each in results]
+    Machine(program, dict(enumerate(operands))).run(lambda units: reversed(range(units)))
+    return results
 
 
 def transposed(a: np.ndarray) -> np.ndarray:
@@ -44,24 +52,25 @@ def identities(like: np.ndarray) -> np.ndarray:
 
 
 def unusual(rows: int, columns: int, kind: str) -> np.ndarray:
-    """Random, of rank one, zero, diagonal, with equal rows, triangular, graded, and huge or tiny for float64."""
+    """Random, of rank one, zero, diagonal, with equal rows, triangular, graded, and huge or tiny."""
     rng = np.random.default_rng(rows * columns)
-    a = rng.standard_normal((9, rows, columns))
+    a = rng.standard_normal((11, rows, columns))
     a[1] = a[1, :, :1] * a[1, :1]
     a[2] = 0
     a[3] *= np.eye(rows, columns)
     a[4] = a[4, :1]
     a[5] = np.triu(a[5])
     a[6] *= 10.0 ** -np.arange(columns)
-    if kind == "f64":
-        a[7], a[8] = a[7] * 1e180, a[8] * 1e-180
+    scales = {"f32": (1e18, 1e-18, 1e35, 1e-32), "f64": (1e180, 1e-180, 1e300, 1e-300)}[kind]
+    a[7:] *= np.reshape(scales, (4, 1, 1))
     return a.astype({"f32": np.float32, "f64": np.float64}[kind])
 
 
 def assert_equal_each(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
     """Each matrix or row within `tolerance` of its own largest element."""
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * max(np.abs(other).max(), 1e-300))
+        largest = max(np.abs(other).max(), np.finfo(other.dtype).tiny)
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * largest)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,11 +106,52 @@ def test_eigenvalues(size: int, kind: str) -> None:
 def test_orthogonal_factors(size: tuple[int, int], full: bool) -> None:
     a = np.random.default_rng(1).standard_normal((2, 3, *size)).astype(np.float32)
     check(module_of(QR, a, full=full), [a], 1e-5)
-    odd = unusual(*size, "f64")
-    q, r = run(module_of(QR, odd, full=full), odd)
-    assert_equal_each(q @ r, odd, 1e-14)
-    assert_near(transposed(q) @ q, identities(transposed(q) @ q), 1e-14)
-    assert not np.tril(r, -1).any()
+    for kind, tolerance in KINDS.items():
+        odd = unusual(*size, kind)
+        q, r = run(module_of(QR, odd, full=full), odd)
+        assert_equal_each(q @ r, odd, tolerance)
+        assert_near(transposed(q) @ q, identities(transposed(q) @ q), tolerance)
+        assert not np.tril(r, -1).any()
+
+
+def test_factors_are_orthogonal_where_squares_vanish() -> None:
+    """Beside elements of size one, the rest of a column has squares around the least number."""
+    a = np.array([[[1, 1], [0, 1e-155], [0, c], [0, 1.6e-154]] for c in (1.3e-154, 1e-160, 1e-136, 1e-134)])
+    (q, r), (s, u, v) = run(module_of(QR, a, full=False), a), run(module_of(SVD, a, vectors=True), a)
+    assert_equal_each(q @ r, a, 1e-15)
+    assert_equal_each((u * s[:, None]) @ transposed(v), a, 1e-15)
+    for each in (q, u, v):
+        assert_near(transposed(each) @ each, identities(v), 1e-15)
+
+
+def test_tiny_blocks_beside_others() -> None:
+    """The elements of a block are far below those of the other, so that squares vanish, and not below each other."""
+    block = np.random.default_rng(7).standard_normal((3, 3))
+    a = np.zeros((8, 5, 5))
+    for k, size in enumerate((1e-90, 1e-99, 1e-101, 1e-150, 1e-155, 1e-160, 1e-200, 1e-300)):
+        tiny, other = (slice(0, 3), slice(3, 5)) if k % 2 else (slice(2, 5), slice(0, 2))
+        a[k, tiny, tiny], a[k, other, other] = (block + block.T) * size, [[2, 1], [1, 3]]
+    values, vectors = run(module_of(EIGH, a, vectors=True), a)
+    s, u, v = run(module_of(SVD, a, vectors=True), a)
+    assert_equal_each((vectors * values[:, None]) @ transposed(vectors), a, 1e-14)
+    assert_equal_each((u * s[:, None]) @ transposed(v), a, 1e-14)
+    for each in (vectors, u, v):
+        assert_near(transposed(each) @ each, identities(v), 1e-14)
+
+
+@pytest.mark.parametrize("target", [SVD, EIGH, QR, LU, SOLVE])
+def test_workers_give_the_same_bits(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
+    a = np.random.default_rng(4).standard_normal((7, 6, 6)).astype(np.float32)
+    given = [a, a[..., :2] + 1] if target == SOLVE else [a]
+    config = {SVD: {"vectors": True}, EIGH: {"vectors": True}, QR: {"full": False}}.get(target, {})
+    module, found = module_of(target, *given, **config), set()
+    for workers in (1, 2, 3):
+        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        found.add(b"".join(each.tobytes() for each in fast(module, given)[0]))
+    machine = Machine(build_program(module, ["variable"] * len(given), {}, verify=True), dict(enumerate(given)))
+    found.add(b"".join(each.tobytes() for each in machine.run(lambda units: reversed(range(units)))))
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 17, 40])
