@@ -85,13 +85,15 @@ def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
 
 
 _FACTOR = (
-    "tf.linalg.qr, solve and inv of complex matrices come to this; those of float32 and float64 run. "
-    "Use tf.linalg.cholesky with cholesky_solve or triangular_solve, or factor on the host, in the input pipeline."
+    "tf.linalg.qr, solve and inv come to this where matrices are complex, or in a loop, branch or called tf.function; "
+    "those of float32 and float64 run outside of these. Move them there, or use tf.linalg.cholesky "
+    "with cholesky_solve or triangular_solve, or factor on the host, in the input pipeline."
 )
 INSTEAD = {
     "Qr": _FACTOR,
     "ProductOfElementaryHouseholderReflectors": _FACTOR,
-    "Eigh": "tf.linalg.eigh of float32 and float64 runs. Or factor on the host, in the input pipeline.",
+    "Eigh": "tf.linalg.eigh and eigvalsh of float32 and float64 run outside of loops, branches and called "
+    "tf.functions. Move them there, or factor on the host, in the input pipeline.",
 }
 """What to use instead of a custom call, by its target."""
 

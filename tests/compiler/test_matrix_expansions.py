@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow import linalg
 
 from engine.compile import compile_module
+from engine.errors import UnsupportedOperation
 from ipu._internal.compiler.emission import module_of
 from tests.engine.running import assert_near, buffers
 
@@ -87,3 +88,8 @@ def test_singular_matrices() -> None:
     sign, logarithm = run(linalg.slogdet, a)
     assert sign.tolist() == [0, 0] and logarithm.tolist() == [-np.inf, -np.inf]
     assert not np.isfinite(run(linalg.inv, a)[0]).all()
+
+
+def test_an_error_says_that_factors_in_branches_do_not_run() -> None:
+    with pytest.raises(UnsupportedOperation, match=r"'Qr'.*in a loop, branch or called tf\.function"):
+        run(lambda a: tf.cond(tf.reduce_sum(a) > 0, lambda: linalg.inv(a), lambda: a), matrices(4, 4))
