@@ -26,7 +26,12 @@ MODULES = (
     *("engine.runtime.executor", "engine.codelets.contract_f32", "engine.codelets.thread_pool"),
     *("engine.codelets.chain", "engine.codelets.rows", "engine.codelets.waiting"),
     *("engine.codelets.transpose", "engine.codelets.row_sums", USUAL),
-    *("engine.codelets.gather", "engine.codelets.scatter"),
+    *(
+        "engine.codelets.gather",
+        "engine.codelets.gather_rows",
+        "engine.codelets.scatter",
+        "engine.codelets.scatter_rows",
+    ),
     *("engine.codelets.winograd", "engine.codelets.winograd_gradient", "engine.codelets.dynamic_slice"),
     *(
         "engine.codelets.random",

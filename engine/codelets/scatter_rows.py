@@ -133,6 +133,10 @@ def scatter_rows(opcode: str) -> Codelet:
     return Codelet(scatter, f"scatter_rows_{opcode}", in_vectors=True)
 
 
+ADDED_ROWS = scatter_rows("add")
+"""The gradient of rows read by index; by name, so that it compiles ahead."""
+
+
 def scatters_rows(parts: tuple[Part, ...], element_type: str, opcode: str | None) -> bool:
     """Whether these parameters of `scatter` are those of contiguous rows at evenly spaced signed indices."""
     header, tables = parts[0], parts[1]

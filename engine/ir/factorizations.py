@@ -22,6 +22,8 @@ SOLVE = "ipu.solve"
 """(a [n, n], b [n, r]) -> (x [n, r]) of a x = b."""
 FACTORIZATIONS = frozenset({SVD, EIGH, QR, LU, SOLVE})
 TYPES = frozenset({"f32", "f64"})
+SETTINGS: dict[str | None, set[str]] = {SVD: {"vectors"}, EIGH: {"vectors"}, QR: {"full"}, LU: set(), SOLVE: set()}
+"""The names in each one's config."""
 
 
 def is_factorization(instruction: Instruction) -> bool:
@@ -30,9 +32,11 @@ def is_factorization(instruction: Instruction) -> bool:
 
 
 def factorization_shapes(instruction: Instruction) -> tuple[Shape, ...]:
-    """The shapes of the results, given those of the operands. Raises InternalError for operands of other shapes."""
+    """The shapes of the results, given those of the operands. Raises InternalError for other shapes or settings."""
     target, shapes = target_of(instruction), [each.array_shape for each in instruction.operands]
     a, config = shapes[0], config_of(instruction)
+    if config.keys() != SETTINGS[target] or not all(isinstance(each, bool) for each in config.values()):
+        raise InternalError(f"Expected true or false for {sorted(SETTINGS[target])}. Received: {config}.")
     square, count = target not in (SVD, QR), 2 if target == SOLVE else 1
     if len(shapes) != count or a.rank < 2 or any(each.element_type not in TYPES for each in shapes):
         raise InternalError(f"Expected {count} operands of f32 or f64 matrices. Received: {shapes}.")

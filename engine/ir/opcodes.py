@@ -77,6 +77,8 @@ class Opcode:
     """The number of an operand and the value of it at which the operation divides by zero."""
     propagates: tuple[int, ...] = ()
     """Numbers of the operands whose non-finite values always make the result non-finite."""
+    spreads_nan: bool = False
+    """The result is NaN where any operand is."""
     bounded: bool = False
     """The result of any real operand is at most 2 in magnitude, or NaN."""
     cost: int = 1
@@ -140,7 +142,7 @@ _ROWS = (
     _unary("log", _ANALYTIC, cost=12, pole=(0, 0.0)),
     _unary("log-plus-one", _ANALYTIC, pole=(0, -1.0)),
     _unary("logistic", _ANALYTIC, bounded=True, cost=12),
-    _unary("negate", NUMBERS, propagates=(0,), **_EXACT),
+    _unary("negate", NUMBERS, propagates=(0,), spreads_nan=True, **_EXACT),
     _unary("not", INTEGERS | PRED, cycles="and"),
     _unary("popcnt", INTEGERS, cycles="and"),
     _elementwise("real", shapes.real_part, _ANALYTIC, cycles="complex", **_EXACT),
@@ -155,16 +157,16 @@ _ROWS = (
     _unary("tanh", _ANALYTIC, bounded=True, cost=16),
     _elementwise("bitcast-convert", shapes.bitcast_convert, ORDERED, **_EXACT),
     # Elementwise, of several operands
-    _binary("add", None, neutral="zero", **_RING),
+    _binary("add", None, neutral="zero", spreads_nan=True, **_RING),
     _binary("and", INTEGERS | PRED, commutative=True, neutral="all ones"),
     _binary("atan2", FLOATS),
     _elementwise("clamp", shapes.clamp, ORDERED, cycles="select", **_EXACT),
     _elementwise("compare", shapes.compare, attributes=("direction", "comparison_type")),
     _elementwise("complex", shapes.complex_of_parts, frozenset(shapes.COMPLEX_TYPES)),
-    _binary("divide", NUMBERS, cost=6, pole=(1, 0.0), propagates=(0,)),
+    _binary("divide", NUMBERS, cost=6, pole=(1, 0.0), propagates=(0,), spreads_nan=True),
     _binary("maximum", ORDERED, neutral="lowest", **_EXTREMUM),
     _binary("minimum", ORDERED, cycles="maximum", neutral="highest", **_EXTREMUM),
-    _binary("multiply", None, cycles="add", neutral="one", **_RING),
+    _binary("multiply", None, cycles="add", neutral="one", spreads_nan=True, **_RING),
     _binary("or", INTEGERS | PRED, cycles="and", commutative=True, neutral="zero"),
     _binary("power", NUMBERS, pole=(0, 0.0)),
     _binary("remainder", FLOATS | INTEGERS, exact=True),
@@ -172,7 +174,7 @@ _ROWS = (
     _binary("shift-left", INTEGERS, cycles="and"),
     _binary("shift-right-arithmetic", INTEGERS, cycles="and"),
     _binary("shift-right-logical", INTEGERS, cycles="and"),
-    _binary("subtract", NUMBERS, propagates=(0, 1), cycles="add"),
+    _binary("subtract", NUMBERS, propagates=(0, 1), spreads_nan=True, cycles="add"),
     _binary("xor", INTEGERS | PRED, cycles="and", commutative=True, neutral="zero"),
     _elementwise("random-bits", shapes.random_bits, INTEGERS, raises=False, internal=True),
     # It rounds by itself.
@@ -293,6 +295,8 @@ NOT_STORED = opcodes_that(lambda row: not row.stored)
 EXACT = opcodes_that(lambda row: row.exact)
 QUIET = opcodes_that(lambda row: not row.raises)
 """Elementwise operations that raise no floating-point exception."""
+NAN_SPREADS = opcodes_that(lambda row: row.spreads_nan)
+"""Operations whose result is NaN where an operand is."""
 EFFECTS = opcodes_that(lambda row: row.effect)
 """They have side effects, so they run as often as and in the order in which they are in the module."""
 

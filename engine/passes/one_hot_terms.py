@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 
 from engine.ir import Instruction, Shape
+from engine.ir.opcodes import NAN_SPREADS
 from engine.ops.registry import DEFINITIONS
 from engine.passes.fusible import is_elementwise, is_unit_reshape
 from engine.passes.rewriting import changed
@@ -16,8 +17,6 @@ from engine.passes.splats import splat_value
 
 MOST_OPERATIONS = 64
 MOST_CHOICES = 2
-NAN_SPREADS = frozenset({"add", "subtract", "multiply", "divide", "negate"})
-"""Operations whose result is NaN where an operand is."""
 Known = np.ndarray | None
 
 

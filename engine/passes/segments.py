@@ -173,7 +173,7 @@ class _Forward:
         return found
 
     def _cut(self, count: int) -> Numbers:
-        """About equal bytes of activations for each segment, cut where fewest bytes cross."""
+        """About equal bytes of activations for each segment, cut where fewest bytes cross, and there most evenly."""
         position = {maker: at for at, maker in enumerate(dict.fromkeys(self.values.values()))}
         change, size = [0] * (len(position) + 1), [0] * len(position)
         for value, maker in self.values.items():
@@ -186,8 +186,9 @@ class _Forward:
         half = before[-1] / count / 2
         segment_at = [0] * len(position)
         for number in range(1, count):
-            near = [at for at, bytes_ in enumerate(before) if abs(bytes_ - 2 * number * half) <= half]
-            cut = min(near, key=lambda at: crossing[at], default=len(position))
+            uneven = [abs(bytes_ - 2 * number * half) for bytes_ in before]
+            near = [(crossing[at], each, at) for at, each in enumerate(uneven) if each <= half]
+            cut = min(near, default=(0, 0, len(position)))[2]
             segment_at = [each + (at > cut) for at, each in enumerate(segment_at)]
         return {value: segment_at[position[maker]] for value, maker in self.values.items()}
 

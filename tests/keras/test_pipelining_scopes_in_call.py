@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -151,12 +152,9 @@ def test_a_call_that_cannot_be_traced_is_an_error_that_says_why(kit: Kit) -> Non
 
 def test_build_tells_later_why_there_is_no_graph(kit: Kit) -> None:
     model = model_with(kit, lambda self, inputs: self.head(self.first(inputs)) / len(np.asarray(inputs)))
-    if kit.is_keras3:
-        with pytest.warns(UserWarning, match="unbuilt state"):
-            model.build((BATCH, FEATURES))
-    else:
-        with pytest.raises(NotImplementedError):  # tf_keras itself calls it to build it
-            model.build((BATCH, FEATURES))
+    # Its layers are built before the call fails, so Keras 3 has nothing to warn of; tf_keras passes the error on.
+    with nullcontext() if kit.is_keras3 else pytest.raises(NotImplementedError):
+        model.build((BATCH, FEATURES))
     with pytest.raises(RuntimeError, match=r"When it was built, its call could not be traced: .*"):
         model.get_pipeline_stage_assignment()
 

@@ -9,6 +9,7 @@ import pytest
 
 from engine.compile import build_program
 from engine.debug import DebugExecutable
+from engine.errors import InternalError
 from engine.evaluate import evaluate
 from engine.files.checks import check_module
 from engine.ir import Instruction, Module, TupleShape
@@ -175,3 +176,9 @@ def test_elements_that_are_not_finite() -> None:
         for target, config in ((SVD, "vectors"), (EIGH, "vectors"), (QR, "full")):
             for result in run(module_of(target, a, **{config: True}), a):
                 assert np.isnan(result[1]).all() and np.isfinite(result[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("config", [{}, {"vectors": 1}, {"vectors": True, "full": True}])
+def test_settings_are_true_or_false(config: dict[str, bool]) -> None:
+    with pytest.raises(InternalError, match=r"Expected true or false for \['vectors'\]"):
+        module_of(SVD, np.ones((3, 3), np.float32), **config)
