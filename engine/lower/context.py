@@ -85,15 +85,15 @@ def lowering(*opcodes: str) -> Callable[[Lowering], Lowering]:
 
 
 _FACTOR = (
-    "tf.linalg.qr, solve and inv come to this where matrices are complex, or in a loop, branch or called tf.function; "
-    "those of float32 and float64 run outside of these. Move them there, or use tf.linalg.cholesky "
+    "tf.linalg.qr, solve and inv come to this where matrices are complex, or of a shape that a called tf.function does "
+    "not know. Give it one by tf.ensure_shape, compute with real matrices, use tf.linalg.cholesky "
     "with cholesky_solve or triangular_solve, or factor on the host, in the input pipeline."
 )
 INSTEAD = {
     "Qr": _FACTOR,
     "ProductOfElementaryHouseholderReflectors": _FACTOR,
-    "Eigh": "tf.linalg.eigh and eigvalsh of float32 and float64 run outside of loops, branches and called "
-    "tf.functions. Move them there, or factor on the host, in the input pipeline.",
+    "Eigh": "tf.linalg.eigh and eigvalsh of float32 and float64 run, of shapes that a called tf.function knows. Give a "
+    "matrix one by tf.ensure_shape, compute with real matrices, or factor on the host, in the input pipeline.",
 }
 """What to use instead of a custom call, by its target."""
 

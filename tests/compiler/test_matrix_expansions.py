@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import linalg
+from tensorflow.python.eager import context
 
 from engine.compile import compile_module
 from engine.errors import UnsupportedOperation
+from ipu._internal.compiler.custom_calls import SUFFIX
 from ipu._internal.compiler.emission import module_of
 from tests.engine.running import assert_near, buffers
 
@@ -90,6 +92,94 @@ def test_singular_matrices() -> None:
     assert not np.isfinite(run(linalg.inv, a)[0]).all()
 
 
-def test_an_error_says_that_factors_in_branches_do_not_run() -> None:
-    with pytest.raises(UnsupportedOperation, match=r"'Qr'.*in a loop, branch or called tf\.function"):
-        run(lambda a: tf.cond(tf.reduce_sum(a) > 0, lambda: linalg.inv(a), lambda: a), matrices(4, 4))
+@tf.function
+def inverse(a: Any) -> Any:
+    return linalg.inv(a)
+
+
+@tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32)])
+def of_any_size(a: Any) -> Any:
+    return linalg.solve(a, tf.ones_like(a)) + linalg.inv(a)
+
+
+def nested(a: Any) -> Any:
+    """A branch that calls a function, in a loop."""
+
+    def iteration(number: Any, a: Any) -> tuple[Any, Any]:
+        b = tf.cond(a[0, 0] > 0, lambda: inverse(a), lambda: linalg.svd(a, compute_uv=False) * a)
+        return number + 1, b + tf.eye(4) * 3
+
+    return tf.while_loop(lambda number, _: number < 3, iteration, [0, a], maximum_iterations=3)[1]
+
+
+def in_cases(a: Any) -> Any:
+    return tf.switch_case(tf.cast(a[0, 0] > 0, tf.int32), [lambda: a, lambda: linalg.solve(a, a + 1)])
+
+
+CALLS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
+    "called": (inverse, (4, 4)),
+    "called with two shapes that it does not know": (lambda a: [of_any_size(a), of_any_size(a[:3, :3])], (4, 4)),
+    "in loops, branches and functions": (nested, (4, 4)),
+    "in cases": (in_cases, (4, 4)),
+    "mapped": (lambda a: tf.map_fn(lambda each: linalg.qr(each)[1], a), (3, 4, 4)),
+    "vectorized": (lambda a: tf.vectorized_map(lambda each: linalg.slogdet(each)[1], a), (3, 4, 4)),
+    "recomputed": (lambda a: tf.recompute_grad(inverse)(a), (4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_functions_of_functions_and_their_gradients(name: str) -> None:
+    function, shape = CALLS[name]
+
+    def with_gradient(a: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(a)
+            results = tf.nest.flatten(function(a))
+            loss = tf.add_n([tf.reduce_sum(tf.sin(each)) for each in results])
+        return [*results, tape.gradient(loss, a)]
+
+    a = matrices(*shape).astype(np.float32)
+    for result, value in zip(run(with_gradient, a), tf.function(with_gradient)(tf.constant(a)), strict=True):
+        assert_near(result, value.numpy(), 2e-4)
+
+
+def test_functions_with_custom_calls_are_removed() -> None:
+    names = set(context.context().list_function_names())
+    run(nested, matrices(4, 4).astype(np.float32))
+    added = set(context.context().list_function_names()) - names
+    assert added and not any(SUFFIX in each for each in added)
+
+
+EMPTY: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
+    "svd": (lambda a: linalg.svd(a, full_matrices=True), (2, 0, 3)),
+    "eigh": (linalg.eigh, (0, 0)),
+    "qr": (lambda a: [*linalg.qr(a), *linalg.qr(a, full_matrices=True)], (3, 0)),
+    "lu": (linalg.lu, (0, 2, 2)),
+    "inverse": (linalg.inv, (0, 3, 3)),
+    "solve": (lambda a: linalg.solve(a, a[:, :0]), (3, 3)),
+    "determinants": (lambda a: [linalg.det(a), *linalg.slogdet(a)], (2, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty_matrices(name: str) -> None:
+    function, shape = EMPTY[name]
+    a = np.ones(shape, np.float32)
+    for result, value in zip(run(function, a), tf.nest.flatten(function(tf.constant(a))), strict=True):
+        np.testing.assert_array_equal(np.asarray(result), value.numpy())
+
+
+def test_singular_vectors_of_the_null_space() -> None:
+    a = matrices(2, 3, 5)
+    for given in (a, np.swapaxes(a, -1, -2)):
+        s, u, v = run(lambda a: linalg.svd(a, full_matrices=True), given)
+        padded = np.zeros(given.shape)
+        padded[:, range(3), range(3)] = s
+        assert_near(u @ padded @ np.swapaxes(v, -1, -2), given, 1e-13)
+        for each in (u, v):
+            assert_near(np.swapaxes(each, -1, -2) @ each, np.broadcast_to(np.eye(each.shape[-1]), each.shape), 1e-13)
+
+
+def test_an_error_says_what_complex_matrices_can_do_instead() -> None:
+    with pytest.raises(UnsupportedOperation, match=r"'Qr'.*matrices are complex"):
+        run(linalg.qr, matrices(4, 4).astype(np.complex64))

@@ -1,23 +1,18 @@
 """Operations that TensorFlow converts to HLO by MLIR, 5 ms each and a hundred times as long as others, or to slow HLO.
 
 Each of the former takes passes of its own over a module of its own, with all of MLIR's patterns. While a step is
-compiled to HLO such operations are custom calls, which costly_expansions.py replaces by the HLO that TensorFlow would
-have written. Bilinear resizing becomes other HLO, which resize_expansions.py writes; factorizations of matrices,
-for which XLA has loops or functions of its own, become the engine's (matrix_expansions.py).
+compiled to HLO such operations are custom calls (custom_calls.py), which costly_expansions.py replaces by the HLO that
+TensorFlow would have written. Bilinear resizing becomes other HLO, which resize_expansions.py writes; factorizations of
+matrices, for which XLA has loops or functions of its own, become the engine's (matrix_expansions.py).
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
 from tensorflow.core.framework.node_def_pb2 import NodeDef
-from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 FACTORIZATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "LogMatrixDeterminant": (("sign", "log_abs_determinant"), ()),
@@ -55,42 +50,9 @@ DTYPES = frozenset({tf.float16, tf.bfloat16, tf.float32, tf.float64})
 
 SIZES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 """Operations whose results are constants where shapes are known."""
-SUFFIX = "_custom_calls_"
-
-_numbers = itertools.count()
 
 
-@contextlib.contextmanager
-def with_custom_calls(concrete: ConcreteFunction) -> Iterator[str | None]:
-    """The name of a function like `concrete` with custom calls, for the time of the context; None if it needs none."""
-    candidates = {each.name: each for each in concrete.graph.get_operations() if _is_candidate(each)}
-    if not candidates:
-        yield None
-        return
-    definition = context.context().get_function_def(concrete.name)
-    costly = {name: candidates[name] for name in candidates.keys() - _constants(definition)}
-    renamed = {
-        f"{name}:{result}:0": f"{name}:results:{k}"
-        for name, each in costly.items()
-        for k, result in enumerate(_results(each.type))
-    }
-    for node in definition.node_def:
-        for number, given in enumerate(node.input):
-            if given in renamed:
-                node.input[number] = renamed[given]
-        if node.name in costly:
-            _make_custom_call(node, costly[node.name])
-    for result, given in definition.ret.items():
-        definition.ret[result] = renamed.get(given, given)
-    definition.signature.name = f"{definition.signature.name}{SUFFIX}{next(_numbers)}"
-    context.context().add_function_def(definition)
-    try:
-        yield definition.signature.name
-    finally:
-        context.context().remove_function(definition.signature.name)
-
-
-def _is_candidate(operation: tf.Operation) -> bool:
+def is_candidate(operation: tf.Operation) -> bool:
     """Whether an operation is costly, and costly_expansions.py knows its HLO for these operands."""
     if operation.type in FACTORIZATIONS:
         return _is_factorization(operation)
@@ -112,23 +74,18 @@ def _is_candidate(operation: tf.Operation) -> bool:
     return all(each.shape == operation.outputs[0].shape for each in operation.inputs)
 
 
-def _results(kind: str) -> tuple[str, ...]:
+def results(kind: str) -> tuple[str, ...]:
+    """The names of an operation's results."""
     return FACTORIZATIONS[kind][0] if kind in FACTORIZATIONS else (RESULTS[kind],)
 
 
 def _is_factorization(operation: tf.Operation) -> bool:
     """Whether the engine has this factorization for these operands."""
-    if any(each.dtype not in FACTORIZED_DTYPES for each in operation.inputs):
-        return False
-    if not all(each.shape.is_fully_defined() and each.shape.num_elements() for each in operation.inputs):
-        return False
-    *_, rows, columns = operation.inputs[0].shape
-    if operation.type == "Svd":
-        return bool(rows == columns or not operation.get_attr("full_matrices") or not operation.get_attr("compute_uv"))
-    return True
+    inputs = list(operation.inputs)
+    return all(each.dtype in FACTORIZED_DTYPES and each.shape.is_fully_defined() for each in inputs)
 
 
-def _constants(definition: FunctionDef) -> set[str]:
+def constants(definition: FunctionDef) -> set[str]:
     """The nodes of a function that TensorFlow computes before it converts the others. Nodes come before their users."""
     found: set[str] = set()
     for node in definition.node_def:
@@ -139,7 +96,8 @@ def _constants(definition: FunctionDef) -> set[str]:
     return found
 
 
-def _make_custom_call(node: NodeDef, operation: Any) -> None:
+def make_custom_call(node: NodeDef, operation: Any) -> None:
+    """Makes a function's node a custom call in place of a graph's operation."""
     node.op = "XlaCustomCallV2"
     names = FACTORIZATIONS[operation.type][1] if operation.type in FACTORIZATIONS else ()
     if operation.type in RESIZING:

@@ -12,7 +12,7 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from engine.errors import UnsupportedOperation
 from engine.ir import Module
 from ipu._internal.compiler.costly_expansions import DynamicOperand
-from ipu._internal.compiler.costly_kernels import with_custom_calls
+from ipu._internal.compiler.custom_calls import with_custom_calls
 from ipu._internal.compiler.hlo import import_hlo
 from ipu._internal.compiler.refusals import refusal
 from ipu._internal.host_functions.calls import check_shapes

@@ -12,7 +12,7 @@ from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleSh
 from engine.ir.shape import NUMPY_TYPES
 from engine.passes.dynamic_dimension_rules import resolve_dynamic_dimensions
 from ipu._internal.compiler.costly_expansions import expanded, in_order, is_costly
-from ipu._internal.compiler.costly_kernels import SUFFIX
+from ipu._internal.compiler.custom_calls import SUFFIX
 from ipu._internal.compiler.hlo_attributes import PRIMITIVE_TYPES, Proto, read_attributes
 from ipu._internal.compiler.refusals import ShapeFromValues
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.ir import Computation, Instruction, Shape, TupleShape
+from engine.ir import Computation, Instruction, Shape, SliceDimension, TupleShape
 from engine.ir.factorizations import EIGH, LU, QR, SOLVE, SVD, factorization_shapes
 
 Add = Any  # costly_expansions.py's `_Writer.add`
@@ -17,8 +17,10 @@ Add = Any  # costly_expansions.py's `_Writer.add`
 def factorized(add: Add, call: Instruction, operation: str, settings: Sequence[bool]) -> None:
     """Adds the instructions in place of a custom call, the last its result: a tuple where it has several results."""
     written, a = _Matrices(add, call), call.operands[0]
-    if operation == "Svd":
-        written.tuple(*written.factors(SVD, a, vectors=settings[0]))
+    if not all(each.array_shape.elements for each in call.operands):
+        written.of_empty_matrices(operation)
+    elif operation == "Svd":
+        written.tuple(*written.singular_values(a, *settings))
     elif operation == "SelfAdjointEigV2":
         written.tuple(*written.factors(EIGH, a, vectors=settings[0]))
     elif operation == "Qr":
@@ -55,6 +57,37 @@ class _Matrices:
             for each in self.call.tuple_shapes[len(results) :]
         ]
         self.add("tuple", self.call.shape, (*results, *missing))
+
+    def singular_values(self, a: Instruction, vectors: bool, full: bool) -> list[Instruction]:
+        """Singular values and, if asked for, vectors; with `full` those of the null space, too."""
+        found = list(self.factors(SVD, a, vectors=vectors))
+        for k in range(1, len(found)):
+            *_, size, count = found[k].array_shape.dimensions
+            if full and size > count:
+                found[k] = self._completed(found[k])
+        return found
+
+    def _completed(self, columns: Instruction) -> Instruction:
+        """Orthonormal columns, and others that make them a basis."""
+        shape, (q, _) = columns.array_shape, self.factors(QR, columns, full=True)
+        *batch, size, count = shape.dimensions
+        others = shape.with_dimensions((*batch, size, size - count))
+        slices = [*(SliceDimension(0, each) for each in (*batch, size)), SliceDimension(count, size)]
+        rest = self.add("slice", others, (q,), slice_dimensions=tuple(slices))
+        return self.add("concatenate", q.array_shape, (columns, rest), dimensions=(shape.rank - 1,))
+
+    def of_empty_matrices(self, operation: str) -> None:
+        """Results without elements, determinants 1, bases that are those of the identity."""
+        shapes = self.call.tuple_shapes if isinstance(self.call.shape, TupleShape) else (self.call.array_shape,)
+        values = [np.zeros(each.dimensions, each.dtype) for each in shapes]
+        if operation in ("MatrixDeterminant", "LogMatrixDeterminant"):
+            values[0][...] = 1
+        for value in values if operation in ("Qr", "Svd") else []:
+            if value.size:
+                value[...] = np.eye(value.shape[-1])
+        constants = [self.add("constant", each, literal=value) for each, value in zip(shapes, values, strict=True)]
+        if isinstance(self.call.shape, TupleShape):
+            self.add("tuple", self.call.shape, tuple(constants))
 
     def transposed(self, a: Instruction) -> Instruction:
         """A batch of square matrices, each transposed."""
