@@ -41,6 +41,7 @@ MODULES = (
     ),
     *("engine.codelets.queues", "engine.codelets.host_call", "engine.codelets.exceptions"),
     *("engine.codelets.sort", "engine.codelets.host_table"),
+    *("engine.codelets.edge_sums", "engine.codelets.edge_products"),
 )
 """Modules whose codelets by name depend on no model, or most models of images have, in the order in which programs need
 them."""

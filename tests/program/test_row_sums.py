@@ -105,9 +105,9 @@ CASES: dict[str, dict[str, Any]] = {
     "u8": {"kind": "u8", "table": (200, 64)},
     "odd width": {"table": (1001, 17)},
     "rows of one": {"table": (9001, 1), "ids": (300,)},
-    "one wide row to a chunk": {"table": (9, 5003), "ids": (20,)},
+    "one wide row to a chunk": {"table": (9, 5003), "ids": (18,)},
     "table of matrices": {"table": (513, 3, 20)},
-    "more ids than rows": {"table": (300, 40), "ids": (2000,)},
+    "more ids than rows": {"table": (300, 40), "ids": (600,)},
 }
 
 

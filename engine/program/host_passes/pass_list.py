@@ -5,6 +5,8 @@ from __future__ import annotations
 from engine.program.host_passes.call_overlap import overlap_calls
 from engine.program.host_passes.column_units import cut_columns
 from engine.program.host_passes.depthwise_windows import window_depthwise
+from engine.program.host_passes.edge_products import multiply_edges
+from engine.program.host_passes.edge_sums import sum_edges
 from engine.program.host_passes.finite_tests import compare_exponents
 from engine.program.host_passes.pooled_windows import pool_unpadded
 from engine.program.host_passes.prefetched_updates import prefetch_updates
@@ -22,6 +24,8 @@ from engine.program.run_passes import Pass
 
 HOST_PASSES: tuple[Pass, ...] = (
     elide_slot_copies,
+    sum_edges,
+    multiply_edges,
     use_winograd,
     read_unpadded,
     hoist_transformed_kernels,

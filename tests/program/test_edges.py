@@ -1,0 +1,121 @@
+"""Sums and products over the edges of a graph without arrays of edges: the numbers that separate steps give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.codelets.edge_products import edge_products
+from engine.codelets.edge_sums import PLAIN_EDGES, SCALED_EDGES
+from engine.compile import build_program
+from engine.ir import GatherDimensionNumbers, Instruction, Module, ScatterDimensionNumbers, Shape, TupleShape
+from engine.ir.builder import Builder
+from engine.program.host_passes.edge_products import multiply_edges
+from engine.program.host_passes.edge_sums import sum_edges
+from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.program.program import Program
+from engine.program.work.codelet_work import has_codelet
+from engine.runtime.executable import Executable
+from tests.engine.running import assert_near, buffers, check, fast, slow
+
+NODES, EDGES = 70, 3000
+FUSED = (SCALED_EDGES, PLAIN_EDGES, edge_products)
+
+
+def rows_of(b: Builder, table: Instruction, ids: Instruction, width: int) -> Instruction:
+    """The table's rows of these numbers."""
+    named, window = ids.array_shape.dimensions[0], (1, width)
+    numbers = GatherDimensionNumbers((1,), (0,), (0,), 1)
+    shape = table.array_shape.with_dimensions((named, width))
+    options: dict[str, Any] = {"gather_dimension_numbers": numbers, "gather_slice_sizes": window}
+    return b.instruction("gather", shape, (table, ids), **options)
+
+
+def graph_step(width: int, kind: str = "s32", *, scaled: bool = True, nodes: int = NODES) -> Module:
+    """(sums by target, products of both ends' rows); parameters: rows, their old sums, sources, targets, scales."""
+    b = Builder()
+    table, old = b.parameter("f32", (nodes, width)), b.parameter("f32", (nodes, width))
+    source, target = b.parameter(kind, (EDGES,)), b.parameter(kind, (EDGES,))
+    scale = b.broadcast(b.parameter("f32", (EDGES,)), (EDGES, width), (0,))
+    sent, met = rows_of(b, table, source, width), rows_of(b, old, target, width)
+    body, total = Builder("sum"), Builder("total")
+    summed = b.instruction(
+        "scatter",
+        old.shape,
+        (old, target, b.multiply(scale, sent) if scaled else sent),
+        (body.build(body.add(body.parameter("f32"), body.parameter("f32"))),),
+        scatter_dimension_numbers=ScatterDimensionNumbers((1,), (0,), (0,), 1),
+    )
+    products = b.instruction(
+        "reduce",
+        Shape("f32", (EDGES,)),
+        (b.multiply(sent, met), b.constant(0.0)),
+        (total.build(total.add(total.parameter("f32"), total.parameter("f32"))),),
+        dimensions=(1,),
+    )
+    results = (summed, products)
+    root = b.instruction("tuple", TupleShape(tuple(each.array_shape for each in results)), results)
+    return Module("step", b.build(root))
+
+
+def arguments(module: Module, *, is_sorted: bool = False, special: bool = False) -> list[np.ndarray]:
+    """Numbers of rows some of which are outside; `special` has NaN, infinities, zeros and tiny numbers, too."""
+    rng = np.random.default_rng(5)
+    values = []
+    for parameter in module.entry.parameters:
+        shape = parameter.array_shape
+        if shape.dtype.kind == "i":
+            ids = rng.integers(-3, NODES + 4, shape.dimensions).astype(shape.dtype)
+            values.append(np.sort(ids) if is_sorted else ids)
+        else:
+            values.append(rng.normal(size=shape.dimensions).astype(shape.dtype))
+            if special:
+                places = rng.integers(0, values[-1].size, 9)
+                values[-1].reshape(-1)[places] = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-38, -1e-38, 1e-45, np.inf]
+    return values
+
+
+def program_of(module: Module) -> Program:
+    return build_program(module, ["variable"] * len(module.entry.parameters), {}, verify=True)
+
+
+def fused(program: Program) -> int:
+    return sum(has_codelet(each.work, *FUSED) for each in Executable(program)._running.compute_sets)
+
+
+def outputs(program: Program, values: list[np.ndarray]) -> list[np.ndarray]:
+    return Executable(program).run(1, [], buffers(values))
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize(("width", "kind"), [(7, "s32"), (16, "s64"), (33, "s32"), (96, "s32")])
+def test_the_numbers_of_separate_steps(width: int, kind: str, scaled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = graph_step(width, kind, scaled=scaled)
+    program = program_of(module)
+    assert fused(program) == 2
+    check(module, arguments(module, is_sorted=True))
+    for special in (False, True):
+        values, received = arguments(module, special=special), []
+        monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
+        for count in (1, 2, 3):
+            monkeypatch.setattr("engine.runtime.executable.worker_count", lambda count=count: count)
+            received.append(outputs(program, values))
+        assert len({tuple(each.tobytes() for each in result) for result in received}) == 1
+        with monkeypatch.context() as patch:
+            kept = tuple(each for each in HOST_PASSES if each not in (sum_edges, multiply_edges))
+            patch.setattr("engine.runtime.encode.HOST_PASSES", kept)
+            assert not fused(program)
+            separate = outputs(program, values)
+        assert scaled or received[0][0].tobytes() == separate[0].tobytes()
+        for one, other in zip(received[0], separate, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
+
+
+def test_rows_that_the_sums_replace_are_gathered_before() -> None:
+    module = graph_step(16)
+    module = Module("step", module.entry, {0: 0})
+    for received, expected in zip(fast(module, arguments(module)), slow(module, arguments(module)), strict=True):
+        for one, other in zip(received, expected, strict=True):
+            assert_near(one, other)
