@@ -11,6 +11,7 @@ from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.ir import Module
 from engine.ir.floating_point import IEEE, FloatingPoint
 from engine.passes.common_subexpressions import common_subexpressions
+from engine.passes.complex_products import complex_products, has_complex_products
 from engine.passes.conditionals import conditionals_to_selects
 from engine.passes.constant_folding import constant_folding
 from engine.passes.dead_code import dead_code
@@ -141,6 +142,11 @@ RECOMPUTATION: tuple[Pass, ...] = (recompute_activations, dead_code)
 MODULE_PASSES: tuple[PassPipeline, ...] = (
     PassPipeline("branches", (check_token_chains, conditionals_to_selects)),
     PassPipeline("simplification", SIMPLIFICATION),
+    PassPipeline(
+        "complex products",
+        (complex_products, simplify_shapes, simplify_arithmetic, common_subexpressions, dead_code),
+        applies=lambda module, settings: has_complex_products(module),
+    ),
     PassPipeline("fast math", (fast_math,), applies=lambda module, settings: settings.options.fast_math),
     PassPipeline("loops", LOOP_PASSES, applies=lambda module, settings: _has_loops(module)),
     PassPipeline("rounding", (explicit_rounding,), setting="floating_point"),

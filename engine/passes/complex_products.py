@@ -1,0 +1,105 @@
+"""Products of complex arrays as one product of real ones, for which the engine has fast codelets.
+
+With real parts beside imaginary ones along a contracted dimension of one operand, [X, Y], and [[U, V], [-V, U]] of the
+other's, [X, Y] @ [[U, V], [-V, U]] is the real parts beside the imaginary ones of (X + iY) @ (U + iV). Each part sums
+the products that the definition sums; only their order differs.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from engine.ir import Instruction, Module, Shape, SliceDimension
+from engine.passes import construct
+from engine.passes.rewriting import RuleSet, make, rewrite
+
+LEAST_SIZES, LEAST_MULTIPLY_ADDS = (4, 8), 1 << 13
+"""Of free dimensions and contracted ones, and of products of complex numbers in total. Chosen by hand."""
+PARTS = {"c64": "f32"}
+"""The element types of their parts. Products of f64 have no faster codelet than those of c128."""
+
+rules = RuleSet()
+
+
+def complex_products(module: Module) -> Module:
+    """Dots of complex64 arrays become dots of real ones, unless they are small."""
+    return rewrite(module, rules)
+
+
+def has_complex_products(module: Module) -> bool:
+    """Whether a module has such a dot."""
+    return any(
+        each.opcode == "dot" and _is_large(each)
+        for computation in module.computations()
+        for each in computation.instructions
+    )
+
+
+def _is_large(dot: Instruction) -> bool:
+    """Whether a dot of complex arrays is large enough, in total and along each operand's free and contracted part."""
+    types = {each.array_shape.element_type for each in (dot, *dot.operands)}
+    if len(types) > 1 or types.isdisjoint(PARTS):
+        return False
+    sizes, numbers = dot.operands[0].array_shape.dimensions, dot["dot_dimension_numbers"]
+    contracted = prod(sizes[d] for d in numbers.lhs_contracting_dimensions)
+    batch = prod(sizes[d] for d in numbers.lhs_batch_dimensions)
+    free = [each.array_shape.elements // max(1, contracted * batch) for each in dot.operands]
+    is_wide = min(free) >= LEAST_SIZES[0] and contracted >= LEAST_SIZES[1]
+    return is_wide and dot.array_shape.elements * contracted >= LEAST_MULTIPLY_ADDS
+
+
+@rules.on("dot")
+def real_product(dot: Instruction) -> Instruction | None:
+    """A complex dot becomes a real one, whose smaller operand is doubled."""
+    if not _is_large(dot):
+        return None
+    numbers, (a, b) = dot["dot_dimension_numbers"], dot.operands
+    contracted = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+    batches = numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions
+    free = [
+        [d for d in range(each.array_shape.rank) if d not in (*contracted[k], *batches[k])]
+        for k, each in enumerate((a, b))
+    ]
+    doubled = min((0, 1), key=lambda k: dot.operands[k].array_shape.elements)
+    operands = [_beside(dot, *parts_of(dot, each), contracted[k][-1]) for k, each in enumerate((a, b))]
+    wide = free[doubled][-1]
+    operands[doubled] = _doubled(dot, dot.operands[doubled], contracted[doubled][-1], wide)
+    # The results of a dot are the batch's dimensions, the left operand's and the right one's.
+    along = len(batches[0]) + len(free[0]) - 1 + (len(free[1]) if doubled else 0)
+    sizes = list(dot.array_shape.dimensions)
+    size, sizes[along] = sizes[along], 2 * sizes[along]
+    shape = Shape(PARTS[dot.array_shape.element_type], tuple(sizes))
+    product = make(dot, "dot", shape, operands, **dot.attributes)
+    parts = []
+    for first in (0, size):
+        slices = [SliceDimension(0, each) for each in sizes]
+        slices[along] = SliceDimension(first, first + size)
+        parts.append(construct.slice_of(dot, product, slices))
+    return make(dot, "complex", dot.shape, parts)
+
+
+@rules.on("real", "imag")
+def part_of_complex(part: Instruction) -> Instruction | None:
+    """A part of a number that is made of two parts."""
+    (operand,) = part.operands
+    return operand.operands[part.opcode == "imag"] if operand.opcode == "complex" else None
+
+
+def parts_of(like: Instruction, operand: Instruction) -> tuple[Instruction, Instruction]:
+    """The real and the imaginary parts of a complex array."""
+    shape = operand.array_shape.with_type(PARTS[operand.array_shape.element_type])
+    return make(like, "real", shape, (operand,)), make(like, "imag", shape, (operand,))
+
+
+def _doubled(dot: Instruction, operand: Instruction, along: int, wide: int) -> Instruction:
+    """[[U, V], [-V, U]]: blocks below each other along the contracted dimension, beside each other along a free one."""
+    real, imaginary = parts_of(dot, operand)
+    negative = construct.elementwise(dot, "negate", imaginary)
+    return _beside(dot, _beside(dot, real, negative, along), _beside(dot, imaginary, real, along), wide)
+
+
+def _beside(dot: Instruction, first: Instruction, second: Instruction, dimension: int) -> Instruction:
+    sizes = list(first.array_shape.dimensions)
+    sizes[dimension] *= 2
+    shape = first.array_shape.with_dimensions(tuple(sizes))
+    return make(dot, "concatenate", shape, (first, second), dimensions=(dimension,))
