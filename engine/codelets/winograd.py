@@ -1,5 +1,7 @@
 """Convolutions of 3 x 3 taps and stride 1 by Winograd's F(2 x 2, 3 x 3): 16 products for the 36 of a tile of outputs.
 
+Tiles of 16-bit floats are of 4 x 4 outputs, for whose 144 products there are 36.
+
 `winograd_kernel` transforms the kernel; `winograd_product` transforms blocks of input tiles, multiplies them by the
 transformed kernel, one product for each of the 16 positions of a tile, and transforms the products to outputs. What is
 between stays in the second-level cache.
@@ -21,15 +23,14 @@ from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
 from engine.codelets.vector import BYTES
 from engine.codelets.winograd_runs import reading_runs, writing_runs
-from engine.codelets.winograd_sizes import KERNEL_BLOCK, OUTPUTS, POSITIONS, ROW_WORDS, SIDE, TAPS
-from engine.codelets.winograd_transforms import INPUT, KERNEL, PRODUCTS, transforming
+from engine.codelets.winograd_sizes import KERNEL_BLOCK, OUTPUTS, ROW_WORDS, TAPS, positions, side
+from engine.codelets.winograd_transforms import TRANSFORMS, transforming
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 TAP_BYTES = 4 * KERNEL_BLOCK * PANEL  # of a packed tap
 
 multiply_panel = panels("f32")
 multiply_vector = narrow_products(OF_TILES)
-transform_kernel = transforming(KERNEL)
 
 
 class Kernel(Field):
@@ -95,9 +96,9 @@ class Product(Tiles):
 
 
 @cache
-def kernel_transform(element_type: str) -> Codelet:
-    """`winograd_kernel` of a kernel of that type."""
-    pack_panel = packing(element_type).panel
+def kernel_transform(element_type: str, tile: int = OUTPUTS) -> Codelet:
+    """`winograd_kernel` of a kernel of that type, for tiles of `tile` outputs along each side."""
+    pack_panel, transform_kernel = packing(element_type).panel, transforming(TRANSFORMS[tile].kernel)
 
     def transform_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
         """Unit: a panel of output features and KERNEL_BLOCK input features."""
@@ -117,11 +118,12 @@ def kernel_transform(element_type: str) -> Codelet:
             for i in range(count):
                 transform_kernel(packed + i * pitch, taps, target + i * pitch, positions, pitch // 4)
 
-    return Codelet(transform_units, _name("winograd_kernel", element_type), in_vectors=True)
+    return Codelet(transform_units, codelet_name("winograd_kernel", tile, element_type), in_vectors=True)
 
 
-def _name(codelet: str, *types: str) -> str:
+def codelet_name(codelet: str, tile: int, *types: str) -> str:
     """A codelet's name, with its element types unless all are f32. Its function has another: transforms have these."""
+    codelet += f"_{tile}" * (tile != OUTPUTS)
     return codelet if set(types) == {"f32"} else "_".join((codelet, *types))
 
 
@@ -161,9 +163,10 @@ def fill_rows(
 
 
 @cache
-def input_transforms(element_type: str) -> Inner:
+def input_transforms(element_type: str, tile: int) -> Inner:
     """`transform_inputs` of images of that type."""
-    transform_input, item = reading_runs(INPUT, element_type), BYTES[element_type]
+    transform_input, item = reading_runs(TRANSFORMS[tile].input, element_type), BYTES[element_type]
+    tile_side, tile_outputs = side(tile), tile
 
     @inner
     def transform_run(
@@ -185,8 +188,8 @@ def input_transforms(element_type: str) -> Inner:
             word(parameters, Tiles.ROWS_A),
         )
         first, begin = (
-            word(parameters, Tiles.FIRST_ROW) + OUTPUTS * row,
-            word(parameters, Tiles.FIRST_COLUMN) + OUTPUTS * column,
+            word(parameters, Tiles.FIRST_ROW) + tile_outputs * row,
+            word(parameters, Tiles.FIRST_COLUMN) + tile_outputs * column,
         )
         columns, of_slice = (
             word(parameters, Tiles.COLUMNS_A),
@@ -197,9 +200,9 @@ def input_transforms(element_type: str) -> Inner:
             deep, at = (feature + done) // of_slice, (feature + done) % of_slice
             some = min(features - done, of_slice - at)
             source = image + deep * word(parameters, Tiles.SLICE_A) + item * at
-            fill_rows(parameters, table, source, first, SIDE, extent, stride, word(parameters, Tiles.COLUMN_A))
+            fill_rows(parameters, table, source, first, tile_side, extent, stride, word(parameters, Tiles.COLUMN_A))
             into = target + done // LANES * pitch
-            transform_input(table, begin, columns, run, into, VECTOR, pitch, size, OUTPUTS * stride, some)
+            transform_input(table, begin, columns, run, into, VECTOR, pitch, size, tile_outputs * stride, some)
             done += some
 
     @inner
@@ -222,8 +225,8 @@ def input_transforms(element_type: str) -> Inner:
 
 
 @cache
-def _output_stores(element_type: str) -> Inner:
-    transform_products = writing_runs(PRODUCTS, element_type)
+def _output_stores(element_type: str, tile: int) -> Inner:
+    transform_products, tile_outputs = writing_runs(TRANSFORMS[tile].products, element_type), tile
 
     @inner
     def store_outputs(parameters: int, tile: int, count: int, scratch: int) -> None:
@@ -234,16 +237,16 @@ def _output_stores(element_type: str) -> Inner:
         pitch, size = word(parameters, Product.TILE_M), word(parameters, Product.POSITION_M)
         while count > 0:
             run = min(count, row_tiles - column)
-            first = OUTPUTS * (row % image_rows)
+            first = tile_outputs * (row % image_rows)
             c = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
             c += first * word(parameters, Tiles.ROW_C)
-            # In place of a second row that does not exist, the first one is written twice.
-            second = word(parameters, Tiles.ROW_C) if first + 1 < word(parameters, Tiles.ROWS_C) else 0
-            for i in range(OUTPUTS):
-                store_i64(table + 8 * ROW_WORDS * i, c + i * second)
+            # In place of a row that does not exist, the first one is written, before what it is to have.
+            for i in range(tile_outputs):
+                exists = first + i < word(parameters, Tiles.ROWS_C)
+                store_i64(table + 8 * ROW_WORDS * i, c + i * word(parameters, Tiles.ROW_C) if exists else c)
                 store_i64(table + 8 * ROW_WORDS * i + 8, word(parameters, Tiles.COLUMN_C))
             columns = word(parameters, Tiles.COLUMNS_C)
-            transform_products(table, OUTPUTS * column, columns, run, source, pitch, size, outputs)
+            transform_products(table, tile_outputs * column, columns, run, source, pitch, size, outputs)
             source += run * pitch
             count -= run
             row, column = row + 1, 0
@@ -252,14 +255,14 @@ def _output_stores(element_type: str) -> Inner:
 
 
 @inner
-def multiply_positions(parameters: int, tiles: int, scratch: int) -> None:
-    """Multiplies transformed tiles by the transformed kernel, position by position."""
+def multiply_positions(parameters: int, tiles: int, count: int, scratch: int) -> None:
+    """Multiplies transformed tiles by the transformed kernel, `count` positions one by one."""
     features, outputs = word(parameters, Product.FEATURES), word(parameters, Product.OUTPUTS)
     rows_a, k_a = scratch + word(parameters, Product.ROWS_OF_A), scratch + word(parameters, Product.K_OF_A)
     a, rows_m = scratch + word(parameters, Product.INPUTS_AT), scratch + word(parameters, Product.ROWS_OF_M)
     b, m = word(parameters, Product.TRANSFORMED), scratch + word(parameters, Product.PRODUCTS_AT)
     vector, pitch = word(parameters, Tiles.VECTOR_A), word(parameters, Product.TILE_M)
-    for _ in range(POSITIONS):
+    for _ in range(count):
         for column in range(0, outputs, PANEL):
             width = min(PANEL, outputs - column)
             panel = b + 4 * column * features
@@ -274,9 +277,10 @@ def multiply_positions(parameters: int, tiles: int, scratch: int) -> None:
 
 
 @cache
-def product_of_tiles(element_type: str, result_type: str) -> Codelet:
-    """`winograd_product` of images of one type to those of another."""
-    transform_inputs, store_outputs = input_transforms(element_type), _output_stores(result_type)
+def product_of_tiles(element_type: str, result_type: str, tile_outputs: int = OUTPUTS) -> Codelet:
+    """`winograd_product` of images of one type to those of another, by tiles of so many outputs along each side."""
+    transform_inputs, count_of_positions = input_transforms(element_type, tile_outputs), positions(tile_outputs)
+    store_outputs = _output_stores(result_type, tile_outputs)
 
     def multiply_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
         """Unit: rows of tiles. Those of all units are multiplied in blocks: each tile is independent of the others."""
@@ -291,10 +295,10 @@ def product_of_tiles(element_type: str, result_type: str) -> Codelet:
         for tile in range(lo * unit, end, block):
             count = min(block, end - tile)
             transform_inputs(parameters, tile, count, 0, features, scratch)
-            multiply_positions(parameters, count, scratch)
+            multiply_positions(parameters, count, count_of_positions, scratch)
             store_outputs(parameters, tile, count, scratch)
 
-    name = _name("winograd_product", element_type, result_type)
+    name = codelet_name("winograd_product", tile_outputs, element_type, result_type)
     return Codelet(multiply_units, name, (library("f32"),), in_vectors=True)
 
 

@@ -17,10 +17,18 @@ from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
 from engine.codelets.vector import BYTES
-from engine.codelets.winograd import Tiles, fill_features, fill_rows, fill_zeros, input_transforms, multiply_panel
+from engine.codelets.winograd import (
+    Tiles,
+    codelet_name,
+    fill_features,
+    fill_rows,
+    fill_zeros,
+    input_transforms,
+    multiply_panel,
+)
 from engine.codelets.winograd_runs import reading_runs
-from engine.codelets.winograd_sizes import GRADIENT_BLOCK, OUTPUTS, POSITIONS
-from engine.codelets.winograd_transforms import GRADIENT, SUMS, transforming
+from engine.codelets.winograd_sizes import GRADIENT_BLOCK, OUTPUTS, positions
+from engine.codelets.winograd_transforms import TRANSFORMS, transforming
 
 multiply_vector = narrow_products(OF_FEATURES)
 
@@ -57,13 +65,14 @@ class Sums(Record):
     slice_features: int  # of each slice of inputs that one of outputs reads
     slice_c: int  # bytes between their taps
     taps: Table  # [9]: offsets in C
-    positions: Table  # [16]: offsets of added sums in scratch
+    positions: Table  # offsets of added sums in scratch
     added: int  # offset in scratch
 
 
 @cache
-def _gradient_transforms(element_type: str) -> Inner:
-    transform_gradient, item = reading_runs(GRADIENT, element_type), BYTES[element_type]
+def _gradient_transforms(element_type: str, tile_outputs: int) -> Inner:
+    transform_gradient = reading_runs(TRANSFORMS[tile_outputs].gradient, element_type)
+    item = BYTES[element_type]
 
     @inner
     def transform_gradients(parameters: int, tile: int, count: int, scratch: int) -> None:
@@ -74,16 +83,15 @@ def _gradient_transforms(element_type: str) -> Inner:
         while done < count:
             run = min(count - done, row_tiles - column)
             image = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
-            first, extent = OUTPUTS * (row % image_rows), word(parameters, Tiles.ROWS_C)
+            first, extent = tile_outputs * (row % image_rows), word(parameters, Tiles.ROWS_C)
             for feature in range(0, outputs, PANEL):
                 width = min(PANEL, outputs - feature)
                 pitch, stride = packed_pitch(width), word(parameters, Tiles.ROW_C)
                 target = scratch + word(parameters, Gradient.GRADIENTS_AT) + 4 * feature * count + done * pitch
                 step, columns = word(parameters, Tiles.COLUMN_C), word(parameters, Tiles.COLUMNS_C)
-                fill_rows(parameters, table, image + item * feature, first, OUTPUTS, extent, stride, step)
-                transform_gradient(
-                    table, OUTPUTS * column, columns, run, target, pitch, VECTOR, size, OUTPUTS * stride, width
-                )
+                fill_rows(parameters, table, image + item * feature, first, tile_outputs, extent, stride, step)
+                begin, ahead = tile_outputs * column, tile_outputs * stride
+                transform_gradient(table, begin, columns, run, target, pitch, VECTOR, size, ahead, width)
             done += run
             row, column = row + 1, 0
 
@@ -91,14 +99,14 @@ def _gradient_transforms(element_type: str) -> Inner:
 
 
 @inner
-def add_products(parameters: int, tiles: int, features: int, sums: int, adds: int, scratch: int) -> None:
-    """Multiplies transformed inputs and gradients, position by position, and stores or adds the sums over tiles."""
+def add_products(parameters: int, tiles: int, features: int, sums: int, adds: int, count: int, scratch: int) -> None:
+    """Multiplies transformed inputs and gradients, `count` positions one by one, and stores or adds sums over tiles."""
     outputs = word(parameters, Tiles.OUTPUTS)
     rows, k = scratch + word(parameters, Gradient.FEATURES_OF_A), scratch + word(parameters, Gradient.K)
     rows_of_sums = scratch + word(parameters, Gradient.ROWS_OF_SUMS)
     a, b = scratch + word(parameters, Tiles.INPUTS_AT), scratch + word(parameters, Gradient.GRADIENTS_AT)
     pitch = word(parameters, Gradient.FEATURE_SUMS)
-    for _ in range(POSITIONS):
+    for _ in range(count):
         for column in range(0, outputs, PANEL):
             width = min(PANEL, outputs - column)
             panel, c = b + 4 * column * tiles, sums + 4 * column
@@ -116,9 +124,11 @@ def add_products(parameters: int, tiles: int, features: int, sums: int, adds: in
 
 
 @cache
-def gradient_of_tiles(element_type: str) -> Codelet:
-    """`winograd_gradient` of images and gradients of that type."""
-    transform_inputs, transform_gradients = input_transforms(element_type), _gradient_transforms(element_type)
+def gradient_of_tiles(element_type: str, tile_outputs: int = OUTPUTS) -> Codelet:
+    """`winograd_gradient` of images and gradients of that type, by tiles of so many outputs along each side."""
+    transform_inputs = input_transforms(element_type, tile_outputs)
+    transform_gradients = _gradient_transforms(element_type, tile_outputs)
+    count_of_positions = positions(tile_outputs)
 
     def multiply_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
         """Unit: GRADIENT_BLOCK input features of a part of the tiles. Neighbouring features are computed together."""
@@ -142,10 +152,11 @@ def gradient_of_tiles(element_type: str) -> Codelet:
                 tiles = min(block, end - tile)
                 transform_inputs(parameters, tile, tiles, feature, count, scratch)
                 transform_gradients(parameters, tile, tiles, scratch)
-                add_products(parameters, tiles, count, sums, 1 if tile > first else 0, scratch)
+                adds = 1 if tile > first else 0
+                add_products(parameters, tiles, count, sums, adds, count_of_positions, scratch)
             unit += run
 
-    name = "winograd_gradient" + f"_{element_type}" * (element_type != "f32")
+    name = codelet_name("winograd_gradient", tile_outputs, element_type)
     return Codelet(multiply_units, name, (library("f32"),), in_vectors=True)
 
 
@@ -153,27 +164,27 @@ winograd_gradient = gradient_of_tiles("f32")
 
 
 @cache
-def sums_of_taps(result_type: str) -> Codelet:
+def sums_of_taps(result_type: str, tile: int = OUTPUTS) -> Codelet:
     """`winograd_sums` to taps of that type."""
-    transform_sums = transforming(SUMS, result_type)
+    transform_sums, count_of_positions = transforming(TRANSFORMS[tile].sums, result_type), positions(tile)
 
     def sum_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        outputs, positions = word(parameters, Sums.OUTPUTS), word(parameters, Sums.POSITIONS)
+        outputs, offsets = word(parameters, Sums.OUTPUTS), word(parameters, Sums.POSITIONS)
         added = scratch + word(parameters, Sums.ADDED)
         parts, count = word(parameters, Sums.PARTS), word(parameters, Sums.COUNT)
         for feature in range(lo, hi):
             source = word(parameters, Sums.SUMS) + feature * word(parameters, Sums.FEATURE_SUMS)
-            for position in range(POSITIONS):
-                target = added + load_i64(positions + 8 * position)
+            for position in range(count_of_positions):
+                target = added + load_i64(offsets + 8 * position)
                 for column in range(0, outputs, LANES):
                     add_floats(source + 4 * column, parts, count, target + 4 * column, LANES)
                 source += word(parameters, Sums.POSITION_SUMS)
             of_slice = word(parameters, Sums.SLICE_FEATURES)
             c = word(parameters, Sums.C) + feature // of_slice * word(parameters, Sums.SLICE_C)
             c += feature % of_slice * word(parameters, Sums.FEATURE_C)
-            transform_sums(added, positions, c, word(parameters, Sums.TAPS), outputs)
+            transform_sums(added, offsets, c, word(parameters, Sums.TAPS), outputs)
 
-    return Codelet(sum_units, "winograd_sums" + f"_{result_type}" * (result_type != "f32"), in_vectors=True)
+    return Codelet(sum_units, codelet_name("winograd_sums", tile, result_type), in_vectors=True)
 
 
 winograd_sums = sums_of_taps("f32")

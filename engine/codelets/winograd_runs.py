@@ -14,7 +14,7 @@ from engine.codelets.build import Inner, inner
 from engine.codelets.lazy import types
 from engine.codelets.loops import Loop
 from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
-from engine.codelets.winograd_sizes import OUTPUTS, ROW_WORDS
+from engine.codelets.winograd_sizes import ROW_WORDS
 from engine.codelets.winograd_transforms import Transform, Vectors, both_ways, offset_in
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -138,7 +138,7 @@ def _reading(
     transform, element_type = transformed
     table, column, columns, tiles, target, tile, vector_pitch, position, ahead = arguments
     rows = _rows(builder, table, column, transform.size)
-    kept = transform.size - OUTPUTS
+    kept = max(0, transform.size - transform.tile)
     vectors = Loop(builder, "vectors", *span, I64(4 * LANES), [target])
     first_byte = offset_in(builder, vectors.at, element_type)
     starts = [builder.add(address, first_byte) for address, _ in rows]
@@ -150,7 +150,7 @@ def _reading(
     run = Loop(builder, "tiles", I64(0), tiles, I64(1), first)
     at, written, *held = run.carried
     starts, block = held[: transform.size], held[transform.size :]
-    for _ in range(OUTPUTS):
+    for _ in range(transform.tile):
         for start in starts[kept:]:
             later = builder.inttoptr(builder.add(start, ahead), POINTER)
             call(builder, "prefetch.p0", VOID, later, I32(0), I32(3), I32(1))
@@ -160,7 +160,7 @@ def _reading(
     for number, value in enumerate(_across(builder, transform, block)):
         address = builder.add(written, builder.mul(position, I64(number)))
         vector.store_vector(builder, value, address, mask)
-    run.close([at, builder.add(written, tile), *starts, *block[transform.results * OUTPUTS :]])
+    run.close([at, builder.add(written, tile), *starts, *block[transform.results * transform.tile :]])
     vectors.close([builder.add(vectors.carried[0], vector_pitch)])
 
 
@@ -173,14 +173,17 @@ def _writing(
 ) -> None:
     """Tile by tile: products of a tile are contiguous."""
     transform, element_type = transformed
-    table, column, columns, tiles, source, tile, _, position, _ = arguments
-    rows = _rows(builder, table, column, transform.results)
-    run = Loop(builder, "tiles", I64(0), tiles, I64(1), [column, source, *(address for address, _ in rows)])
+    table, first, columns, tiles, source, tile, _, position, _ = arguments
+    rows = _rows(builder, table, first, transform.results)
+    run = Loop(builder, "tiles", I64(0), tiles, I64(1), [first, source, *(address for address, _ in rows)])
     at, read, *starts = run.carried
     targets: list[ir.Value] = []
     for start, (_, stride) in zip(starts, rows, strict=True):
-        exists = builder.icmp_signed("<", builder.add(at, I64(1)), columns)
-        targets += [start, builder.select(exists, builder.add(start, stride), start)]
+        targets.append(start)
+        for number in range(1, transform.tile):
+            exists = builder.icmp_signed("<", builder.add(at, I64(number)), columns)
+            column = builder.add(start, builder.mul(stride, I64(number)))
+            targets.append(builder.select(exists, column, start))
     vectors = Loop(builder, "vectors", *span, I64(4 * LANES))
     block = []
     for number in range(transform.size**2):
@@ -190,10 +193,9 @@ def _writing(
     for value, target in reversed(list(zip(both_ways(builder, transform, block), targets, strict=True))):
         vector.store_vector(builder, value, builder.add(target, offset), mask, element_type)
     vectors.close()
-    following = [
-        builder.add(start, builder.mul(stride, I64(2))) for start, (_, stride) in zip(starts, rows, strict=True)
-    ]
-    run.close([builder.add(at, I64(OUTPUTS)), builder.add(read, tile), *following])
+    steps = [builder.mul(stride, I64(transform.tile)) for _, stride in rows]
+    following = [builder.add(start, step) for start, step in zip(starts, steps, strict=True)]
+    run.close([builder.add(at, I64(transform.tile)), builder.add(read, tile), *following])
 
 
 def _rows(builder: ir.IRBuilder, table: ir.Value, column: ir.Value, count: int) -> Rows:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from engine.machine_code.processor import lanes
 
-OUTPUTS = 2  # along each side of a tile
-SIDE = 4  # of a transformed tile
-POSITIONS = SIDE * SIDE
+OUTPUTS = 2  # along each side of a tile of float32
+HALF_OUTPUTS = 4  # the same of 16-bit floats: with larger errors, which rounding hides
 WINDOW = 3
 TAPS = WINDOW * WINDOW
 KERNEL_BLOCK = 16  # input features of a unit of the kernel's transform, which has all of a panel's output features
@@ -25,10 +24,20 @@ def whole_vectors(features: int) -> int:
     return -(-features // lanes()) * lanes()
 
 
-def block_tiles(inputs: int, outputs: int, least: int = LEAST_TILES) -> int:
+def side(tile: int) -> int:
+    """Positions along each side of a transformed tile of `tile` outputs along each."""
+    return tile + WINDOW - 1
+
+
+def positions(tile: int) -> int:
+    """Positions of a transformed tile."""
+    return side(tile) ** 2
+
+
+def block_tiles(inputs: int, outputs: int, tile: int, least: int = LEAST_TILES) -> int:
     """Tiles that are transformed and multiplied at a time, for that many features."""
-    tile = 4 * POSITIONS * (whole_vectors(inputs) + whole_vectors(outputs))
-    return max(least, min(MOST_TILES, BLOCK_BYTES // tile // 12 * 12))
+    size = 4 * positions(tile) * (whole_vectors(inputs) + whole_vectors(outputs))
+    return max(least, min(MOST_TILES, BLOCK_BYTES // size // 12 * 12))
 
 
 def position_bytes(inputs: int, outputs: int) -> int:

@@ -1,4 +1,4 @@
-"""The linear transforms of Winograd's convolutions F(2 x 2, 3 x 3): blocks of 3 x 3 and 4 x 4 vectors, in registers.
+"""The linear transforms of Winograd's F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3): blocks of vectors, in registers.
 
 With B, G and A as in Lavin and Gray (2015), outputs are A'[(G g G') * (B' d B)]A of a kernel g and a tile d of inputs;
 the gradient by the kernel is G'[(A y A') * (B' d B)]G, summed over tiles y of the outputs' gradients. Lanes run over
@@ -7,7 +7,7 @@ features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,23 +15,31 @@ from engine.codelets import vector
 from engine.codelets.build import Inner, inner
 from engine.codelets.lazy import types
 from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
-from engine.codelets.winograd_sizes import OUTPUTS, SIDE, WINDOW
+from engine.codelets.winograd_forms import (
+    Vectors,
+    of_wide_gradient,
+    of_wide_input,
+    of_wide_kernel,
+    of_wide_products,
+    of_wide_sums,
+)
+from engine.codelets.winograd_sizes import HALF_OUTPUTS, OUTPUTS, WINDOW, side
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 LANES = lanes()
-Vectors = Sequence[ir.Value]
 
 
 class Transform(NamedTuple):
     """`along` is applied to the columns of a block of `size` x `size` vectors, then to the rows of its results.
 
-    There are `results` of these along each side.
+    There are `results` of these along each side, and `tile` outputs along each side of a tile.
     """
 
     name: str
     size: int
     results: int
+    tile: int
     along: Callable[[ir.IRBuilder, Vectors], list[ir.Value]]
 
 
@@ -73,13 +81,43 @@ def _of_sums(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
     return [builder.fadd(m[0], total), difference, builder.fsub(total, m[3])]
 
 
-INPUT, KERNEL, PRODUCTS, GRADIENT, SUMS = (
-    Transform("winograd_input", SIDE, SIDE, _of_input),
-    Transform("winograd_kernel", WINDOW, SIDE, _of_kernel),
-    Transform("winograd_products", SIDE, OUTPUTS, _of_products),
-    Transform("winograd_gradient", OUTPUTS, SIDE, _of_gradient),
-    Transform("winograd_sums", SIDE, WINDOW, _of_sums),
-)
+class Transforms(NamedTuple):
+    """Those of tiles of one size: of inputs, kernels, products, outputs' gradients, and sums of products."""
+
+    input: Transform
+    kernel: Transform
+    products: Transform
+    gradient: Transform
+    sums: Transform
+
+
+Along = Callable[[ir.IRBuilder, Vectors], list[ir.Value]]
+
+
+def _transforms(tile: int, *along: Along) -> Transforms:
+    of_input, of_kernel, of_products, of_gradient, of_sums = along
+    name = "winograd" if tile == OUTPUTS else f"winograd_{tile}"
+    return Transforms(
+        Transform(f"{name}_input", side(tile), side(tile), tile, of_input),
+        Transform(f"{name}_kernel", WINDOW, side(tile), tile, of_kernel),
+        Transform(f"{name}_products", side(tile), tile, tile, of_products),
+        Transform(f"{name}_gradient", tile, side(tile), tile, of_gradient),
+        Transform(f"{name}_sums", side(tile), WINDOW, tile, of_sums),
+    )
+
+
+TRANSFORMS = {
+    OUTPUTS: _transforms(OUTPUTS, _of_input, _of_kernel, _of_products, _of_gradient, _of_sums),
+    HALF_OUTPUTS: _transforms(
+        HALF_OUTPUTS,
+        of_wide_input,
+        of_wide_kernel,
+        of_wide_products,
+        of_wide_gradient,
+        of_wide_sums,
+    ),
+}
+"""By the outputs along each side of a tile."""
 
 
 @cache

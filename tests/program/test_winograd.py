@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.codelets.winograd_sizes import HALF_OUTPUTS, OUTPUTS
 from engine.compile import build_program
-from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, WindowDimension
+from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, Shape, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.host_passes import winograd
 from engine.program.host_passes.pass_list import HOST_PASSES
@@ -96,14 +97,32 @@ def test_results_are_those_of_the_definition(
     check(module, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("gradient", [False, True])
-@pytest.mark.parametrize("shape", [(2, 6, 4, 16, 16), (1, 5, 7, 19, 40), (2, 4, 4, 256, 24)])
-def test_f16_is_rounded_once(shape: tuple[int, ...], gradient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tile", [OUTPUTS, HALF_OUTPUTS])
+@pytest.mark.parametrize(("kind", "tolerance"), [("f16", 6e-4), ("bf16", 4.5e-3)])
+@pytest.mark.parametrize(
+    ("shape", "gradient"), [((2, 6, 4, 16, 16), True), ((1, 5, 7, 19, 40), False), ((2, 4, 3, 256, 24), False)]
+)
+def test_half_is_rounded_once(
+    shape: tuple[int, ...], gradient: bool, kind: str, tolerance: float, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Images and kernels are widened, and results rounded, also where a k that is split has partial sums in float32."""
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
-    module = convolution(*shape, gradient, kind="f16")
+    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
+    module = convolution(*shape, gradient, kind=kind)
     assert is_transformed(made(module))
-    check(module, tolerance=6e-4)
+    check(module, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_large_tiles_of_half_add_little_to_its_rounding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a result in float64 that is rounded, the error grows by less than a hundredth."""
+    monkeypatch.setattr(winograd, "_tile", lambda *_: HALF_OUTPUTS)
+    shape, dtype = (4, 16, 16, 64, 16), Shape(kind).dtype
+    x, kernel = (each.astype(dtype) for each in operands(shape))
+    expected = exact(x, kernel)
+    found = Executable(made(convolution(*shape, kind=kind))).run(1, [], buffers([x, kernel]))[0]
+    error, rounding = (np.square(each.astype(np.float64) - expected).mean() for each in (found, expected.astype(dtype)))
+    assert 0 < error < 1.02 * rounding
+    assert (found != expected.astype(dtype)).mean() < 0.02
 
 
 @pytest.mark.parametrize("padding", [0, 2])

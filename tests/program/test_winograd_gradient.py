@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.codelets.winograd_sizes import HALF_OUTPUTS, OUTPUTS
 from engine.compile import build_program
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
@@ -94,13 +95,17 @@ def test_results_are_those_of_the_definition(
     check(module, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("tile", [OUTPUTS, HALF_OUTPUTS])
+@pytest.mark.parametrize(("kind", "tolerance"), [("f16", 6e-4), ("bf16", 4.5e-3)])
 @pytest.mark.parametrize("shape", [(2, 6, 4, 16, 16), (3, 7, 5, 33, 70), (8, 64, 8, 16, 16)])
-def test_f16_is_rounded_once(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
+def test_half_is_rounded_once(
+    shape: tuple[int, ...], kind: str, tolerance: float, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
     monkeypatch.setattr(winograd_sets, "PART_TILES", 4)
-    module = gradient(*shape, kind="f16")
+    module = gradient(*shape, kind=kind)
     assert is_transformed(made(module))
-    check(module, tolerance=6e-4)
+    check(module, tolerance=tolerance)
 
 
 def test_error_beside_direct_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """3 x 3 convolutions of stride 1 by Winograd's F(2 x 2, 3 x 3), where fewer multiplications save more than it costs.
 
+Those of 16-bit floats by F(4 x 4, 3 x 3), too, whose larger errors are far below those of their rounding.
+
 So are their gradients by inputs, which are such convolutions, and by kernels. Taps in depth are summed like features of
 neighbouring slices. For the host only: the program that the device model estimates has contractions.
 """
@@ -8,8 +10,9 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.winograd_sizes import OUTPUTS, POSITIONS, TAPS, WINDOW, whole_vectors
+from engine.codelets.winograd_sizes import HALF_OUTPUTS, OUTPUTS, TAPS, WINDOW, positions, whole_vectors
 from engine.machine_code.costs import uses_winograd
+from engine.machine_code.processor import multiplies_bf16_pairs
 from engine.program.buffer import Buffer
 from engine.program.host_passes.split_products import is_split
 from engine.program.host_passes.winograd_sets import convolution_sets, gradient_sets
@@ -19,9 +22,10 @@ from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction
 from engine.program.work.winograd import WinogradKernel
 
-TRANSFORM = 80
+HALF_TYPES = ("f16", "bf16")
+TRANSFORM = {OUTPUTS: 80, HALF_OUTPUTS: 160}
 """Multiply-adds that take as long as a transform of a tile's feature, of input or output (timed on an EPYC)."""
-KERNEL_TRANSFORM = 300
+KERNEL_TRANSFORM = {OUTPUTS: 300, HALF_OUTPUTS: 600}
 """The same for the taps of an input and an output feature."""
 WORTH = 0.85
 """Share of the multiply-adds at which transforming is worth it. Chosen by hand."""
@@ -53,7 +57,7 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[ComputeSet, Comput
     """Two compute sets in place of compute set `at`, and the numbers of others that they make superfluous."""
     product = rewriter.sets[at]
     work, size = product.work, product.work_estimate.convolution
-    if not isinstance(work, Contraction) or size is None or not _has_floats(work) or size.groups != 1:
+    if not isinstance(work, Contraction) or size is None or size.groups != 1:
         return None
     if any(each != 1.0 for each in (*size.steps, *size.dilations)):
         return None
@@ -69,28 +73,35 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[ComputeSet, Comput
         sizes, make = (size.inputs * slices, size.taps[-2:], depth * size.batch), gradient_sets
     else:
         return None
-    if not _pays(*sizes, size.outputs):
+    tile = _tile(work, *sizes, size.outputs)
+    if tile is None:
         return None
     written, added = _written(rewriter, at)
-    made = None if written is None else make(product, work, size, written)
+    made = None if written is None else make(product, work, size, written, tile)
     return None if made is None else (*made, added)
 
 
-def _has_floats(work: Contraction) -> bool:
-    """Whether it multiplies float32, or f16, which is widened; pairs of bf16 multiply twice as fast."""
-    widened = work.operand_type == "f16" and work.result_type in ("f16", "f32") and not work.depthwise
-    return work.is_float32 or widened
+def _tile(work: Contraction, images: int, field: tuple[int, ...], inputs: int, outputs: int) -> int | None:
+    """Outputs along each side of the tiles by which a convolution, or its gradient by the kernel, takes least time.
+
+    None: it takes less time directly.
+    """
+    half = work.operand_type in HALF_TYPES and work.result_type in (work.operand_type, "f32") and not work.depthwise
+    if min(field) < 2 or not (work.is_float32 or half):
+        return None
+    tile = min((OUTPUTS, HALF_OUTPUTS) if half else (OUTPUTS,), key=lambda t: _cost(t, images, field, inputs, outputs))
+    direct = images * field[0] * field[1] * TAPS * inputs * whole_vectors(outputs)
+    if work.operand_type == "bf16" and multiplies_bf16_pairs():
+        direct //= 2
+    return tile if _cost(tile, images, field, inputs, outputs) < WORTH * direct else None
 
 
-def _pays(images: int, field: tuple[int, ...], inputs: int, outputs: int) -> bool:
-    """Whether a convolution, or its gradient by the kernel, takes less time transformed."""
-    if min(field) < 2:
-        return False
+def _cost(tile: int, images: int, field: tuple[int, ...], inputs: int, outputs: int) -> int:
+    """Multiply-adds that take as long as a transformed convolution."""
     wide = whole_vectors(outputs)
-    tiles = images * -(-field[0] // OUTPUTS) * -(-field[1] // OUTPUTS)
-    transforms = tiles * TRANSFORM * (whole_vectors(inputs) + wide) + KERNEL_TRANSFORM * inputs * wide
-    direct = images * field[0] * field[1] * TAPS * inputs * wide
-    return tiles * POSITIONS * inputs * wide + transforms < WORTH * direct
+    tiles = images * -(-field[0] // tile) * -(-field[1] // tile)
+    transforms = tiles * TRANSFORM[tile] * (whole_vectors(inputs) + wide) + KERNEL_TRANSFORM[tile] * inputs * wide
+    return tiles * positions(tile) * inputs * wide + transforms
 
 
 def _written(rewriter: ProgramRewriter, at: int) -> tuple[Buffer | None, list[int]]:

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.winograd_sizes import GRADIENT_BLOCK, OUTPUTS, POSITIONS, TAPS, WINDOW, position_bytes
+from engine.codelets.winograd_sizes import GRADIENT_BLOCK, TAPS, WINDOW, position_bytes, positions
 from engine.ir.shape import Shape
 from engine.machine_code.costs import MOST_UNITS
 from engine.program.buffer import Address, Buffer
@@ -27,8 +27,10 @@ PART_TILES = 128
 Sets = tuple[ComputeSet, ComputeSet]
 
 
-def convolution_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer) -> Sets | None:
-    """The transform of the kernel and the products, if all three arrays are evenly spaced."""
+def convolution_sets(
+    product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer, tile: int
+) -> Sets | None:
+    """The transform of the kernel and the products by such tiles, if all three arrays are evenly spaced."""
     field, slices, taps_deep = (size.field[-2], size.field[-1]), prod(size.field[:-2]), prod(size.taps[:-2])
     features = taps_deep * size.inputs
     if work.size != (1, size.batch * slices * field[0] * field[1], size.outputs, TAPS * features):
@@ -48,9 +50,9 @@ def convolution_sets(product: ComputeSet, work: Contraction, size: ConvolutionSi
     order = np.argsort(parts.min(axis=1), kind="stable")
     k_b = Offsets(work.k_b.table.reshape(taps_deep, TAPS, size.inputs)[order].swapaxes(0, 1).reshape(-1))
     columns = position_bytes(features, size.outputs) // 4
-    buffer = Buffer(f"{product.name}.transformed", Shape("f32", (POSITIONS, columns)))
-    kernel = WinogradKernel(work.b, Address(buffer), k_b, taps, work.columns, work.stride_b, work.operand_type)
-    tile_rows = size.batch * slices * -(-field[0] // OUTPUTS)
+    buffer = Buffer(f"{product.name}.transformed", Shape("f32", (positions(tile), columns)))
+    kernel = WinogradKernel(work.b, Address(buffer), k_b, taps, work.columns, work.stride_b, work.operand_type, tile)
+    tile_rows = size.batch * slices * -(-field[0] // tile)
     made = WinogradProduct(
         _moved(work.a, work.row_a.table[0] + work.k_a.table.min()),
         Address(buffer),
@@ -67,6 +69,7 @@ def convolution_sets(product: ComputeSet, work: Contraction, size: ConvolutionSi
         Depth(slices, slice_a, taps_deep),
         work.operand_type,
         written.shape.element_type,
+        tile,
     )
     transform = ComputeSet(
         buffer.name, kernel, kernel.unit_count, [Span(work.b.buffer)], [Span(buffer)], op_name=product.op_name
@@ -75,7 +78,9 @@ def convolution_sets(product: ComputeSet, work: Contraction, size: ConvolutionSi
     return transform, replace(product, work=made, units=made.unit_count, reads=reads, writes=writes)
 
 
-def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer) -> Sets | None:
+def gradient_sets(
+    product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer, tile: int
+) -> Sets | None:
     """The partial sums and the taps of a gradient by the kernel, if all three arrays are evenly spaced."""
     slices, deep, field = prod(size.taps[:-2]), prod(size.field[:-2]), (size.taps[-2], size.taps[-1])
     images, features = size.inputs * slices, size.batch
@@ -112,10 +117,10 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
     if of_taps != expected or strides_a[2] < 0:
         return None
     features *= deep
-    tiles = images * -(-field[0] // OUTPUTS) * -(-field[1] // OUTPUTS)
+    tiles = images * -(-field[0] // tile) * -(-field[1] // tile)
     parts = max(1, min(GRADIENT_UNITS // -(-features // GRADIENT_BLOCK), tiles // PART_TILES))
     buffer = Buffer(
-        f"{product.name}.sums", Shape("f32", (parts, POSITIONS, position_bytes(features, size.outputs) // 4))
+        f"{product.name}.sums", Shape("f32", (parts, positions(tile), position_bytes(features, size.outputs) // 4))
     )
     made = WinogradGradient(
         _moved(work.a, work.row_a.table[0] + work.k_a.table[0]),
@@ -132,6 +137,7 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
         -(-tiles // parts),
         Depth(slices, slice_a, deep),
         work.operand_type,
+        tile,
     )
     added = WinogradSums(
         Address(buffer),
@@ -144,6 +150,7 @@ def gradient_sets(product: ComputeSet, work: Contraction, size: ConvolutionSize,
         deep,
         slice_c,
         written.shape.element_type,
+        tile,
     )
     reads = [Span(work.a.buffer), Span(work.b.buffer)]
     sums = replace(product, work=made, units=made.unit_count, reads=reads, writes=[Span(buffer)])
@@ -176,9 +183,9 @@ def _partition(made: WinogradProduct) -> Partition | None:
     rows, columns = made.field
     column = Shape(made.result_type).dtype.itemsize * made.outputs
     dense = made.strides_c == (column * rows * columns, column * columns, column)
-    if not dense or rows % OUTPUTS or made.c.buffer.shape.elements != made.images * rows * columns * made.outputs:
+    if not dense or rows % made.tile or made.c.buffer.shape.elements != made.images * rows * columns * made.outputs:
         return None
-    return Partition(made.outputs * columns, made.images * rows, OUTPUTS * made.unit_rows)
+    return Partition(made.outputs * columns, made.images * rows, made.tile * made.unit_rows)
 
 
 def _strides(offsets: Offsets, extents: tuple[int, int, int]) -> Strides | None:

@@ -1,4 +1,4 @@
-"""Work of 3 x 3 convolutions by Winograd's F(2 x 2, 3 x 3): kernels' transforms, products of transformed tiles."""
+"""Work of convolutions by Winograd's F(2 x 2, 3 x 3) or F(4 x 4, 3 x 3): transforms of kernels, products of tiles."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from engine.codelets.winograd_sizes import (
     KERNEL_BLOCK,
     OUTPUTS,
     PADDING,
-    POSITIONS,
     TAPS,
     block_tiles,
     position_bytes,
+    positions,
     whole_vectors,
 )
 from engine.ir.shape import Shape
@@ -32,7 +32,7 @@ from engine.program.work.winograd_tiles import Depth, Images, Strides, footprint
 class WinogradKernel(Work):
     """Transforms a kernel at `k_b` [tap, input feature] and `stride_b` between its `columns`, the output features.
 
-    `taps` are the numbers of the taps by row and column of the window.
+    `taps` are the numbers of the taps by row and column of the window; tiles have `tile` outputs along each side.
     """
 
     kernel: Address
@@ -42,6 +42,7 @@ class WinogradKernel(Work):
     columns: int
     stride_b: int
     element_type: str = "f32"
+    tile: int = OUTPUTS
 
     @property
     def features(self) -> int:
@@ -63,9 +64,9 @@ class WinogradKernel(Work):
             transformed=self.transformed,
             features=self.features,
             taps=np.array(self.taps, np.int64) * TAP_BYTES,
-            positions=np.arange(POSITIONS) * position_bytes(self.features, self.columns),
+            positions=np.arange(positions(self.tile)) * position_bytes(self.features, self.columns),
         )
-        codelet = kernel_transform(self.element_type)
+        codelet = kernel_transform(self.element_type, self.tile)
         return Encoded.of(codelet, block(parameters), winograd_kernel_scratch_bytes())
 
 
@@ -76,7 +77,7 @@ class WinogradProduct(Work):
     `low` is the padding with zeros before the first row and column; what tiles read after the last ones is zero, too.
     Strides, in bytes, are those of images, rows and columns; features are contiguous. A unit has `unit_rows` rows of
     tiles, which are counted through all images. Of images with `depth`, slices of outputs are the images; each slice of
-    inputs that one reads has as many of the `features`.
+    inputs that one reads has as many of the `features`. Tiles have `tile` outputs along each side.
     """
 
     a: Address
@@ -94,10 +95,11 @@ class WinogradProduct(Work):
     depth: Depth = Depth()
     element_type: str = "f32"
     result_type: str = "f32"
+    tile: int = OUTPUTS
 
     @property
     def unit_count(self) -> int:
-        return -(-self.images * -(-self.field[0] // OUTPUTS) // self.unit_rows)
+        return -(-self.images * -(-self.field[0] // self.tile) // self.unit_rows)
 
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of the images."""
@@ -112,16 +114,16 @@ class WinogradProduct(Work):
         """The words of `Product`; scratch has tables, transformed inputs, and products."""
         from engine.codelets.winograd import Product, product_of_tiles
 
-        tiles = block_tiles(self.features, self.outputs)
+        tiles = block_tiles(self.features, self.outputs, self.tile)
         tile_m = 4 * whole_vectors(self.outputs)
         position_m = tiles * tile_m + PADDING
         rows_of_m, k_of_a = RESERVED_SCRATCH + 8 * tiles, RESERVED_SCRATCH + 16 * tiles
-        fields = tile_fields(self.images, *self._arrays(), tiles, k_of_a + 8 * self.features)
-        products_at = fields["inputs_at"] + POSITIONS * fields["position_a"]
+        fields = tile_fields(self.images, *self._arrays(), self.tile, tiles, k_of_a + 8 * self.features)
+        products_at = fields["inputs_at"] + positions(self.tile) * fields["position_a"]
         parameters = Product(
             **fields,
             transformed=self.transformed,
-            unit_tiles=self.unit_rows * -(-self.field[1] // OUTPUTS),
+            unit_tiles=self.unit_rows * -(-self.field[1] // self.tile),
             position_b=position_bytes(self.features, self.outputs),
             position_m=position_m,
             tile_m=tile_m,
@@ -130,5 +132,5 @@ class WinogradProduct(Work):
             k_of_a=k_of_a,
             products_at=products_at,
         )
-        codelet = product_of_tiles(self.element_type, self.result_type)
-        return Encoded.of(codelet, block(parameters), products_at + POSITIONS * position_m)
+        codelet = product_of_tiles(self.element_type, self.result_type, self.tile)
+        return Encoded.of(codelet, block(parameters), products_at + positions(self.tile) * position_m)

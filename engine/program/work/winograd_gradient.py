@@ -13,9 +13,9 @@ from engine.codelets.winograd_sizes import (
     LEAST_GRADIENT_TILES,
     OUTPUTS,
     PADDING,
-    POSITIONS,
     block_tiles,
     position_bytes,
+    positions,
     whole_vectors,
 )
 from engine.ir.shape import Shape
@@ -32,7 +32,7 @@ class WinogradGradient(Work):
 
     `low` is the padding with zeros before the first row and column; what tiles read after the last ones is zero, too.
     Strides, in bytes, are those of images, rows and columns; features are contiguous. The `parts` of the tiles have
-    sums of their own, [part, position, input feature, output feature].
+    sums of their own, [part, position, input feature, output feature]. Tiles have `tile` outputs along each side.
     """
 
     a: Address
@@ -49,11 +49,12 @@ class WinogradGradient(Work):
     part_tiles: int
     depth: Depth = Depth()
     element_type: str = "f32"
+    tile: int = OUTPUTS
 
     @property
     def parts(self) -> int:
         """The number of parts of the tiles."""
-        rows, columns = (-(-size // OUTPUTS) for size in self.field)
+        rows, columns = (-(-size // self.tile) for size in self.field)
         return -(-self.images * rows * columns // self.part_tiles)
 
     @property
@@ -68,24 +69,25 @@ class WinogradGradient(Work):
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of inputs, gradients and sums."""
         yield from footprints(self.images, *self._arrays(), self.sums)
-        size = self.parts * POSITIONS * position_bytes(self.features, self.outputs)
+        size = self.parts * positions(self.tile) * position_bytes(self.features, self.outputs)
         yield Footprint(self.sums, 0, size, True)
 
     def encode(self) -> Encoded:
         """The words of `Gradient`; scratch has tables, zeros, and transformed inputs and gradients."""
         from engine.codelets.winograd_gradient import Gradient, gradient_of_tiles
 
-        tiles, pitch = block_tiles(self.features, self.outputs, LEAST_GRADIENT_TILES), 4 * whole_vectors(self.outputs)
+        tiles = block_tiles(self.features, self.outputs, self.tile, LEAST_GRADIENT_TILES)
+        pitch = 4 * whole_vectors(self.outputs)
         position_g = tiles * pitch + PADDING
         k = RESERVED_SCRATCH + 8 * self.features
         rows_of_sums = k + 8 * tiles
-        fields = tile_fields(self.images, *self._arrays(), tiles, rows_of_sums + 8 * self.features)
-        gradients_at = fields["inputs_at"] + POSITIONS * fields["position_a"]
+        fields = tile_fields(self.images, *self._arrays(), self.tile, tiles, rows_of_sums + 8 * self.features)
+        gradients_at = fields["inputs_at"] + positions(self.tile) * fields["position_a"]
         parameters = Gradient(
             **fields,
             sums=self.sums,
             part_tiles=self.part_tiles,
-            part_bytes=POSITIONS * position_bytes(self.features, self.outputs),
+            part_bytes=positions(self.tile) * position_bytes(self.features, self.outputs),
             position_sums=position_bytes(self.features, self.outputs),
             feature_sums=pitch,
             position_g=position_g,
@@ -94,8 +96,8 @@ class WinogradGradient(Work):
             rows_of_sums=rows_of_sums,
             gradients_at=gradients_at,
         )
-        codelet = gradient_of_tiles(self.element_type)
-        return Encoded.of(codelet, block(parameters), gradients_at + POSITIONS * position_g)
+        codelet = gradient_of_tiles(self.element_type, self.tile)
+        return Encoded.of(codelet, block(parameters), gradients_at + positions(self.tile) * position_g)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class WinogradSums(Work):
     depth: int = 1
     slice_c: int = 0
     result_type: str = "f32"
+    tile: int = OUTPUTS
 
     @property
     def unit_count(self) -> int:
@@ -123,7 +126,7 @@ class WinogradSums(Work):
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last sum and result."""
         position = position_bytes(self.features, self.outputs)
-        yield Footprint(self.sums, 0, self.parts * POSITIONS * position, False)
+        yield Footprint(self.sums, 0, self.parts * positions(self.tile) * position, False)
         last = (self.features // self.depth - 1) * self.feature_c, (self.depth - 1) * self.slice_c
         ends = [
             int(tap) + feature + deep for tap in self.taps.table for feature in (0, last[0]) for deep in (0, last[1])
@@ -138,7 +141,7 @@ class WinogradSums(Work):
         parameters = Sums(
             sums=self.sums,
             c=self.c,
-            parts=np.arange(self.parts) * (POSITIONS * position),
+            parts=np.arange(self.parts) * (positions(self.tile) * position),
             count=self.parts,
             outputs=self.outputs,
             position_sums=position,
@@ -147,7 +150,8 @@ class WinogradSums(Work):
             slice_features=self.features // self.depth,
             slice_c=self.slice_c,
             taps=self.taps.table,
-            positions=np.arange(POSITIONS) * pitch,
+            positions=np.arange(positions(self.tile)) * pitch,
             added=RESERVED_SCRATCH,
         )
-        return Encoded.of(sums_of_taps(self.result_type), block(parameters), RESERVED_SCRATCH + POSITIONS * pitch)
+        codelet = sums_of_taps(self.result_type, self.tile)
+        return Encoded.of(codelet, block(parameters), RESERVED_SCRATCH + positions(self.tile) * pitch)

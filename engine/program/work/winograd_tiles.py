@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from engine.codelets.winograd_sizes import OUTPUTS, PADDING, ROW_WORDS, SIDE, whole_vectors
+from engine.codelets.winograd_sizes import PADDING, ROW_WORDS, side, whole_vectors
 from engine.machine_code.processor import lanes
 from engine.program.buffer import Address
 from engine.program.work.base import Footprint
@@ -50,12 +50,15 @@ def footprints(images: int, inputs: Images, outputs: Images, written: Address) -
         )
 
 
-def tile_fields(images: int, inputs: Images, outputs: Images, block: int, scratch: int) -> dict[str, Any]:
-    """The fields of `Tiles` for blocks of that many tiles, whose own part of scratch begins after that many bytes."""
-    rows, columns = (-(-size // OUTPUTS) for size in outputs.size)
+def tile_fields(images: int, inputs: Images, outputs: Images, tile: int, block: int, scratch: int) -> dict[str, Any]:
+    """The fields of `Tiles` for blocks of that many tiles, whose own part of scratch begins after that many bytes.
+
+    A tile has `tile` outputs along each side.
+    """
+    rows, columns = (-(-size // tile) for size in outputs.size)
     vector = 4 * lanes() * block
     position = whole_vectors(inputs.features) // lanes() * vector + PADDING
-    zeros = scratch + 8 * ROW_WORDS * SIDE
+    zeros = scratch + 8 * ROW_WORDS * side(tile)
     inputs_at = zeros + 4 * whole_vectors(max(inputs.features, outputs.features))
     return {
         "a": inputs.address,
