@@ -20,7 +20,7 @@ from engine.program.work.fused_loop import FusedLoop
 LINE = 16
 """Elements of which a unit's columns are a multiple where they are written: no cache line has two workers."""
 MOST_POINTS = 1 << 17
-"""Of more elements the work takes so long that a barrier is nothing beside it. Chosen by hand."""
+"""Of more terms the work takes so long that a barrier is nothing beside it. Chosen by hand."""
 
 
 def own_columns(program: Program) -> Program:
