@@ -5,6 +5,9 @@ update gives moments of zero, and adds a zero to the other tables: it changes no
 scalars of this step, the update itself tells, run on a *probe*: rows in scratch with such moments, and with 0 and the
 least normal number, which any addend but a zero would change, in the other tables.
 
+Tables that an update changes in every row, as weight decay does, are *drifting*. The *drift* is the update without
+gradients and moments: it runs on untouched rows, if on the probe it gives what the update gives, and zeros of zeros.
+
 Flags of touched rows stay from step to step, for each chunk as of a *generation*: the host begins another one where
 others may have written the tables. A chunk of an older one is updated as a whole, and its new values are looked at.
 """
@@ -25,8 +28,11 @@ NEGATIVE_ZERO = -(1 << 31)
 MOST_TOUCHED = 6
 """Touched rows are updated one by one where they are at most this share of a chunk, as a divisor: one by one, with a
 table far beyond the caches, a row costs some six times as much as in a whole chunk. Measured on a Xeon."""
-PROBED = 2
-"""Rows of the probe: of 0 and of the least normal number."""
+PROBED, DRIFT_PROBED = 2, 3
+"""Rows of the probe: of 0 and of the least normal number; where tables drift, those of 0, -0 and what a drift may round
+to -0, the negative least normal number."""
+KEPT, MOMENT, DRIFTING = 0, 1, 2
+"""Kinds of tables."""
 
 
 class TouchedRows(Record):
@@ -41,6 +47,7 @@ class TouchedRows(Record):
     tables: int
     rows: int
     chunk_rows: int
+    drift: Address = 0  # the codelet with the reader's parameters; 0 if no table drifts
 
 
 class UpdatedTable(Record):
@@ -48,7 +55,7 @@ class UpdatedTable(Record):
 
     load: int  # indices of the reader's parameter words with its address: to read
     store: int  # to write
-    is_moment: int
+    kind: int
 
 
 @inner
@@ -61,26 +68,50 @@ def _put_addresses(parameters: int, block: int, first: int, pitch: int) -> None:
 
 
 @inner
-def _keeps_untouched_rows(parameters: int, sums: int, block: int, rows: int, scratch: int) -> bool:
-    """Whether this step's update leaves untouched rows as they are. `rows` is space for a probe of each table."""
+def _probe(parameters: int, reader: int, block: int, rows: int, probed: int, scratch: int) -> None:
+    """Runs a reader on the probe, which it puts at `rows`."""
     summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
-    width = word(summing, RowSums.WIDTH)
-    pitch, tables = 4 * width * PROBED, word(parameters, TouchedRows.TABLES)
+    width, tables = word(summing, RowSums.WIDTH), word(parameters, TouchedRows.TABLES)
+    pitch = 4 * width * probed
+    _put_addresses(parameters, block, rows, pitch)
+    clear(rows, width * probed * tables)
+    for number in range(tables):
+        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+        kind = word(table, UpdatedTable.KIND)
+        if kind != MOMENT:
+            for at in range(width, width * probed):
+                value = LEAST_NORMAL
+                if kind == DRIFTING:
+                    value = NEGATIVE_ZERO if at < 2 * width else NEGATIVE_ZERO + LEAST_NORMAL
+                store_i32(rows + pitch * number + 4 * at, value)
+    call4(reader, block, 0, probed, scratch)
+
+
+@inner
+def _keeps_untouched_rows(parameters: int, sums: int, block: int, rows: int, scratch: int) -> bool:
+    """Whether this step's update does to untouched rows what the drift does. `rows` is space for two probes."""
+    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
+    width, tables = word(summing, RowSums.WIDTH), word(parameters, TouchedRows.TABLES)
+    drift = word(parameters, TouchedRows.DRIFT)
+    probed = PROBED if drift == 0 else DRIFT_PROBED
+    pitch = 4 * width * probed
     copy_memory(block, summing + 8 * RowSums.WORDS, 8 * word(summing, RowSums.READER_WORDS))
     store_i64(block + 8 * word(summing, RowSums.READER_SUMS), sums)
-    _put_addresses(parameters, block, rows, pitch)
-    clear(rows, width * PROBED * tables)
+    _probe(parameters, word(summing, RowSums.READER), block, rows, probed, scratch)
+    other = rows + pitch * tables
+    if drift != 0:
+        _probe(parameters, drift, block, other, probed, scratch)
     for number in range(tables):
         table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
-        if word(table, UpdatedTable.IS_MOMENT) == 0:
-            for at in range(width, 2 * width):
-                store_i32(rows + pitch * number + 4 * at, LEAST_NORMAL)
-    call4(word(summing, RowSums.READER), block, 0, PROBED, scratch)
-    for number in range(tables):
-        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
-        second = 0 if word(table, UpdatedTable.IS_MOMENT) else LEAST_NORMAL
-        for at in range(2 * width):
-            if load_i32(rows + pitch * number + 4 * at) != (second if at >= width else 0):
+        kind = word(table, UpdatedTable.KIND)
+        for at in range(width * probed):
+            found = load_i32(rows + pitch * number + 4 * at)
+            if kind == DRIFTING:
+                if found != load_i32(other + pitch * number + 4 * at):
+                    return False
+                if at < width and found != 0 and found != NEGATIVE_ZERO:
+                    return False
+            elif found != (LEAST_NORMAL if kind == KEPT and at >= width else 0):
                 return False
     return True
 
@@ -94,10 +125,11 @@ def _is_touched(parameters: int, row: int) -> bool:
     for number in range(word(parameters, TouchedRows.TABLES)):
         table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
         address = word(summing + 8 * RowSums.WORDS, word(table, UpdatedTable.LOAD)) + 4 * width * row
-        if word(table, UpdatedTable.IS_MOMENT):
+        kind = word(table, UpdatedTable.KIND)
+        if kind == MOMENT:
             for at in range(width):
                 found |= load_i32(address + 4 * at)
-        else:
+        elif kind == KEPT:
             for at in range(width):
                 found |= 1 if load_i32(address + 4 * at) == NEGATIVE_ZERO else 0
     return found != 0
@@ -164,15 +196,19 @@ def _begin_chunk(parameters: int, summing: int, chunk: int) -> None:
 
 @inner
 def _update_touched(parameters: int, reader: int, block: int, first: int, end: int, scratch: int) -> None:
-    """Runs the reader on the touched rows first <= row < end, neighbours together."""
-    flags = word(parameters, TouchedRows.FLAGS)
-    row = _next_touched(flags, first, end)
+    """Runs the reader on the touched rows first <= row < end, and the drift on others, neighbours together."""
+    flags, drift = word(parameters, TouchedRows.FLAGS), word(parameters, TouchedRows.DRIFT)
+    done, row = first, _next_touched(flags, first, end)
     while row < end:
+        if drift != 0 and done < row:
+            call4(drift, block, done, row, scratch)
         begin = row
         while row < end and load_i8(flags + row) != 0:
             row += 1
         call4(reader, block, begin, row, scratch)
-        row = _next_touched(flags, row, end)
+        done, row = row, _next_touched(flags, row, end)
+    if drift != 0 and done < end:
+        call4(drift, block, done, end, scratch)
 
 
 @codelet
@@ -183,7 +219,7 @@ def touched_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     ends, chunk_bytes = word(summing, RowSums.ENDS), word(summing, RowSums.CHUNK_BYTES)
     reader, words = word(summing, RowSums.READER), word(summing, RowSums.READER_WORDS)
     rows, chunk_rows = word(parameters, TouchedRows.ROWS), word(parameters, TouchedRows.CHUNK_ROWS)
-    generation = word(parameters, TouchedRows.GENERATION)
+    generation, drift = word(parameters, TouchedRows.GENERATION), word(parameters, TouchedRows.DRIFT)
     sums = scratch + RESERVED_SCRATCH
     block = sums + ((chunk_bytes + 63) >> 6 << 6)
     clear(sums, chunk_bytes >> 2)
@@ -196,7 +232,7 @@ def touched_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
             _begin_chunk(parameters, summing, chunk + 1)
         count = load_i64(counts + 8 * chunk)
         known = keeps and count >> 32 == generation
-        if known and count & 0xFFFFFFFF == 0:
+        if known and drift == 0 and count & 0xFFFFFFFF == 0:
             continue
         begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
         end = load_i64(ends + 8 * chunk)

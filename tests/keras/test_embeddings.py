@@ -263,11 +263,19 @@ MOMENTS: dict[str, Callable[[Any], Any]] = {
     "Adadelta": lambda family: family.Adadelta(1.0),
     "RMSprop": lambda family: family.RMSprop(0.1, momentum=0.9, centered=True),
     "Nesterov": lambda family: family.SGD(0.1, momentum=0.9, nesterov=True),
+    "AdamW": lambda family: family.AdamW(0.1),
+    "moving average": lambda family: family.Adam(0.1, use_ema=True, ema_momentum=0.9),
     "clipnorm": lambda family: family.Adam(0.1, clipnorm=0.01),
     "global_clipnorm": lambda family: family.SGD(0.1, momentum=0.9, global_clipnorm=0.01),
     "loss scale": lambda family: scaled(family)(family.Adam(0.1)),
     "loss scale, global_clipnorm": lambda family: scaled(family)(family.Adam(0.1, global_clipnorm=0.01)),
 }
+
+
+BOTH: dict[str, Callable[[Any], Any]] = {
+    "decay and average": lambda family: family.RMSprop(0.1, weight_decay=0.1, use_ema=True)
+}
+"""By touched rows in Keras 3."""
 
 
 @pytest.mark.sample(3)
@@ -277,8 +285,8 @@ def test_optimizers_with_moments_update_touched_rows(kit: Kit, optimizer: str) -
     assert any(isinstance(each.work, TouchedRowsWork) for each in program.compute_sets)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("optimizer", MOMENTS)
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("optimizer", MOMENTS | BOTH)
 def test_updates_of_touched_rows_have_the_bits_of_all(
     kit: Kit, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +296,7 @@ def test_updates_of_touched_rows_have_the_bits_of_all(
         kit.keras.utils.set_random_seed(1)
         with IPUStrategy().scope():
             model = pooled(kit, 9000, 32)
-            model.compile(MOMENTS[optimizer](kit.keras.optimizers), "mse", steps_per_execution=2)
+            model.compile((MOMENTS | BOTH)[optimizer](kit.keras.optimizers), "mse", steps_per_execution=2)
         found = []
         for outside in range(4):
             model.fit(TOKENS[outside % 2], TARGETS, batch_size=5, shuffle=False, verbose=0)

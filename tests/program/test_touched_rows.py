@@ -59,11 +59,24 @@ def decayed(b: Builder, old: list[Instruction], gradient: Instruction, rate: Ins
     return [b.subtract(table, b.multiply(old[0], rate)), mean, square]
 
 
+def decayed_before(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
+    """As AdamW does."""
+    share = b.multiply(b.multiply(old[0], b.splat(0.004, (ROWS, WIDTH))), rate)
+    return adam(b, [b.subtract(old[0], share), *old[1:]], gradient, rate)
+
+
 def averaged(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
     """The last table is a moving average of the first."""
     table, mean, average = old
     mean = b.subtract(mean, b.multiply(gradient, rate))
     table = b.add(table, mean)
+    return [table, mean, b.add(average, b.multiply(b.subtract(table, average), rate))]
+
+
+def averaged_moment(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
+    """As `use_ema=True` does."""
+    average = old[2]
+    table, mean, _ = momentum(b, old, gradient, rate)
     return [table, mean, b.add(average, b.multiply(b.subtract(table, average), rate))]
 
 
@@ -159,7 +172,7 @@ def special(table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("update", [adam, momentum, largest])
+@pytest.mark.parametrize("update", [adam, momentum, largest, decayed_before, averaged_moment])
 def test_the_bits_of_an_update_of_all_rows(update: Update, all_rows: Callable[..., Executable]) -> None:
     rng = np.random.default_rng(1)
     one, other = executable_of(update), all_rows(update)

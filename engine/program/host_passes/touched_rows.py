@@ -2,7 +2,9 @@
 
 The moments of a row that no batch has named yet are zero, and so is its gradient. A nest is rewritten whose new values
 are, for such a row, the same for all rows (new moments), or its own value plus or minus such a number. Then the codelet
-finds out in each step whether these numbers are zeros. For the host only: on a chip, rows cost no memory bandwidth.
+finds out in each step whether these numbers are zeros. Tables whose rows change without gradients and moments, by
+weight decay or as moving averages, are drifting: a nest of their own does this, which reads neither of these.
+For the host only: on a chip, rows cost no memory bandwidth.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from engine.emit.nest import Apply, Constant, Input, Nest
+from engine.codelets.touched_rows import DRIFT_PROBED, DRIFTING, KEPT, MOMENT
+from engine.emit.nest import Apply, Constant, Input, Nest, Store
 from engine.ir import Shape
 from engine.program.buffer import LARGE_BYTES
+from engine.program.host_passes.drifting_rows import drift_of, leaves, parts_of
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses
@@ -20,7 +24,7 @@ from engine.program.work.fused_loop import FusedLoop, Strided
 from engine.program.work.row_sums import SummedRows
 from engine.program.work.touched_rows import TouchedRowsWork
 
-Tables = tuple[tuple[int, int, bool], ...]
+Tables = tuple[tuple[int, int, int], ...]
 
 
 def skip_untouched_rows(program: Program) -> Program:
@@ -43,32 +47,58 @@ def _skipping(compute_set: ComputeSet, uses: BufferUses) -> TouchedRowsWork | No
         return None
     if any(address.moved is not None for address in summed.addresses):
         return None
-    tables = _updated_tables(summed, uses)
-    if tables is None:
+    tables, drift = _updated_tables(summed, uses)
+    if not tables or (drift is not None and chunk_rows < DRIFT_PROBED):
         return None
     rows = summed.table.shape.elements // summed.width
     flags = Buffer(f"{compute_set.name}.touched", Shape("s8", (rows,)), permanent=True)
     counts = Buffer(f"{compute_set.name}.counts", Shape("s64", (compute_set.units,)), permanent=True)
-    return TouchedRowsWork(summed, summed.width // inner, tables, Address(flags), Address(counts))
+    return TouchedRowsWork(summed, summed.width // inner, tables, Address(flags), Address(counts), drift)
 
 
-def _updated_tables(summed: SummedRows, uses: BufferUses) -> Tables | None:
-    """The tables that the update reads and writes in place, if untouched rows of them stay as they are."""
+def _updated_tables(summed: SummedRows, uses: BufferUses) -> tuple[Tables, Nest | None]:
+    """The tables that the update reads and writes in place, and the drift; no tables if it may change any row."""
     loop, nest = summed.reader, summed.reader.nest
     loads = {n.access: k for k, n in enumerate(nest.nodes) if isinstance(n, Input)}
-    tables, new = [], []
+    found = []
     for store in nest.stores:
         load = next((a for a in loads if _are_same(loop, a, store.access)), None)
         buffer = None if load is None else _table(summed, load)
         if load is None or buffer is None or buffer.kind != "variable" or len(uses.writers(buffer)) != 1:
-            return None
-        added = _added(nest, store.node, loads[load])
-        if added is None and len(uses.users(buffer)) != 1:
-            return None  # what is read elsewhere, too, is more than a moment, and hardly zero
-        tables.append((load, store.access, added is None))
-        new.append(store.node if added is None else added)
-    even = _even_nodes(summed, {loads[load] for load, _, is_moment in tables if is_moment})
-    return tuple(tables) if all(node in even for node in new) else None
+            return (), None
+        is_read_elsewhere = len(uses.users(buffer)) != 1  # so it is more than a moment, and hardly zero
+        found.append((load, store, is_read_elsewhere, parts_of(nest, store.node, loads[load])))
+    own = {loads[load] for load, *_ in found}
+    plain = own | (_even_nodes(summed, set()) - {k for a, k in loads.items() if _is_sums(summed, a)})
+    bases = {s.node: p[0] for load, s, is_read, p in found if p is not None and (is_read or p[0] == loads[load])}
+    tables, added, drifts, moments = [], list[int](), list[Store](), set[int]()
+    for load, store, is_read_elsewhere, parts in found:
+        base = bases.get(store.node, store.node)
+        known = plain if base == store.node else plain - own | {loads[load]}
+        kind = KEPT if base == loads[load] else DRIFTING if leaves(nest, base, bases) <= known else MOMENT
+        if kind == MOMENT and is_read_elsewhere:
+            return (), None
+        if kind == MOMENT:
+            moments.add(loads[load])
+        elif kind == DRIFTING:
+            drifts.append(replace(store, node=base))
+        tables.append((load, store.access, kind))
+        if base != store.node and parts is not None:
+            added.append(parts[1])
+        elif kind == MOMENT:
+            added.append(store.node)
+    even = _even_nodes(summed, moments)
+    if any(moments & leaves(nest, each.node, bases) for each in drifts) or not all(node in even for node in added):
+        return (), None
+    if not drifts:
+        return tuple(tables), None
+    drift = drift_of(nest, drifts, bases)
+    return (tuple(tables), drift) if moments and drift is not None else ((), None)
+
+
+def _is_sums(summed: SummedRows, access: int) -> bool:
+    operand = summed.reader.operands[access]
+    return isinstance(operand, Strided) and operand.address.buffer is summed.table
 
 
 def _are_same(loop: FusedLoop, one: int, other: int) -> bool:
@@ -85,27 +115,6 @@ def _table(summed: SummedRows, access: int) -> Buffer | None:
     buffer = operand.address.buffer
     same = buffer.shape.elements == summed.table.shape.elements and loop.nest.accesses[access].element_type == "f32"
     return buffer if same else None
-
-
-def _added(nest: Nest, node: int, old: int) -> int | None:
-    """The node that a new value adds to the old one or subtracts from it, if that does not depend on the old one."""
-    made = nest.nodes[node]
-    if not isinstance(made, Apply) or made.operation.opcode not in ("add", "subtract") or old not in made.operands:
-        return None
-    first, second = made.operands
-    if second == old and made.operation.opcode == "subtract":
-        return None
-    other = second if first == old else first
-    return None if other in _dependents(nest, old) else other
-
-
-def _dependents(nest: Nest, on: int) -> set[int]:
-    """A node and all that depend on it."""
-    found = {on}
-    for number, node in enumerate(nest.nodes):
-        if isinstance(node, Apply) and any(each in found for each in node.operands):
-            found.add(number)
-    return found
 
 
 def _even_nodes(summed: SummedRows, moments: set[int]) -> set[int]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.codelets.record import block
-from engine.codelets.touched_rows import PROBED, TouchedRows, UpdatedTable, touched_rows
+from engine.codelets.touched_rows import DRIFT_PROBED, TouchedRows, UpdatedTable, touched_rows
+from engine.emit.nest import Nest
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.row_sums import SummedRows
@@ -16,15 +17,17 @@ from engine.program.work.row_sums import SummedRows
 class TouchedRowsWork(Work):
     """`summed` run on touched rows alone; `row_grain` is the grain with which its reader's units are rows.
 
-    `tables` are the numbers of the reader's operands through which it reads and writes a table in place, and whether
-    the table is of moments. `flags` is s8 [rows], `counts` s64 [chunks].
+    `tables` are the numbers of the reader's operands through which it reads and writes a table in place, and the
+    kind of table. `flags` is s8 [rows], `counts` s64 [chunks]. `drift` runs on untouched rows, if there are drifting
+    tables, with the accesses of the reader's nest.
     """
 
     summed: SummedRows
     row_grain: int
-    tables: tuple[tuple[int, int, bool], ...]
+    tables: tuple[tuple[int, int, int], ...]
     flags: Address
     counts: Address
+    drift: Nest | None = None
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -42,8 +45,8 @@ class TouchedRowsWork(Work):
         nest, flags = reader.nest, self.flags.buffer
         chunk_rows = self.summed.chunk_bytes // (4 * self.summed.width)
         tables = [
-            UpdatedTable(load=nest.access_word(load), store=nest.access_word(store), is_moment=int(is_moment))
-            for load, store, is_moment in self.tables
+            UpdatedTable(load=nest.access_word(load), store=nest.access_word(store), kind=kind)
+            for load, store, kind in self.tables
         ]
         head = TouchedRows(
             flags=self.flags,
@@ -54,10 +57,11 @@ class TouchedRowsWork(Work):
             chunk_rows=chunk_rows,
         )
         before = TouchedRows.WORDS + UpdatedTable.WORDS * len(tables)
+        drift = () if self.drift is None else ((TouchedRows.DRIFT, self.drift),)
         made = Encoded.of(
             touched_rows,
             block(head, tables, inner.parts()),
-            inner.scratch_bytes + 4 * self.summed.width * PROBED * len(tables),
-            tuple((before + word, codelet) for word, codelet in inner.calls),
+            inner.scratch_bytes + 8 * self.summed.width * DRIFT_PROBED * len(tables),
+            (*drift, *((before + word, codelet) for word, codelet in inner.calls)),
         )
         return replace(made, generation=TouchedRows.GENERATION)
