@@ -1,7 +1,8 @@
 """Operands of bf16 products as pairs of neighbours along k, for the instruction that adds both products of a pair.
 
 Rows of A whose runs along k are even are read where they are. Rows of B, groups of contiguous rows of A, and B whose
-pairs are in place are packed as pairs; others as float32, whose upper halves then move together.
+pairs are in place are packed as pairs, in one run where rows of B overlap; others as float32, whose upper halves then
+move together.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ from engine.codelets.lazy import types
 from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic, load_i64, store_f32, store_i64
 from engine.codelets.offset_tables import fill_table
 from engine.codelets.pack import LANES, PANEL, copied_run, packed_pitch, packing
-from engine.codelets.pack_pairs import has_pair_panels, pack_pair_groups, pack_pair_panel
+from engine.codelets.pack_pairs import (
+    has_pair_panels,
+    join_overlapping,
+    pack_pair_groups,
+    pack_pair_panel,
+    pairs_overlap,
+)
 from engine.codelets.rows import word
 from engine.machine_code.llvm import ir
 
@@ -67,7 +74,9 @@ def parts_of_pairs(plain: Parts, multiply: Inner, row_a: int, offsets: int, pack
     @inner
     def pack_columns(at: Operands, block: Block, plan: int) -> None:
         offsets = at.scratch + column
-        if has_pair_panels(at, block.k, block.k_count):
+        if pairs_overlap(at, block.columns, block.k_count):
+            join_overlapping(at, block.column, block.columns, block.k, block.k_count, at.scratch)
+        elif has_pair_panels(at, block.k, block.k_count):
             pack_pair_panel(at, block.column, block.columns, block.k, block.k_count, at.scratch, offsets)
         else:
             pack_panel(at, block.column, block.columns, block.k, block.k_count, at.scratch, offsets)
@@ -75,6 +84,8 @@ def parts_of_pairs(plain: Parts, multiply: Inner, row_a: int, offsets: int, pack
 
     @inner
     def panel(at: Operands, block: Block, first: int, plan: int) -> tuple[int, int]:
+        if pairs_overlap(at, block.columns, block.k_count):
+            return at.scratch, 4 * word(at.parameters, Field.PITCH_B)
         return at.scratch, packed_pitch(block.columns)
 
     @inner

@@ -86,6 +86,21 @@ def pack_pair_rows(b: int, offset_b: int, k: int, columns: int, target: int, pit
 
 
 @inner
+def pairs_overlap(at: Operands, width: int, k_count: int) -> bool:
+    """Whether pairs of evenly spaced rows of B overlap, or lie as close as packed ones: they are joined in one run."""
+    close = 0 <= 4 * word(at.parameters, Field.PITCH_B) <= packed_pitch(width)
+    return word(at.parameters, Field.LAYOUT_B) == Layout.ROWS and close and k_count % 2 == 0
+
+
+@inner
+def join_overlapping(at: Operands, column: int, width: int, k: int, k_count: int, target: int) -> None:
+    """Row i of the target, 4 * PITCH_B bytes after the one before, has the pairs of rows k + 2 i and k + 2 i + 1."""
+    pitch = word(at.parameters, Field.PITCH_B)
+    first = at.b + 2 * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
+    join_runs(first, first + pitch, target, (k_count - 2) * pitch // 2 + width)
+
+
+@inner
 def has_pair_panels(at: Operands, k: int, k_count: int) -> bool:
     """Whether B's rows are contiguous, or its pairs are in place along k."""
     layout = word(at.parameters, Field.LAYOUT_B)

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from engine.codelets.contract_fields import GROUP
+from engine.codelets.contract_fields import GROUP, run_of
 from engine.emit.nest import Constant
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
 from engine.lower.context import Context, Value, lowering
@@ -41,6 +41,7 @@ from engine.lower.pixel_groups import (
     ungrouped,
 )
 from engine.lower.views import View, reordered, stored_in, whole
+from engine.machine_code.processor import multiplies_bf16_pairs
 from engine.program.program import Buffer
 
 OVERLAP_WORTH = 0.8
@@ -244,6 +245,8 @@ def _contraction(
     k_b = (tap_b[:, None] + np.arange(features) * stride_k).reshape(-1)
     # In the kernel's order in memory, its rows are evenly spaced.
     order = np.argsort(k_b, kind="stable")
+    if _has_runs_backward(left, k_a[order]):
+        order = order[::-1]
     parts = max(groups, batch_groups)
     columns = right.shape.dimensions[numbers.kernel_output_feature_dimension] // parts
     stride_b = right.strides[numbers.kernel_output_feature_dimension]
@@ -268,6 +271,14 @@ def _contraction(
         batch_c=table((parts, columns * target.strides[numbers.output_feature_dimension])),
         op_name=instruction.op_name,
     )
+
+
+def _has_runs_backward(left: View, k_a: np.ndarray) -> bool:
+    """Whether bf16 that the processor multiplies in pairs are contiguous pairs in the opposite order alone."""
+    if left.shape.element_type != "bf16" or not multiplies_bf16_pairs():
+        return False
+    forward, backward = (run_of(np.ascontiguousarray(each), left.item_bytes) for each in (k_a, k_a[::-1]))
+    return forward == 1 and backward % 2 == 0
 
 
 def _batch_axis(

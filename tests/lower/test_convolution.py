@@ -9,6 +9,9 @@ from engine.compile import build_program
 from engine.ir import ConvolutionDimensionNumbers, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.structured_shape_rules import window_count
+from engine.lower import convolution as lowering
+from engine.lower import pixel_groups
+from engine.program.work.contraction import Contraction
 from tests.engine.running import check, fast
 
 
@@ -118,6 +121,19 @@ def test_groups_with_few_features_are_merged(groups: tuple[int, int], features: 
         convolve(features, 24, outputs, [17, 18], (rows, columns), orders, groups, kind)
     else:
         convolve(12, features, outputs, [17, 18], (rows, columns), orders, groups, kind)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_first_layer_of_bf16_has_pairs_of_pixels(pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows over one channel are contiguous in one order of k, in which pixels are read in place as pairs."""
+    monkeypatch.setattr(lowering, "multiplies_bf16_pairs", lambda: pairs)
+    monkeypatch.setattr(pixel_groups, "lanes", lambda: 16)
+    builder = Builder()
+    x, kernel = builder.parameter("bf16", [8, 32, 32, 1]), builder.parameter("bf16", [5, 5, 1, 6])
+    builder.convolution(x, kernel, (WindowDimension(5),) * 2, numbers_for(2, [NHWC, HWIO, NHWC]))
+    sets = build_program(builder.module(), ["feed"] * 2, {}).compute_sets
+    (work,) = (each.work for each in sets if isinstance(each.work, Contraction))
+    assert (work.run_a % 2 == 0) == pairs
 
 
 def test_merged_groups_are_estimated_as_single_ones() -> None:
