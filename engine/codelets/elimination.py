@@ -1,10 +1,12 @@
 """LU factors with row pivoting, and solutions of systems by elimination; rows of a matrix are contiguous.
 
-Unit: one matrix. The pivot is the first of the largest elements of a column, as LAPACK's.
+Unit: one matrix. The pivot is the first of the largest elements of a column, as LAPACK's. Matrices and right-hand sides
+that are tiny or huge are scaled by powers of two, as what is subtracted might vanish or overflow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 from engine.codelets.build import Codelet, inner
 from engine.codelets.memory import pointer
 from engine.codelets.record import Address, Record
-from engine.codelets.reflections import NUMBA_TYPES, Pointer
+from engine.codelets.reflections import HUGE, NUMBA_TYPES, TINY, Pointer, scale_of
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
@@ -35,6 +37,30 @@ class System(Record):
     x: Address = 0
     size: int
     right_sides: int
+
+
+@cache
+def _scaling(element_type: str) -> Callable[[int, int], float]:
+    """The power of two to multiply an array at an address by; 1 if an element is not finite.
+
+    The order of floats without their signs is that of their bits, whose maximum takes vectors of integers.
+    """
+    type_name = NUMBA_TYPES[element_type]
+    kind, bits_type = np.dtype(type_name), {"f32": "int32", "f64": "int64"}[element_type]
+    least, most = (int(np.array(each, kind).view(bits_type)) for each in (TINY, HUGE))
+    mask = int(np.iinfo(bits_type).max)
+
+    @inner
+    def scale(address: int, size: int) -> float:
+        bits, largest = pointer(address, bits_type), 0
+        for i in range(size):
+            largest = max(largest, bits[i] & mask)
+        if least <= largest <= most:
+            return 1.0
+        found = scale_of(pointer(address, type_name), size)
+        return found if found == found else 1.0
+
+    return scale
 
 
 @inner
@@ -73,6 +99,7 @@ def _eliminate(a: Pointer, size: int, pitch: int, columns: int, k: int) -> None:
 def triangular_factors(element_type: str) -> Codelet:
     """The codelet of LU factors of f32 or f64."""
     type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
+    scale_at = _scaling(element_type)
 
     def factorize(parameters: int, lo: int, hi: int, scratch: int) -> None:
         size = word(parameters, Factors.SIZE)
@@ -81,8 +108,9 @@ def triangular_factors(element_type: str) -> Codelet:
             a = pointer(word(parameters, Factors.FACTORS) + unit * size * size * item, type_name)
             order = pointer(word(parameters, Factors.ORDER) + unit * size * 4, "int32")
             sign = pointer(word(parameters, Factors.SIGN) + unit * item, type_name)
+            scale = scale_at(word(parameters, Factors.SOURCE) + unit * size * size * item, size * size)
             for i in range(size * size):
-                a[i] = source[i]
+                a[i] = source[i] * scale
             for i in range(size):
                 order[i] = i
             sign[0] = 1
@@ -95,6 +123,10 @@ def triangular_factors(element_type: str) -> Codelet:
                     order[found] = kept
                     sign[0] = -sign[0]
                 _eliminate(a, size, size, size, k)
+            if scale != 1:
+                for i in range(size):
+                    for j in range(i, size):
+                        a[i * size + j] = a[i * size + j] / scale
 
     return Codelet(factorize, f"triangular_factors_{element_type}")
 
@@ -103,6 +135,7 @@ def triangular_factors(element_type: str) -> Codelet:
 def solution(element_type: str) -> Codelet:
     """The codelet of the X of A X = B, of f32 or f64. A singular A gives infinities and NaN."""
     type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
+    scale_at = _scaling(element_type)
 
     def solve(parameters: int, lo: int, hi: int, scratch: int) -> None:
         size, sides = word(parameters, System.SIZE), word(parameters, System.RIGHT_SIDES)
@@ -111,11 +144,13 @@ def solution(element_type: str) -> Codelet:
             source = pointer(word(parameters, System.A) + unit * size * size * item, type_name)
             b = pointer(word(parameters, System.B) + unit * size * sides * item, type_name)
             x = pointer(word(parameters, System.X) + unit * size * sides * item, type_name)
+            scale = scale_at(word(parameters, System.A) + unit * size * size * item, size * size)
+            right_scale = scale_at(word(parameters, System.B) + unit * size * sides * item, size * sides)
             for i in range(size):
                 for j in range(size):
-                    a[i * pitch + j] = source[i * size + j]
+                    a[i * pitch + j] = source[i * size + j] * scale
                 for j in range(sides):
-                    a[i * pitch + size + j] = b[i * sides + j]
+                    a[i * pitch + size + j] = b[i * sides + j] * right_scale
             for k in range(size):
                 found = _pivot(a, size, pitch, k)
                 if found != k:
@@ -132,6 +167,10 @@ def solution(element_type: str) -> Codelet:
                 for j in range(sides):
                     a[row + j] = a[row + j] / pivot
                     x[i * sides + j] = a[row + j]
+            if scale != 1 or right_scale != 1:
+                for i in range(size):
+                    for j in range(sides):
+                        x[i * sides + j] = a[i * pitch + size + j] * scale / right_scale
 
     return Codelet(solve, f"solution_{element_type}")
 

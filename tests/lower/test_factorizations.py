@@ -169,6 +169,22 @@ def test_elimination(size: int) -> None:
         check(module_of(SOLVE, given, b), [given, b], tolerance)
 
 
+@pytest.mark.parametrize(("a_scale", "b_scale"), [(1e-37, 1.0), (1e36, 1e36), (1e-37, 1e-37), (1e36, 1.0)])
+def test_elimination_of_tiny_and_huge_matrices(a_scale: float, b_scale: float) -> None:
+    """Those of elements near one, times powers of two."""
+    rng = np.random.default_rng(3)
+    powers = 2.0 ** np.round(np.log2([a_scale, b_scale]))
+    a, b = (rng.integers(1, 9, shape).astype(np.float32) + 5 * np.eye(*shape[-2:]) for shape in ((2, 6, 6), (2, 6, 2)))
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    (x,), (factors, _, _) = run(module_of(SOLVE, a, b), a, b), run(module_of(LU, a), a)
+    given, right = (a * powers[0]).astype(np.float32), (b * powers[1]).astype(np.float32)
+    (scaled,), (upper, _, _) = run(module_of(SOLVE, given, right), given, right), run(module_of(LU, given), given)
+    np.testing.assert_array_equal(scaled, (x * (powers[1] / powers[0])).astype(np.float32))
+    # What is subnormal in U is zero.
+    np.testing.assert_allclose(np.triu(upper), np.triu(factors.astype(np.float64) * powers[0]), rtol=1e-7, atol=1.2e-38)
+    np.testing.assert_array_equal(np.tril(upper, -1), np.tril(factors, -1))
+
+
 def test_elements_that_are_not_finite() -> None:
     for value in (np.nan, np.inf):
         a = np.random.default_rng(2).standard_normal((3, 6, 6)).astype(np.float32)
