@@ -103,14 +103,6 @@ class ContractionDraft:
         return self.multiply_adds if self.useful_multiply_adds is None else self.useful_multiply_adds
 
 
-def table(*axes: tuple[int, int]) -> np.ndarray:
-    """Byte offsets, int64 [product of extents], of all indices of (extent, stride) axes, last axis fastest."""
-    offsets = np.zeros(1, np.int64)
-    for extent, stride in axes:
-        offsets = (offsets[:, None] + np.arange(extent, dtype=np.int64) * stride).reshape(-1)
-    return offsets
-
-
 def weight_share(rows: int, columns: int) -> int:
     """Rows of a weight [rows, columns] that belong to one unit, in every contraction of the weight.
 

@@ -16,7 +16,7 @@ from engine.codelets.contract_fields import GROUP, run_of
 from engine.emit.nest import Constant
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
 from engine.lower.context import Context, Value, lowering
-from engine.lower.contraction import ContractionDraft, emit_contraction, table
+from engine.lower.contraction import ContractionDraft, emit_contraction
 from engine.lower.convolution_phases import Phase, convolution_size, phases_of
 from engine.lower.copies import copy, fill
 from engine.lower.dot import operand_in, operand_type
@@ -43,6 +43,7 @@ from engine.lower.pixel_groups import (
 from engine.lower.views import View, reordered, stored_in, whole
 from engine.machine_code.processor import multiplies_bf16_pairs
 from engine.program.program import Buffer
+from engine.program.work.offsets import table
 
 OVERLAP_WORTH = 0.8
 """Share of the estimated cycles below which overlapping products are worth it. Chosen by hand."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from engine.ir import DotDimensionNumbers, Instruction
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
-from engine.lower.contraction import ContractionDraft, emit_contraction, table
+from engine.lower.contraction import ContractionDraft, emit_contraction
 from engine.lower.copies import copy
 from engine.lower.nests import accumulated_in
 from engine.lower.views import View, whole
 from engine.passes.transposed_products import is_made_transposed, order_wanted
 from engine.program.program import Buffer
+from engine.program.work.offsets import table
 
 SLIM, LEAST_LONG = 16, 128
 """Most columns of a product that is computed as its transpose, and least rows and terms of one. Measured."""

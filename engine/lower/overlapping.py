@@ -10,14 +10,13 @@ from math import prod
 from engine.ir import ConvolutionDimensionNumbers, Instruction, WindowDimension
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context
-from engine.lower.contraction import table
 from engine.lower.copies import copy
 from engine.lower.pixel_groups import TYPES, panel_cycles
 from engine.lower.views import View, reordered, whole
 from engine.machine_code.processor import lanes
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
-from engine.program.work.offsets import Offsets
+from engine.program.work.offsets import Offsets, table
 from engine.program.work.overlap_add import OverlapAdd, whole_vectors
 
 MOST_PRODUCT_BYTES = 1 << 20

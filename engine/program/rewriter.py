@@ -20,7 +20,7 @@ class ProgramRewriter:
         self.program = program
         self.sets = list(program.compute_sets)
         self.removed: set[int] = set()
-        self._following: dict[int, ComputeSet] = {}
+        self._following: dict[int, tuple[ComputeSet, ...]] = {}
 
     @cached_property
     def uses(self) -> BufferUses:
@@ -44,9 +44,9 @@ class ProgramRewriter:
                 self.uses.discard(at, self.sets[at])
             self.removed.add(at)
 
-    def insert_after(self, at: int, compute_set: ComputeSet) -> None:
-        """Inserts a compute set right after number `at`, before any mark there; `uses` leaves it out."""
-        self._following[at] = compute_set
+    def insert_after(self, at: int, *compute_sets: ComputeSet) -> None:
+        """Inserts compute sets right after number `at`, before any mark there; `uses` leaves them out."""
+        self._following[at] = compute_sets
 
     def result(self) -> Program:
         """The new program; marks and regions keep their positions among the compute sets."""
@@ -55,8 +55,7 @@ class ProgramRewriter:
         for at, compute_set in enumerate(self.sets):
             if at not in self.removed:
                 sets.append(compute_set)
-            if at in self._following:
-                sets.append(self._following[at])
+            sets += self._following.get(at, ())
             moved.append(len(sets))
         return replace(
             self.program,

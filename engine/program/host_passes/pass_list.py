@@ -23,6 +23,7 @@ from engine.program.host_passes.touched_rows import skip_untouched_rows
 from engine.program.host_passes.unit_fusion import fuse_units
 from engine.program.host_passes.winograd import hoist_transformed_kernels, use_winograd
 from engine.program.host_passes.winograd_padding import read_unpadded
+from engine.program.host_passes.winograd_wide import hoist_wide_kernels, use_wide_winograd
 from engine.program.run_passes import Pass
 
 HOST_PASSES: tuple[Pass, ...] = (
@@ -30,8 +31,10 @@ HOST_PASSES: tuple[Pass, ...] = (
     sum_edges,
     multiply_edges,
     use_winograd,
+    use_wide_winograd,
     read_unpadded,
     hoist_transformed_kernels,
+    hoist_wide_kernels,
     window_depthwise,
     pool_unpadded,
     round_operands,

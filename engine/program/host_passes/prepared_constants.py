@@ -18,6 +18,7 @@ from engine.program.uses import BufferUses
 from engine.program.work.contraction import Contraction
 from engine.program.work.offsets import Offsets
 from engine.program.work.panels import PanelPacking
+from engine.program.work.tile_transform import KernelTransform
 from engine.program.work.winograd import WinogradKernel
 
 PANEL = 64
@@ -76,7 +77,7 @@ def _marked(program: Program) -> Program:
     """The program with compute sets that prepare constants marked to run once, and their results kept."""
     uses, sets = BufferUses(program), list(program.compute_sets)
     for at, each in enumerate(sets):
-        if not isinstance(each.work, PanelPacking | WinogradKernel) or _repeats(program, at):
+        if not isinstance(each.work, PanelPacking | WinogradKernel | KernelTransform) or _repeats(program, at):
             continue
         [written] = (span.buffer for span in each.writes)
         alone = written.kind == "arena" and list(uses.writers(written)) == [at] and written not in program.outputs

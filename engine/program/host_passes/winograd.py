@@ -76,7 +76,7 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[ComputeSet, Comput
     tile = _tile(work, *sizes, size.outputs)
     if tile is None:
         return None
-    written, added = _written(rewriter, at)
+    written, added = written_sums(rewriter, at)
     made = None if written is None else make(product, work, size, written, tile)
     return None if made is None else (*made, added)
 
@@ -104,7 +104,7 @@ def _cost(tile: int, images: int, field: tuple[int, ...], inputs: int, outputs: 
     return tiles * positions(tile) * inputs * wide + transforms
 
 
-def _written(rewriter: ProgramRewriter, at: int) -> tuple[Buffer | None, list[int]]:
+def written_sums(rewriter: ProgramRewriter, at: int) -> tuple[Buffer | None, list[int]]:
     """The array with the sums of a contraction, and the compute set that adds its partial sums to these, if any."""
     work = rewriter.sets[at].work
     assert isinstance(work, Contraction)

@@ -8,6 +8,7 @@ from engine.ir.shape import Shape
 from engine.program.host_passes.unpadded import original, reading
 from engine.program.program import Program
 from engine.program.rewriter import ProgramRewriter
+from engine.program.work.tile_transform import TileTransform, part_of_images
 from engine.program.work.winograd import WinogradProduct
 from engine.program.work.winograd_gradient import WinogradGradient
 from engine.program.work.winograd_tiles import Depth
@@ -22,6 +23,8 @@ def read_unpadded(program: Program) -> Program:
             copies |= _inputs_in_place(rewriter, at, each.work)
         if isinstance(each.work, WinogradGradient):
             copies |= _gradients_in_place(rewriter, at)
+        if isinstance(each.work, TileTransform) and each.work.transform in ("inputs", "gradients"):
+            copies |= _tiles_in_place(rewriter, at, each.work)
     rewriter.remove(at for at in copies if not rewriter.uses.readers(program.compute_sets[at].writes[0].buffer))
     return rewriter.result() if copies else program
 
@@ -48,6 +51,24 @@ def _gradients_in_place(rewriter: ProgramRewriter, at: int) -> set[int]:
     made = replace(work, gradients=found.address, strides_g=found.strides)
     rewriter.replace(at, reading(replace(rewriter.sets[at], work=made), work.gradients, found.span))
     return {found.copy}
+
+
+def _tiles_in_place(rewriter: ProgramRewriter, at: int, work: TileTransform) -> set[int]:
+    """The same for the tiles of a convolution with a wide kernel."""
+    old = work.source
+    if old.first != (0, 0) or 0 in old.elements:
+        return set()
+    found = original(rewriter, at, old.address, (work.images, work.features), (old.image, *old.elements))
+    if found is None:
+        return set()
+    source = replace(part_of_images(found.address, found.strides, found.size, old.step), first=_negative(found.low))
+    made = replace(work, source=source)
+    rewriter.replace(at, reading(replace(rewriter.sets[at], work=made), old.address, found.span))
+    return {found.copy}
+
+
+def _negative(low: tuple[int, int]) -> tuple[int, int]:
+    return -low[0], -low[1]
 
 
 def _item(work: WinogradProduct | WinogradGradient) -> int:

@@ -36,7 +36,7 @@ def convolution_sets(
     if work.size != (1, size.batch * slices * field[0] * field[1], size.outputs, TAPS * features):
         return None
     row_c = _in_items_of(work, written)
-    strides_c = _strides(row_c, (size.batch * slices, *field))
+    strides_c = even_strides(row_c, (size.batch * slices, *field))
     parts = work.k_a.table.reshape(taps_deep, TAPS * size.inputs)
     found = _deep_strides(work.row_a.table.reshape(size.batch, slices, *field), parts)
     if found is None or strides_c is None:
@@ -95,7 +95,7 @@ def gradient_sets(
         return None
     sections, of_c = (each.table.reshape(deep, -1) for each in (work.row_a, row_c))
     found = _deep_strides(work.k_a.table.reshape(size.inputs, slices, *slid[1:]), sections)
-    strides_g, slice_c = _strides(work.k_b, slid), int(of_c[-1, 0] - of_c[0, 0]) // max(1, deep - 1)
+    strides_g, slice_c = even_strides(work.k_b, slid), int(of_c[-1, 0] - of_c[0, 0]) // max(1, deep - 1)
     if found is None or strides_g is None:
         return None
     strides_a, slice_a = found
@@ -103,7 +103,7 @@ def gradient_sets(
         if not np.array_equal(table, np.add.outer(np.arange(deep) * step, table[0])):
             return None
     window = WINDOW // group, WINDOW, features
-    of_taps, taps = (_strides(Offsets(each[0]), window) for each in (sections, of_c))
+    of_taps, taps = (even_strides(Offsets(each[0]), window) for each in (sections, of_c))
     if of_taps is None or taps is None:
         return None
     column, column_c = (each * size.outputs for each in (item, written.shape.dtype.itemsize))
@@ -188,7 +188,7 @@ def _partition(made: WinogradProduct) -> Partition | None:
     return Partition(made.outputs * columns, made.images * rows, made.tile * made.unit_rows)
 
 
-def _strides(offsets: Offsets, extents: tuple[int, int, int]) -> Strides | None:
+def even_strides(offsets: Offsets, extents: tuple[int, int, int]) -> Strides | None:
     """The strides along three dimensions, if offsets are those of all their positions in order."""
     grid = offsets.table.reshape(extents) - offsets.table[0]
     last = (int(grid[-1, 0, 0]), int(grid[0, -1, 0]), int(grid[0, 0, -1]))
@@ -204,8 +204,8 @@ def _deep_strides(rows: np.ndarray, parts: np.ndarray) -> tuple[Strides, int] | 
     `parts` have the taps of each slice that a slice of outputs reads. The stride of one slice is 0.
     """
     images, slices, *field = rows.shape
-    strides = _strides(Offsets(rows[:, 0].reshape(-1)), (images, field[0], field[1]))
-    deep = _strides(Offsets(rows[0].reshape(-1)), (slices, field[0], field[1]))
+    strides = even_strides(Offsets(rows[:, 0].reshape(-1)), (images, field[0], field[1]))
+    deep = even_strides(Offsets(rows[0].reshape(-1)), (slices, field[0], field[1]))
     begins = np.sort(parts.min(axis=1))
     if strides is None or deep is None:
         return None

@@ -30,3 +30,11 @@ class Offsets:
             return f"[{self.table[0]}:{self.table[-1] + steps[0]}:{steps[0]}]"
         shown = ", ".join(map(str, self.table[:6].tolist()))
         return f"[{shown}, ... {len(self)}]" if len(self) > 6 else f"[{shown}]"
+
+
+def table(*axes: tuple[int, int]) -> np.ndarray:
+    """Byte offsets, int64 [product of extents], of all indices of (extent, stride) axes, last axis fastest."""
+    offsets = np.zeros(1, np.int64)
+    for extent, stride in axes:
+        offsets = (offsets[:, None] + np.arange(extent, dtype=np.int64) * stride).reshape(-1)
+    return offsets

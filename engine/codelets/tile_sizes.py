@@ -1,0 +1,47 @@
+"""Sizes of tiles of Winograd's convolutions with wide kernels, here so that passes read them without the compiler."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Axis(NamedTuple):
+    """Along a dimension: tiles of `outputs` outputs, and `parts` of the kernel of `taps` taps each, padded with zeros.
+
+    Part s of the kernel reads the inputs of the tile s after an output's, so there are as many taps as outputs if there
+    is more than one part.
+    """
+
+    outputs: int = 1
+    taps: int = 1
+    parts: int = 1
+
+    @property
+    def side(self) -> int:
+        """Elements of a transformed tile."""
+        return self.outputs + self.taps - 1
+
+    @property
+    def name(self) -> str:
+        """Names what the transforms depend on."""
+        return f"{self.outputs}x{self.taps}"
+
+    def tiles(self, field: int) -> int:
+        """Tiles of that many outputs."""
+        return -(-field // self.outputs)
+
+    def input_tiles(self, field: int) -> int:
+        """Tiles of inputs that these read."""
+        return self.tiles(field) + self.parts - 1
+
+
+FEW_TAPS = {1: Axis(), 3: Axis(4, 3), 4: Axis(4, 4), 5: Axis(3, 5)}
+"""Transformed tiles of six or seven elements. Errors grow with these; measured, smaller tiles take longer. Five outputs
+of three taps would take as long as four."""
+PART = FEW_TAPS[4]
+"""Of kernels with more taps."""
+
+
+def axis_of(taps: int) -> Axis | None:
+    """The tiles along a dimension with that many taps; None for two."""
+    return Axis(PART.outputs, PART.taps, -(-taps // PART.taps)) if taps > max(FEW_TAPS) else FEW_TAPS.get(taps)

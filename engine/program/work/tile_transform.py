@@ -1,0 +1,112 @@
+"""Work that transforms tiles of one array to those of another, for Winograd's convolutions with wide kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from engine.codelets.record import block
+from engine.codelets.tile_sizes import Axis
+from engine.program.buffer import Address
+from engine.program.work.base import Addressed, Encoded, Footprint, Work
+
+Pair = tuple[int, int]
+"""Along rows and along columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileArray(Addressed):
+    """An array of tiles, in bytes: between images, tiles and elements. Its features are contiguous.
+
+    Where tiles are parts of images, these have `size` rows and columns: tile i begins `step` * i + `first` elements
+    after the first one, and elements outside do not exist. Else all elements of tiles exist, and `size` is theirs.
+    """
+
+    address: Address
+    image: int
+    tiles: Pair
+    elements: Pair
+    size: Pair
+    step: Pair = (0, 0)
+    first: Pair = (0, 0)
+
+    def span(self, images: int, tiles: Pair) -> Pair:
+        """The first and last byte of the elements that exist, of one feature."""
+        last = [(images - 1) * self.image]
+        for along in (0, 1):
+            last.append((self.size[along] - 1) * self.elements[along])
+            if not self.step[along]:
+                last.append((tiles[along] - 1) * self.tiles[along])
+        return sum(min(0, each) for each in last), sum(max(0, each) for each in last)
+
+    def record(self) -> Any:
+        """The words of `Tiled`."""
+        from engine.codelets.tile_transform import Tiled
+
+        return Tiled(
+            array=self.address,
+            image=self.image,
+            tile_row=self.tiles[0],
+            tile_column=self.tiles[1],
+            row=self.elements[0],
+            column=self.elements[1],
+            step_row=self.step[0],
+            step_column=self.step[1],
+            first_row=self.first[0],
+            first_column=self.first[1],
+            rows=self.size[0],
+            columns=self.size[1],
+        )
+
+
+def part_of_images(address: Address, strides: tuple[int, int, int], size: Pair, step: Pair) -> TileArray:
+    """Tiles that are parts of images, with `strides` of images, rows and columns."""
+    image, row, column = strides
+    return TileArray(address, image, (row * step[0], column * step[1]), (row, column), size, step)
+
+
+@dataclass(frozen=True, slots=True)
+class TileTransform(Work):
+    """Transforms `tiles` of each of `images` along rows and columns: `transform` is one of `matrix_of`."""
+
+    transform: str
+    axes: tuple[Axis, Axis]
+    source: TileArray
+    target: TileArray
+    images: int
+    tiles: Pair
+    features: int
+    unit_rows: int
+
+    @property
+    def unit_count(self) -> int:
+        return -(-self.images * self.tiles[0] // self.unit_rows)
+
+    def footprints(self) -> Iterator[Footprint]:
+        """Footprints from the first to the last element of both arrays."""
+        for each in (self.source, self.target):
+            begin, end = each.span(self.images, self.tiles)
+            yield Footprint(each.address, begin, end + 4 * self.features, each is self.target)
+
+    def encode(self) -> Encoded:
+        """The words of `Transform`."""
+        from engine.codelets.tile_transform import Transform, tile_transform, transform_scratch_bytes
+
+        parameters = Transform(
+            source=self.source.record(),
+            target=self.target.record(),
+            images=self.images,
+            tile_rows=self.tiles[0],
+            tile_columns=self.tiles[1],
+            features=self.features,
+            unit_rows=self.unit_rows,
+        )
+        codelet = tile_transform(self.transform, *self.axes)
+        return Encoded.of(codelet, block(parameters), transform_scratch_bytes(self.features))
+
+
+class KernelTransform(TileTransform):
+    """The transform of a kernel, which does not change in a loop over micro-batches, nor if it is constant."""
+
+    __slots__ = ()

@@ -1,0 +1,180 @@
+"""Winograd's convolutions with wide kernels: where they pay, results, errors, special values, workers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.compile import build_program
+from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
+from engine.ir.builder import Builder
+from engine.program.host_passes import winograd_wide
+from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.program.program import Program
+from engine.program.run_passes import run_passes
+from engine.program.work.copy import Copy
+from engine.program.work.tile_transform import TileTransform
+from engine.runtime.executable import Executable
+from tests.engine.running import buffers
+
+KINDS = ("forward", "by input", "by kernel")
+Shape = tuple[int, int, int, int, int]
+Pair = tuple[int, int]
+
+
+def convolution(kind: str, shape: Shape, taps: Pair, padding: Pair) -> Module:
+    """One of NHWC and HWIO; the gradient by the kernel has the image of the outputs' gradients as its window."""
+    b, (images, rows, columns, inputs, outputs) = Builder(), shape
+    x = b.parameter("f32", (images, rows, columns, inputs))
+    field = tuple(s + 2 * p - t + 1 for s, p, t in zip((rows, columns), padding, taps, strict=True))
+    sizes = field if kind == "by kernel" else taps
+    window = tuple(
+        WindowDimension(size, padding_low=p, padding_high=p, window_reversal=kind == "by input")
+        for size, p in zip(sizes, padding, strict=True)
+    )
+    if kind == "by kernel":
+        numbers = ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
+        return b.module(b.convolution(x, b.parameter("f32", (images, *field, outputs)), window, numbers))
+    features = (3, 2) if kind == "by input" else (2, 3)
+    numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), *features, (0, 1), 0, 3, (1, 2))
+    of_kernel = (outputs, inputs) if kind == "by input" else (inputs, outputs)
+    return b.module(b.convolution(x, b.parameter("f32", (*taps, *of_kernel)), window, numbers))
+
+
+def exact(kind: str, x: np.ndarray, right: np.ndarray, taps: Pair, padding: Pair) -> np.ndarray:
+    """The same in float64, by definition."""
+    wide = np.pad(x.astype(np.float64), ((0, 0), *((p, p) for p in padding), (0, 0)))
+    field = tuple(s - t + 1 for s, t in zip(wide.shape[1:3], taps, strict=True))
+    right = right.astype(np.float64)
+    if kind == "by input":
+        right = right[::-1, ::-1].swapaxes(2, 3)
+    parts = [[wide[:, i : i + field[0], j : j + field[1]] for j in range(taps[1])] for i in range(taps[0])]
+    with np.errstate(invalid="ignore"):
+        if kind == "by kernel":
+            flat = right.reshape(-1, right.shape[-1])
+            return np.array([[p.reshape(len(flat), -1).T @ flat for p in row] for row in parts])
+        return np.sum([p @ right[i, j] for i, row in enumerate(parts) for j, p in enumerate(row)], axis=0)
+
+
+def made(module: Module) -> Program:
+    return build_program(module, ["variable"] * 2, {})
+
+
+def is_transformed(program: Program) -> bool:
+    return any(isinstance(each.work, TileTransform) for each in run_passes(program, HOST_PASSES).compute_sets)
+
+
+def operands(module: Module) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.normal(size=p.array_shape.dimensions).astype(np.float32) for p in module.entry.parameters]
+
+
+def run(module: Module, values: list[np.ndarray]) -> np.ndarray:
+    return Executable(made(module)).run(1, [], buffers(values))[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("shape", "taps", "expected"),
+    [
+        ((8, 28, 28, 64, 64), (7, 7), True),
+        ((8, 14, 14, 64, 64), (5, 5), True),
+        ((8, 17, 17, 128, 128), (1, 7), True),
+        ((8, 28, 28, 64, 64), (3, 1), True),
+        ((8, 28, 28, 16, 16), (5, 5), False),  # the transforms of tiles would take longer than what they save
+        ((1, 4, 4, 64, 64), (5, 5), False),  # the same for the kernel's
+        ((8, 28, 28, 64, 64), (1, 1), False),
+    ],
+)
+def test_where_it_pays(kind: str, shape: Shape, taps: Pair, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    padding = taps[0] // 2, taps[1] // 2
+    program = made(convolution(kind, shape, taps, padding))
+    assert is_transformed(program) == expected
+    monkeypatch.setenv("SOFTWARE_IPU_WINOGRAD", "0")
+    assert not is_transformed(program)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("shape", "taps", "padding"),
+    [
+        ((2, 9, 11, 19, 24), (7, 7), (3, 3)),  # tiles that end outside of the image, and features that fill no vector
+        ((1, 8, 9, 16, 72), (5, 5), (2, 2)),
+        ((2, 9, 17, 20, 40), (1, 7), (0, 3)),
+        ((2, 17, 9, 20, 40), (7, 1), (3, 0)),
+        ((2, 1, 40, 16, 33), (1, 5), (0, 0)),
+        ((1, 12, 12, 16, 24), (4, 3), (0, 1)),
+        ((1, 13, 12, 16, 24), (9, 3), (4, 1)),  # three parts of the kernel
+    ],
+)
+def test_results_are_those_of_the_definition(
+    kind: str, shape: Shape, taps: Pair, padding: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors in half units of the last place of the sum of magnitudes; few features have the largest ones."""
+    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    module = convolution(kind, shape, taps, padding)
+    assert is_transformed(made(module))
+    x, right = operands(module)
+    scale = exact(kind, abs(x), abs(right), taps, padding) * 2.0**-24
+    error = (run(module, [x, right]) - exact(kind, x, right, taps, padding)) / scale
+    assert 0 < np.sqrt(np.square(error).mean()) < 8
+    assert np.abs(error).max() < 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_of_many_features(kind: str) -> None:
+    shape, taps, padding = (2, 16, 16, 64, 64), (7, 7), (3, 3)
+    module = convolution(kind, shape, taps, padding)
+    x, right = operands(module)
+    scale = exact(kind, abs(x), abs(right), taps, padding) * 2.0**-24
+    error = (run(module, [x, right]) - exact(kind, x, right, taps, padding)) / scale
+    assert np.sqrt(np.square(error).mean()) < 3
+    assert np.abs(error).max() < 30
+
+
+def test_borders_of_zeros_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    for kind in KINDS:
+        program = made(convolution(kind, (2, 9, 11, 16, 24), (7, 7), (3, 3)))
+        assert any(isinstance(each.work, Copy) for each in program.compute_sets)
+        assert not any(isinstance(each.work, Copy) for each in run_passes(program, HOST_PASSES).compute_sets)
+
+
+@pytest.mark.parametrize(("value", "row", "column"), [(np.inf, 3, 4), (-np.inf, 0, 0), (np.nan, 15, 16)])
+def test_infinite_inputs_make_what_reads_them_non_finite(
+    value: float, row: int, column: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    shape, taps, padding = (3, 16, 17, 16, 24), (7, 7), (3, 3)
+    module = convolution("forward", shape, taps, padding)
+    x, kernel = operands(module)
+    usual = run(module, [x, kernel])
+    x[1, row, column, 5] = value
+    changed, expected = run(module, [x, kernel]), exact("forward", x, kernel, taps, padding)
+    assert not np.isfinite(changed[~np.isfinite(expected)]).any()
+    # Outputs of a tile of four read its seven inputs, and those of the tile after it.
+    far = [[not -3 <= at - (n // 4 * 4) <= 7 for n in range(size)] for at, size in ((row, 16), (column, 17))]
+    outside = np.ones_like(changed, bool)
+    outside[1] = np.logical_or.outer(*far)[..., None]
+    np.testing.assert_array_equal(changed[outside], usual[outside])
+
+
+def test_large_inputs_stay_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    module = convolution("forward", (1, 8, 9, 16, 24), (7, 7), (3, 3))
+    x, kernel = operands(module)
+    assert np.isfinite(run(module, [x * np.float32(2.0**100), kernel])).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_bits_for_any_number_of_workers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
+    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    module = convolution(kind, (3, 17, 9, 24, 72), (7, 1), (3, 0))
+    assert is_transformed(made(module))
+    results = set()
+    for workers in (1, 2, 3):
+        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        results.add(run(module, operands(module)).tobytes())
+    assert len(results) == 1
