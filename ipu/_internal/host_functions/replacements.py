@@ -10,15 +10,19 @@ from typing import Any
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import (
     array_ops,
+    cond_v2,
     gen_image_ops,
     gen_logging_ops,
+    gen_sparse_ops,
     gen_string_ops,
     gen_training_ops,
     script_ops,
 )
 
+from ipu._internal.compiler.known_conditions import conditional
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
+from ipu._internal.compiler.sparse_products import sparse_by_dense
 from ipu._internal.compiler.sparse_updates import SPARSE_UPDATES
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.host_functions.calls import declare_shape
@@ -38,6 +42,8 @@ def replace_host_operations() -> None:
     _replace(gen_image_ops, "resize_bicubic", bicubic)
     _replace(gen_image_ops, "resize_nearest_neighbor", nearest_neighbor)
     _replace(gen_image_ops, "resize_nearest_neighbor_grad", nearest_neighbor_gradient)
+    _replace(gen_sparse_ops, "sparse_tensor_dense_mat_mul", sparse_by_dense)
+    _replace(cond_v2, "cond_v2", conditional)
     for name, update in SPARSE_UPDATES.items():
         _replace(gen_training_ops, name, update)
 

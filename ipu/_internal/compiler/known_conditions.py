@@ -1,0 +1,34 @@
+"""Conditionals of a condition that is known while TensorFlow traces: one branch, as XLA checks shapes in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import ops
+from tensorflow.python.framework.smart_cond import smart_constant_value
+
+Branch = Callable[[], Any]
+
+
+def conditional(
+    original: Callable[..., Any], pred: Any, true_fn: Branch, false_fn: Branch, name: str | None = "cond"
+) -> Any:
+    """What the branch gives that runs, its leaves tensors; `original` where `pred` is not known, or is no scalar."""
+    known: Any = None if isinstance(pred, bool) else smart_constant_value(pred)
+    if known is None or np.ndim(known):
+        return original(pred, true_fn, false_fn, name=name)
+    with tf.name_scope(name or "cond"):
+        return tf.nest.map_structure(lambda leaf: _returned(leaf, pred), (true_fn if known else false_fn)())
+
+
+def _returned(leaf: Any, pred: Any) -> Any:
+    """A leaf as a conditional returns it, `pred` after an operation without results."""
+    if leaf is None or isinstance(leaf, tf.TensorArray):
+        return leaf
+    if isinstance(leaf, tf.Operation):
+        with tf.control_dependencies([leaf]):
+            return tf.identity(pred)
+    return ops.convert_to_tensor_or_composite(leaf)
