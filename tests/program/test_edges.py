@@ -113,6 +113,37 @@ def test_the_numbers_of_separate_steps(width: int, kind: str, scaled: bool, monk
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
 
 
+def scaled_blocks(ids: tuple[int, ...], row: tuple[int, ...], scales: tuple[int, ...]) -> Module:
+    """Sums by target of gathered rows times `scales`, whose dimensions are the leading ones of ids and rows."""
+    b = Builder()
+    table, old = b.parameter("f32", (NODES, *row)), b.parameter("f32", (NODES, *row))
+    source, target = b.parameter("s32", ids), b.parameter("s32", ids)
+    scale = b.broadcast(b.parameter("f32", scales), (*ids, *row), tuple(range(len(scales))))
+    windows = tuple(range(len(ids), len(ids) + len(row)))
+    numbers = GatherDimensionNumbers(windows, (0,), (0,), len(ids))
+    options: dict[str, Any] = {"gather_dimension_numbers": numbers, "gather_slice_sizes": (1, *row)}
+    sent = b.instruction("gather", Shape("f32", (*ids, *row)), (table, source), **options)
+    body = Builder("sum")
+    summed = b.instruction(
+        "scatter",
+        old.shape,
+        (old, target, b.multiply(scale, sent)),
+        (body.build(body.add(body.parameter("f32"), body.parameter("f32"))),),
+        scatter_dimension_numbers=ScatterDimensionNumbers(windows, (0,), (0,), len(ids)),
+    )
+    return Module("step", b.build(summed))
+
+
+@pytest.mark.parametrize(
+    ("ids", "row", "scales"),
+    [((EDGES,), (4, 16), (EDGES, 4)), ((300, 10), (16,), (300,)), ((EDGES,), (4, 16), (EDGES,))],
+    ids=["a scale per head", "a scale per bag", "a scale per edge"],
+)
+def test_scales_of_other_than_edges(ids: tuple[int, ...], row: tuple[int, ...], scales: tuple[int, ...]) -> None:
+    module = scaled_blocks(ids, row, scales)
+    check(module, arguments(module))
+
+
 def test_rows_that_the_sums_replace_are_gathered_before() -> None:
     module = graph_step(16)
     module = Module("step", module.entry, {0: 0})

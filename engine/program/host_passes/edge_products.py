@@ -7,6 +7,7 @@ the gathers would read them. The gathers stay for what else reads their rows. Fo
 from __future__ import annotations
 
 from dataclasses import replace
+from math import copysign
 
 from engine.codelets.edge_products import EdgeProducts, edge_products, gathered_rows
 from engine.emit.nest import Apply, Constant, Input
@@ -67,7 +68,7 @@ def _product(loop: FusedLoop) -> tuple[Buffer, Buffer] | None:
     made, initial = nest.nodes[reduction.values[0]], nest.nodes[reduction.initial[0]]
     if not isinstance(made, Apply) or made.operation.opcode != "multiply" or len(set(made.operands)) != 2:
         return None
-    if not isinstance(initial, Constant) or float(initial.value) != 0:
+    if not isinstance(initial, Constant) or float(initial.value) != 0 or copysign(1, float(initial.value)) < 0:
         return None
     loads = [nest.nodes[number] for number in made.operands]
     taken = [loop.operands[each.access] for each in loads if isinstance(each, Input)]

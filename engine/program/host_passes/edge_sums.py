@@ -44,14 +44,16 @@ def _fuse(rewriter: ProgramRewriter, at: int, work: CodeletWork) -> None:
     header, position = work.parameters, work.entries[0]
     assert isinstance(header, Scatter) and isinstance(position, PositionDimension)
     updates, row_bytes = header.updates.buffer, 4 * header.run_length * header.cut_window
-    if header.index_components != 1 or header.updates.offset or position.update_stride != row_bytes or row_bytes == 4:
+    if header.updates.moved is not None or header.updates.offset:
+        return
+    if header.index_components != 1 or position.update_stride != row_bytes or row_bytes == 4:
         return
     made = writer(rewriter, updates, at)
     if made is None:
         return
     source, scale = gathered(rewriter, updates, at), None
     if source is None:
-        product = _product(rewriter.sets[made].work, updates)
+        product = _product(rewriter.sets[made].work, updates, header.positions)
         if product is None:
             return
         rows, scale = product
@@ -70,14 +72,19 @@ def _fuse(rewriter: ProgramRewriter, at: int, work: CodeletWork) -> None:
     remove_unused(rewriter, (made, source.at))
 
 
-def _product(work: object, updates: Buffer) -> tuple[Buffer, _Scale] | None:
-    """The array of which a nest multiplies each row by a number to make the updates, and these numbers."""
+def _product(work: object, updates: Buffer, edges: int) -> tuple[Buffer, _Scale] | None:
+    """The array of which a nest multiplies each edge's row by a number to make the updates, and these numbers."""
     if not isinstance(work, FusedLoop) or work.nest.reductions or len(work.nest.stores) != 1 or work.record is not None:
         return None
     nest, extents = work.nest, work.extents
     packed = tuple(4 * prod(extents[d + 1 :]) for d in range(len(extents)))
     made, put = nest.nodes[nest.stores[0].node], work.operands[nest.stores[0].access]
-    if len(extents) < 2 or len(nest.nodes) != 3 or any(each.element_type != "f32" for each in nest.accesses):
+    if (
+        len(extents) < 2
+        or extents[0] != edges
+        or len(nest.nodes) != 3
+        or any(each.element_type != "f32" for each in nest.accesses)
+    ):
         return None
     if not isinstance(made, Apply) or made.operation.opcode != "multiply" or not is_packed(put, packed):
         return None

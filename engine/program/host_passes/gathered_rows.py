@@ -40,7 +40,9 @@ def gathered(rewriter: ProgramRewriter, buffer: Buffer, before: int) -> Gathered
         return None
     header, (batch, component, *others) = work.parameters, work.entries
     assert isinstance(header, Gather) and isinstance(batch, BatchDimension)
-    if others or not isinstance(component, IndexComponent) or header.target.offset or component.index_offset:
+    if others or not isinstance(component, IndexComponent) or component.index_offset:
+        return None
+    if header.target.offset or header.target.moved is not None:
         return None
     return Gathered(at, header, batch, component)
 

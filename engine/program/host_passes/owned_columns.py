@@ -59,7 +59,8 @@ def by_terms(product: ComputeSet) -> ComputeSet | None:
         and _is_run(work.row_a.table, terms * item)
         and _is_run(work.k_a.table, item)
     )
-    if batches != 1 or work.splits < 2 or product.units != work.splits or not dense:
+    pairs_cross = item < 4 and work.grid.k % 2
+    if batches != 1 or work.splits < 2 or product.units != work.splits or not dense or pairs_cross:
         return None
     if [s.slot for s in product.reads if s.buffer is work.a.buffer] != [None]:
         return None
