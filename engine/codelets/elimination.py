@@ -1,7 +1,8 @@
 """LU factors with row pivoting, and solutions of systems by elimination; rows of a matrix are contiguous.
 
 Unit: one matrix. The pivot is the first of the largest elements of a column, as LAPACK's. Matrices and right-hand sides
-that are tiny or huge are scaled by powers of two, as what is subtracted might vanish or overflow.
+that are tiny are scaled up by powers of two, as differences might vanish. Huge ones are not scaled down: their small
+elements would vanish.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from engine.codelets.build import Codelet, inner
 from engine.codelets.memory import pointer
 from engine.codelets.record import Address, Record
-from engine.codelets.reflections import HUGE, NUMBA_TYPES, TINY, Pointer, scale_of
+from engine.codelets.reflections import NUMBA_TYPES, TINY, Pointer, scale_of
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
@@ -41,13 +42,13 @@ class System(Record):
 
 @cache
 def _scaling(element_type: str) -> Callable[[int, int], float]:
-    """The power of two to multiply an array at an address by; 1 if an element is not finite.
+    """The power of two, at least 1, to multiply an array at an address by; 1 if an element is not finite.
 
     The order of floats without their signs is that of their bits, whose maximum takes vectors of integers.
     """
     type_name = NUMBA_TYPES[element_type]
     kind, bits_type = np.dtype(type_name), {"f32": "int32", "f64": "int64"}[element_type]
-    least, most = (int(np.array(each, kind).view(bits_type)) for each in (TINY, HUGE))
+    least = int(np.array(TINY, kind).view(bits_type))
     mask = int(np.iinfo(bits_type).max)
 
     @inner
@@ -55,10 +56,7 @@ def _scaling(element_type: str) -> Callable[[int, int], float]:
         bits, largest = pointer(address, bits_type), 0
         for i in range(size):
             largest = max(largest, bits[i] & mask)
-        if least <= largest <= most:
-            return 1.0
-        found = scale_of(pointer(address, type_name), size)
-        return found if found == found else 1.0
+        return 1.0 if largest >= least else scale_of(pointer(address, type_name), size)
 
     return scale
 
@@ -170,7 +168,7 @@ def solution(element_type: str) -> Codelet:
             if scale != 1 or right_scale != 1:
                 for i in range(size):
                     for j in range(sides):
-                        x[i * sides + j] = a[i * pitch + size + j] * scale / right_scale
+                        x[i * sides + j] = a[i * pitch + size + j] * (scale / right_scale)
 
     return Codelet(solve, f"solution_{element_type}")
 

@@ -185,6 +185,20 @@ def test_elimination_of_tiny_and_huge_matrices(a_scale: float, b_scale: float) -
     np.testing.assert_array_equal(np.tril(upper, -1), np.tril(factors, -1))
 
 
+@pytest.mark.parametrize(("kind", "huge", "small"), [(np.float32, 2e38, 0.01), (np.float64, 1e300, 1e-20)])
+def test_small_elements_beside_huge_ones(kind: type, huge: float, small: float) -> None:
+    diagonal, one = np.array([[[huge, 0], [0, small]]], kind), np.eye(2, dtype=kind)[None]
+    factors, *_ = run(module_of(LU, diagonal), diagonal)
+    np.testing.assert_array_equal(factors, diagonal)
+    right = np.array([[[huge, small], [1, 1.5 * small]]], kind)
+    (x,) = run(module_of(SOLVE, one, right), one, right)
+    np.testing.assert_array_equal(x, right)
+    both = np.array([[[huge, huge * 1e-25]] * 2], kind).swapaxes(1, 2) if kind is np.float64 else right[..., :1]
+    given = (one * kind(huge)).astype(kind)
+    (x,) = run(module_of(SOLVE, given, both), given, both)
+    np.testing.assert_allclose(x, both / huge, rtol=1e-6, atol=1.2e-38)
+
+
 def test_elements_that_are_not_finite() -> None:
     for value in (np.nan, np.inf):
         a = np.random.default_rng(2).standard_normal((3, 6, 6)).astype(np.float32)
