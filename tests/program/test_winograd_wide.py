@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from engine.compile import build_program
-from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
+from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, WindowDimension
+from engine.ir import Shape as ArrayShape
 from engine.ir.builder import Builder
-from engine.program.host_passes import winograd_wide
+from engine.machine_code.costs import MEASURED
+from engine.program.host_passes import split_products, winograd_wide
 from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
+from engine.program.work.contraction import Contraction
 from engine.program.work.copy import Copy
 from engine.program.work.tile_transform import TileTransform
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers
+from tests.program.loop_parts import below, loop, next_count
 
 KINDS = ("forward", "by input", "by kernel")
 Shape = tuple[int, int, int, int, int]
@@ -178,3 +184,54 @@ def test_same_bits_for_any_number_of_workers(kind: str, monkeypatch: pytest.Monk
         monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
         results.add(run(module, operands(module)).tobytes())
     assert len(results) == 1
+
+
+@pytest.mark.parametrize("kind", ["forward", "by kernel"])
+def test_a_feature_that_is_broadcast(kind: str) -> None:
+    b, full, field = Builder(), (4, 20, 20, 64), (14, 14)
+    x = b.broadcast(b.parameter("f32", full[:3]), full, (0, 1, 2))
+    if kind == "forward":
+        window, numbers = (7, 7), ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+        right = b.parameter("f32", (7, 7, 64, 64))
+    else:
+        window, numbers = field, ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
+        right = b.parameter("f32", (4, *field, 64))
+    module = b.module(b.convolution(x, right, tuple(WindowDimension(size) for size in window), numbers))
+    image, other = operands(module)
+    expected = exact(kind, np.broadcast_to(image[..., None], full), other, (7, 7), (0, 0))
+    np.testing.assert_allclose(run(module, [image, other]), expected, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("taps", "size", "features"), [(5, 12, 128), (3, 10, 256)])
+def test_sums_in_slots_of_a_ring(taps: int, size: int, features: int) -> None:
+    b, field = Builder("ring"), size - taps + 1
+    given = b.parameter("f32", (3, 2, size, size, features))
+    kernel = b.parameter("f32", (taps, taps, features, features))
+    numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+    window = (WindowDimension(taps), WindowDimension(taps))
+
+    def iteration(s: Builder, state: Sequence[Instruction]) -> list[Instruction]:
+        count, data, kernel, ring = state
+        zero, one = s.constant(0, "s32"), (1, 2, size, size, features)
+        taken = (data, count, zero, zero, zero, zero)
+        x = s.instruction("dynamic-slice", ArrayShape("f32", one), taken, dynamic_slice_sizes=one)
+        y = s.convolution(s.elementwise("tanh", s.reshape(x, one[1:])), kernel, window, numbers)
+        put = (ring, s.reshape(y, (1, 2, field, field, features)), count, zero, zero, zero, zero)
+        return [next_count(s, count), data, kernel, s.instruction("dynamic-update-slice", ring.shape, put)]
+
+    state = [b.constant(0, "s32"), given, kernel, b.splat(0.5, (3, 2, field, field, features))]
+    module = b.module(b.tuple(loop(b, state, below(3), iteration)[3]))
+    x, right = operands(module)
+    received = run(module, [x, right])
+    for one, image in zip(received, x, strict=True):
+        expected = exact("forward", np.tanh(image), right, (taps, taps), (0, 0))
+        np.testing.assert_allclose(one, expected, atol=5e-5 * np.abs(expected).max())
+
+
+def test_products_are_not_split_for_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_products, "may_use_matrix_registers", lambda: True)
+    monkeypatch.setattr(split_products, "costs", lambda: MEASURED["amx-bf16"])
+    program = made(convolution("forward", (8, 56, 56, 128, 128), (5, 5), (2, 2)))
+    sets = split_products.split_products(winograd_wide.use_wide_winograd(program)).compute_sets
+    split = [each for each in sets if isinstance(each.work, Contraction) and each.work.bf16x3]
+    assert not (split and any(isinstance(each.work, TileTransform) for each in sets))

@@ -105,7 +105,10 @@ def _cost(tile: int, images: int, field: tuple[int, ...], inputs: int, outputs: 
 
 
 def written_sums(rewriter: ProgramRewriter, at: int) -> tuple[Buffer | None, list[int]]:
-    """The array with the sums of a contraction, and the compute set that adds its partial sums to these, if any."""
+    """The array with the sums of a contraction, and the compute set that adds its partial sums to these, if any.
+
+    None for the sums of a part of an array, as one slot of a ring.
+    """
     work = rewriter.sets[at].work
     assert isinstance(work, Contraction)
     if work.splits == 1:
@@ -115,4 +118,8 @@ def written_sums(rewriter: ProgramRewriter, at: int) -> tuple[Buffer | None, lis
         return None, []
     if rewriter.uses.users(work.c.buffer) != [at, at + 1] or len(following.writes) != 1:
         return None, []
-    return following.writes[0].buffer, [at + 1]
+    (span,) = following.writes
+    targets = [each for each in following.work.addresses if each.buffer is span.buffer]
+    if span.slot is not None or any(each.offset or each.moved is not None for each in targets):
+        return None, []
+    return span.buffer, [at + 1]

@@ -61,7 +61,12 @@ def _tiles_in_place(rewriter: ProgramRewriter, at: int, work: TileTransform) -> 
     found = original(rewriter, at, old.address, (work.images, work.features), (old.image, *old.elements))
     if found is None:
         return set()
-    source = replace(part_of_images(found.address, found.strides, found.size, old.step), first=_negative(found.low))
+    rows, columns = (min(have, read - low) for have, read, low in zip(found.size, old.size, found.low, strict=True))
+    if rows < 1 or columns < 1:
+        return set()
+    source = replace(
+        part_of_images(found.address, found.strides, (rows, columns), old.step), first=_negative(found.low)
+    )
     made = replace(work, source=source)
     rewriter.replace(at, reading(replace(rewriter.sets[at], work=made), old.address, found.span))
     return {found.copy}

@@ -36,8 +36,11 @@ def use_wide_winograd(program: Program) -> Program:
     rewriter, changed = ProgramRewriter(program), False
     for at, each in enumerate(program.compute_sets):
         found = _transformed(rewriter, at)
-        if found is not None and not is_split(program, each.work):
-            (first, *others), added = found
+        if found is None:
+            continue
+        made, added = found
+        if not any(is_split(program, one.work) for one in (each, *made)):
+            first, *others = made
             rewriter.replace(at, first)
             rewriter.insert_after(at, *others)
             rewriter.remove(added)

@@ -138,7 +138,11 @@ def gradient_sets(
     of_taps, strides_c = (even_strides(each, (*taps, features)) for each in (work.row_a, work.row_c))
     if strides_a is None or strides_g is None or of_taps is None or strides_c is None:
         return None
-    if work.stride_b != 4 or not _same_steps(taps, of_taps[:2], field, strides_a[1:]) or of_taps[2] not in (0, 4):
+    if (
+        work.stride_b != 4
+        or not _same_steps(taps, of_taps[:2], field, strides_a[1:])
+        or of_taps[2] != (4 if features > 1 else 0)
+    ):
         return None
     tiles, input_tiles, outputs = _tiles(axes, field), _input_tiles(axes, field), size.outputs
     read = Transformed.of(f"{product.name}.inputs", axes, images, input_tiles, features)
@@ -225,7 +229,7 @@ def _window(
         order = order.reshape(taps[::-1]).T.reshape(-1)
     of_taps = even_strides(Offsets(of_a[order].reshape(-1)), (*taps, features))
     kernel = even_strides(Offsets(of_b[order].reshape(-1)), (*taps, features))
-    if of_taps is None or kernel is None or of_taps[2] not in (0, 4):
+    if of_taps is None or kernel is None or of_taps[2] != (4 if features > 1 else 0):
         return None
     if not _same_steps(taps, of_taps[:2], field, strides[1:]) or 4 not in (work.stride_b, kernel[2]):
         return None
