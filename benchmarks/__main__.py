@@ -11,6 +11,7 @@ from rich.console import Console
 
 from benchmarks.figures import Figures
 from benchmarks.race import LIMIT, race
+from benchmarks.round_trip import told
 from benchmarks.tables import table
 from benchmarks.workloads import APPLICATIONS, WORKLOADS
 
@@ -48,8 +49,11 @@ def main() -> None:
             console.print(f"{name}: {error}", markup=False)
             continue
         console.print(table(done))
+        if done.barriers:
+            console.print(told(done.barriers, Figures.here().barriers()))
         if options.keep:
-            Figures.here().add("races", name, {"ways": done.figures(), "missing": done.missing})
+            found = {"ways": done.figures(), "missing": done.missing, "barriers": done.barriers}
+            Figures.here().add("races", name, found)
         progress.print(f"{number} of {len(named)} workloads after {time.monotonic() - start:.0f} s")
     sys.exit(bool(failed))
 

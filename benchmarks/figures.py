@@ -51,6 +51,10 @@ class Figures:
         state = {"processor": self.processor, "measured": self.measured}
         self.path.write_text(json.dumps(state, indent=1) + "\n")
 
+    def barriers(self) -> list[float]:
+        """Nanoseconds of empty barriers around the races; older ones have none."""
+        return [each for race in self.measured.get("races", {}).values() for each in race.get("barriers", ())]
+
     def days(self) -> list[str]:
         """The days of measurements, in their order."""
         return sorted({each["day"] for each in self._all()})

@@ -78,6 +78,8 @@ def section(figures: Figures) -> str:
     for kind, write in (("races", races), ("inference", inference)):
         if kind in figures.measured:
             parts.append(write(figures.measured[kind]))
+    if barriers := figures.barriers():
+        parts.append(f"Empty barriers around these races: {min(barriers):.0f} to {max(barriers):.0f} ns.")
     return "\n\n".join(parts) + "\n\n"
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from benchmarks.round_trip import barrier_nanoseconds
 from benchmarks.workloads import Workload
 
 ROOT = Path(__file__).parent.parent
@@ -132,6 +133,8 @@ class Race:
     workload: Workload
     contenders: list[Contender]
     missing: dict[str, str] = field(default_factory=dict)
+    barriers: list[float] = field(default_factory=list)
+    """Nanoseconds of an empty barrier of all workers before and after the rounds; none for one worker."""
 
     @property
     def ours(self) -> Contender:
@@ -206,9 +209,11 @@ def race(
     found, missing = ways(workload)
     with started(workload, among or found, limit, say) as made:
         made.missing |= {} if among else missing
+        before = barrier_nanoseconds()
         for number in range(rounds):
             for each in list(made.contenders):
                 with missing_if_failed(made, each.way, say):
                     each.round()
             say(f"{workload.name}: round {number + 1} of {rounds}")
+        made.barriers = [each for each in (before, barrier_nanoseconds()) if each]
     return made
