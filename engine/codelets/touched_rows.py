@@ -28,9 +28,11 @@ NEGATIVE_ZERO = -(1 << 31)
 MOST_TOUCHED = 6
 """Touched rows are updated one by one where they are at most this share of a chunk, as a divisor: one by one, with a
 table far beyond the caches, a row costs some six times as much as in a whole chunk. Measured on a Xeon."""
-PROBED, DRIFT_PROBED = 2, 3
-"""Rows of the probe: of 0 and of the least normal number; where tables drift, those of 0, -0 and what a drift may round
-to -0, the negative least normal number."""
+PROBED, DRIFT_PROBED = 2, 4
+"""Rows of the probe: of 0 and of the least normal number; where tables drift, those of 0, -0, what a drift may round to
+-0, the negative least normal number, and 1."""
+HALF, ONE, TWO = 0x3F000000, 0x3F800000, 0x40000000
+"""The bits of these: a drift of 1 to less than a half may round other numbers to -0, which the update makes +0."""
 KEPT, MOMENT, DRIFTING = 0, 1, 2
 """Kinds of tables."""
 
@@ -82,7 +84,7 @@ def _probe(parameters: int, reader: int, block: int, rows: int, probed: int, scr
             for at in range(width, width * probed):
                 value = LEAST_NORMAL
                 if kind == DRIFTING:
-                    value = NEGATIVE_ZERO if at < 2 * width else NEGATIVE_ZERO + LEAST_NORMAL
+                    value = NEGATIVE_ZERO if at < 2 * width else NEGATIVE_ZERO + LEAST_NORMAL if at < 3 * width else ONE
                 store_i32(rows + pitch * number + 4 * at, value)
     call4(reader, block, 0, probed, scratch)
 
@@ -110,6 +112,8 @@ def _keeps_untouched_rows(parameters: int, sums: int, block: int, rows: int, scr
                 if found != load_i32(other + pitch * number + 4 * at):
                     return False
                 if at < width and found != 0 and found != NEGATIVE_ZERO:
+                    return False
+                if at >= 3 * width and (found < HALF or found > TWO):
                     return False
             elif found != (LEAST_NORMAL if kind == KEPT and at >= width else 0):
                 return False

@@ -108,6 +108,8 @@ CASES: dict[str, dict[str, Any]] = {
     "one wide row to a chunk": {"table": (9, 5003), "ids": (18,)},
     "table of matrices": {"table": (513, 3, 20)},
     "more ids than rows": {"table": (300, 40), "ids": (600,)},
+    "many ids of few bytes": {"table": (300, 40), "ids": (1600,)},
+    "many bytes of few ids": {"table": (1024, 64), "ids": (2000,)},
 }
 
 
@@ -155,7 +157,10 @@ def test_no_dense_gradient_and_no_repeated_rows_are_left() -> None:
     assert sorted(str(buffer.shape) for buffer in written) == ["s64[16]", "s64[35]"]
 
 
-@pytest.mark.parametrize("options", [{"read_twice": True}, {"reversed_reader": True}, {"table": (100, 20)}])
+@pytest.mark.parametrize(
+    "options",
+    [{"read_twice": True}, {"reversed_reader": True}, {"table": (100, 20)}, {"table": (300, 40), "ids": (1700,)}],
+)
 def test_others_stay_dense(options: dict[str, Any]) -> None:
     module = adam_step(**options)
     assert not is_summed_where_read(program_of(module))

@@ -80,6 +80,14 @@ def averaged_moment(b: Builder, old: list[Instruction], gradient: Instruction, r
     return [table, mean, b.add(average, b.multiply(b.subtract(table, average), rate))]
 
 
+def decayed_and_averaged(
+    b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction
+) -> list[Instruction]:
+    """As momentum with `weight_decay` and `use_ema=True` does: the table and its average drift."""
+    share = b.multiply(b.multiply(old[0], b.splat(0.004, (ROWS, WIDTH))), rate)
+    return averaged_moment(b, [b.subtract(old[0], share), *old[1:]], gradient, rate)
+
+
 def by_row(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
     """Another factor in each row: an update of one row is not that of another."""
     factor = b.broadcast(b.instruction("iota", Shape("f32", (ROWS,)), (), iota_dimension=0), (ROWS, WIDTH), (0,))
@@ -172,7 +180,7 @@ def special(table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("update", [adam, momentum, largest, decayed_before, averaged_moment])
+@pytest.mark.parametrize("update", [adam, momentum, largest, decayed_before, averaged_moment, decayed_and_averaged])
 def test_the_bits_of_an_update_of_all_rows(update: Update, all_rows: Callable[..., Executable]) -> None:
     rng = np.random.default_rng(1)
     one, other = executable_of(update), all_rows(update)
@@ -206,6 +214,24 @@ def test_the_bits_of_an_update_of_all_rows(update: Update, all_rows: Callable[..
         train(2)
         write(TABLES, np.asarray(0.01, np.float32))
         train(1)
+
+
+def shrunk(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
+    """Momentum's step of +0 is added to a drift that may round to -0."""
+    return momentum(b, [b.subtract(old[0], b.multiply(old[0], rate)), *old[1:]], gradient, rate)
+
+
+@pytest.mark.parametrize("rate", [0.9999, 1.0, 1.5, 2.0, 3.0, -0.5])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_signs_of_drifts_that_round_to_zero(rate: float, sign: int, all_rows: Callable[..., Executable]) -> None:
+    held = []
+    for executable in (executable_of(shrunk), all_rows(shrunk)):
+        held.append(variables())
+        held[-1][0].write(sign * np.linspace(1, 4, ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH) * LEAST_NORMAL)
+        for each in (0.0, rate):  # the first step flags rows
+            held[-1][-1].write(np.asarray(each, np.float32))
+            executable.run(1, feeds(np.random.default_rng(4), 1), held[-1])
+    assert same(*held)
 
 
 def test_rows_are_touched_once_they_are_named() -> None:
@@ -258,15 +284,18 @@ def test_variables_that_come_back_or_in_another_order(
     assert same(mine[0], its[0]) and same(mine[1], its[1])
 
 
-@pytest.mark.parametrize("workers", [2, 5])
-def test_any_number_of_workers(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("update", [adam, momentum, largest, decayed_before, averaged_moment, decayed_and_averaged])
+def test_any_number_of_workers(update: Update, monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
-    for count in (1, workers):
+    for count in (1, 2, 5):
         monkeypatch.setattr("engine.runtime.executable.worker_count", lambda count=count: count)
         monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
         held.append(variables())
-        executable_of(adam).run(6, feeds(np.random.default_rng(4), 6), held[-1])
-    assert same(*held)
+        held[-1][0].write(special(held[-1][0].read(), np.random.default_rng(7)))
+        executable = executable_of(update)
+        executable.run(6, feeds(np.random.default_rng(4), 6), held[-1])
+        assert work_of(executable) is not None and 0 < touched(executable) < ROWS
+    assert same(held[0], held[1]) and same(held[0], held[2])
 
 
 def test_encodings_in_files_follow_writes_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
