@@ -116,11 +116,28 @@ def in_cases(a: Any) -> Any:
     return tf.switch_case(tf.cast(a[0, 0] > 0, tf.int32), [lambda: a, lambda: linalg.solve(a, a + 1)])
 
 
+def of_constants(a: Any) -> Any:
+    """Every factorization, of constants in a loop, and of one in each branch."""
+    c = tf.constant(matrices(4, 4), tf.float32)
+
+    def iteration(number: Any, a: Any) -> tuple[Any, Any]:
+        values = linalg.eigvalsh(symmetric(c)) + linalg.svd(c, compute_uv=False) + linalg.slogdet(c)[1]
+        factors = linalg.qr(c)[1] + linalg.lu(c)[0] + linalg.cholesky(c @ linalg.matrix_transpose(c))
+        return number + 1, tf.tanh(linalg.solve(c, a)) @ linalg.inv(c) + (values + factors) / 9
+
+    looped = tf.while_loop(lambda number, _: number < 3, iteration, [0, a], maximum_iterations=3)[1]
+    branches = [
+        tf.cond(each > 0, lambda: a @ linalg.inv(c), lambda: a * linalg.det(c / 4)) for each in (a[0, 0], -a[0, 0])
+    ]
+    return [looped, *branches]
+
+
 CALLS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "called": (inverse, (4, 4)),
     "called with two shapes that it does not know": (lambda a: [of_any_size(a), of_any_size(a[:3, :3])], (4, 4)),
     "in loops, branches and functions": (nested, (4, 4)),
     "in cases": (in_cases, (4, 4)),
+    "of constants": (of_constants, (4, 4)),
     "mapped": (lambda a: tf.map_fn(lambda each: linalg.qr(each)[1], a), (3, 4, 4)),
     "vectorized": (lambda a: tf.vectorized_map(lambda each: linalg.slogdet(each)[1], a), (3, 4, 4)),
     "recomputed": (lambda a: tf.recompute_grad(inverse)(a), (4, 4)),

@@ -175,6 +175,22 @@ def counted() -> Iterator[tuple[np.ndarray, Callable[[], None]]]:
     assert blocks
 
 
+@pytest.mark.parametrize("workers", [3, 4, 7])
+def test_more_workers_than_cores(workers: int) -> None:
+    """Those without a core sleep at barriers; other numbers of workers have other threads."""
+    for count in (workers, 2, workers):
+        counters = np.zeros(2 * workers + 1, np.int64)
+        table, blocks = counting_table(counters, count, pauses=1)
+        scratch, state = new_scratch(count, 0), new_state(count)
+        for _ in range(20):
+            begin_call(1, state)
+            begin_segment(table, 1, 0, count, scratch, state)
+            with persistent_threads.persistent_threads(count) as threads:
+                threads.call(state.ctypes.data, scratch.ctypes.data, scratch.strides[0])
+        assert blocks and set(counters) == {20}
+        assert len(persistent()) == count - 1
+
+
 def test_threads_start_anew_after_an_interrupted_end(
     counted: tuple[np.ndarray, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,7 +141,7 @@ def test_same_bits_for_any_number_of_workers(gradient: str, kind: str, monkeypat
     arguments = arguments_for(module)
     results = []
     for workers in (1, 2, 3):
-        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        monkeypatch.setattr("engine.runtime.executable.worker_count", lambda count=workers: count)
         results.append(fast(module, arguments)[0][0].tobytes())
     assert len(set(results)) == 1
 

@@ -148,7 +148,7 @@ def test_workers_give_the_same_bits(target: str, monkeypatch: pytest.MonkeyPatch
     config = {SVD: {"vectors": True}, EIGH: {"vectors": True}, QR: {"full": False}}.get(target, {})
     module, found = module_of(target, *given, **config), set()
     for workers in (1, 2, 3):
-        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        monkeypatch.setattr("engine.runtime.executable.worker_count", lambda count=workers: count)
         found.add(b"".join(each.tobytes() for each in fast(module, given)[0]))
     machine = Machine(build_program(module, ["variable"] * len(given), {}, verify=True), dict(enumerate(given)))
     found.add(b"".join(each.tobytes() for each in machine.run(lambda units: reversed(range(units)))))

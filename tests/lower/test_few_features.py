@@ -92,6 +92,6 @@ def test_same_bits_for_any_number_of_workers(monkeypatch: pytest.MonkeyPatch) ->
     arguments = arguments_for(module)
     results = set()
     for workers in (1, 2, 3):
-        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        monkeypatch.setattr("engine.runtime.executable.worker_count", lambda count=workers: count)
         results.add(fast(module, arguments)[0][0].tobytes())
     assert works(module) and len(results) == 1

@@ -144,6 +144,12 @@ def test_scales_of_other_than_edges(ids: tuple[int, ...], row: tuple[int, ...], 
     check(module, arguments(module))
 
 
+@pytest.mark.parametrize("ids", [(0,), (300, 0), (0, 10), (1,)])
+def test_no_edges_and_one(ids: tuple[int, ...]) -> None:
+    module = scaled_blocks(ids, (16,), ids)
+    check(module, arguments(module))
+
+
 def test_rows_that_the_sums_replace_are_gathered_before() -> None:
     module = graph_step(16)
     module = Module("step", module.entry, {0: 0})

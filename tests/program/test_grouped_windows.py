@@ -98,7 +98,7 @@ def test_same_bits_for_any_number_of_workers(kind: Kind, monkeypatch: pytest.Mon
     module = kind(3, 4, 4, 10, 24, 3, 1, 1)
     results = set()
     for workers in (1, 2, 3):
-        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        monkeypatch.setattr("engine.runtime.executable.worker_count", lambda count=workers: count)
         results.add(Executable(made(module)).run(1, [], buffers(arguments(module)))[0].tobytes())
     assert len(results) == 1
 

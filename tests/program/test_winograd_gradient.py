@@ -141,6 +141,6 @@ def test_same_bits_for_any_number_of_workers(shape: tuple[int, ...], monkeypatch
     assert is_transformed(made(gradient(*shape)))
     results = set()
     for workers in (1, 2, 3):
-        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+        monkeypatch.setattr("engine.runtime.executable.worker_count", lambda count=workers: count)
         results.add(result(shape, *arguments).tobytes())
     assert len(results) == 1

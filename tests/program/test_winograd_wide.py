@@ -139,6 +139,34 @@ def test_errors_of_many_features(kind: str) -> None:
     assert np.abs(error).max() < 30
 
 
+@pytest.mark.parametrize("kind", ["forward", "by input"])
+@pytest.mark.parametrize(
+    ("taps", "low", "high"),
+    [((7, 7), (0, 5), (6, 1)), ((5, 5), (-1, 2), (2, -3)), ((1, 7), (0, -2), (0, 4)), ((7, 1), (6, 0), (0, 0))],
+)
+def test_padding_that_differs_by_side(
+    kind: str, taps: Pair, low: Pair, high: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A negative one cuts the image."""
+    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    b, sizes = Builder(), (2, 13, 14, 19, 32)
+    window = tuple(
+        WindowDimension(*(t, 1, *p), window_reversal=kind != "forward") for t, *p in zip(taps, low, high, strict=True)
+    )
+    features = (3, 2) if kind == "by input" else (2, 3)
+    numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), *features, (0, 1), 0, 3, (1, 2))
+    kernel = b.parameter("f32", (*taps, *((32, 19) if kind == "by input" else (19, 32))))
+    module = b.module(b.convolution(b.parameter("f32", sizes[:4]), kernel, window, numbers))
+    kernel, x = operands(module)
+    assert is_transformed(made(module))
+    sides = list(zip(low, high, strict=True))
+    padded = np.pad(x, [(0, 0), *[(max(p, 0), max(q, 0)) for p, q in sides], (0, 0)])
+    cuts = [slice(max(-p, 0), n - max(-q, 0)) for (p, q), n in zip(sides, padded.shape[1:3], strict=True)]
+    expected = exact(kind, padded[:, cuts[0], cuts[1]], kernel, taps, (0, 0))
+    np.testing.assert_allclose(run(module, [kernel, x]), expected, atol=2e-5 * np.abs(expected).max())
+
+
 def test_borders_of_zeros_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
     for kind in KINDS:
@@ -173,15 +201,21 @@ def test_large_inputs_stay_finite(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isfinite(run(module, [x * np.float32(2.0**100), kernel])).all()
 
 
+@pytest.mark.parametrize(
+    ("shape", "taps"), [((3, 17, 9, 24, 72), (7, 1)), ((2, 16, 16, 16, 32), (5, 5)), ((4, 1, 64, 16, 32), (1, 5))]
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_bits_for_any_number_of_workers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_bits_for_any_number_of_workers(
+    kind: str, shape: Shape, taps: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
-    module = convolution(kind, (3, 17, 9, 24, 72), (7, 1), (3, 0))
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    module = convolution(kind, shape, taps, (taps[0] // 2, taps[1] // 2))
     assert is_transformed(made(module))
     results = set()
-    for workers in (1, 2, 3):
-        monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
+    for workers in (1, 2, 3, 5):
+        monkeypatch.setattr("engine.runtime.executable.worker_count", lambda count=workers: count)
         results.add(run(module, operands(module)).tobytes())
     assert len(results) == 1
 
