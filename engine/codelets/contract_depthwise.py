@@ -13,8 +13,9 @@ from engine.codelets import vector
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract_fields import Field
 from engine.codelets.lazy import types
-from engine.codelets.memory import I64, POINTER, VOID, Emitter, intrinsic
+from engine.codelets.memory import I64, POINTER, Emitter, intrinsic
 from engine.codelets.rows import word
+from engine.codelets.switched import internal_function
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -133,11 +134,7 @@ def _kernel(module: ir.Module, rows: int, masked: bool, element_type: str, resul
     name = f"depthwise_{rows}" + "_masked" * masked
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * 10), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    function, builder = internal_function(module, name, 10)
     a, row_a, offset_a, b, offset_b, c, row_c, k, adds, batches = function.args
     mask = vector.lane_mask(builder, batches) if masked else None
 

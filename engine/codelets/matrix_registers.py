@@ -10,6 +10,7 @@ from typing import Any
 from engine.codelets.bf16x3_block_sizes import BLOCK
 from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.codelets.switched import internal_function
 from engine.machine_code.llvm import ir
 
 I8 = ir.IntType(8)
@@ -105,11 +106,7 @@ def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
     name = f"multiply_groups_{rows}x{columns}"
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * 4), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    function, builder = internal_function(module, name, 4)
     blocks_of_k, a, b, sums = function.args
     totals = {(i, j): I8(2 * i + j) for i in range(rows) for j in range(columns)}
     for register in totals.values():

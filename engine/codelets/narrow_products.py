@@ -15,7 +15,8 @@ from engine.codelets import vector
 from engine.codelets.build import Inner, inner
 from engine.codelets.lazy import types
 from engine.codelets.loops import Loop
-from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
+from engine.codelets.memory import F32, I64, POINTER, Emitter, intrinsic
+from engine.codelets.switched import internal_function
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, registers
 
@@ -102,11 +103,7 @@ def _kernel(module: ir.Module, narrow: Narrow, rows: int) -> ir.Function:
     name = f"{narrow.name}_{rows}"
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    function, builder = internal_function(module, name, ARGUMENTS)
     a, block, b, c, pitch_c, k, adds = function.args
     sums = [vector.zeros()] * rows
     if narrow.block:

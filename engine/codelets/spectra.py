@@ -11,7 +11,8 @@ from typing import Any
 from engine.codelets.butterflies import ITEM_BYTES, Arithmetic, Complex, Lanes
 from engine.codelets.lazy import types
 from engine.codelets.loops import Loop
-from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, intrinsic
+from engine.codelets.memory import I32, I64, POINTER, Emitter, intrinsic
+from engine.codelets.switched import internal_function
 from engine.machine_code.llvm import ir
 
 Body = Callable[[Arithmetic, tuple[ir.Value, ...]], None]
@@ -34,11 +35,7 @@ def _function(name: str, lanes: Lanes, arguments: int, body: Body) -> Any:
     def _written(module: ir.Module) -> ir.Function:
         if name in module.globals:
             return module.globals[name]
-        function = ir.Function(module, ir.FunctionType(VOID, [I64] * arguments), name)
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        function.attributes.add("nounwind")
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        function, builder = internal_function(module, name, arguments)
         body(Arithmetic(builder, lanes, function.args[0]), function.args[1:])
         builder.ret_void()
         return function

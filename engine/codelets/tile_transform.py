@@ -16,9 +16,10 @@ from engine.codelets.cook_toom import Matrix
 from engine.codelets.lazy import types
 from engine.codelets.linear_forms import applied
 from engine.codelets.loops import Loop
-from engine.codelets.memory import I64, POINTER, VOID, Emitter, intrinsic, store_f32, store_i64
+from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, store_f32, store_i64
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import word
+from engine.codelets.switched import internal_function
 from engine.codelets.tile_sizes import Axis
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
@@ -117,11 +118,7 @@ def _function(module: ir.Module, name: str, rows: Matrix, columns: Matrix, maske
     name += "_masked" * masked
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * 4), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    function, builder = internal_function(module, name, 4)
     sources, targets, begin, count = function.args
     mask = vector.lane_mask(builder, count) if masked else None
     begin = builder.mul(begin, I64(4 * LANES))

@@ -14,6 +14,7 @@ from engine.codelets.build import Inner, inner
 from engine.codelets.lazy import types
 from engine.codelets.loops import Loop
 from engine.codelets.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.codelets.switched import internal_function
 from engine.codelets.winograd_sizes import ROW_WORDS
 from engine.codelets.winograd_transforms import Transform, Vectors, both_ways, offset_in
 from engine.machine_code.llvm import ir
@@ -113,11 +114,7 @@ def _function(
     name = f"{transform.name}_run_{element_type}" + "_masked" * masked
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * 11), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    function, builder = internal_function(module, name, 11)
     begin, count = function.args[-2:]
     mask = vector.lane_mask(builder, count) if masked else None
     begin = builder.mul(begin, I64(4 * LANES))

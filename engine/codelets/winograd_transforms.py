@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from engine.codelets import vector
 from engine.codelets.build import Inner, inner
 from engine.codelets.lazy import types
-from engine.codelets.memory import F32, I64, POINTER, VOID, Emitter, intrinsic
+from engine.codelets.memory import F32, I64, POINTER, Emitter, intrinsic
+from engine.codelets.switched import internal_function
 from engine.codelets.winograd_forms import (
     Vectors,
     of_wide_gradient,
@@ -169,11 +170,7 @@ def _function(module: ir.Module, transform: Transform, masked: bool, store: str)
     name = f"{transform.name}_transform" + "_masked" * masked
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(VOID, [I64] * 5), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    function, builder = internal_function(module, name, 5)
     source, source_offsets, target, target_offsets, count = function.args
     mask = vector.lane_mask(builder, count) if masked else None
     sources = _addresses(builder, source, source_offsets, transform.size**2)
