@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.codelets.build import Codelet, Inner, inner
+from engine.codelets.build import Codelet, inner
 from engine.codelets.butterflies import ITEM_BYTES, Lanes, Pass
 from engine.codelets.fourier_plans import SPACING, TANGLED, UNTANGLED
 from engine.codelets.memory import call4, pointer, store_i64
@@ -64,24 +64,18 @@ class Factor(Record):
     codelet: Address = 0
 
 
-def _names(element_type: str, lanes: Lanes) -> tuple[str, str, str]:
-    """The types of complex and real numbers in memory, and of parts in lanes."""
+@cache
+def fourier(element_type: str, lanes: Lanes) -> Codelet:
+    """The codelet for lines of c64 (and f32) or c128 (and f64)."""
     complex_name, real_name = ("complex64", "float32") if element_type == "c64" else ("complex128", "float64")
-    return complex_name, real_name, "float32" if lanes.element_type == "f32" else "float64"
-
-
-def _transposes(lanes: Lanes) -> bool:
-    """Whether a group's lines are transposed in registers."""
-    return lanes.element_type == "f32" and lanes.width == LANES
-
-
-def _loading(element_type: str, lanes: Lanes) -> Inner:
-    """The loads of a group's lines."""
-    complex_name, real_name, part_name = _names(element_type, lanes)
+    part_name = "float32" if lanes.element_type == "f32" else "float64"
     width, size, item = lanes.width, 2 * lanes.bytes, ITEM_BYTES[lanes.element_type]
-    converts, transposes = part_name != real_name, _transposes(lanes)
+    converts = part_name != real_name
     complex_bytes = 8 if element_type == "c64" else 16
-    part, transpose_lanes = parted(lanes), lanes_transposed("f32")
+    transposes = lanes.element_type == "f32" and width == LANES
+    multiply, scale = multiplied(lanes), divided(lanes)
+    tangle, untangle, part, pair = tangled(lanes), untangled(lanes), parted(lanes), paired(lanes)
+    transpose_lanes = lanes_transposed("f32")
 
     @inner
     def load_some(side: int, source: int, x: int, begin: int, end: int, lines: int) -> None:
@@ -108,6 +102,17 @@ def _loading(element_type: str, lanes: Lanes) -> Inner:
                 values[2 * width * k + width + lane] = -values[2 * width * (length - k) + width + lane]
 
     @inner
+    def store_some(side: int, target: int, x: int, begin: int, end: int, lines: int) -> None:
+        """Stores numbers begin <= k < end, number by number."""
+        element, kind = word(side, Side.ELEMENT), word(side, Side.KIND)
+        for line in range(lines):
+            at, values = target + line * word(side, Side.LANE), pointer(x + line * item, part_name)
+            for k in range(begin, end):
+                pointer(at + k * element, real_name)[0] = values[2 * width * k]
+                if kind != REALS:
+                    pointer(at + k * element, real_name)[1] = values[2 * width * k + width]
+
+    @inner
     def load(parameters: int, source: int, x: int, offsets: int, lines: int) -> None:
         """Loads the lines of a group."""
         side = parameters + 8 * Fourier.SOURCE
@@ -122,28 +127,6 @@ def _loading(element_type: str, lanes: Lanes) -> Inner:
             load_some(side, source, x, 0, count, lines)
         if kind == MIRRORED:
             mirror(x, count, word(parameters, Fourier.LENGTH))
-
-    return load
-
-
-def _storing(element_type: str, lanes: Lanes) -> Inner:
-    """The stores of a group's lines."""
-    _, real_name, part_name = _names(element_type, lanes)
-    width, size, item = lanes.width, 2 * lanes.bytes, ITEM_BYTES[lanes.element_type]
-    converts, transposes = part_name != real_name, _transposes(lanes)
-    complex_bytes = 8 if element_type == "c64" else 16
-    pair, transpose_lanes = paired(lanes), lanes_transposed("f32")
-
-    @inner
-    def store_some(side: int, target: int, x: int, begin: int, end: int, lines: int) -> None:
-        """Stores numbers begin <= k < end, number by number."""
-        element, kind = word(side, Side.ELEMENT), word(side, Side.KIND)
-        for line in range(lines):
-            at, values = target + line * word(side, Side.LANE), pointer(x + line * item, part_name)
-            for k in range(begin, end):
-                pointer(at + k * element, real_name)[0] = values[2 * width * k]
-                if kind != REALS:
-                    pointer(at + k * element, real_name)[1] = values[2 * width * k + width]
 
     @inner
     def store(parameters: int, target: int, x: int, offsets: int, lines: int) -> None:
@@ -165,15 +148,6 @@ def _storing(element_type: str, lanes: Lanes) -> Inner:
             store_some(side, target, x, whole // 2, count, lines)
         else:
             store_some(side, target, x, 0, count, lines)
-
-    return store
-
-
-def _transforming(element_type: str, lanes: Lanes) -> Inner:
-    """The spectra of a group's lines."""
-    part_name = _names(element_type, lanes)[2]
-    width, item, lanes_bytes = lanes.width, ITEM_BYTES[lanes.element_type], lanes.bytes
-    multiply, scale, tangle, untangle = multiplied(lanes), divided(lanes), tangled(lanes), untangled(lanes)
 
     @inner
     def transform(parameters: int, x: int, y: int, first: int, block: int) -> int:
@@ -220,15 +194,7 @@ def _transforming(element_type: str, lanes: Lanes) -> Inner:
             scale(0, found, table + word(parameters, Fourier.SCALE), length)
         return found
 
-    return spectrum
-
-
-@cache
-def fourier(element_type: str, lanes: Lanes) -> Codelet:
-    """The codelet for lines of c64 (and f32) or c128 (and f64)."""
-    width, size = lanes.width, 2 * lanes.bytes
-    load, store = _loading(element_type, lanes), _storing(element_type, lanes)
-    spectrum = _transforming(element_type, lanes)
+    lanes_bytes = lanes.bytes
 
     def transform_lines(parameters: int, lo: int, hi: int, scratch: int) -> None:
         source_offsets = scratch + RESERVED_SCRATCH

@@ -30,13 +30,12 @@ class Feed(IntEnum):
 
 
 class Infeed(Record):
-    """Parameters of `infeed`. Unit: one row of the batch, or `unit_bytes` of all rows where these are less."""
+    """Parameters of `infeed`. Unit: one row of the batch."""
 
     feed: Address = 0  # the feed block
     target: Address = 0  # the parameter's buffer
     row_bytes: int
     batch: int  # rows in a step
-    unit_bytes: int  # row_bytes: units are rows
 
 
 class Outfeed(Record):
@@ -78,20 +77,13 @@ def word(block: int, index: int) -> int:
 
 @codelet
 def infeed(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Copies the units lo <= i < hi of this step's rows (its number is scratch[0]) into the parameter's buffer."""
+    """Copies the rows lo <= i < hi of this step (its number is scratch[0]) into the parameter's buffer."""
     feed = word(parameters, Infeed.FEED)
     array, rows = word(feed, Feed.ARRAY), word(feed, Feed.ROWS)
     row_bytes = word(parameters, Infeed.ROW_BYTES)
     target = word(parameters, Infeed.TARGET)
-    batch, unit_bytes = word(parameters, Infeed.BATCH), word(parameters, Infeed.UNIT_BYTES)
-    first = word(scratch, 0) * batch
-    if unit_bytes < row_bytes:
-        start = lo * unit_bytes
-        count = min(hi * unit_bytes, row_bytes) - start
-        for i in range(batch):
-            source = first + i if rows == 0 else word(rows, first + i)
-            copy_bytes(target + i * row_bytes + start, array + source * row_bytes + start, count)
-    elif rows == 0:
+    first = word(scratch, 0) * word(parameters, Infeed.BATCH)
+    if rows == 0:
         copy_bytes(target + lo * row_bytes, array + (first + lo) * row_bytes, (hi - lo) * row_bytes)
     else:
         for i in range(lo, hi):
@@ -126,17 +118,9 @@ def point_feed(block: np.ndarray, array: np.ndarray, rows: np.ndarray | None = N
     block[Feed.ROWS] = 0 if rows is None else rows.ctypes.data
 
 
-def encode_infeed(
-    feed: int, target: Address, batch: int, row_bytes: int, unit_bytes: int | None = None
-) -> tuple[Infeed, int]:
-    """Parameters of `infeed` and its number of units: rows, or `unit_bytes` of each; `feed` and `target` are addresses.
-
-    `unit_bytes` is at least 1.
-    """
-    size = row_bytes if unit_bytes is None else unit_bytes
-    units = batch if size >= row_bytes else -(-row_bytes // size)
-    record = Infeed(feed=feed, target=target, row_bytes=row_bytes, batch=batch, unit_bytes=size)
-    return record, units if row_bytes else 0
+def encode_infeed(feed: int, target: Address, batch: int, row_bytes: int) -> tuple[Infeed, int]:
+    """Parameters of `infeed` and its number of units; `feed` and `target` are addresses."""
+    return Infeed(feed=feed, target=target, row_bytes=row_bytes, batch=batch), batch if row_bytes else 0
 
 
 def encode_outfeed(feed: int, source: Address, size: int) -> tuple[Outfeed, int]:

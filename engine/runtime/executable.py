@@ -63,12 +63,11 @@ class Executable:
         self._feed_blocks = {number: new_feed_block() for number in program.feeds}
         shapes = [(number, buffer.shape) for number, buffer in sorted(program.feeds.items())]
         self._expected = [(n, s.dimensions[0] if s.rank else 1, s.dtype, s.dimensions[1:]) for n, s in shapes]
+        self._infeeds = [infeed_set(b, self._feed_blocks[n]) for n, b in sorted(program.feeds.items())]
         self._outfeed_blocks = [new_feed_block() for _ in program.outputs]
         pairs = zip(program.outputs, self._outfeed_blocks, strict=True)
         self._outfeeds = [outfeed_set(b, block) for b, block in pairs if b.shape.bytes]
         self._running, self.plan = given.running, given.plan
-        readers = self._running.compute_sets
-        self._infeeds = [infeed_set(b, self._feed_blocks[n], readers) for n, b in sorted(program.feeds.items())]
         self._all_sets = [*self._infeeds, *self._running.compute_sets, *self._outfeeds]
         rows_in, rows_out = ([each.work.encode() for each in sets] for sets in (self._infeeds, self._outfeeds))
         self._blocks = [*rows_in, *given.blocks, *rows_out]

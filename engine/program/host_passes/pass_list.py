@@ -8,15 +8,12 @@ from engine.program.host_passes.depthwise_windows import window_depthwise
 from engine.program.host_passes.edge_products import multiply_edges
 from engine.program.host_passes.edge_sums import sum_edges
 from engine.program.host_passes.finite_tests import compare_exponents
-from engine.program.host_passes.joined_stretches import join_stretches
-from engine.program.host_passes.owned_columns import own_columns
 from engine.program.host_passes.pooled_windows import pool_unpadded
 from engine.program.host_passes.prefetched_updates import prefetch_updates
 from engine.program.host_passes.prepared_constants import prepare_constants
 from engine.program.host_passes.producer_fusion import fuse_producers
 from engine.program.host_passes.rounded_operands import round_operands
 from engine.program.host_passes.shared_panels import share_panels
-from engine.program.host_passes.short_sums import sum_on_one_worker
 from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.host_passes.split_products import split_products
 from engine.program.host_passes.touched_rows import skip_untouched_rows
@@ -43,12 +40,9 @@ HOST_PASSES: tuple[Pass, ...] = (
     split_products,
     cut_columns,
     share_panels,
-    sum_on_one_worker,
-    own_columns,
     prepare_constants,
     prefetch_updates,
     skip_untouched_rows,
     compare_exponents,
-    join_stretches,
     overlap_calls,
 )
