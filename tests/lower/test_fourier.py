@@ -79,6 +79,16 @@ def test_between_other_operations() -> None:
     check(b.module(), tolerance=1e-6)
 
 
+def in_float32(name: str, x: np.ndarray, length: int) -> np.ndarray:
+    """NumPy's transform. NumPy 2.4 computes unscaled ones in float64, so those are made of a scaled one."""
+    if name == "IRFFT":
+        return np.fft.irfft(x, n=length)
+    if name == "IFFT":
+        return np.fft.ifft(x)
+    spectrum = np.fft.ifft(x.astype(np.complex64).conj()).conj() * np.float32(length)
+    return spectrum if name == "FFT" else spectrum[..., : length // 2 + 1]
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["FFT", "IFFT", "RFFT", "IRFFT"])
 def test_single_precision_errs_no_more_than_others(name: str) -> None:
@@ -92,7 +102,7 @@ def test_single_precision_errs_no_more_than_others(name: str) -> None:
         length_of = {"n": length} if name == "IRFFT" else {}
         wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
         expected = transform(wide, **length_of)
-        ours, others = (np.linalg.norm(each - expected) for each in (result, transform(x, **length_of)))
+        ours, others = (np.linalg.norm(each - expected) for each in (result, in_float32(name, x, length)))
         assert others > 0 and ours <= (1.2 if "R" in name else 1.1) * others, length
 
 
