@@ -1,8 +1,10 @@
-"""The number of workers, when other threads and processes use the cores too.
+"""The number of workers, when other threads and processes use the cores too, or the cores are far apart.
 
 Workers wait at many barriers in each step, so one without a core delays all. This shows as time for which they were
-runnable but did not run. Then, and only then, fewer workers are tried, and the faster count is kept. After a while the
-other count is tried again, briefly: the load changes. All numbers of workers compute the same bits.
+runnable but did not run. Then fewer workers are tried, and the faster count is kept. After a while the other count is
+tried again, briefly: the load changes. Of short steps, for which lines of cache between the cores may weigh more than
+the work, fewer workers are tried at times, too: the host of a virtual machine moves its cores. All numbers of workers
+compute the same bits.
 """
 
 from __future__ import annotations
@@ -30,6 +32,13 @@ DISTURBED = 2.0
 """A call that takes this multiple of the last one's time is disturbed. Chosen by hand."""
 FEWER_BETTER, MORE_BETTER = 0.95, 0.8
 """Factors by which a step must be faster for a switch to fewer or more workers: more also displace other threads."""
+
+SHORT_STEP = 4e-4
+"""Seconds of a step up to which fewer workers may be faster on free cores. Chosen by hand."""
+FIRST_TRIAL, LONGEST_PAUSE = 0.1, 8.0
+"""Seconds before fewer workers are first tried on free cores, and most until the next trial, doubled each time."""
+SLOWED = 1.3
+"""A multiple of a step's time at the last such trial from which on fewer workers are tried at once. Chosen by hand."""
 
 
 @dataclass
@@ -80,7 +89,8 @@ class WorkerChoice:
     def _begin(self, most: int) -> None:
         self._most = most
         self._fewer: int | None = None
-        self._prefers_fewer = False
+        self._prefers_fewer = self._is_apart = False
+        self._trial_at, self._pause, self._usual = math.inf, FIRST_TRIAL, 0.0
         self._best = 0.0
         self._wait = FIRST_WAIT
         self._retry_at = self._trust_until = 0.0
@@ -91,6 +101,11 @@ class WorkerChoice:
     @property
     def is_crowded(self) -> bool:
         """Whether other threads used the cores at the last decision."""
+        return self._fewer is not None and not self._is_apart
+
+    @property
+    def has_two(self) -> bool:
+        """Whether two numbers of workers are compared, so that each runs for a time only."""
         return self._fewer is not None
 
     @property
@@ -153,10 +168,12 @@ class WorkerChoice:
     def _decide(self, window: Window, now: float) -> None:
         self._is_disturbed = False
         crowd = losers(window.seconds, window.delays)
-        if window.workers == self._most and not crowd:
+        self._is_apart = self._is_apart and not crowd
+        if window.workers == self._most and not crowd and not self._is_apart:
             if self._prefers_fewer:
                 logger.debug("The cores are free again: %d workers.", self._most)
             self._fewer, self._prefers_fewer = None, False
+            self._begin_trial(window.step_seconds, now)
         elif self._fewer is None:
             self._fewer = max(1, self._most - crowd)
             self._best, self._wait, self._retry_at = window.step_seconds, FIRST_WAIT, now
@@ -167,17 +184,40 @@ class WorkerChoice:
         else:
             self._compare(window, now)
 
+    def _begin_trial(self, step_seconds: float, now: float) -> None:
+        """Has half of the workers tried on free cores, if steps are short, and have become slower or it is time."""
+        if self._most == 1 or step_seconds > SHORT_STEP:
+            return
+        if self._trial_at == math.inf:
+            self._trial_at = now + FIRST_TRIAL
+        if now >= self._trial_at or step_seconds > SLOWED * self._usual > 0.0:
+            self._fewer, self._is_apart = max(1, self._most // 2), True
+            self._best = self._usual = step_seconds
+            self._wait, self._retry_at = FIRST_WAIT, now
+
+    def _end_trial(self, now: float) -> None:
+        """Goes on with all workers after a trial on free cores."""
+        self._fewer, self._is_apart = None, False
+        self._trial_at = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
     def _compare(self, window: Window, now: float) -> None:
         """Decides after a trial of the other number of workers."""
         self._trust_until = now + LONGEST_TRUST
-        if window.step_seconds < (MORE_BETTER if self._prefers_fewer else FEWER_BETTER) * self._best:
+        better = MORE_BETTER if self._prefers_fewer and not self._is_apart else FEWER_BETTER
+        if window.step_seconds < better * self._best:
             logger.debug(
-                "Other threads use the cores: %d of %d workers, %.3f ms a step instead of %.3f.",
+                "%s: %d of %d workers, %.3f ms a step instead of %.3f.",
+                "The cores' distance has changed" if self._is_apart else "Other threads use the cores",
                 *(window.workers, self._most, 1e3 * window.step_seconds, 1e3 * self._best),
             )
             self._prefers_fewer = not self._prefers_fewer
             self._best, self._wait = window.step_seconds, FIRST_WAIT
+            if self._is_apart and not self._prefers_fewer:
+                self._usual, self._pause = window.step_seconds, FIRST_TRIAL
         else:
             self._wait = min(2 * self._wait, LONGEST_WAIT)
+        if self._is_apart and not self._prefers_fewer:
+            self._end_trial(now)
         self._retry_at = now + self._wait
         self._idle_before = now, self._idle()

@@ -38,7 +38,7 @@ class SegmentWatch:
     def look(self, threads: list[int]) -> float:
         """Ends a segment with all workers if other threads use the cores, and any other when its time is up."""
         now = time.perf_counter()
-        if self._choice.is_crowded or not self._is_full:
+        if self._choice.has_two or not self._is_full:
             if now - self.begin >= self._patience:
                 request_change(self._state)
             return max(self.begin + self._patience - now, LOOK_SECONDS)

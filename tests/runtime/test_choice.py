@@ -13,7 +13,7 @@ from engine.runtime.choice import LONGEST_WAIT, WINDOW_SECONDS, WorkerChoice, lo
 
 @dataclass
 class Machine:
-    """`cores` cores, `strangers` busy threads. One worker makes a step in a millisecond, more of them faster.
+    """`cores` cores, `strangers` busy threads. One worker makes a step in `work` seconds, more of them faster.
 
     A worker on a stranger's core has it for half of the time; the others wait for it.
     """
@@ -26,6 +26,10 @@ class Machine:
     tells: bool = True
     """Whether the system says for how long the cores were idle."""
     idle: float = 0.0
+    work: float = 0.001
+    """Seconds of a step on one worker."""
+    slowed: float = 1.0
+    """How many times longer a step of several workers takes, because the cores are far apart."""
 
     def choice(self) -> WorkerChoice:
         return WorkerChoice(lambda: self.idle if self.tells else math.inf)
@@ -37,7 +41,7 @@ class Machine:
             workers = choice.workers(most, self.now)
             sharing = max(0, min(workers, workers + self.strangers - self.cores))
             held_up = bool(sharing) and workers > 1
-            step = 0.001 / workers * (2 * self.wasted if held_up else 1)
+            step = self.work / workers * (2 * self.wasted if held_up else 1) * (self.slowed if workers > 1 else 1)
             steps = max(1, round(call / step))
             delays = [0.5 * steps * step if worker < sharing else 0.0 for worker in range(workers)]
             self.now += steps * step
@@ -48,7 +52,7 @@ class Machine:
 
 
 def test_nobody_disturbs_a_quiet_machine() -> None:
-    machine = Machine(cores=8)
+    machine = Machine(cores=8, work=0.01)
     choice = machine.choice()
     assert set(machine.run(choice, 8, 10.0)) == {8}
     assert not choice.is_crowded
@@ -158,3 +162,40 @@ def test_a_change_is_told(caplog: pytest.LogCaptureFixture) -> None:
         "Other threads use the cores: 1 of 2 workers, 1.000 ms a step instead of 2.000.",
         "The cores are free again: 2 workers.",
     ]
+
+
+def test_short_steps_take_one_worker_while_the_cores_are_far_apart() -> None:
+    machine = Machine(work=0.00017)
+    choice = machine.choice()
+    near = machine.run(choice, 2, 60.0)
+    assert 0 < near.count(1) < 0.01 * len(near)  # trials
+    machine.slowed = 3.0  # 255 microseconds by two workers
+    machine.run(choice, 2, 0.2)
+    far = machine.run(choice, 2, 20.0)
+    assert 0 < far.count(2) < 0.05 * len(far)
+    assert not choice.is_crowded
+    machine.slowed = 1.0
+    machine.run(choice, 2, LONGEST_WAIT + 2 * WINDOW_SECONDS)
+    assert machine.run(choice, 2, 20.0).count(1) < 100
+
+
+def test_strangers_come_while_the_cores_are_far_apart() -> None:
+    machine = Machine(work=0.00017, slowed=3.0)
+    choice = machine.choice()
+    machine.run(choice, 2, 2.0)
+    machine.strangers = 2
+    assert machine.run(choice, 2, 10.0).count(1) > 900
+    machine.strangers, machine.slowed = 0, 1.0
+    machine.run(choice, 2, 2.0)
+    assert set(machine.run(choice, 2, 0.1)) == {2}
+
+
+def test_four_workers_halve_where_cores_are_far_apart() -> None:
+    machine = Machine(cores=4, work=0.00017, slowed=9.0)
+    chosen = machine.run(machine.choice(), 4, 5.0)
+    assert set(chosen) == {2, 4}
+
+
+def test_long_steps_are_not_tried_on_fewer_workers() -> None:
+    machine = Machine(work=0.002, slowed=3.0)
+    assert set(machine.run(machine.choice(), 2, 30.0)) == {2}

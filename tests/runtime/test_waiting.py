@@ -91,6 +91,8 @@ class Fickle(WorkerChoice):
     def is_crowded(self) -> bool:
         return True
 
+    has_two = is_crowded
+
     def workers(self, most: int, now: float) -> int:
         return 1 + len(self.taken) % most
 
