@@ -79,7 +79,8 @@ def section(figures: Figures) -> str:
         if kind in figures.measured:
             parts.append(write(figures.measured[kind]))
     if barriers := figures.barriers():
-        parts.append(f"Empty barriers around these races: {min(barriers):.0f} to {max(barriers):.0f} ns.")
+        measured = len(barriers) // 2
+        parts.append(f"Empty barriers around {measured} of these races: {min(barriers):.0f} to {max(barriers):.0f} ns.")
     return "\n\n".join(parts) + "\n\n"
 
 
