@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 
 from engine.emit import extremum
 from engine.emit.checks import Checks
@@ -13,6 +14,7 @@ from engine.emit.loops import Carried, counted_loop, if_less, word
 from engine.emit.nest import Index, Input, Nest, Reduction
 from engine.emit.point import MOST_NODES_SIDE_BY_SIDE, Point, evaluate_together, has_long_chains
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
+from engine.emit.repeated_rows import repeated_rows
 from engine.ir.opcodes import neutral_element
 from engine.machine_code.abi import ARGUMENTS
 from engine.machine_code.llvm import ir
@@ -78,7 +80,10 @@ class CodeletEmitter:
             counted_loop(builder, self.lo, self.hi, 1, [], lambda unit, _: self._partial(unit, grain, extent))
         else:
             self._set_range(builder.mul(self.lo, grain), builder.mul(self.hi, grain), extent)
-            self._parallel_loops(0, self.bases)
+            if nest.period and self.lanes.width > 1:
+                self._line()
+            else:
+                self._parallel_loops(0, self.bases)
         builder.ret_void()
 
     def _set_range(self, start: ir.Value, stop: ir.Value, extent: ir.Value) -> None:
@@ -195,6 +200,39 @@ class CodeletEmitter:
                     self.checks.sum(order, one, value, stored, None)
                 one.store(value, addresses[access], stored)
                 position += 1
+
+    def _line(self) -> None:
+        """All rows as one line, in as many vectors at a time as repeated rows take to begin with a whole one again."""
+        builder, width, period = self.builder, self.lanes.width, self.nest.period
+        repeated = period // gcd(period, width)
+        count = repeated * max(1, SIDE_BY_SIDE // repeated)
+        first, last = (builder.mul(row, word(period)) for row in self.ranges[0])
+        splats = self._splats(self.bases)
+        rows = [repeated_rows(self.lanes, self.nest, self.bases, n * width % period) for n in range(repeated)]
+        lines = builder.sdiv(builder.sub(last, first), word(count * width))
+        whole = builder.add(first, builder.mul(lines, word(count * width)))
+
+        def point(index: ir.Value, number: int, mask: ir.Value | None) -> Point:
+            at = builder.add(index, word(number * width))
+            return self._point(self._along(self.bases, at), mask, splats | rows[number % repeated])
+
+        def several(index: ir.Value, _: Carried) -> Carried:
+            points = [point(index, number, None) for number in range(count)]
+            if has_long_chains(self.nest):
+                evaluate_together(points, self._results())
+            for each in points:
+                self._store_points(each)
+            return []
+
+        counted_loop(builder, first, whole, count * width, [], several)
+        left = builder.sub(last, whole)
+        for number in range(count):
+
+            def rest(_: Carried, number: int = number) -> Carried:
+                self._store_points(point(whole, number, self.lanes.first(builder.sub(left, word(number * width)))))
+                return []
+
+            if_less(builder, word(number * width), left, [], rest)
 
     def _columns(self, addresses: Addresses) -> None:
         """Code for a parallel last dimension: each lane has accumulators of its own."""

@@ -16,7 +16,8 @@ from engine.machine_code.abi import ExceptionWord
 class Access:
     """An array in a nest: its element type and how its address moves along the last dimension.
 
-    `inner` is "contiguous" (the next lane is the next element), "splat" (all lanes see one element) or "strided".
+    `inner` is "contiguous" (the next lane is the next element), "splat" (all lanes see one element), "strided",
+    or in nests with a period "periodic": contiguous in each row, and the same in all of them.
     """
 
     element_type: str
@@ -119,6 +120,8 @@ class Nest:
     stride in bytes along each dimension and the pitch between the partial results of units.
     Units split dimension `partition` into blocks of `grain`; where that dimension is reduced, each unit writes a
     partial result of its own, without the initial value.
+    With a `period` rows have that many columns and follow one another in all arrays but those that are splat or
+    periodic: they may run as one line.
     With `exceptions` the nest checks for these; the last parameter is the address of its Record.
     """
 
@@ -129,6 +132,7 @@ class Nest:
     stores: tuple[Store, ...] = ()
     reductions: tuple[Reduction, ...] = ()
     exceptions: tuple[str, ...] = ()
+    period: int = 0
 
     @property
     def rank(self) -> int:

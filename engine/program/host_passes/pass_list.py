@@ -8,6 +8,7 @@ from engine.program.host_passes.depthwise_windows import window_depthwise
 from engine.program.host_passes.edge_products import multiply_edges
 from engine.program.host_passes.edge_sums import sum_edges
 from engine.program.host_passes.finite_tests import compare_exponents
+from engine.program.host_passes.flat_loops import flatten_loops
 from engine.program.host_passes.pooled_windows import pool_unpadded
 from engine.program.host_passes.prefetched_updates import prefetch_updates
 from engine.program.host_passes.prepared_constants import prepare_constants
@@ -44,5 +45,6 @@ HOST_PASSES: tuple[Pass, ...] = (
     prefetch_updates,
     skip_untouched_rows,
     compare_exponents,
+    flatten_loops,
     overlap_calls,
 )

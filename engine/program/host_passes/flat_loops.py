@@ -1,0 +1,104 @@
+"""Nests of rows that run as one long line: a row's loop costs as much as a few vectors, a short row's rest a whole one.
+
+Rows that are contiguous with one another become one loop. Where an array has one row for all of them, as a bias has, a
+nest is told how long it is: its vectors repeat after a few. For the host only: units keep their rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from engine.emit.lanes import ITEM_BYTES, is_complex
+from engine.machine_code.processor import lanes
+from engine.program.program import ComputeSet, Program
+from engine.program.work.base import Work
+from engine.program.work.fused_loop import Count, FusedLoop, Strided
+from engine.program.work.unit_chain import UnitChain
+
+MOST_VECTORS = 8
+"""Most vectors of all repeated rows: they stay in registers. Chosen by hand."""
+MOST_NODES = 128
+"""Most nodes of all vectors that are computed in one iteration. Chosen by hand."""
+FEWEST_ROWS = 16
+"""Rows of a unit from which on repeated vectors pay for being composed. Chosen by hand."""
+
+
+def flatten_loops(program: Program) -> Program:
+    """Merges loops over contiguous rows, also inside chains; results are the same."""
+    if program.exceptions is not None:
+        return program
+    sets = [_flat_set(each) for each in program.compute_sets]
+    same = all(one is other for one, other in zip(sets, program.compute_sets, strict=True))
+    return program if same else replace(program, compute_sets=sets)
+
+
+def _flat_set(compute_set: ComputeSet) -> ComputeSet:
+    work = _flat_work(compute_set.work)
+    return compute_set if work is compute_set.work else replace(compute_set, work=work)
+
+
+def _flat_work(work: Work) -> Work:
+    if isinstance(work, UnitChain):
+        links = tuple(replace(link, work=_flat_work(link.work)) for link in work.links)
+        changed = any(new.work is not old.work for new, old in zip(links, work.links, strict=True))
+        return replace(work, links=links) if changed else work
+    if type(work) is not FusedLoop or any(work.nest.reduced) or work.nest.exceptions:
+        return work
+    for loop in range(len(work.extents) - 1, 0, -1):
+        if loop != work.nest.partition and _is_one_line(work, loop):
+            work = _merged(work, loop)
+    return _repeated(work)
+
+
+def _is_one_line(work: FusedLoop, loop: int) -> bool:
+    """Whether every array goes on along a loop where the loop before it steps."""
+    extent = work.extents[loop]
+    return extent > 1 and all(o.strides[loop - 1] == o.strides[loop] * extent for o in work.operands)
+
+
+def _merged(work: FusedLoop, loop: int) -> FusedLoop:
+    """The work with a loop and the one before it as one."""
+    extent, partition = work.extents[loop], work.nest.partition
+    nest = replace(work.nest, reduced=work.nest.reduced[1:], partition=partition - (partition > loop))
+    return replace(
+        work,
+        nest=nest,
+        extents=(*work.extents[: loop - 1], work.extents[loop - 1] * extent, *work.extents[loop + 1 :]),
+        grain=work.grain * extent if partition == loop - 1 else work.grain,
+        operands=tuple(_without(operand, loop - 1) for operand in work.operands),
+    )
+
+
+def _without(operand: Strided | Count, loop: int) -> Strided | Count:
+    return replace(operand, strides=(*operand.strides[:loop], *operand.strides[loop + 1 :]))
+
+
+def _repeated(work: FusedLoop) -> FusedLoop:
+    """The work whose rows follow one another but for those that are read again for each row."""
+    nest = work.nest
+    if nest.rank != 2 or nest.partition or min(work.grain, work.extents[0]) < FEWEST_ROWS:
+        return work
+    columns, width = work.extents[1], lanes()
+    kinds = [_kind(work, number, columns) for number in range(len(nest.accesses))]
+    repeats = kinds.count("periodic")
+    vectors = columns // gcd(columns, width)
+    few = 0 < repeats * vectors <= MOST_VECTORS and len(nest.nodes) * vectors <= MOST_NODES
+    if None in kinds or columns < 2 or not few:
+        return work
+    accesses = tuple(replace(each, inner=str(kind)) for each, kind in zip(nest.accesses, kinds, strict=True))
+    return replace(work, nest=replace(nest, accesses=accesses, period=columns))
+
+
+def _kind(work: FusedLoop, number: int, columns: int) -> str | None:
+    """How an array moves along all rows: "periodic" if each of them reads the same row; None if not evenly."""
+    access, operand = work.nest.accesses[number], work.operands[number]
+    item = ITEM_BYTES[access.element_type]
+    if isinstance(operand, Count) or is_complex(access.element_type) or operand.pitch:
+        return None
+    if operand.strides == (columns * item, item):
+        return "contiguous"
+    if number in work.written:
+        return None
+    repeated: dict[tuple[int, ...], str] = {(0, item): "periodic", (0, 0): "splat"}
+    return repeated.get(operand.strides)
