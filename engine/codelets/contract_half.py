@@ -66,7 +66,7 @@ def contract_half_scratch_bytes() -> int:
 def contract_half(
     element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
 ) -> Codelet:
-    """The codelet of products of f16 or bf16; the result is of the same type, or f32.
+    """The codelet of products of f16 or bf16; the result is of the same type, or f32. Of f32: they were 16-bit floats.
 
     With `pairs` those of bf16 are not widened: the processor `multiplies_bf16_pairs`. With `beside` the kernels widen
     and pack B themselves: the processor `widens_beside_products`. `right` is the element type of B, if not A's:
@@ -77,7 +77,13 @@ def contract_half(
     def contract_half_kernel(parameters: int, lo: int, hi: int, scratch: int) -> None:
         contract_units(parameters, lo, hi, scratch)
 
-    name = f"contract_{element_type}_{result_type}" + "_pairs" * pairs + "_beside" * beside + "_rounded" * bool(right)
+    name = (
+        f"contract_{element_type}_{result_type}"
+        + "_widened" * (element_type == "f32")
+        + "_pairs" * pairs
+        + "_beside" * beside
+        + "_rounded" * bool(right)
+    )
     libraries = (library(result_type, pairs), *([library(result_type, right=right or element_type)] if beside else []))
     return Codelet(contract_half_kernel, name, libraries, in_vectors=True)
 
@@ -87,12 +93,15 @@ def half_contraction(
     element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
 ) -> Inner:
     """The contraction of a range of rows, columns and k, tile by tile of C, with the signature of `blocked`."""
-    rounds = result_type != "f32"
+    rounds, is_wide = result_type != "f32", element_type == "f32"
     widen_run = copied_run(element_type, "f32")
     right = right or element_type
     multiply = _rounding_multiply(result_type, pairs, beside, right) if rounds else _multiply(pairs, beside, right)
-    pack_columns, panel = _pack_columns(right, beside), _panel(right, beside)
-    steps_and_packing = (k_step, steps, pack_columns, _pack_rows(element_type), panel, nothing_ahead)
+    pack_columns, panel = (
+        (no_packing, panel_in_place) if is_wide else (_pack_columns(right, beside), _panel(right, beside))
+    )
+    pack_rows = rows_in_place if is_wide else _pack_rows(element_type)
+    steps_and_packing = (k_step, steps, pack_columns, pack_rows, panel, nothing_ahead)
     parts = Parts(PANEL, 2 if rounds else 4, False, *steps_and_packing, multiply)
     contract_tile = blocked(parts_of_pairs(parts, multiply, ROW_A, OFFSETS, PACKED_A, COLUMN) if pairs else parts)
 
@@ -125,7 +134,7 @@ def half_contraction(
             count = min(most_rows, row_end - m)
             row_lowest, row_highest = reach(word(at.parameters, Field.ROW_A), m, m + count)
             start, end = at.a + row_lowest + lowest, at.a + row_highest + highest + 2
-            in_place = not pairs and is_read_often(at.parameters, m, count, k_count, (end - start) // 2)
+            in_place = not pairs and not is_wide and is_read_often(at.parameters, m, count, k_count, (end - start) // 2)
             if in_place and (start < widened or end > widened_end):
                 widen_run(start, at.scratch + WIDE, (end - start) // 2)
                 widened, widened_end = start, end
@@ -199,6 +208,25 @@ def overlaps(parameters: int, width: int, growth: int) -> bool:
 def is_packed_beside(parameters: int, columns: int) -> bool:
     """Whether the kernels pack B: whole panels of contiguous rows that are evenly spaced."""
     return word(parameters, Field.LAYOUT_B) == Layout.ROWS and columns == PANEL
+
+
+@inner
+def rows_in_place(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
+    """Rows of A in float32."""
+    row_a, offset_a = offsets_of_a(at, block)
+    return at.a, row_a, offset_a
+
+
+@inner
+def no_packing(at: Operands, block: Block, plan: int) -> None:
+    """Columns of B in float32 are not packed."""
+
+
+@inner
+def panel_in_place(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
+    """A panel of B in float32, contiguous rows that are evenly spaced."""
+    offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
+    return at.b + 4 * block.column + offset, word(at.parameters, Field.PITCH_B)
 
 
 def _panel(right: str, beside: bool) -> Inner:

@@ -42,7 +42,7 @@ def packed_pitch(width: int) -> int:
 
 
 def _copying(source_type: str, target_type: str, vectors: int = 1, masked: bool = False) -> Any:
-    """The intrinsic that copies whole vectors between element types, or only `count` lanes of one.
+    """The intrinsic that copies vectors between element types, whole ones or only `count` lanes of the last one.
 
     On the side of float32 in scratch whole vectors are accessed; the lanes that are not copied are written as zeros.
     """
@@ -57,8 +57,9 @@ def _copying(source_type: str, target_type: str, vectors: int = 1, masked: bool 
             for j in range(vectors):
                 read = builder.add(arguments[0], I64(vector.BYTES[source_type] * LANES * j))
                 written = builder.add(arguments[1], I64(vector.BYTES[target_type] * LANES * j))
-                value = vector.load_vector(builder, read, mask if widens else None, source_type)
-                vector.store_vector(builder, value, written, None if widens else mask, target_type)
+                lanes_mask = mask if j == vectors - 1 else None
+                value = vector.load_vector(builder, read, lanes_mask if widens else None, source_type)
+                vector.store_vector(builder, value, written, None if widens else lanes_mask, target_type)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 3), emit
@@ -101,6 +102,7 @@ def packing(element_type: str) -> Packing:
     """The functions that pack float32, f16 or bf16."""
     size = vector.BYTES[element_type]
     copy_panel_row = _copying(element_type, "f32", panel_vectors())
+    copy_most_of_row, copy_some = (_copying(element_type, "f32", n, masked=True) for n in (panel_vectors(), 1))
     copy_run, transpose_lanes = copied_run(element_type, "f32"), lanes_transposed(element_type)
 
     @inner
@@ -156,6 +158,10 @@ def packing(element_type: str) -> Packing:
             source, row = b + load_i64(offset_b + 8 * i), target + i * pitch
             if columns == PANEL:
                 copy_panel_row(source, row, PANEL)
+            elif columns > PANEL - LANES:
+                copy_most_of_row(source, row, columns - (PANEL - LANES))
+            elif columns < LANES:
+                copy_some(source, row, columns)
             else:
                 copy_run(source, row, columns)
 

@@ -40,6 +40,12 @@ def where_it_is(lanes: Lanes, x: ir.Value, known: dict[int, int], result: ir.Val
     return lanes.call("llvm.x86.avx512.mask.fixupimm.ps.512", x.type, arguments)
 
 
+def _half(lanes: Lanes, x: ir.Value) -> ir.Value:
+    """x / 2 by its exponent, an integer's instruction; for ordinary x, others only where the result is not used."""
+    bits = lanes.builder.bitcast(x, lanes.of(I32))
+    return lanes.builder.bitcast(lanes.builder.sub(bits, lanes.splat_constant(I32, 1 << MANTISSA_BITS["f32"])), x.type)
+
+
 def _better_reciprocal(lanes: Lanes, x: ir.Value) -> ir.Value:
     estimate = estimated(lanes, "rcp14", x)
     error = fused(lanes, lanes.builder.fneg(x), estimate, constant(lanes, 1.0))
@@ -112,7 +118,7 @@ def reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
     estimate = estimated(lanes, "rsqrt14", x)
     product = lanes.builder.fmul(x, estimate)
     error = fused(lanes, lanes.builder.fneg(product), estimate, constant(lanes, 1.0))
-    better = fused(lanes, lanes.builder.fmul(estimate, constant(lanes, 0.5)), error, estimate)
+    better = fused(lanes, _half(lanes, estimate), error, estimate)
     return where_it_is(lanes, x, {ZERO: SIGNED_INFINITY, INFINITY: POSITIVE_ZERO}, better)
 
 
@@ -123,5 +129,5 @@ def square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
     estimate = estimated(lanes, "rsqrt14", x)
     root = lanes.builder.fmul(x, estimate)
     error = fused(lanes, lanes.builder.fneg(root), root, x)
-    better = fused(lanes, lanes.builder.fmul(estimate, constant(lanes, 0.5)), error, root)
+    better = fused(lanes, _half(lanes, estimate), error, root)
     return where_it_is(lanes, x, {ZERO: ITSELF, INFINITY: ITSELF}, better)

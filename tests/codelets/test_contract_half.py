@@ -193,6 +193,16 @@ def test_elements_read_many_times(columns: int) -> None:
         check(problem, rows_per_unit=1000)
 
 
+@pytest.mark.parametrize("pitch", [1, 3, 6, 11])
+def test_overlapping_rows_of_b(pitch: int) -> None:
+    """Rows some elements apart, which pairs of bf16 join in one run where k is even: one or several blocks of k."""
+    random = np.random.default_rng(pitch)
+    for columns, k in ((11, 10), (12, 9), (30, 27), (64, 2), (30, 1300), (12, 1301)):
+        problem = single.matrices(random, 25, columns, k)
+        problem.offset_b = 4 * pitch * np.arange(k)
+        check(problem, rows_per_unit=10)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_tables(seed: int) -> None:
     check(single.random_tables(np.random.default_rng(seed)))

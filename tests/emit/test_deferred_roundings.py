@@ -86,3 +86,22 @@ def test_same_bits_of_what_passes_values(opcode: str) -> None:
     nan = np.isnan(expected)
     np.testing.assert_array_equal(np.isnan(result), nan)
     np.testing.assert_array_equal(result[~nan].view(np.uint16), expected[~nan].view(np.uint16))
+
+
+def test_what_a_sum_reads_is_rounded_before() -> None:
+    """Sums are of float32: products that nearly cancel there differ by what rounding them loses."""
+    b = Builder()
+    x, y = (b.parameter("f16", (64, 2)) for _ in range(2))
+    kept = b.elementwise("maximum", b.multiply(x, y), b.splat(-8.0, (64, 2), "f16"))
+    module = b.module(b.tuple(kept, b.reduce(kept, b.constant(0, "f16"), (1,))))
+    random = np.random.default_rng(0)
+    x, y = (random.uniform(1, 2, (64, 2)).astype(np.float16) for _ in range(2))
+    x[:, 1], y[:, 1] = -x[:, 0], y[:, 0] + np.float16(2**-10)
+    (compute_set, *_) = build_program(module, ["variable"] * 2, {}).compute_sets
+    assert compute_set.work.vertex.reductions and not deferred_roundings(compute_set.work.vertex)
+    (products, sums), _ = fast(module, [x, y])
+    np.testing.assert_array_equal(products, x * y)
+    exact = (x.astype(np.float32) * y).sum(1).astype(np.float16)
+    expected = (x * y).astype(np.float32).sum(1).astype(np.float16)
+    np.testing.assert_array_equal(sums, expected)
+    assert (exact != expected).any()

@@ -19,6 +19,7 @@ from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.host_passes.split_products import split_products
 from engine.program.host_passes.touched_rows import skip_untouched_rows
 from engine.program.host_passes.unit_fusion import fuse_units
+from engine.program.host_passes.widened_operands import widen_operands
 from engine.program.host_passes.winograd import hoist_transformed_kernels, use_winograd
 from engine.program.host_passes.winograd_padding import read_unpadded
 from engine.program.host_passes.winograd_wide import hoist_wide_kernels, use_wide_winograd
@@ -36,6 +37,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     window_depthwise,
     pool_unpadded,
     round_operands,
+    widen_operands,
     fuse_producers,
     fuse_units,
     split_products,

@@ -35,7 +35,8 @@ class Contraction(Work):
     `result_type`. Where k is split, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
     each float32 is split into three bfloat16 values, which matrix registers multiply. With `depthwise` there is one
     column, batches are neighbours in all three arrays, and a unit has the rows of all of them. With `panels` B is what
-    `PanelPacking` has packed. With `rounds_b` B is float32 in memory, rounded to f16 where it is packed. Units prefetch
+    `PanelPacking` has packed. With `rounds_b` B is float32 in memory, rounded to f16 where it is packed. With `widened`
+    A and B were 16-bit floats: they are summed in the same parts as these. Units prefetch
     their rows of `ahead`, arrays like C that are read after it.
     """
 
@@ -59,6 +60,7 @@ class Contraction(Work):
     depthwise: bool = False
     panels: bool = False
     rounds_b: bool = False
+    widened: bool = False
     ahead: tuple[Address, ...] = ()
 
     @property
@@ -100,7 +102,8 @@ class Contraction(Work):
     @property
     def is_float32(self) -> bool:
         """Whether it multiplies float32 in columns, without splitting."""
-        return self.operand_type == self.result_type == "f32" and not self.bf16x3 and not self.depthwise
+        is_other = self.bf16x3 or self.depthwise or self.widened
+        return self.operand_type == self.result_type == "f32" and not is_other
 
     @property
     def run_a(self) -> int:
@@ -170,6 +173,10 @@ class Contraction(Work):
             from engine.codelets.contract_f32 import contract_f32, contract_scratch_bytes
 
             return contract_f32, contract_scratch_bytes()
+        if self.widened:
+            from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
+
+            return contract_half(self.operand_type, self.result_type), contract_half_scratch_bytes()
         if self.rounds_b:
             from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
             from engine.codelets.vector import F16_IN_F32
