@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import Block, Following, Operands, Parts, blocked, even_cut, over_units
-from engine.codelets.contract_fields import PACK_ROWS, Field, Layout
+from engine.codelets.contract_fields import GROUP, PACK_ROWS, Field, Layout
 from engine.codelets.memory import load_i64
 from engine.codelets.micro_kernel import library
 from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch, packing
@@ -24,6 +24,9 @@ B_FLOATS = 1 << 17  # of packed panels of B, which stay in the second-level cach
 PACKED_B_FLOATS = 1 << 18  # the same where A is packed, once for each of these blocks
 GROUP_ROWS = 24  # multiplied by all of these panels before the next rows are: whole kernels
 PACKED_GROUP_ROWS = 48  # the same for packed A: whole groups as well
+LINE_ROWS = 96  # the same for A packed by lines, which are LINE_PITCH apart
+LINE_PITCH = 4 * LINE_ROWS
+LINE_COLUMNS = 256  # most that multiply lines: more of them repay transposing, whose rows are read with fewer misses
 MANY_ROWS = 384  # minimum for streaming rows past panels; fewer stay in the cache themselves, and panels stream
 CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in that cache anyway
 LONG_K = 128  # minimum k of a block that counts as long
@@ -41,10 +44,10 @@ PACKED_A = COLUMN + 8 * PANEL
 PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
 SCRATCH_BYTES = RESERVED_SCRATCH + PACKED_A + MANY_ROWS * PACKED_PITCH_A
 # Bits of the plan of a block of k.
-PACKS_A, BY_ROWS, PACKS_B = 1, 2, 4  # BY_ROWS: rows stream past panels
+PACKS_A, BY_ROWS, PACKS_B, BY_LINES = 1, 2, 4, 8  # BY_ROWS: rows stream past panels; BY_LINES: A is not transposed
 
 _packing = packing("f32")
-pack_groups, pack_panel = _packing.groups, _packing.panel
+pack_groups, pack_lines, pack_panel = _packing.groups, _packing.lines, _packing.panel
 multiply_panel_ahead = prefetching_panels("f32")
 
 
@@ -71,11 +74,23 @@ def steps(at: Operands, block: Block) -> tuple[int, int, int]:
     rows, columns, k_count = block.rows, block.columns, block.k_count
     packs_a = begins_group(at.parameters, block.row) and columns > PANEL and k_count >= LANES
     plan = (PACKS_A if packs_a else 0) | (PACKS_B if packs_b(at.parameters, columns, k_count, rows) else 0)
-    if rows < MANY_ROWS or columns <= PANEL or not (packs_a or rows + columns > CACHED):
+    by_lines = packs_a and columns <= LINE_COLUMNS
+    if by_lines:
+        plan |= BY_LINES
+    many_rows = LINE_ROWS if by_lines else MANY_ROWS
+    if rows < many_rows or columns <= PANEL or not (packs_a or rows + columns > CACHED):
         return rows, PANEL, plan
     limit = (PACKED_B_FLOATS if packs_a else B_FLOATS) // k_count // PANEL
     column_step = even_cut(columns, max(1, limit) * PANEL, PANEL)
-    return PACKED_GROUP_ROWS if packs_a else GROUP_ROWS, column_step, plan | BY_ROWS
+    return rows_together(plan), column_step, plan | BY_ROWS
+
+
+@inner
+def rows_together(plan: int) -> int:
+    """Rows of A that all panels multiply before the next."""
+    if plan & BY_LINES:
+        return LINE_ROWS
+    return PACKED_GROUP_ROWS if plan & PACKS_A else GROUP_ROWS
 
 
 @inner
@@ -129,10 +144,15 @@ def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -
     if not plan & PACKS_A:
         return at.a, row_a, offset_a
     packed, packed_row, packed_k = at.scratch + PACKED_A, at.scratch + PACKED_ROW, at.scratch + PACKED_K
+    by_lines = plan & BY_LINES
     if number == 0 and not again:
-        fill_progression(packed_row, block.rows, PACKED_PITCH_A)
-        fill_progression(packed_k, block.k_count, 4)
-    if plan & BY_ROWS or not again:
+        fill_progression(packed_row, block.rows, 4 if by_lines else PACKED_PITCH_A)
+        fill_progression(packed_k, block.k_count, LINE_PITCH if by_lines else 4)
+    if by_lines:
+        together = block.rows if word(at.parameters, Field.PACK_A) == 1 else GROUP
+        if plan & BY_ROWS or not again:
+            pack_lines(at.a, row_a, offset_a, together, block.rows, block.k_count, packed, LINE_PITCH)
+    elif plan & BY_ROWS or not again:
         pack_groups(at.a, row_a, offset_a, block.rows, block.k_count, packed, PACKED_PITCH_A)
     return packed, packed_row, packed_k
 
@@ -144,22 +164,22 @@ def ahead(at: Operands, block: Block, number: int, following: Following, plan: i
     After the last columns the next rows are those of the next unit, which this worker may have.
     """
     if following.row >= 0 and plan & PACKS_A and number == 0:
-        return next_rows(at, following.row, block.k, block.k_count)
+        return next_rows(at, following.row, block.k, block.k_count, rows_together(plan))
     packed_before = word(at.parameters, Field.LAYOUT_B) == Layout.PANELS
     if following.row < 0 and following.column >= 0 and (plan & PACKS_B or packed_before):
         return next_panel(at, following.column + PANEL * number, following.k)
     next_row = block.row + block.rows
     if following.row < 0 and following.column < 0 and plan & PACKS_A and next_row < word(at.parameters, Field.ROWS):
-        return next_rows(at, next_row, block.k, block.k_count)
+        return next_rows(at, next_row, block.k, block.k_count, rows_together(plan))
     return 0, 0, 0, 0
 
 
 @inner
-def next_rows(at: Operands, row: int, k: int, k_count: int) -> tuple[int, int, int, int]:
+def next_rows(at: Operands, row: int, k: int, k_count: int, rows: int) -> tuple[int, int, int, int]:
     """Lines of a group of rows of A that are contiguous, for each k; none where these are not evenly spaced."""
     first = word(at.parameters, Field.OFFSET_A) + 8 * k
     pitch, length = load_i64(first + 8) - load_i64(first), load_i64(first + 8 * (k_count - 1)) - load_i64(first)
-    blocks = (4 * PACKED_GROUP_ROWS + 2 * LINE - 1) // (2 * LINE) if length == pitch * (k_count - 1) else 0
+    blocks = (4 * rows + 2 * LINE - 1) // (2 * LINE) if length == pitch * (k_count - 1) else 0
     return at.a + load_i64(word(at.parameters, Field.ROW_A) + 8 * row) + load_i64(first), LINE, pitch, blocks
 
 

@@ -93,6 +93,7 @@ class Packing(NamedTuple):
 
     transposed: Inner
     groups: Inner
+    lines: Inner
     runs: Inner
     panel: Inner
 
@@ -125,6 +126,19 @@ def packing(element_type: str) -> Packing:
         for row in range(0, rows, LANES):
             group = a + load_i64(row_a + 8 * row)
             pack_transposed(group, offset_a, k, min(LANES, rows - row), target + row * pitch, pitch)
+
+    @inner
+    def pack_lines(
+        a: int, row_a: int, offset_a: int, together: int, rows: int, k: int, target: int, pitch: int
+    ) -> None:
+        """target[k * pitch + 4m] = A[row_a[m] + offset_a[k]]; each `together` rows are contiguous.
+
+        Whole vectors are written, padded with zeros: `together` is all rows, or a multiple of lanes().
+        """
+        for row in range(0, rows, together):
+            group, count = a + load_i64(row_a + 8 * row), min(together, rows - row)
+            for i in range(k):
+                copy_run(group + load_i64(offset_a + 8 * i), target + i * pitch + 4 * row, count)
 
     @inner
     def pack_runs(
@@ -198,4 +212,4 @@ def packing(element_type: str) -> Packing:
                 pack_transposed(first, offsets, width, count, target + done * pitch, pitch)
                 done += count
 
-    return Packing(pack_transposed, pack_groups, pack_runs, pack_panel)
+    return Packing(pack_transposed, pack_groups, pack_lines, pack_runs, pack_panel)

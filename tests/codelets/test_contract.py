@@ -9,8 +9,8 @@ import pytest
 
 from engine.codelets.build import Codelet
 from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch_bytes
-from engine.codelets.contract_f32 import MANY_ROWS, contract_f32, contract_scratch_bytes
-from engine.codelets.contract_fields import Field, Layout
+from engine.codelets.contract_f32 import LINE_ROWS, MANY_ROWS, contract_f32, contract_scratch_bytes
+from engine.codelets.contract_fields import GROUP, Field, Layout
 from engine.errors import InternalError
 from engine.machine_code.processor import has_matrix_registers
 from engine.runtime.buffers import aligned_zeros
@@ -205,6 +205,20 @@ def test_rows_that_pass_by_blocks_of_panels(transposed_a: bool, transposed_b: bo
         whole = run(problem, rows_per_unit=48, columns_per_unit=2048)
         parts = run(problem, rows_per_unit=48, columns_per_unit=2048, cuts=4)
         assert parts.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_rows_packed_by_lines(grouped: bool) -> None:
+    """A transposed left operand by few columns; rows may be in groups of 16 that are apart, in any order."""
+    random = np.random.default_rng(11)
+    for rows, columns, k in ((150, 256, 300), (1030, 130, 270), (560, 65, 17), (LINE_ROWS - 6, 256, 40)):
+        problem = matrices(random, rows, columns, k, transposed_a=True, gap=600)
+        if grouped:
+            of_group = random.permutation(-(-rows // GROUP))
+            problem.row_a = 4 * (GROUP * of_group[np.arange(rows) // GROUP] + np.arange(rows) % GROUP)
+        check(problem, rows_per_unit=48, columns_per_unit=256)
+        whole = run(problem, rows_per_unit=48, columns_per_unit=256)
+        assert run(problem, rows_per_unit=48, columns_per_unit=256, cuts=5).tobytes() == whole.tobytes()
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
