@@ -11,6 +11,7 @@ from typing import NamedTuple
 from engine.codelets.build import Inner, inner
 from engine.codelets.contract_fields import Field
 from engine.codelets.memory import load_i64, store_i8
+from engine.codelets.next_unit import prefetch_unit
 from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
@@ -191,7 +192,8 @@ def over_units(contract: Inner, merges_columns: bool = False, least_merged: int 
             columns = min(column_run * columns_per_unit, word(parameters, Field.COLUMNS) - column)
             k_count = min(k_per_unit, word(parameters, Field.K) - k)
             at = operands(parameters, split, batch, scratch)
-            contract(at, Block(row, rows, column, columns, k, max(k_count, 0)))
             unit += row_run * column_run
+            prefetch_unit(parameters, unit)
+            contract(at, Block(row, rows, column, columns, k, max(k_count, 0)))
 
     return contract_units

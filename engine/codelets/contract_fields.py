@@ -55,6 +55,14 @@ class Field(Record):
     ahead_0: Address = 0
     ahead_1: Address = 0
     ahead_2: Address = 0
+    next_unit: int = 0  # what is prefetched of the next unit, where each has a batch of its own: a sum of NextUnit
+
+
+class NextUnit(IntEnum):
+    """Operands of the next unit that a unit prefetches."""
+
+    A = 1
+    B = 2
 
 
 class Layout(IntEnum):
@@ -91,6 +99,7 @@ def contract_record(
     bytes_of_b: int | None = None,
     panels: bool = False,
     ahead: Sequence[Address] = (),
+    next_unit: int = 0,
 ) -> Field:
     """The parameter block of the contraction
 
@@ -101,6 +110,7 @@ def contract_record(
     element of A and B; bytes_of_b: that of B, where it is another one. panels: B has been packed as panels of all of
     K; offset_b and stride_b are not used then.
     ahead: at most MOST_AHEAD float32 [rows, columns], of which a unit prefetches its rows for what follows.
+    next_unit: a sum of NextUnit, the operands of which the next unit's part is prefetched.
 
     Work is partitioned into units of rows_per_unit x columns_per_unit x k_per_unit, numbered
     ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. Split s of k writes
@@ -155,6 +165,7 @@ def contract_record(
         batch_c=batch_c,
         run_a=run_a,
         ahead_count=len(ahead),
+        next_unit=next_unit,
         **{f"ahead_{number}": address for number, address in enumerate(ahead)},
     )
 

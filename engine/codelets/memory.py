@@ -79,15 +79,24 @@ def pointer(typing_context: Any, address: types.Type, name: types.Type) -> tuple
     return types.CPointer(element)(types.int64, name), emit
 
 
-@intrinsic
-def prefetch(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
-    """Prefetches a cache line; any address may be given."""
+def _prefetching(locality: int) -> Any:
+    """The intrinsic with LLVM's degree of locality: 3 for the first-level cache, 2 for the second."""
 
-    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        call(builder, "prefetch.p0", VOID, builder.inttoptr(arguments[0], POINTER), I32(0), I32(3), I32(1))
-        return context.get_dummy_value()
+    @intrinsic
+    def prefetch_line(typing_context: Any, address: types.Type) -> tuple[Any, Emitter]:
+        """Prefetches a cache line; any address may be given."""
 
-    return types.void(types.int64), emit
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            pointer = builder.inttoptr(arguments[0], POINTER)
+            call(builder, "prefetch.p0", VOID, pointer, I32(0), I32(locality), I32(1))
+            return context.get_dummy_value()
+
+        return types.void(types.int64), emit
+
+    return prefetch_line
+
+
+prefetch, prefetch_to_second_level = _prefetching(3), _prefetching(2)
 
 
 @intrinsic

@@ -10,6 +10,7 @@ from engine.program.host_passes.edge_sums import sum_edges
 from engine.program.host_passes.finite_tests import compare_exponents
 from engine.program.host_passes.flat_loops import flatten_loops
 from engine.program.host_passes.pooled_windows import pool_unpadded
+from engine.program.host_passes.prefetched_units import prefetch_units
 from engine.program.host_passes.prefetched_updates import prefetch_updates
 from engine.program.host_passes.prepared_constants import prepare_constants
 from engine.program.host_passes.producer_fusion import fuse_producers
@@ -45,6 +46,7 @@ HOST_PASSES: tuple[Pass, ...] = (
     share_panels,
     prepare_constants,
     prefetch_updates,
+    prefetch_units,
     skip_untouched_rows,
     compare_exponents,
     flatten_loops,

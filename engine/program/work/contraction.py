@@ -37,7 +37,8 @@ class Contraction(Work):
     column, batches are neighbours in all three arrays, and a unit has the rows of all of them. With `panels` B is what
     `PanelPacking` has packed. With `rounds_b` B is float32 in memory, rounded to f16 where it is packed. With `widened`
     A and B were 16-bit floats: they are summed in the same parts as these. Units prefetch
-    their rows of `ahead`, arrays like C that are read after it.
+    their rows of `ahead`, arrays like C that are read after it, and of the next unit, which has a batch of its own, the
+    operands of `next_unit`, a sum of NextUnit.
     """
 
     a: Address
@@ -62,6 +63,7 @@ class Contraction(Work):
     rounds_b: bool = False
     widened: bool = False
     ahead: tuple[Address, ...] = ()
+    next_unit: int = 0
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -155,6 +157,7 @@ class Contraction(Work):
             bytes_of_b=self._item_of_b,
             panels=self.panels,
             ahead=self.ahead,
+            next_unit=self.next_unit,
         )
         codelet, scratch_bytes = self._codelet()
         return Encoded.of(codelet, block(record), scratch_bytes)

@@ -1,0 +1,65 @@
+"""Operands of the next head prefetched before a head of an attention is computed.
+
+A unit's product of a head takes about as long as its operands take to be read from beyond the caches. For
+the host only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.codelets.contract_fields import NextUnit, rows_together
+from engine.machine_code.costs import costs
+from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.work.base import Work
+from engine.program.work.contraction import Contraction
+from engine.program.work.unit_chain import UnitChain
+
+LEAST_SHARE = 1 / 4
+"""Of a worker's cache: smaller operands, both together, may still be there. Chosen by hand."""
+MOST_UNIT_SHARE = 1 / 16
+"""Of a worker's cache, for both operands of a batch: the next unit's must not displace this unit's. Chosen by hand."""
+LEAST_SIDE = 16
+"""Rows, and columns, that use what is prefetched: with fewer a product waits for memory in any case."""
+
+
+def prefetch_units(program: Program) -> Program:
+    """Names the operands of which batched products prefetch the next unit's; results are the same."""
+    sets = [_prefetching(each) for each in program.compute_sets]
+    changed = any(new is not old for new, old in zip(sets, program.compute_sets, strict=True))
+    return replace(program, compute_sets=sets) if changed else program
+
+
+def _prefetching(each: ComputeSet) -> ComputeSet:
+    work, written = each.work, {span.buffer for span in each.writes}
+    if not isinstance(work, UnitChain):
+        new = _of_product(work, written)
+        return each if new is work else replace(each, work=new)
+    near = written | {buffer for buffer, _ in work.own}
+    links = tuple(replace(link, work=_of_product(link.work, near)) for link in work.links)
+    if all(new.work is old.work for new, old in zip(links, work.links, strict=True)):
+        return each
+    return replace(each, work=replace(work, links=links))
+
+
+def _of_product(work: Work, near: set[Buffer]) -> Work:
+    """The product with those of its operands that are in memory far away; any other work as it is."""
+    if not isinstance(work, Contraction) or not work.is_float32 or not _is_of_heads(work):
+        return work
+    along_k = work.run_a == len(work.k_a)
+    a_in_lines = along_k or rows_together(work.row_a.table, 4) == 1
+    wanted = 0
+    if a_in_lines and work.a.buffer not in near:
+        wanted += NextUnit.A
+    if work.b.buffer not in near:
+        wanted += NextUnit.B
+    return replace(work, next_unit=wanted) if wanted else work
+
+
+def _is_of_heads(work: Contraction) -> bool:
+    """Whether each unit has rows of one batch, and batches are small, but large together."""
+    batches, rows, columns, k = work.size
+    if batches < 2 or work.panels or work.splits > 1 or columns > work.grid.columns or min(rows, columns) < LEAST_SIDE:
+        return False
+    batch_bytes, cache = 4 * k * (rows + columns), costs().cache_bytes
+    return batch_bytes <= MOST_UNIT_SHARE * cache and batch_bytes * batches >= LEAST_SHARE * cache
