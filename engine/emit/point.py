@@ -183,9 +183,14 @@ def has_long_chains(nest: Nest) -> bool:
     Those of 16-bit floats do, which are rounded one by one, and functions, which are polynomials.
     """
     applied = [node.operation for node in nest.nodes if isinstance(node, Apply)]
-    rounded = [each for each in applied if each.element_type in FLOATS_16]
     functions = any(each.opcode in LONG_FUNCTIONS and is_float(each.element_type) for each in applied)
-    return len(nest.nodes) <= MOST_NODES_SIDE_BY_SIDE and (functions or len(rounded) >= LEAST_ROUNDED)
+    return len(nest.nodes) <= MOST_NODES_SIDE_BY_SIDE and (functions or rounds_often(nest))
+
+
+def rounds_often(nest: Nest) -> bool:
+    """Whether a point has several operations of 16-bit floats."""
+    applied = (node.operation.element_type for node in nest.nodes if isinstance(node, Apply))
+    return sum(each in FLOATS_16 for each in applied) >= LEAST_ROUNDED
 
 
 def evaluate_together(points: list[Point], numbers: list[int]) -> None:

@@ -171,3 +171,16 @@ def test_equal_nests_share_a_name_and_others_do_not() -> None:
     assert name_of(base) == name_of(nest("subtract", 999, 3.0))
     others = [nest("divide", 40, 3.0), nest("subtract", 40, 4.0)]
     assert len({name_of(base), *(name_of(n) for n in others)}) == 3
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_many_vectors_of_rounded_operations(kind: str) -> None:
+    """Eight and four vectors at a time, single ones and a masked rest; rows of three beside a column each."""
+    rng = np.random.default_rng(4)
+    for length in (15, 63, 64, 127, 128, 193, 333):
+        builder = Builder()
+        x, y, column = (builder.parameter(kind, shape) for shape in ((3, length), (3, length), (3,)))
+        spread = builder.broadcast(column, (3, length), (0,))
+        builder.multiply(builder.add(builder.multiply(builder.subtract(x, spread), y), x), y)
+        arrays = [rng.normal(size=shape).astype(Shape(kind).dtype) for shape in ((3, length), (3, length), (3,))]
+        same_bytes(builder.module(), arrays)
