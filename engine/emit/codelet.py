@@ -208,16 +208,15 @@ class CodeletEmitter:
         """All rows as one line, in as many vectors at a time as repeated rows take to begin with a whole one again."""
         builder, width, period = self.builder, self.lanes.width, self.nest.period
         repeated = period // gcd(period, width)
-        count = repeated * max(1, SIDE_BY_SIDE // repeated)
+        count = repeated * -(-(MANY_SIDE_BY_SIDE if rounds_often(self.nest) else SIDE_BY_SIDE) // repeated)
         first, last = (builder.mul(row, word(period)) for row in self.ranges[0])
         splats = self._splats(self.bases)
         rows = [repeated_rows(self.lanes, self.nest, self.bases, n * width % period) for n in range(repeated)]
-        lines = builder.sdiv(builder.sub(last, first), word(count * width))
-        whole = builder.add(first, builder.mul(lines, word(count * width)))
+        whole = builder.sub(last, builder.srem(builder.sub(last, first), word(count * width)))
 
         def point(index: ir.Value, number: int, mask: ir.Value | None) -> Point:
-            at = builder.add(index, word(number * width))
-            return self._point(self._along(self.bases, at), mask, splats | rows[number % repeated])
+            at = self._along(self.bases, builder.add(index, word(number * width)))
+            return self._point(at, mask, splats | rows[number % repeated])
 
         def several(index: ir.Value, _: Carried) -> Carried:
             points = [point(index, number, None) for number in range(count)]
@@ -227,15 +226,18 @@ class CodeletEmitter:
                 self._store_points(each)
             return []
 
+        def rest(index: ir.Value, _: Carried) -> Carried:
+            for number in range(repeated):
+                left = builder.sub(last, builder.add(index, word(number * width)))
+                if_less(builder, word(0), left, [], partial(masked, index, number, self.lanes.first(left)))
+            return []
+
+        def masked(index: ir.Value, number: int, mask: ir.Value, _: Carried) -> Carried:
+            self._store_points(point(index, number, mask))
+            return []
+
         counted_loop(builder, first, whole, count * width, [], several)
-        left = builder.sub(last, whole)
-        for number in range(count):
-
-            def rest(_: Carried, number: int = number) -> Carried:
-                self._store_points(point(whole, number, self.lanes.first(builder.sub(left, word(number * width)))))
-                return []
-
-            if_less(builder, word(number * width), left, [], rest)
+        counted_loop(builder, whole, last, repeated * width, [], rest)
 
     def _columns(self, addresses: Addresses) -> None:
         """Code for a parallel last dimension: each lane has accumulators of its own."""
