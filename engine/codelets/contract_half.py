@@ -94,7 +94,7 @@ def half_contraction(
 ) -> Inner:
     """The contraction of a range of rows, columns and k, tile by tile of C, with the signature of `blocked`."""
     rounds, is_wide = result_type != "f32", element_type == "f32"
-    widen_run = copied_run(element_type, "f32")
+    widen_run, widen_sums = copied_run(element_type, "f32"), copied_run(result_type, "f32")
     right = right or element_type
     multiply = _rounding_multiply(result_type, pairs, beside, right) if rounds else _multiply(pairs, beside, right)
     pack_columns, panel = (
@@ -119,7 +119,7 @@ def half_contraction(
         if word(at.parameters, Field.ACCUMULATE) != 0:
             c, row_c = at.c + 2 * tile.column, word(at.parameters, Field.ROW_C) + 8 * tile.row
             for m in range(tile.rows):
-                widen_run(c + load_i64(row_c + 8 * m), scratch + SUMS + m * pitch, tile.columns)
+                widen_sums(c + load_i64(row_c + 8 * m), scratch + SUMS + m * pitch, tile.columns)
 
     @inner
     def contract(at: Operands, block: Block) -> None:
@@ -165,7 +165,8 @@ def is_read_often(parameters: int, row: int, rows: int, k: int, elements: int) -
 @inner
 def longest_step(parameters: int, k_count: int) -> int:
     """The largest k that is summed in registers: the same for all units."""
-    columns = min(word(parameters, Field.COLUMNS_PER_UNIT), word(parameters, Field.COLUMNS))
+    # Narrow units are computed as one block, whose panels of B are packed in the room of whole ones.
+    columns = min(max(word(parameters, Field.COLUMNS_PER_UNIT), PANEL), word(parameters, Field.COLUMNS))
     padded = max(packed_pitch(columns) // 4, LANES)
     if padded < PANEL:  # rows of A reach far, as those of kernels' gradients do
         near, far = k_count <= NEAR_BLOCKS * NEAR_K_BLOCK, K_BLOCK // 2

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine.codelets.contract_fields import Field
-from engine.codelets.contract_half import contract_half
+from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
 from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
 from engine.codelets.vector import F16_IN_F32
 from engine.compile import build_program
@@ -219,6 +219,58 @@ def test_result_does_not_depend_on_the_distribution(seed: int, transposed: bool,
         whole = run(problem, kind, **units)
         for cuts in (2, 3, 7):
             assert run(problem, kind, cuts=cuts, **units).tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("result", [None, "f32"])
+@pytest.mark.parametrize("columns_per_unit", [1, 16, 48])
+def test_narrow_units(columns_per_unit: int, result: str | None) -> None:
+    """Several are computed as one block, whose packed panels are wider than a unit."""
+    problem = single.matrices(np.random.default_rng(9), 30, 71, 900)
+    check(problem, result, rows_per_unit=30, columns_per_unit=columns_per_unit)
+
+
+def widened(problem: single.Problem, kind: str, result: str | None, **units: int) -> np.ndarray:
+    """C's memory after all units ran, of A and B that are float32 in memory."""
+    p, wide = problem, result == "f32"
+    c = p.c.astype(np.float32 if wide else HALF_TYPES[kind])
+    tables = {name: np.ascontiguousarray(getattr(p, name)) for name in TABLES}
+    if not wide:
+        tables |= {"row_c": p.row_c // 2, "batch_c": p.batch_c // 2}
+    parameters = encode_contract(
+        a=p.a.ctypes.data,
+        b=p.b.ctypes.data,
+        c=c.ctypes.data,
+        **tables,
+        columns=p.columns,
+        stride_b=p.stride_b,
+        accumulate=p.accumulate,
+        **units,
+    )
+    scratch = aligned_zeros(contract_half_scratch_bytes())
+    scratch[:] = 255
+    codelet = contract_half("f32", result or kind)
+    codelet(parameters.ctypes.data, 0, contract_units(parameters), scratch.ctypes.data)
+    return c
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(("kind", "result"), [("f16", None), ("bf16", None), ("f16", "f32")])
+def test_widened_operands_have_the_bits_of_halves(kind: str, result: str | None, accumulate: bool) -> None:
+    """With infinities, NaN and -0 in A, B and C, and in units of any size."""
+    random = np.random.default_rng(11)
+    special = [np.inf, -np.inf, np.nan, -0.0, 0.0, 3e-8]
+    for rows, columns, k, units in ((13, 130, 40, (12, 64)), (47, 33, 700, (50, 1000)), (30, 71, 900, (30, 16))):
+        problem = single.matrices(random, rows, columns, k, accumulate=accumulate)
+        for array in (problem.a, problem.b, problem.c):
+            flat = array.reshape(-1)
+            flat[random.integers(0, flat.size, 6)] = special
+        problem = halved(problem, HALF_TYPES[kind])
+        sizes = dict(zip(("rows_per_unit", "columns_per_unit"), units, strict=True))
+        expected = run(problem, kind, result, beside=False, **sizes)
+        received = widened(problem, kind, result, **sizes)
+        unordered = np.isnan(expected.astype(np.float32))
+        np.testing.assert_array_equal(np.isnan(received.astype(np.float32)), unordered)
+        assert received[~unordered].tobytes() == expected[~unordered].tobytes()
 
 
 @pytest.mark.parametrize("result", [None, "f32"])

@@ -19,7 +19,7 @@ from engine.program.work.unit_chain import UnitChain
 MOST_VECTORS = 8
 """Most vectors of all repeated rows: they stay in registers. Chosen by hand."""
 MOST_NODES = 128
-"""Most nodes of all vectors that are computed in one iteration. Chosen by hand."""
+"""Most nodes of the vectors of one period, which are emitted again until there are four or eight. Chosen by hand."""
 FEWEST_ROWS = 16
 """Rows of a unit from which on repeated vectors pay for being composed. Chosen by hand."""
 

@@ -176,22 +176,24 @@ class Contraction(Work):
             from engine.codelets.contract_f32 import contract_f32, contract_scratch_bytes
 
             return contract_f32, contract_scratch_bytes()
-        if self.widened:
-            from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
-
-            return contract_half(self.operand_type, self.result_type), contract_half_scratch_bytes()
-        if self.rounds_b:
-            from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
-            from engine.codelets.vector import F16_IN_F32
-
-            beside = widens_beside_products()
-            codelet = contract_half(self.operand_type, self.result_type, beside=beside, right=F16_IN_F32)
-            return codelet, contract_half_scratch_bytes()
-        if self.operand_type == "bf16" and self._has_pairs and multiplies_bf16_pairs():
-            from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
-
-            return contract_half(self.operand_type, self.result_type, pairs=True), contract_half_scratch_bytes()
+        in_pairs = self.operand_type == "bf16" and self._has_pairs and multiplies_bf16_pairs()
+        if self.widened or self.rounds_b or in_pairs:
+            return self._half_codelet()
         from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
 
         types = self.operand_type, self.result_type
         return contract_for(*types), contract_scratch_bytes_for(*types)
+
+    def _half_codelet(self) -> tuple[Codelet, int]:
+        """Of operands that are widened already, of B rounded where it is packed, or of pairs."""
+        from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
+        from engine.codelets.vector import F16_IN_F32
+
+        types = self.operand_type, self.result_type
+        if self.widened:
+            codelet = contract_half(*types)
+        elif self.rounds_b:
+            codelet = contract_half(*types, beside=widens_beside_products(), right=F16_IN_F32)
+        else:
+            codelet = contract_half(*types, pairs=True)
+        return codelet, contract_half_scratch_bytes()
