@@ -42,9 +42,10 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
     return "\n".join([lines[0], "|---" * len(headings) + "|", *lines[1:]])
 
 
-def races(measured: dict[str, Any]) -> str:
-    """The table of training steps and predictions: the best way of each rival."""
-    headings = ["workload", "batch", "ours", "Keras", "times", "promised", "JAX", "times", "PyTorch", "times"]
+def races(measured: dict[str, Any], bounds: dict[str, Any]) -> str:
+    """The table of training steps and predictions: the best way of each rival; `at most` where bounds were measured."""
+    at_most = ["at most"] if bounds else []
+    headings = ["workload", "batch", "ours", "Keras", "times", *at_most, "promised", "JAX", "times", "PyTorch", "times"]
     rows = []
     for name, workload in WORKLOADS.items():
         if name not in measured:
@@ -54,9 +55,15 @@ def races(measured: dict[str, Any]) -> str:
         kept = keras[1] and float(keras[1].strip("*")) >= workload.least_ratio
         ours = digits(measured[name]["ways"]["ipu"]["step"])
         title = name.replace(f", batch {workload.batch}", "")
-        rows.append([title, str(workload.batch), ours, *keras, promise if kept else f"**{promise}**"])
+        reachable = [most(name, keras[1], bounds)] if bounds else []
+        rows.append([title, str(workload.batch), ours, *keras, *reachable, promise if kept else f"**{promise}**"])
         rows[-1] += [cell for pair in others for cell in pair]
     return table(headings, rows)
+
+
+def most(name: str, times: str, bounds: dict[str, Any]) -> str:
+    """The multiple of Keras' speed of a step that is nothing but its multiply-adds, at the processor's peak."""
+    return f"{float(times.strip('*')) / bounds[name]['share']:.1f}" if name in bounds and times else ""
 
 
 def inference(measured: dict[str, Any]) -> str:
@@ -75,9 +82,10 @@ def section(figures: Figures) -> str:
     """The tables of one processor."""
     days = " to ".join(dict.fromkeys([figures.days()[0], figures.days()[-1]]))
     parts = [f"### {figures.processor}", f"Measured {days}, with {', '.join(figures.versions())}."]
-    for kind, write in (("races", races), ("inference", inference)):
-        if kind in figures.measured:
-            parts.append(write(figures.measured[kind]))
+    if found := figures.measured.get("races"):
+        parts.append(races(found, figures.measured.get("bounds", {})))
+    if found := figures.measured.get("inference"):
+        parts.append(inference(found))
     if barriers := figures.barriers():
         measured = len(barriers) // 2
         parts.append(f"Empty barriers around {measured} of these races: {min(barriers):.0f} to {max(barriers):.0f} ns.")

@@ -25,9 +25,17 @@ def applied(builder: ir.IRBuilder, matrix: Matrix, values: Sequence[ir.Value]) -
         if halves is None:
             made.append(_combined(builder, row, values))
         else:
-            even, odd = (_combined(builder, each, values) for each in halves)
-            made += [builder.fadd(even, odd), builder.fsub(even, odd)]
+            scale = _scale(halves[1])
+            odd = tuple(each / scale for each in halves[1])
+            terms = [_combined(builder, each, values) for each in (halves[0], odd)]
+            made += [_combined(builder, (Fraction(1), each), terms) for each in (scale, -scale)]
     return made
+
+
+def _scale(row: Row) -> Fraction:
+    """What a row is divided by so that one of its coefficients is 1 or -1, which needs no product."""
+    sizes = [abs(each) for each in row if each]
+    return Fraction(1) if 1 in sizes else sizes[-1]
 
 
 def _halves(first: Row, second: Row) -> tuple[Row, Row] | None:

@@ -1,9 +1,9 @@
-"""Convolutions of 3 x 3 taps and stride 1 by Winograd's F(2 x 2, 3 x 3): 16 products for the 36 of a tile of outputs.
+"""Convolutions of 3 x 3 taps and stride 1 by Winograd's F(4 x 4, 3 x 3): 36 products for the 144 of a tile of outputs.
 
-Tiles of 16-bit floats are of 4 x 4 outputs, for whose 144 products there are 36.
+Small tiles are of 2 x 2 outputs, for whose 36 products there are 16.
 
 `winograd_kernel` transforms the kernel; `winograd_product` transforms blocks of input tiles, multiplies them by the
-transformed kernel, one product for each of the 16 positions of a tile, and transforms the products to outputs. What is
+transformed kernel, one product for each of the positions of a tile, and transforms the products to outputs. What is
 between stays in the second-level cache.
 """
 

@@ -1,4 +1,4 @@
-"""Gradients of 3 x 3 convolutions by their kernels, by Winograd's transforms: 16 products for the 36 of a tile.
+"""Gradients of 3 x 3 convolutions by their kernels, by Winograd's transforms: 36 products for the 144 of a tile.
 
 `winograd_gradient` transforms tiles of inputs and of the outputs' gradients, and sums their products over tiles, apart
 for each position of a tile; `winograd_sums` adds the partial sums and transforms them to the taps.

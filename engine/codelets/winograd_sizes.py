@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.machine_code.processor import lanes
 
-OUTPUTS = 2  # along each side of a tile of float32
-HALF_OUTPUTS = 4  # the same of 16-bit operands: with larger errors, which rounding of results to 16 bits hides
+OUTPUTS = 2  # along each side of a tile
+WIDE_OUTPUTS = 4  # the same of larger tiles
 WINDOW = 3
 TAPS = WINDOW * WINDOW
 KERNEL_BLOCK = 16  # input features of a unit of the kernel's transform, which has all of a panel's output features

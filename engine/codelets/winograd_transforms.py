@@ -7,28 +7,23 @@ features.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
-from engine.codelets import vector
+from engine.codelets import cook_toom, vector
 from engine.codelets.build import Inner, inner
+from engine.codelets.cook_toom import Matrix
 from engine.codelets.lazy import types
+from engine.codelets.linear_forms import applied
 from engine.codelets.memory import F32, I64, POINTER, Emitter, intrinsic
 from engine.codelets.switched import internal_function
-from engine.codelets.winograd_forms import (
-    Vectors,
-    of_wide_gradient,
-    of_wide_input,
-    of_wide_kernel,
-    of_wide_products,
-    of_wide_sums,
-)
-from engine.codelets.winograd_sizes import HALF_OUTPUTS, OUTPUTS, WINDOW, side
+from engine.codelets.winograd_sizes import OUTPUTS, WIDE_OUTPUTS, WINDOW, side
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 LANES = lanes()
+Vectors = Sequence[ir.Value]
 
 
 class Transform(NamedTuple):
@@ -107,16 +102,20 @@ def _transforms(tile: int, *along: Along) -> Transforms:
     )
 
 
+def _by_cook_toom(tile: int) -> Transforms:
+    kernel, products = cook_toom.of_taps(side(tile), WINDOW), cook_toom.of_products(side(tile), tile)
+    gradient, sums = cook_toom.transposed(products), cook_toom.transposed(kernel)
+    matrices = cook_toom.of_inputs(side(tile)), kernel, products, gradient, sums
+    return _transforms(tile, *(partial(_applied, each) for each in matrices))
+
+
+def _applied(matrix: Matrix, builder: ir.IRBuilder, values: Vectors) -> list[ir.Value]:
+    return applied(builder, matrix, values)
+
+
 TRANSFORMS = {
     OUTPUTS: _transforms(OUTPUTS, _of_input, _of_kernel, _of_products, _of_gradient, _of_sums),
-    HALF_OUTPUTS: _transforms(
-        HALF_OUTPUTS,
-        of_wide_input,
-        of_wide_kernel,
-        of_wide_products,
-        of_wide_gradient,
-        of_wide_sums,
-    ),
+    WIDE_OUTPUTS: _by_cook_toom(WIDE_OUTPUTS),
 }
 """By the outputs along each side of a tile."""
 

@@ -16,6 +16,7 @@ from engine.errors import ConfigurationError
 from engine.machine_code.processor import target
 
 VARIABLE = "SOFTWARE_IPU_COSTS"
+WINOGRAD = "SOFTWARE_IPU_WINOGRAD"
 RESULTS = ("multiply_add", "split_multiply_add", "split", "gather")
 """Costs by which products are computed in one way or another."""
 
@@ -65,9 +66,18 @@ def costs() -> Costs:
     return with_file(found, Path(path)) if path else found
 
 
-def uses_winograd() -> bool:
-    """Whether convolutions may be transformed: unless SOFTWARE_IPU_WINOGRAD is 0 in the environment."""
-    return os.environ.get("SOFTWARE_IPU_WINOGRAD", "").strip() != "0"
+def most_winograd_outputs() -> int:
+    """Most outputs along each side of the tiles by which convolutions are transformed; 0 if none are.
+
+    SOFTWARE_IPU_WINOGRAD in the environment, 4 unless set; raises ConfigurationError for other than 0, 2 and 4.
+    """
+    given = os.environ.get(WINOGRAD, "").strip() or "4"
+    if given not in ("0", "2", "4"):
+        raise ConfigurationError(
+            f"Expected {WINOGRAD} in the environment to be 0 (no transformed convolutions), 2 (tiles of 2 x 2 outputs) "
+            f"or 4 (of up to 4 x 4, as without it). Received: {given!r}."
+        )
+    return int(given)
 
 
 def with_file(found: Costs, path: Path) -> Costs:

@@ -22,7 +22,7 @@ from engine.files.container import digest_of_file, unpack
 from engine.files.signature import Signature, TensorInfo
 from engine.ir.shape import Shape, shape_of
 from engine.machine_code import given_objects
-from engine.machine_code.costs import costs, uses_winograd
+from engine.machine_code.costs import costs, most_winograd_outputs
 from engine.machine_code.processor import may_use_matrix_registers
 from engine.machine_code.sources import digest_of_engine
 from engine.program.program import ComputeSet, Program
@@ -146,7 +146,7 @@ def find(data: bytes, origin: str) -> EncodedFile | None:
 
 def _choices() -> tuple[object, ...]:
     """What the host's passes read besides the program."""
-    return may_use_matrix_registers(), uses_winograd(), costs()
+    return may_use_matrix_registers(), most_winograd_outputs(), costs()
 
 
 def _draws(block: Encoded) -> bool:

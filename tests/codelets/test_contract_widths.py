@@ -24,7 +24,7 @@ import test_contract as t
 import test_pool_gradient as pooling
 from tests.codelets import test_contract_half as halves, test_narrow_products as narrow
 from engine.machine_code import processor
-from engine.codelets.winograd_sizes import HALF_OUTPUTS
+from engine.codelets.winograd_sizes import WIDE_OUTPUTS
 from engine.program.host_passes import winograd
 from tests.exploring import sample, seed
 from tests.lower import test_convolution_lanes as convolutions, test_few_features as few
@@ -63,7 +63,7 @@ for module, made in (
 ):
     assert made.is_transformed(made.made(module))
     convolutions.check(module, tolerance=1e-4)
-winograd._tile = lambda *_: HALF_OUTPUTS
+winograd._tile = lambda *_: WIDE_OUTPUTS
 convolutions.check(transformed.convolution(2, 5, 4, 19, 24, kind="bf16"), tolerance=4.5e-3)
 convolutions.check(gradients.gradient(2, 5, 4, 16, 24, kind="bf16"), tolerance=4.5e-3)
 for make in (windows.forward, windows.by_input, windows.by_kernel):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.winograd_sizes import HALF_OUTPUTS, OUTPUTS
+from engine.codelets.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
 from engine.compile import build_program
+from engine.errors import ConfigurationError
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, Shape, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.host_passes import winograd
@@ -17,6 +18,8 @@ from engine.program.work.winograd import WinogradKernel, WinogradProduct
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
 from tests.program.loop_parts import below, loop, next_count, scaled
+
+TILES = [OUTPUTS, WIDE_OUTPUTS]
 
 
 def convolution(
@@ -84,20 +87,57 @@ def test_where_it_pays(shape: tuple[int, ...], expected: bool, monkeypatch: pyte
     assert not is_transformed(made(convolution(*shape)))
 
 
+def tiles_of(program: Program) -> set[int]:
+    """The outputs along each side of the tiles of its transformed convolutions."""
+    sets = run_passes(program, HOST_PASSES).compute_sets
+    return {each.work.tile for each in sets if isinstance(each.work, WinogradProduct)}
+
+
+@pytest.mark.parametrize(
+    ("shape", "setting", "expected"),
+    [
+        ((8, 32, 32, 32, 32), "", {4}),
+        ((8, 32, 32, 32, 32), "4", {4}),
+        ((8, 32, 32, 32, 32), "2", {2}),
+        ((8, 6, 6, 16, 16), "", {2}),  # tiles of 4 x 4 would be half empty
+        ((8, 32, 32, 32, 32), "0", set()),
+    ],
+)
+def test_tiles(shape: tuple[int, ...], setting: str, expected: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    monkeypatch.setenv("SOFTWARE_IPU_WINOGRAD", setting)
+    assert tiles_of(made(convolution(*shape))) == expected
+
+
+def test_other_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_WINOGRAD", "3")
+    with pytest.raises(ConfigurationError, match="Expected SOFTWARE_IPU_WINOGRAD .* 0 .* 2 .* 4 .* Received: '3'"):
+        is_transformed(made(convolution(8, 32, 32, 32, 32)))
+
+
+@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize(
-    "shape", [(2, 6, 4, 16, 16), (1, 5, 7, 19, 24), (3, 4, 5, 8, 33), (1, 3, 4, 40, 70), (2, 2, 2, 16, 130)]
+    "shape",
+    [
+        (2, 6, 4, 16, 16),
+        (1, 5, 7, 19, 24),
+        (3, 4, 5, 8, 33),
+        (1, 3, 4, 40, 70),
+        (2, 2, 2, 16, 130),
+        (2, 9, 17, 24, 48),  # several tiles of either size, the last of them with one output
+    ],
 )
 def test_results_are_those_of_the_definition(
-    shape: tuple[int, ...], gradient: bool, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, ...], gradient: bool, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
     module = convolution(*shape, gradient)
     assert is_transformed(made(module))
     check(module, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("tile", [OUTPUTS, HALF_OUTPUTS])
+@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize(("kind", "tolerance"), [("f16", 6e-4), ("bf16", 4.5e-3)])
 @pytest.mark.parametrize(
     ("shape", "gradient"), [((2, 6, 4, 16, 16), True), ((1, 5, 7, 19, 40), False), ((2, 4, 3, 256, 24), False)]
@@ -115,7 +155,7 @@ def test_half_is_rounded_once(
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_large_tiles_of_half_add_little_to_its_rounding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a result in float64 that is rounded, the error grows by less than a hundredth."""
-    monkeypatch.setattr(winograd, "_tile", lambda *_: HALF_OUTPUTS)
+    monkeypatch.setattr(winograd, "_tile", lambda *_: WIDE_OUTPUTS)
     shape, dtype = (4, 16, 16, 64, 16), Shape(kind).dtype
     x, kernel = (each.astype(dtype) for each in operands(shape))
     expected = exact(x, kernel)
@@ -147,40 +187,47 @@ def test_other_windows_are_not_transformed(monkeypatch: pytest.MonkeyPatch) -> N
         assert not is_transformed(made(b.module(b.convolution(x, kernel, (window, window), numbers))))
 
 
+@pytest.mark.parametrize(("tile", "largest", "mean"), [(OUTPUTS, 3, 3), (WIDE_OUTPUTS, 12, 6)])
 @pytest.mark.parametrize("shape", [(4, 16, 16, 32, 32), (8, 4, 4, 256, 256)])
-def test_error_beside_direct_convolutions(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_beside_direct_convolutions(
+    shape: tuple[int, ...], tile: int, largest: int, mean: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
     x, kernel = operands(shape)
     expected = exact(x, kernel)
     transformed = result(shape, x, kernel) - expected
     monkeypatch.setenv("SOFTWARE_IPU_WINOGRAD", "0")
     direct = result(shape, x, kernel) - expected
-    assert 0 < np.abs(transformed).max() < 3 * np.abs(direct).max()
-    assert np.square(transformed).mean() < 3**2 * np.square(direct).mean()
+    assert 0 < np.abs(transformed).max() < largest * np.abs(direct).max()
+    assert np.square(transformed).mean() < mean**2 * np.square(direct).mean()
 
 
-def test_integers_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integers_are_exact_by_small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_WINOGRAD", "2")
     monkeypatch.setattr(winograd, "WORTH", np.inf)
     shape = (2, 6, 5, 16, 16)
     x, kernel = (np.rint(each) for each in operands(shape))
     np.testing.assert_array_equal(result(shape, x, kernel), exact(x, kernel))
 
 
+@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize(
     ("value", "row", "column"), [(np.inf, 3, 4), (-np.inf, 0, 0), (np.nan, 7, 8), (np.inf, 0, 5), (np.nan, 6, 0)]
 )
 def test_infinite_inputs_make_their_tile_non_finite(
-    value: float, row: int, column: int, monkeypatch: pytest.MonkeyPatch
+    value: float, row: int, column: int, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
+    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
     shape = (3, 8, 9, 16, 16)
     x, kernel = operands(shape)
     usual = result(shape, x, kernel)
     x[1, row, column, 5] = value
     changed, expected = result(shape, x, kernel), exact(x, kernel)
     assert not np.isfinite(changed[~np.isfinite(expected)]).any()
-    # A tile of outputs 2i and 2i + 1 reads inputs 2i - 1 to 2i + 2.
-    inside = [[2 * (i // 2) - 1 <= at <= 2 * (i // 2) + 2 for i in range(n)] for at, n in ((row, 8), (column, 9))]
+    # A tile reads one input before its first output, and one after its last.
+    starts = [[i // tile * tile for i in range(n)] for n in (8, 9)]
+    inside = [[i - 1 <= at <= i + tile for i in along] for at, along in zip((row, column), starts, strict=True)]
     outside = np.ones_like(changed, bool)
     outside[1] = ~np.logical_and.outer(*inside)[..., None]
     np.testing.assert_array_equal(changed[outside], usual[outside])
@@ -207,11 +254,12 @@ def test_kernels_that_a_loop_does_not_change_are_transformed_once(
     check(module, tolerance=1e-4)
 
 
-def test_large_inputs_stay_finite(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "WORTH", np.inf)
+@pytest.mark.parametrize(("tile", "exponent"), [(OUTPUTS, 115), (WIDE_OUTPUTS, 107)])
+def test_large_inputs_stay_finite(tile: int, exponent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
     shape = (1, 4, 4, 16, 16)
     x, kernel = operands(shape)
-    x *= np.float32(2.0**115)
+    x *= np.float32(2.0**exponent)
     assert np.isfinite(result(shape, x, kernel)).all()
 
 

@@ -14,7 +14,7 @@ from engine.compile import build_program
 from engine.files import Signature
 from engine.ir.builder import Builder
 from engine.machine_code import given_objects
-from engine.machine_code.costs import costs, uses_winograd
+from engine.machine_code.costs import costs
 from engine.machine_code.processor import X86, may_use_matrix_registers
 from engine.program.work.base import Encoded
 from engine.runtime import encoded_file
@@ -104,7 +104,7 @@ def test_programs_that_draw_have_no_encoding(state: DeviceBuffer, monkeypatch: p
     ("name", "other"),
     [
         ("may_use_matrix_registers", not may_use_matrix_registers()),
-        ("uses_winograd", not uses_winograd()),
+        ("most_winograd_outputs", 2),
         ("costs", replace(costs(), gather=9.0)),
     ],
 )

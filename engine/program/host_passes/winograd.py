@@ -1,6 +1,4 @@
-"""3 x 3 convolutions of stride 1 by Winograd's F(2 x 2, 3 x 3), where fewer multiplications save more than it costs.
-
-Those of 16-bit floats by F(4 x 4, 3 x 3), too, whose larger errors are far below those of their rounding.
+"""3 x 3 convolutions of stride 1 by Winograd's F(4 x 4, 3 x 3) or F(2 x 2, 3 x 3), where that is faster.
 
 So are their gradients by inputs, which are such convolutions, and by kernels. Taps in depth are summed like features of
 neighbouring slices. For the host only: the program that the device model estimates has contractions.
@@ -10,8 +8,8 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.winograd_sizes import HALF_OUTPUTS, OUTPUTS, TAPS, WINDOW, positions, whole_vectors
-from engine.machine_code.costs import uses_winograd
+from engine.codelets.winograd_sizes import OUTPUTS, TAPS, WIDE_OUTPUTS, WINDOW, positions, whole_vectors
+from engine.machine_code.costs import most_winograd_outputs
 from engine.machine_code.processor import multiplies_bf16_pairs
 from engine.program.buffer import Buffer
 from engine.program.host_passes.split_products import is_split
@@ -23,17 +21,19 @@ from engine.program.work.contraction import Contraction
 from engine.program.work.winograd import WinogradKernel
 
 HALF_TYPES = ("f16", "bf16")
-TRANSFORM = {OUTPUTS: 80, HALF_OUTPUTS: 160}
+TRANSFORM = {OUTPUTS: 80, WIDE_OUTPUTS: 160}
 """Multiply-adds that take as long as a transform of a tile's feature, of input or output (timed on an EPYC)."""
-KERNEL_TRANSFORM = {OUTPUTS: 300, HALF_OUTPUTS: 600}
+PRODUCT = {OUTPUTS: 0, WIDE_OUTPUTS: 4}
+"""The same for storing a product: it is as if there were so many more input features."""
+KERNEL_TRANSFORM = {OUTPUTS: 300, WIDE_OUTPUTS: 600}
 """The same for the taps of an input and an output feature."""
 WORTH = 0.85
 """Share of the multiply-adds at which transforming is worth it. Chosen by hand."""
 
 
 def use_winograd(program: Program) -> Program:
-    """Transforms the convolutions for which it is faster, unless SOFTWARE_IPU_WINOGRAD is 0 in the environment."""
-    if program.exceptions is not None or not uses_winograd():
+    """Transforms the convolutions for which it is faster, by tiles as large as SOFTWARE_IPU_WINOGRAD allows."""
+    if program.exceptions is not None or not most_winograd_outputs():
         return program
     rewriter = ProgramRewriter(program)
     changed = False
@@ -89,7 +89,8 @@ def _tile(work: Contraction, images: int, field: tuple[int, ...], inputs: int, o
     half = work.operand_type in HALF_TYPES and work.result_type in (work.operand_type, "f32") and not work.depthwise
     if min(field) < 2 or not (work.is_float32 or half):
         return None
-    tile = min((OUTPUTS, HALF_OUTPUTS) if half else (OUTPUTS,), key=lambda t: _cost(t, images, field, inputs, outputs))
+    tiles = [each for each in (OUTPUTS, WIDE_OUTPUTS) if each <= most_winograd_outputs()]
+    tile = min(tiles, key=lambda each: _cost(each, images, field, inputs, outputs))
     direct = images * field[0] * field[1] * TAPS * inputs * whole_vectors(outputs)
     if work.operand_type == "bf16" and multiplies_bf16_pairs():
         direct //= 2
@@ -101,7 +102,7 @@ def _cost(tile: int, images: int, field: tuple[int, ...], inputs: int, outputs: 
     wide = whole_vectors(outputs)
     tiles = images * -(-field[0] // tile) * -(-field[1] // tile)
     transforms = tiles * TRANSFORM[tile] * (whole_vectors(inputs) + wide) + KERNEL_TRANSFORM[tile] * inputs * wide
-    return tiles * positions(tile) * inputs * wide + transforms
+    return tiles * positions(tile) * (inputs + PRODUCT[tile]) * wide + transforms
 
 
 def written_sums(rewriter: ProgramRewriter, at: int) -> tuple[Buffer | None, list[int]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.winograd_sizes import whole_vectors
-from engine.machine_code.costs import uses_winograd
+from engine.codelets.winograd_sizes import WIDE_OUTPUTS, whole_vectors
+from engine.machine_code.costs import most_winograd_outputs
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.host_passes.split_products import is_split
 from engine.program.host_passes.winograd import written_sums
@@ -30,8 +30,8 @@ MOST_BYTES = 1 << 28
 
 
 def use_wide_winograd(program: Program) -> Program:
-    """Transforms the convolutions for which it is faster, unless SOFTWARE_IPU_WINOGRAD is 0 in the environment."""
-    if program.exceptions is not None or not uses_winograd():
+    """Transforms the convolutions for which it is faster, unless SOFTWARE_IPU_WINOGRAD allows for small tiles alone."""
+    if program.exceptions is not None or most_winograd_outputs() < WIDE_OUTPUTS:
         return program
     rewriter, changed = ProgramRewriter(program), False
     for at, each in enumerate(program.compute_sets):
