@@ -94,6 +94,6 @@ acceleration.fallbacks
 
 # %% [markdown]
 # A network as small as this, in epochs of 45 steps, gains most: much of the time of plain Keras goes into beginning an
-# epoch and a step. Larger models and longer epochs gain less: [other models](../performance.md) run 2 to 7 times as
+# epoch and a step. Larger models and longer epochs gain less: [other models](../performance.md) run 1.7 to 11 times as
 # fast. Your own model is what counts: `python -m ipu bench model.py:make` measures it. [More on the one
 # line](../accelerate.md).
