@@ -27,6 +27,8 @@ PRODUCT = {OUTPUTS: 0, WIDE_OUTPUTS: 4}
 """The same for storing a product: it is as if there were so many more input features."""
 KERNEL_TRANSFORM = {OUTPUTS: 300, WIDE_OUTPUTS: 600}
 """The same for the taps of an input and an output feature."""
+SUM_OF_PAIRS = 24
+"""The same for what a sum of products of pairs takes besides these."""
 WORTH = 0.85
 """Share of the multiply-adds at which transforming is worth it. Chosen by hand."""
 
@@ -91,9 +93,10 @@ def _tile(work: Contraction, images: int, field: tuple[int, ...], inputs: int, o
         return None
     tiles = [each for each in (OUTPUTS, WIDE_OUTPUTS) if each <= most_winograd_outputs()]
     tile = min(tiles, key=lambda each: _cost(each, images, field, inputs, outputs))
-    direct = images * field[0] * field[1] * TAPS * inputs * whole_vectors(outputs)
+    each = TAPS * inputs
     if work.operand_type == "bf16" and multiplies_bf16_pairs():
-        direct //= 2
+        each = each // 2 + SUM_OF_PAIRS
+    direct = images * field[0] * field[1] * each * whole_vectors(outputs)
     return tile if _cost(tile, images, field, inputs, outputs) < WORTH * direct else None
 
 
