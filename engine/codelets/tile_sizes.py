@@ -35,13 +35,21 @@ class Axis(NamedTuple):
         return self.tiles(field) + self.parts - 1
 
 
-FEW_TAPS = {1: Axis(), 3: Axis(4, 3), 4: Axis(4, 4), 5: Axis(3, 5)}
-"""Transformed tiles of six or seven elements. Errors grow with these; measured, smaller tiles take longer. Five outputs
-of three taps would take as long as four."""
-PART = FEW_TAPS[4]
+FEW_TAPS = {
+    1: (Axis(),),
+    2: (Axis(4, 2), Axis(3, 2), Axis(2, 2)),
+    3: (Axis(4, 3),),
+    4: (Axis(4, 4),),
+    5: (Axis(3, 5),),
+}
+"""Tiles by taps: transformed ones of six or seven elements, or of up to five with two taps, so that few outputs are
+outside of small images. Errors grow with these; measured, smaller tiles take longer. Five outputs of three taps would
+take as long as four."""
+PART = Axis(4, 4)
 """Of kernels with more taps."""
 
 
-def axis_of(taps: int) -> Axis | None:
-    """The tiles along a dimension with that many taps; None for two."""
-    return Axis(PART.outputs, PART.taps, -(-taps // PART.taps)) if taps > max(FEW_TAPS) else FEW_TAPS.get(taps)
+def axes_of(taps: int) -> tuple[Axis, ...]:
+    """The tiles to choose from along a dimension with that many taps."""
+    found = FEW_TAPS.get(taps)
+    return (Axis(PART.outputs, PART.taps, -(-taps // PART.taps)),) if found is None else found

@@ -1,8 +1,9 @@
 """Linear transforms of tiles of arrays with contiguous features, along rows and columns: `winograd_tiles`.
 
-Element (p, q) of tile (i, j) of an image is at image * z + tile_row * i + tile_column * j + row * (first_row + p) +
-column * (first_column + q) bytes. It exists if step_row * i + first_row + p is one of the array's rows, and likewise
-its column; others are read as zeros, and are not written.
+Element (p, q) of phase (f, g) of tile (i, j) of an image is at image * z + tile_row * i + tile_column * j +
+row * (first_row + apart_row * p) + column * (first_column + apart_column * q) + phase_row * f + phase_column * g bytes.
+It exists if step_row * i + first_row + apart_row * p + between * f is one of the array's rows, and likewise its column;
+others are read as zeros, and are not written. All phases of a tile have the same transform.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from engine.codelets.cook_toom import Matrix
 from engine.codelets.lazy import types
 from engine.codelets.linear_forms import applied
 from engine.codelets.loops import Loop
-from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, store_f32, store_i64
+from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_i64, store_f32, store_i64
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import word
 from engine.codelets.switched import internal_function
@@ -29,7 +30,7 @@ LANES = lanes()
 
 
 class Tiled(Record):
-    """An array of tiles: its address, bytes between images, tiles and elements, and which elements exist."""
+    """An array of tiles: its address, bytes between images, tiles, elements and phases, and which elements exist."""
 
     array: Address
     image: int
@@ -43,6 +44,11 @@ class Tiled(Record):
     first_column: int
     rows: int
     columns: int
+    apart_row: int
+    apart_column: int
+    phase_row: int
+    phase_column: int
+    between: int
 
 
 class Transform(Record):
@@ -55,11 +61,13 @@ class Transform(Record):
     tile_columns: int
     features: int
     unit_rows: int
+    phase_rows: int
+    phase_columns: int
 
 
 def transform_scratch_bytes(features: int) -> int:
     """The bytes of scratch: tables of addresses, zeros to be read, and space for what is not to be kept."""
-    return RESERVED_SCRATCH + 2 * 8 * MOST_ELEMENTS + 2 * 4 * (features + LANES)
+    return RESERVED_SCRATCH + 4 * 8 * MOST_ELEMENTS + 2 * 4 * (features + LANES)
 
 
 MOST_ELEMENTS = 64
@@ -83,32 +91,37 @@ def matrix_of(axis: Axis, kind: str) -> Matrix:
 
 
 def _transforming(name: str, rows: Matrix, columns: Matrix) -> Inner:
-    """The function that transforms all features of a tile, from and to the addresses in two tables."""
+    """The function that transforms all features of a tile, with addresses of elements from two tables."""
     whole, rest = (_intrinsic(name, rows, columns, masked) for masked in (False, True))
 
     @inner
-    def transform_features(sources: int, targets: int, features: int) -> None:
+    def transform_features(sources: int, targets: int, read: int, written: int, features: int) -> None:
         vectors = features // LANES
         if vectors > 0:
-            whole(sources, targets, 0, vectors)
+            whole(sources, targets, read, written, vectors)
         if features % LANES != 0:
-            rest(sources, targets, vectors, features % LANES)
+            rest(sources, targets, read + 4 * LANES * vectors, written + 4 * LANES * vectors, features % LANES)
 
     return transform_features
 
 
 def _intrinsic(name: str, rows: Matrix, columns: Matrix, masked: bool) -> Any:
-    """The intrinsic for a number of whole vectors from the given one on, or for some lanes of that one."""
+    """The intrinsic for a number of whole vectors, or for some lanes of one."""
 
     @intrinsic
     def transform_vectors(
-        typing_context: Any, sources: types.Type, targets: types.Type, begin: types.Type, count: types.Type
+        typing_context: Any,
+        sources: types.Type,
+        targets: types.Type,
+        read: types.Type,
+        written: types.Type,
+        count: types.Type,
     ) -> tuple[Any, Emitter]:
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
             builder.call(_function(builder.module, name, rows, columns, masked), arguments)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 4), emit
+        return types.void(*[types.int64] * 5), emit
 
     return transform_vectors
 
@@ -118,22 +131,22 @@ def _function(module: ir.Module, name: str, rows: Matrix, columns: Matrix, maske
     name += "_masked" * masked
     if name in module.globals:
         return module.globals[name]
-    function, builder = internal_function(module, name, 4)
-    sources, targets, begin, count = function.args
+    function, builder = internal_function(module, name, 5)
+    sources, targets, read, written, count = function.args
     mask = vector.lane_mask(builder, count) if masked else None
-    begin = builder.mul(begin, I64(4 * LANES))
-    end = builder.add(begin, I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES)))
-    loop = Loop(builder, "vectors", begin, end, I64(4 * LANES))
+    end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
+    loop = Loop(builder, "vectors", I64(0), end, I64(4 * LANES))
+    read, written = builder.add(read, loop.at), builder.add(written, loop.at)
     height, width = len(rows[0]), len(columns[0])
     across = []
     for column in range(width):
         places = [_address(builder, sources, width * row + column) for row in range(height)]
-        loaded = [vector.load_vector(builder, builder.add(each, loop.at), mask) for each in places]
+        loaded = [vector.load_vector(builder, builder.add(each, read), mask) for each in places]
         across.append(applied(builder, rows, loaded))
     for row in range(len(rows)):
         for column, value in enumerate(applied(builder, columns, [each[row] for each in across])):
             address = _address(builder, targets, len(columns) * row + column)
-            vector.store_vector(builder, value, builder.add(address, loop.at), mask)
+            vector.store_vector(builder, value, builder.add(address, written), mask)
     loop.close()
     builder.ret_void()
     return function
@@ -144,24 +157,61 @@ def _address(builder: ir.IRBuilder, table: ir.Value, number: int) -> ir.Value:
 
 
 @inner
+def fill_offsets(tiled: int, height: int, width: int, table: int) -> None:
+    """The offsets of a tile's elements from the first one, row by row."""
+    pitch = word(tiled, Tiled.APART_ROW) * word(tiled, Tiled.ROW)
+    step = word(tiled, Tiled.APART_COLUMN) * word(tiled, Tiled.COLUMN)
+    for p in range(height):
+        for q in range(width):
+            store_i64(table + 8 * (width * p + q), p * pitch + q * step)
+
+
+@inner
 def fill_addresses(
-    tiled: int, image: int, tile_row: int, tile_column: int, height: int, width: int, outside: int, table: int
+    tiled: int, at: int, row: int, column: int, height: int, width: int, outside: int, offsets: int, table: int
 ) -> None:
     """The addresses of a tile's elements, row by row; `outside` is that of those that do not exist."""
-    first_row, first_column = word(tiled, Tiled.FIRST_ROW), word(tiled, Tiled.FIRST_COLUMN)
-    pitch, step = word(tiled, Tiled.ROW), word(tiled, Tiled.COLUMN)
-    at = word(tiled, Tiled.ARRAY) + image * word(tiled, Tiled.IMAGE) + tile_row * word(tiled, Tiled.TILE_ROW)
-    at += tile_column * word(tiled, Tiled.TILE_COLUMN) + first_row * pitch + first_column * step
-    row = tile_row * word(tiled, Tiled.STEP_ROW) + first_row
-    column = tile_column * word(tiled, Tiled.STEP_COLUMN) + first_column
+    apart_row, apart_column = word(tiled, Tiled.APART_ROW), word(tiled, Tiled.APART_COLUMN)
     rows, columns = word(tiled, Tiled.ROWS), word(tiled, Tiled.COLUMNS)
     for p in range(height):
-        inside = 0 <= row + p and row + p < rows
+        inside = 0 <= row + apart_row * p and row + apart_row * p < rows
         for q in range(width):
-            exists = inside and 0 <= column + q and column + q < columns
-            store_i64(table + 8 * q, at + q * step if exists else outside)
-        at += pitch
+            there = column + apart_column * q
+            exists = inside and 0 <= there and there < columns
+            store_i64(table + 8 * q, at + load_i64(offsets + 8 * q) if exists else outside)
         table += 8 * width
+        offsets += 8 * width
+
+
+@inner
+def has_all(tiled: int, row: int, column: int, height: int, width: int) -> bool:
+    """Whether all elements of a tile exist."""
+    last_row = row + word(tiled, Tiled.APART_ROW) * (height - 1)
+    last_column = column + word(tiled, Tiled.APART_COLUMN) * (width - 1)
+    high = last_row < word(tiled, Tiled.ROWS) and last_column < word(tiled, Tiled.COLUMNS)
+    return row >= 0 and column >= 0 and high
+
+
+@inner
+def first_row(tiled: int, tile_row: int, f: int) -> int:
+    """The row of a tile's first element in a phase."""
+    return tile_row * word(tiled, Tiled.STEP_ROW) + word(tiled, Tiled.FIRST_ROW) + f * word(tiled, Tiled.BETWEEN)
+
+
+@inner
+def first_column(tiled: int, tile_column: int, g: int) -> int:
+    """Its column."""
+    at = tile_column * word(tiled, Tiled.STEP_COLUMN) + word(tiled, Tiled.FIRST_COLUMN)
+    return at + g * word(tiled, Tiled.BETWEEN)
+
+
+@inner
+def first_address(tiled: int, image: int, tile_row: int, tile_column: int, f: int, g: int) -> int:
+    """Its address."""
+    at = word(tiled, Tiled.ARRAY) + image * word(tiled, Tiled.IMAGE) + tile_row * word(tiled, Tiled.TILE_ROW)
+    at += tile_column * word(tiled, Tiled.TILE_COLUMN) + word(tiled, Tiled.FIRST_ROW) * word(tiled, Tiled.ROW)
+    at += word(tiled, Tiled.FIRST_COLUMN) * word(tiled, Tiled.COLUMN)
+    return at + f * word(tiled, Tiled.PHASE_ROW) + g * word(tiled, Tiled.PHASE_COLUMN)
 
 
 @cache
@@ -172,20 +222,40 @@ def tile_transform(kind: str, row_axis: Axis, column_axis: Axis) -> Codelet:
     transform_features = _transforming(name, rows, columns)
     height, width, results, wide = len(rows[0]), len(columns[0]), len(rows), len(columns)
 
+    @inner
+    def transform_tile(
+        source: int, target: int, image: int, i: int, j: int, f: int, g: int, scratch: int, features: int
+    ) -> None:
+        to_read, to_write = scratch, scratch + 8 * MOST_ELEMENTS
+        sources, targets = to_write + 8 * MOST_ELEMENTS, to_write + 16 * MOST_ELEMENTS
+        zeros = targets + 8 * MOST_ELEMENTS
+        read, written = first_address(source, image, i, j, f, g), first_address(target, image, i, j, f, g)
+        row, column = first_row(source, i, f), first_column(source, j, g)
+        if not has_all(source, row, column, height, width):
+            fill_addresses(source, read, row, column, height, width, zeros, to_read, sources)
+            to_read, read = sources, 0
+        row, column = first_row(target, i, f), first_column(target, j, g)
+        if not has_all(target, row, column, results, wide):
+            dropped = zeros + 4 * (features + LANES)
+            fill_addresses(target, written, row, column, results, wide, dropped, to_write, targets)
+            to_write, written = targets, 0
+        transform_features(to_read, to_write, read, written, features)
+
     def transform_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        sources = scratch + RESERVED_SCRATCH
-        targets = sources + 8 * MOST_ELEMENTS
-        zeros, features = targets + 8 * MOST_ELEMENTS, word(parameters, Transform.FEATURES)
-        dropped = zeros + 4 * (features + LANES)
+        scratch += RESERVED_SCRATCH
+        features, zeros = word(parameters, Transform.FEATURES), scratch + 4 * 8 * MOST_ELEMENTS
         for i in range(features):
             store_f32(zeros + 4 * i, 0.0)
         source, target = parameters + 8 * Transform.SOURCE, parameters + 8 * Transform.TARGET
+        fill_offsets(source, height, width, scratch)
+        fill_offsets(target, results, wide, scratch + 8 * MOST_ELEMENTS)
         tile_rows, unit_rows = word(parameters, Transform.TILE_ROWS), word(parameters, Transform.UNIT_ROWS)
+        phase_rows, phase_columns = word(parameters, Transform.PHASE_ROWS), word(parameters, Transform.PHASE_COLUMNS)
         for row in range(lo * unit_rows, min(hi * unit_rows, word(parameters, Transform.IMAGES) * tile_rows)):
             image, i = row // tile_rows, row % tile_rows
             for j in range(word(parameters, Transform.TILE_COLUMNS)):
-                fill_addresses(source, image, i, j, height, width, zeros, sources)
-                fill_addresses(target, image, i, j, results, wide, dropped, targets)
-                transform_features(sources, targets, features)
+                for f in range(phase_rows):
+                    for g in range(phase_columns):
+                        transform_tile(source, target, image, i, j, f, g, scratch, features)
 
     return Codelet(transform_units, name, in_vectors=True)

@@ -10,7 +10,7 @@ import pytest
 from engine.codelets import cook_toom
 
 
-@pytest.mark.parametrize(("outputs", "taps"), [(2, 3), (4, 3), (5, 3), (4, 4), (3, 5)])
+@pytest.mark.parametrize(("outputs", "taps"), [(2, 2), (3, 2), (4, 2), (2, 3), (4, 3), (5, 3), (4, 4), (3, 5)])
 def test_products_of_transforms_are_the_convolution(outputs: int, taps: int) -> None:
     side, rng = outputs + taps - 1, np.random.default_rng(0)
     d, g = (np.array([Fraction(int(each)) for each in rng.integers(-9, 10, n)]) for n in (side, taps))

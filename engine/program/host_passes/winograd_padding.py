@@ -8,7 +8,7 @@ from engine.ir.shape import Shape
 from engine.program.host_passes.unpadded import original, reading
 from engine.program.program import Program
 from engine.program.rewriter import ProgramRewriter
-from engine.program.work.tile_transform import TileTransform, part_of_images
+from engine.program.work.tile_transform import TileTransform
 from engine.program.work.winograd import WinogradProduct
 from engine.program.work.winograd_gradient import WinogradGradient
 from engine.program.work.winograd_tiles import Depth
@@ -64,8 +64,16 @@ def _tiles_in_place(rewriter: ProgramRewriter, at: int, work: TileTransform) -> 
     rows, columns = (min(have, read - low) for have, read, low in zip(found.size, old.size, found.low, strict=True))
     if rows < 1 or columns < 1:
         return set()
+    image, row, column = found.strides
     source = replace(
-        part_of_images(found.address, found.strides, (rows, columns), old.step), first=_negative(found.low)
+        old,
+        address=found.address,
+        image=image,
+        tiles=(row * old.step[0], column * old.step[1]),
+        elements=(row, column),
+        phases=(row, column),
+        size=(rows, columns),
+        first=_negative(found.low),
     )
     made = replace(work, source=source)
     rewriter.replace(at, reading(replace(rewriter.sets[at], work=made), old.address, found.span))

@@ -1,4 +1,4 @@
-"""Convolutions of stride 1 with wide kernels, as 5 x 5, 7 x 7, 1 x 7 or 7 x 1, by Winograd's transforms where faster.
+"""Convolutions with wide kernels, as 5 x 5, 1 x 7, or 4 x 4 of stride 2, by Winograd's transforms where faster.
 
 So are their gradients by inputs and by kernels. For the host only: the program that the device model estimates has
 contractions.
@@ -6,23 +6,27 @@ contractions.
 
 from __future__ import annotations
 
-from math import prod
+from itertools import product
+from math import inf, prod
 
+from engine.codelets.tile_sizes import axes_of
 from engine.codelets.winograd_sizes import WIDE_OUTPUTS, whole_vectors
 from engine.machine_code.costs import most_winograd_outputs
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.host_passes.split_products import is_split
 from engine.program.host_passes.winograd import written_sums
-from engine.program.host_passes.winograd_wide_sets import axes_of, convolution_sets, flat, gradient_sets
+from engine.program.host_passes.winograd_wide_sets import Tiling, convolution_sets, flat, gradient_sets
 from engine.program.passes.loop_invariants import hoist_loop_invariants
 from engine.program.program import ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction
-from engine.program.work.tile_transform import KernelTransform
+from engine.program.work.tile_transform import KernelTransform, Pair
 
-TRANSFORM = (9, 16)
+TRANSFORM, NEAR_TRANSFORM = (9, 16), (5, 8)
 """Multiply-adds that take as long as the transform of one element of a tile, with its store and load, along one and
-along two dimensions (timed on an EPYC, in the second-level cache)."""
+along two dimensions (timed on EPYCs): of large arrays, and of those that stay in near caches."""
+NEAR_BYTES = 1 << 22
+"""Of all transformed arrays of a convolution that are not large."""
 WORTH = 0.72
 """Share of the multiply-adds at which transforming is worth it. Chosen by hand."""
 MOST_BYTES = 1 << 28
@@ -55,12 +59,11 @@ def hoist_wide_kernels(program: Program) -> Program:
 
 def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[tuple[ComputeSet, ...], list[int]] | None:
     """Compute sets in place of compute set `at`, and the numbers of others that they make superfluous."""
-    product = rewriter.sets[at]
-    work, size = product.work, product.work_estimate.convolution
+    multiplied = rewriter.sets[at]
+    work, size = multiplied.work, multiplied.work_estimate.convolution
     if not isinstance(work, Contraction) or size is None or not work.is_float32 or size.groups != 1:
         return None
-    along = [*zip(size.steps, size.field, strict=True), *zip(size.dilations, size.taps, strict=True)]
-    if any(step != 1.0 and extent > 1 for step, extent in along) or len(size.taps) not in (1, 2):
+    if len(size.taps) not in (1, 2):
         return None
     written, added = written_sums(rewriter, at)
     if written is None:
@@ -68,28 +71,56 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[tuple[ComputeSet, 
     fewer_taps = prod(size.field) >= prod(size.taps)
     for backward in (not fewer_taps, fewer_taps):
         make = gradient_sets if backward else convolution_sets
-        made = make(product, work, size, written) if _pays(size, backward) else None
+        tiling = _tiling(size, backward)
+        made = None if tiling is None else make(multiplied, work, size, written, tiling)
         if made is not None:
             return made, added
     return None
 
 
-def _pays(size: ConvolutionSize, backward: bool) -> bool:
-    """Whether a convolution, or its gradient by the kernel, takes less time transformed."""
+def _tiling(size: ConvolutionSize, backward: bool) -> Tiling | None:
+    """The tiles by which a convolution, or its gradient by the kernel, takes least time; None: less directly."""
+    steps = _steps(size, backward)
+    taps = flat(size.field if backward else size.taps)
+    if steps is None:
+        return None
+    of_phase = -(-taps[0] // steps[0]), -(-taps[1] // steps[1])
+    if of_phase == (1, 1) or (taps == (3, 3) and steps == (1, 1)):  # which have other transforms
+        return None
+    tilings = [Tiling(axes, steps) for axes in product(axes_of(of_phase[0]), axes_of(of_phase[1]))]
+    costs = {tiling: _cost(size, backward, tiling) for tiling in tilings}
+    best = min(costs, key=lambda each: costs[each])
+    direct = size.batch * size.inputs * prod(size.field) * prod(size.taps) * whole_vectors(size.outputs)
+    return best if costs[best] < WORTH * direct else None
+
+
+def _steps(size: ConvolutionSize, backward: bool) -> Pair | None:
+    """Inputs between two outputs, or of a gradient by the kernel between two of outputs' gradients.
+
+    None unless taps, or the gradients by these, are neighbours.
+    """
+    of_field, of_taps = (
+        [step if extent > 1 else 1.0 for step, extent in zip(steps, extents, strict=True)]
+        for steps, extents in ((size.steps, size.field), (size.dilations, size.taps))
+    )
+    steps, dense = (of_taps, of_field) if backward else (of_field, of_taps)
+    if any(each != 1.0 for each in dense) or any(each < 1.0 or each != int(each) for each in steps):
+        return None
+    return flat(tuple(map(int, steps)))
+
+
+def _cost(size: ConvolutionSize, backward: bool, tiling: Tiling) -> float:
+    """Multiply-adds that take as long; infinite for arrays that are too large."""
     field, taps = flat(size.field), flat(size.taps)
-    images, inputs = size.batch, size.inputs
+    images, inputs, wide = size.batch, size.inputs, whole_vectors(size.outputs)
     if backward:
         field, taps, images, inputs = taps, field, inputs, images
-    axes = axes_of(taps)
-    if axes is None:
-        return False
-    wide, positions = whole_vectors(size.outputs), axes[0].side * axes[1].side
-    tiles = images * axes[0].tiles(field[0]) * axes[1].tiles(field[1])
-    read = images * axes[0].input_tiles(field[0]) * axes[1].input_tiles(field[1])
-    parts = axes[0].parts * axes[1].parts
-    if 4 * positions * (read * inputs + tiles * wide + parts * inputs * wide) > MOST_BYTES:
-        return False
-    along = sum(each.side > 1 for each in axes)
-    transformed = positions * (read * whole_vectors(inputs) + tiles * wide + parts * inputs * wide)
-    direct = images * prod(field) * prod(taps) * inputs * wide
-    return tiles * positions * parts * inputs * wide + TRANSFORM[along - 1] * transformed < WORTH * direct
+    phases, positions = prod(tiling.phases(taps)), prod(each.side for each in tiling.axes)
+    tiles, read = images * prod(tiling.tiles(field)), images * phases * prod(tiling.input_tiles(field))
+    taken = phases * prod(tiling.parts) * inputs * wide
+    transformed = positions * (read * whole_vectors(inputs) + tiles * wide + taken)
+    if 4 * transformed > MOST_BYTES:
+        return inf
+    along = sum(each.side > 1 for each in tiling.axes)
+    transform = (NEAR_TRANSFORM if 4 * transformed <= NEAR_BYTES else TRANSFORM)[along - 1]
+    return tiles * positions * taken + transform * transformed

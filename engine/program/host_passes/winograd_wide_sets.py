@@ -1,7 +1,9 @@
 """The compute sets of Winograd's convolutions with wide kernels: transforms of tiles around batched products.
 
 A kernel with more taps than a tile is cut into parts, each of which reads the tiles that are so many further on: inputs
-are transformed once, and products sum over parts and features. Transformed arrays are [position, image, tile, feature].
+are transformed once, and products sum over parts and features. A convolution of stride 2 is one of stride 1 over its
+phases: every second input, from the first or from the second on, with every second tap. Products sum over phases, too.
+Transformed arrays are [position, image, tile, phase, feature].
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.tile_sizes import Axis, axis_of
+from engine.codelets.tile_sizes import Axis
 from engine.ir.shape import Shape
 from engine.machine_code.costs import MOST_UNITS
 from engine.program.buffer import Address, Buffer
@@ -38,31 +40,61 @@ def flat(values: tuple[int, ...]) -> Pair:
     return (1, values[0]) if len(values) == 1 else (values[0], values[1])
 
 
-def axes_of(taps: Pair) -> Axes | None:
-    """The tiles for a kernel; None for those that have other transforms, or too few taps."""
-    rows, columns = (axis_of(each) for each in taps)
-    small = taps in ((1, 1), (3, 3))
-    return None if rows is None or columns is None or small else (rows, columns)
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Tiles along rows and columns, and the input positions between two outputs: the phases."""
+
+    axes: Axes
+    steps: Pair
+
+    def phases(self, taps: Pair) -> Pair:
+        """The phases with at least one tap."""
+        return min(self.steps[0], taps[0]), min(self.steps[1], taps[1])
+
+    def tiles(self, field: Pair) -> Pair:
+        """The tiles of outputs."""
+        return self.axes[0].tiles(field[0]), self.axes[1].tiles(field[1])
+
+    def input_tiles(self, field: Pair) -> Pair:
+        """The tiles of inputs that these read, of each phase."""
+        return self.axes[0].input_tiles(field[0]), self.axes[1].input_tiles(field[1])
+
+    @property
+    def parts(self) -> Pair:
+        """Parts of the kernel."""
+        return self.axes[0].parts, self.axes[1].parts
+
+    @property
+    def outputs(self) -> Pair:
+        """Outputs of a tile."""
+        return self.axes[0].outputs, self.axes[1].outputs
+
+    @property
+    def taps(self) -> Pair:
+        """Taps of a part of a phase."""
+        return self.axes[0].taps, self.axes[1].taps
 
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """A transformed array: its buffer, and bytes between positions, images, rows and columns of tiles."""
+    """A transformed array: its buffer, and bytes between positions, images, rows and columns of tiles, and phases."""
 
     buffer: Buffer
     position: int
     image: int
     row: int
     column: int
+    phases: Pair
     width: int
 
     @classmethod
-    def of(cls, name: str, axes: Axes, images: int, tiles: Pair, features: int) -> Transformed:
+    def of(cls, name: str, axes: Axes, images: int, tiles: Pair, features: int, phases: Pair = (1, 1)) -> Transformed:
         """A new one."""
-        positions, column = axes[0].side * axes[1].side, 4 * features
+        positions, column = axes[0].side * axes[1].side, prod(phases) * 4 * features
+        between = phases[1] * 4 * features, 4 * features
         position = images * tiles[0] * tiles[1] * column + PADDING
         buffer = Buffer(name, Shape("f32", (positions, position // 4)))
-        return cls(buffer, position, tiles[0] * tiles[1] * column, tiles[1] * column, column, axes[1].side)
+        return cls(buffer, position, prod(tiles) * column, tiles[1] * column, column, between, axes[1].side)
 
     def array(self, axes: Axes) -> TileArray:
         """Its tiles, whose elements are positions."""
@@ -72,6 +104,7 @@ class Transformed:
             (self.row, self.column),
             (self.width * self.position, self.position),
             (axes[0].side, axes[1].side),
+            phases=self.phases,
         )
 
     @property
@@ -81,26 +114,26 @@ class Transformed:
 
 
 def convolution_sets(
-    product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer
+    product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer, tiling: Tiling
 ) -> tuple[ComputeSet, ...] | None:
     """Transforms of the kernel and of inputs, products, and the transform to outputs; None for uneven arrays."""
-    field, taps = flat(size.field), flat(size.taps)
-    axes = axes_of(taps)
-    if axes is None or work.size != (1, size.batch * prod(field), size.outputs, prod(taps) * size.inputs):
+    field, taps, axes = flat(size.field), flat(size.taps), tiling.axes
+    if work.size != (1, size.batch * prod(field), size.outputs, prod(taps) * size.inputs):
         return None
     strides_a, strides_c = (even_strides(each, (size.batch, *field)) for each in (work.row_a, work.row_c))
-    window = None if strides_a is None else _window(work, taps, field, size.inputs, strides_a)
+    window = None if strides_a is None else _window(work, taps, field, size.inputs, strides_a, tiling.steps)
     if strides_a is None or strides_c is None or window is None:
         return None
-    begin, kernel = window
-    transform, kernels = _kernel_set(product, work, size, axes, kernel)
-    tiles, (inputs, outputs) = _tiles(axes, field), (size.inputs, size.outputs)
-    read = Transformed.of(f"{product.name}.inputs", axes, size.batch, _input_tiles(axes, field), inputs)
+    begin, kernel, strides_a = window
+    transform, kernels = _kernel_set(product, work, size, tiling, kernel)
+    inputs, outputs, phases = size.inputs, size.outputs, tiling.phases(taps)
+    tiles, input_tiles = tiling.tiles(field), tiling.input_tiles(field)
+    read = Transformed.of(f"{product.name}.inputs", axes, size.batch, input_tiles, inputs, phases)
     made = Transformed.of(f"{product.name}.products", axes, size.batch, tiles, outputs)
-    step = axes[0].outputs, axes[1].outputs
-    source = part_of_images(_moved(work.a, work.row_a.table[0] + begin), strides_a, _padded(field, taps), step)
+    begins = _moved(work.a, work.row_a.table[0] + begin)
+    source = part_of_images(begins, strides_a, _padded(field, taps, tiling.steps), tiling.outputs, tiling.steps)
     inputs_set = _transform_set(
-        product, "inputs", axes, source, read.array(axes), size.batch, _input_tiles(axes, field), inputs
+        product, "inputs", axes, source, read.array(axes), size.batch, input_tiles, inputs, phases
     )
     parts = (axes[0].parts, read.row), (axes[1].parts, read.column)
     rows = table((size.batch, read.image), (tiles[0], read.row), (tiles[1], read.column))
@@ -111,53 +144,56 @@ def convolution_sets(
         c=Address(made.buffer),
         row_a=Offsets(rows),
         row_c=Offsets(np.arange(len(rows)) * made.column),
-        k_a=Offsets(table(*parts, (inputs, 4))),
+        k_a=Offsets(table(*parts, (prod(phases) * inputs, 4))),
         k_b=Offsets(kernels.k),
         batch_a=read.batches,
         batch_b=kernels.batches,
         batch_c=made.batches,
         stride_b=kernels.stride,
-        grid=_grid(len(made.batches), len(rows), outputs, prod(each.parts for each in axes) * inputs),
+        grid=_grid(len(made.batches), len(rows), outputs, len(kernels.k)),
         partial_pitch=0,
     )
     products = _product_set(product, multiplied)
-    target = part_of_images(_moved(replace(work.c, buffer=written), work.row_c.table[0]), strides_c, field, step)
+    target = part_of_images(
+        _moved(replace(work.c, buffer=written), work.row_c.table[0]), strides_c, field, tiling.outputs
+    )
     results = _transform_set(product, "products", axes, made.array(axes), target, size.batch, tiles, outputs)
     return transform, inputs_set, products, results
 
 
 def gradient_sets(
-    product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer
+    product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer, tiling: Tiling
 ) -> tuple[ComputeSet, ...] | None:
     """Transforms of inputs and of outputs' gradients, products summed over tiles, and the transform of sums to taps."""
-    field, taps = flat(size.taps), flat(size.field)
-    axes, images, features = axes_of(taps), size.inputs, size.batch
-    if axes is None or work.size != (1, prod(taps) * features, size.outputs, prod(field) * images):
+    field, taps, axes = flat(size.taps), flat(size.field), tiling.axes
+    images, features = size.inputs, size.batch
+    if work.size != (1, prod(taps) * features, size.outputs, prod(field) * images):
         return None
     strides_a, strides_g = (even_strides(each, (images, *field)) for each in (work.k_a, work.k_b))
     of_taps, strides_c = (even_strides(each, (*taps, features)) for each in (work.row_a, work.row_c))
     if strides_a is None or strides_g is None or of_taps is None or strides_c is None:
         return None
-    if (
-        work.stride_b != 4
-        or not _same_steps(taps, of_taps[:2], field, strides_a[1:])
-        or of_taps[2] != (4 if features > 1 else 0)
-    ):
+    elements = _of_elements(taps, of_taps[:2], field, strides_a[1:], tiling.steps)
+    if work.stride_b != 4 or elements is None or of_taps[2] != (4 if features > 1 else 0):
         return None
-    tiles, input_tiles, outputs = _tiles(axes, field), _input_tiles(axes, field), size.outputs
-    read = Transformed.of(f"{product.name}.inputs", axes, images, input_tiles, features)
-    given = Transformed.of(f"{product.name}.gradients", axes, images, tiles, outputs)
-    sums = Transformed.of(f"{product.name}.sums", axes, axes[0].parts * axes[1].parts, (features, 1), outputs)
-    step = axes[0].outputs, axes[1].outputs
-    source = part_of_images(
-        _moved(work.a, work.row_a.table[0] + work.k_a.table[0]), strides_a, _padded(field, taps), step
+    tiles, input_tiles, outputs, phases = (
+        tiling.tiles(field),
+        tiling.input_tiles(field),
+        size.outputs,
+        tiling.phases(taps),
     )
-    gradients = part_of_images(_moved(work.b, work.k_b.table[0]), strides_g, field, step)
-    first = _transform_set(product, "inputs", axes, source, read.array(axes), images, input_tiles, features)
+    read = Transformed.of(f"{product.name}.inputs", axes, images, input_tiles, features, phases)
+    given = Transformed.of(f"{product.name}.gradients", axes, images, tiles, outputs)
+    sums = Transformed.of(f"{product.name}.sums", axes, prod(tiling.parts), (prod(phases) * features, 1), outputs)
+    begins = _moved(work.a, work.row_a.table[0] + work.k_a.table[0])
+    padded = _padded(field, taps, tiling.steps)
+    source = part_of_images(begins, (strides_a[0], *elements), padded, tiling.outputs, tiling.steps)
+    gradients = part_of_images(_moved(work.b, work.k_b.table[0]), strides_g, field, tiling.outputs)
+    first = _transform_set(product, "inputs", axes, source, read.array(axes), images, input_tiles, features, phases)
     second = _transform_set(product, "gradients", axes, gradients, given.array(axes), images, tiles, outputs)
     parts = (axes[0].parts, read.row), (axes[1].parts, read.column)
     along = table((images, read.image), (tiles[0], read.row), (tiles[1], read.column))
-    rows = table(*parts, (features, 4))
+    rows = table(*parts, (prod(phases) * features, 4))
     multiplied = replace(
         work,
         a=Address(read.buffer),
@@ -174,14 +210,19 @@ def gradient_sets(
         partial_pitch=0,
     )
     # Each input feature is an image of the kernel's parts.
+    phase = features * sums.column
+    part = prod(phases) * phase
     summed = replace(
-        sums.array(axes), image=sums.column, tiles=(axes[1].parts * features * sums.column, features * sums.column)
+        sums.array(axes), image=sums.column, tiles=(axes[1].parts * part, part), phases=(phases[1] * phase, phase)
     )
-    strides = strides_c[2], strides_c[0], strides_c[1]
     target = part_of_images(
-        _moved(replace(work.c, buffer=written), work.row_c.table[0]), strides, taps, (axes[0].taps, axes[1].taps)
+        _moved(replace(work.c, buffer=written), work.row_c.table[0]),
+        (strides_c[2], strides_c[0], strides_c[1]),
+        taps,
+        tiling.taps,
+        tiling.steps,
     )
-    last = _transform_set(product, "sums", axes, summed, target, features, (axes[0].parts, axes[1].parts), outputs)
+    last = _transform_set(product, "sums", axes, summed, target, features, tiling.parts, outputs, phases)
     return first, second, _product_set(product, multiplied), last
 
 
@@ -196,62 +237,67 @@ class _Kernels:
 
 
 def _kernel_set(
-    product: ComputeSet, work: Contraction, size: ConvolutionSize, axes: Axes, kernel: tuple[int, Strides]
+    product: ComputeSet, work: Contraction, size: ConvolutionSize, tiling: Tiling, kernel: tuple[int, Strides]
 ) -> tuple[ComputeSet, _Kernels]:
     """The transform of a kernel, whose lanes are those features that are contiguous: outputs, or inputs."""
     begin, (row, column, feature) = kernel
-    parts = axes[0].parts, axes[1].parts
+    taps, axes, parts = flat(size.taps), tiling.axes, tiling.parts
+    phases = tiling.phases(taps)
     count, inputs, outputs = prod(parts), size.inputs, size.outputs
     of_outputs = work.stride_b == 4
     images, lanes = (inputs, outputs) if of_outputs else (outputs, inputs)
-    made = Transformed.of(f"{product.name}.transformed", axes, count, (images, 1), lanes)
-    # Lanes of outputs: [part, input, output]; lanes of inputs: [output, part, input].
-    between = (4 * lanes, images * 4 * lanes) if of_outputs else (count * 4 * lanes, 4 * lanes)
-    target = replace(made.array(axes), image=between[0], tiles=(parts[1] * between[1], between[1]))
-    source = part_of_images(
-        _moved(work.b, begin),
-        (feature if of_outputs else work.stride_b, row, column),
-        flat(size.taps),
-        (axes[0].taps, axes[1].taps),
-    )
-    transform = _transform_set(product, "taps", axes, source, target, images, parts, lanes)
-    k = table((count, between[1]), (inputs, between[0] if of_outputs else 4))
-    return transform, _Kernels(made.buffer, k, 4 if of_outputs else between[0], made.batches)
+    made = Transformed.of(f"{product.name}.transformed", axes, count * prod(phases), (images, 1), lanes)
+    # Lanes of outputs: [part, phase, input, output]; lanes of inputs: [output, part, phase, input].
+    phase = images * 4 * lanes if of_outputs else 4 * lanes
+    part = prod(phases) * phase
+    image = 4 * lanes if of_outputs else count * part
+    target = replace(made.array(axes), image=image, tiles=(parts[1] * part, part), phases=(phases[1] * phase, phase))
+    strides = (feature if of_outputs else work.stride_b, row, column)
+    source = part_of_images(_moved(work.b, begin), strides, taps, tiling.taps, tiling.steps)
+    transform = _transform_set(product, "taps", axes, source, target, images, parts, lanes, phases)
+    k = table((count * prod(phases), phase), (inputs, image if of_outputs else 4))
+    return transform, _Kernels(made.buffer, k, 4 if of_outputs else image, made.batches)
 
 
 def _window(
-    work: Contraction, taps: Pair, field: Pair, features: int, strides: Strides
-) -> tuple[int, tuple[int, Strides]] | None:
-    """Where the window begins in A; where its taps begin in B, and the strides of rows, columns and features there."""
+    work: Contraction, taps: Pair, field: Pair, features: int, strides: Strides, steps: Pair
+) -> tuple[int, tuple[int, Strides], Strides] | None:
+    """Where the window begins in A; where its taps begin in B, and the strides of rows, columns and features there.
+
+    Last the strides of A's images and elements; `strides` are those of positions.
+    """
     of_a, of_b = (each.table.reshape(prod(taps), features) for each in (work.k_a, work.k_b))
     order = np.argsort(of_a[:, 0], kind="stable")
-    if strides[1] < strides[2]:
+    if strides[1] * steps[1] < strides[2] * steps[0]:
         order = order.reshape(taps[::-1]).T.reshape(-1)
     of_taps = even_strides(Offsets(of_a[order].reshape(-1)), (*taps, features))
     kernel = even_strides(Offsets(of_b[order].reshape(-1)), (*taps, features))
     if of_taps is None or kernel is None or of_taps[2] != (4 if features > 1 else 0):
         return None
-    if not _same_steps(taps, of_taps[:2], field, strides[1:]) or 4 not in (work.stride_b, kernel[2]):
+    elements = _of_elements(taps, of_taps[:2], field, strides[1:], steps)
+    if elements is None or 4 not in (work.stride_b, kernel[2]):
         return None
-    return int(of_a[order[0], 0]), (int(of_b[order[0], 0]), kernel)
+    return int(of_a[order[0], 0]), (int(of_b[order[0], 0]), kernel), (strides[0], *elements)
 
 
-def _same_steps(taps: Pair, of_taps: tuple[int, ...], field: Pair, strides: tuple[int, ...]) -> bool:
-    """Whether taps are as far apart as positions, which are more than one along dimensions with several taps."""
-    along = zip(taps, of_taps, field, strides, strict=True)
-    return all(count == 1 or (step == stride and extent > 1) for count, step, extent, stride in along)
+def _of_elements(
+    taps: Pair, of_taps: tuple[int, ...], field: Pair, strides: tuple[int, ...], steps: Pair
+) -> Pair | None:
+    """The strides of the inputs' rows and columns.
+
+    None unless positions are `steps` taps apart, and more than one along dimensions with several taps.
+    """
+    made = []
+    for count, tap, extent, stride, step in zip(taps, of_taps, field, strides, steps, strict=True):
+        if stride % step or (count > 1 and (tap * step != stride or extent == 1)):
+            return None
+        made.append(stride // step)
+    return made[0], made[1]
 
 
-def _tiles(axes: Axes, field: Pair) -> Pair:
-    return axes[0].tiles(field[0]), axes[1].tiles(field[1])
-
-
-def _input_tiles(axes: Axes, field: Pair) -> Pair:
-    return axes[0].input_tiles(field[0]), axes[1].input_tiles(field[1])
-
-
-def _padded(field: Pair, taps: Pair) -> Pair:
-    return field[0] + taps[0] - 1, field[1] + taps[1] - 1
+def _padded(field: Pair, taps: Pair, steps: Pair) -> Pair:
+    """The inputs that a convolution reads."""
+    return (field[0] - 1) * steps[0] + taps[0], (field[1] - 1) * steps[1] + taps[1]
 
 
 def _moved(address: Address, offset: int) -> Address:
@@ -282,10 +328,11 @@ def _transform_set(
     images: int,
     tiles: Pair,
     features: int,
+    phases: Pair = (1, 1),
 ) -> ComputeSet:
     unit_rows = -(-images * tiles[0] // MOST_UNITS)
     kind = KernelTransform if transform == "taps" else TileTransform
-    work = kind(transform, axes, source, target, images, tiles, features, unit_rows)
+    work = kind(transform, axes, source, target, images, tiles, features, unit_rows, phases)
     written = Span(target.address.buffer, _partition(work))
     reads, name = [Span(source.address.buffer)], f"{product.name}.{transform}"
     return ComputeSet(name, work, work.unit_count, reads, [written], WorkEstimate(), product.op_name)
@@ -294,6 +341,8 @@ def _transform_set(
 def _partition(work: TileTransform) -> Partition | None:
     """The elements that each unit writes, where its rows of an image are contiguous."""
     target, step = work.target, work.target.step[0]
+    if work.phases != (1, 1):
+        return None
     row, column = target.elements
     rows, columns = target.size
     dense = step > 0 and (target.image, row, column) == (rows * row, columns * column, 4 * work.features)

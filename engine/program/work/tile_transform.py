@@ -17,10 +17,11 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class TileArray(Addressed):
-    """An array of tiles, in bytes: between images, tiles and elements. Its features are contiguous.
+    """An array of tiles, in bytes: between images, tiles, elements and phases. Its features are contiguous.
 
     Where tiles are parts of images, these have `size` rows and columns: tile i begins `step` * i + `first` elements
-    after the first one, and elements outside do not exist. Else all elements of tiles exist, and `size` is theirs.
+    after the first one, and elements outside do not exist. A tile's are `apart` from each other, and those of its next
+    phase one after these. Else all elements of tiles exist, and `size` is theirs.
     """
 
     address: Address
@@ -30,14 +31,17 @@ class TileArray(Addressed):
     size: Pair
     step: Pair = (0, 0)
     first: Pair = (0, 0)
+    apart: Pair = (1, 1)
+    phases: Pair = (0, 0)
 
-    def span(self, images: int, tiles: Pair) -> Pair:
+    def span(self, images: int, tiles: Pair, phases: Pair) -> Pair:
         """The first and last byte of the elements that exist, of one feature."""
         last = [(images - 1) * self.image]
         for along in (0, 1):
             last.append((self.size[along] - 1) * self.elements[along])
             if not self.step[along]:
                 last.append((tiles[along] - 1) * self.tiles[along])
+                last.append((phases[along] - 1) * self.phases[along])
         return sum(min(0, each) for each in last), sum(max(0, each) for each in last)
 
     def record(self) -> Any:
@@ -57,18 +61,30 @@ class TileArray(Addressed):
             first_column=self.first[1],
             rows=self.size[0],
             columns=self.size[1],
+            apart_row=self.apart[0],
+            apart_column=self.apart[1],
+            phase_row=self.phases[0],
+            phase_column=self.phases[1],
+            between=int(self.step != (0, 0)),
         )
 
 
-def part_of_images(address: Address, strides: tuple[int, int, int], size: Pair, step: Pair) -> TileArray:
-    """Tiles that are parts of images, with `strides` of images, rows and columns."""
+def part_of_images(
+    address: Address, strides: tuple[int, int, int], size: Pair, step: Pair, apart: Pair = (1, 1)
+) -> TileArray:
+    """Tiles that are parts of images, with `strides` of images, rows and columns.
+
+    Tiles are `step` of their own elements from each other, and these `apart` of the image's.
+    """
     image, row, column = strides
-    return TileArray(address, image, (row * step[0], column * step[1]), (row, column), size, step)
+    step = step[0] * apart[0], step[1] * apart[1]
+    tiles, elements = (row * step[0], column * step[1]), (row, column)
+    return TileArray(address, image, tiles, elements, size, step, apart=apart, phases=elements)
 
 
 @dataclass(frozen=True, slots=True)
 class TileTransform(Work):
-    """Transforms `tiles` of each of `images` along rows and columns: `transform` is one of `matrix_of`."""
+    """Transforms `tiles` of each of `images` along rows and columns, all phases of each: by `matrix_of(transform)`."""
 
     transform: str
     axes: tuple[Axis, Axis]
@@ -78,6 +94,7 @@ class TileTransform(Work):
     tiles: Pair
     features: int
     unit_rows: int
+    phases: Pair = (1, 1)
 
     @property
     def unit_count(self) -> int:
@@ -86,7 +103,7 @@ class TileTransform(Work):
     def footprints(self) -> Iterator[Footprint]:
         """Footprints from the first to the last element of both arrays."""
         for each in (self.source, self.target):
-            begin, end = each.span(self.images, self.tiles)
+            begin, end = each.span(self.images, self.tiles, self.phases)
             yield Footprint(each.address, begin, end + 4 * self.features, each is self.target)
 
     def encode(self) -> Encoded:
@@ -101,6 +118,8 @@ class TileTransform(Work):
             tile_columns=self.tiles[1],
             features=self.features,
             unit_rows=self.unit_rows,
+            phase_rows=self.phases[0],
+            phase_columns=self.phases[1],
         )
         codelet = tile_transform(self.transform, *self.axes)
         return Encoded.of(codelet, block(parameters), transform_scratch_bytes(self.features))
