@@ -70,6 +70,11 @@ PARENTS = {
 }
 PACKAGES = frozenset({"ipu", "keras_ext"})
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
+LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras"})
+"""Their imports take seconds, in which another process can compile what programs of this project need."""
+IMPORT = rb"^[ \t]*(?:from[^\n#]+import[ \t]*\([^)]*|(?:from|import)\b[^\n#]*)\bipu\b"
+PROGRAM_BYTES = 1 << 18
+"""So much of a program is read to find its imports."""
 
 
 def real_name(name: str) -> str | None:
@@ -135,6 +140,8 @@ class AliasFinder:
         """A spec for an alias or for a parent of one; None, after one set look-up, for everything else."""
         if name.partition(".")[0] not in ROOTS:
             return None
+        if name in LIBRARIES:
+            compile_ahead()
         if name in PARENTS:
             return parent_spec(name, path, target)
         real = real_name(name)
@@ -156,6 +163,23 @@ class MissingFinder:
             from ipu._internal.names.finding import refuse
 
             refuse(name)
+
+
+def compile_ahead() -> None:
+    """Starts the process that compiles codelets beside a program, where the main program's source imports `ipu`."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not file:
+        return
+    import re
+
+    try:
+        with open(file, "rb") as source:
+            if not re.search(IMPORT, source.read(PROGRAM_BYTES), re.MULTILINE):
+                return
+        from engine.codelets import ahead
+    except (OSError, ImportError):  # no file of its own, or another package's name: the program will say so
+        return
+    ahead.start()
 
 
 def parent_spec(name: str, path: object, target: object) -> object:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import _ipu_hook
 import ipu
 from engine import cache_directory as disk
 from engine.codelets import ahead, rows
@@ -137,6 +138,73 @@ def test_programs_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == len(ipu.PROGRAMS)
     IPUStrategy()
     assert len(calls) == len(ipu.PROGRAMS) + 1
+
+
+def start_of(program: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The imports that start it where this file is the main program."""
+    started: set[str] = set()
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(program), raising=False)
+    for name in ("numpy", "tensorflow", "keras", "tf_keras", "tensorflow.python", "ipu"):
+        monkeypatch.setattr(ahead, "start", lambda name=name: started.add(name))
+        _ipu_hook.AliasFinder.find_spec(name)
+    return started
+
+
+API = (
+    "import ipu",
+    "import os, ipu",
+    "x = 1\nfrom ipu.config import IPUConfig",
+    "def f():\n\tfrom tensorflow.python import ipu",
+    "from tensorflow.python.ipu.keras.layers import Dropout",
+    "import tensorflow.python.ipu as other",
+    "from tensorflow.python import (\n    keras,  # the older (one\n    ipu,\n)",
+    "from keras import ipu",
+)
+NO_API = (
+    "",
+    "# import ipu",
+    "import os  # for ipu",
+    "print('import of ipu')",
+    "import ipu_other",
+    "import os\nipu = 1",
+    "from os import (path)\nipu = 1",
+    "from os import (\n    path,\n)\nipu = 1",
+)
+
+
+@pytest.mark.parametrize(("source", "starts"), [*((each, True) for each in API), *((each, False) for each in NO_API)])
+def test_import_of_tensorflow_starts_it_for_main_programs_that_import_the_api(
+    source: str, starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import tensorflow\n{source}\n")
+    assert start_of(program, monkeypatch) == ({"tensorflow", "keras", "tf_keras"} if starts else set())
+
+
+def test_main_programs_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "archive.zip").write_bytes(b"import ipu")
+    assert start_of(tmp_path / "archive.zip" / "__main__.py", monkeypatch) == set()
+    assert start_of(tmp_path, monkeypatch) == set()
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    _ipu_hook.AliasFinder.find_spec("tensorflow")
+
+
+def test_a_program_compiles_beside_its_import_of_tensorflow(empty_cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text(
+        "from engine.codelets import ahead\nassert ahead.is_running()\nprint('yes')"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from engine.codelets import ahead\nahead.MODULE = 'tests.codelets.helpers'\n"
+        "import tensorflow\nif False:\n    from tensorflow.python import ipu\n"
+    )
+    root = str(Path(ahead.__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": root}
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "yes\n", done.stderr
+    (folder,) = helpers_of(empty_cache)
+    assert attempts(folder) == 1
 
 
 def test_its_module_is_importable_without_tensorflow() -> None:
