@@ -72,9 +72,9 @@ PACKAGES = frozenset({"ipu", "keras_ext"})
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
 LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras"})
 """Their imports take seconds, in which another process can compile what programs of this project need."""
-IMPORT = rb"^[ \t]*(?:from[^\n#]+import[ \t]*\([^)]*|(?:from|import)\b[^\n#]*)\bipu\b"
-PROGRAM_BYTES = 1 << 18
-"""So much of a program is read to find its imports."""
+IMPORT = r"^[ \t]*(?:from[^\n#]+import[ \t]*\([^)]*|(?:from|import)\b[^\n#]*)\bipu\b"
+PROGRAM_SIZE = 1 << 18
+"""So many characters of a program are read to find its imports."""
 
 
 def real_name(name: str) -> str | None:
@@ -166,20 +166,32 @@ class MissingFinder:
 
 
 def compile_ahead() -> None:
-    """Starts the process that compiles codelets beside a program, where the main program's source imports `ipu`."""
-    file = getattr(sys.modules.get("__main__"), "__file__", None)
-    if not file:
-        return
+    """Starts the process that compiles codelets beside a program, where the source of the program imports `ipu`."""
     import re
 
+    if re.search(IMPORT, program_source(), re.MULTILINE):
+        try:
+            from engine.codelets import ahead
+        except ImportError:  # another package of that name: the program's own import says so
+            return
+        ahead.start()
+
+
+def program_source() -> str:
+    """The main program's source, or the cell that a notebook runs; empty where there is none to read."""
+    import os
+
+    main = sys.modules.get("__main__")
+    file, cells = getattr(main, "__file__", None), getattr(main, "In", None)
+    if not isinstance(file, str):
+        return cells[-1] if isinstance(cells, list) and cells and isinstance(cells[-1], str) else ""
     try:
-        with open(file, "rb") as source:
-            if not re.search(IMPORT, source.read(PROGRAM_BYTES), re.MULTILINE):
-                return
-        from engine.codelets import ahead
-    except (OSError, ImportError):  # no file of its own, or another package's name: the program will say so
-        return
-    ahead.start()
+        if os.path.isfile(file):  # a pipe might block
+            with open(file, encoding="utf-8", errors="replace") as source:
+                return source.read(PROGRAM_SIZE)
+    except (OSError, ValueError):
+        pass
+    return ""
 
 
 def parent_spec(name: str, path: object, target: object) -> object:

@@ -140,10 +140,9 @@ def test_programs_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == len(ipu.PROGRAMS) + 1
 
 
-def start_of(program: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The imports that start it where this file is the main program."""
+def start_of(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The imports that start it."""
     started: set[str] = set()
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(program), raising=False)
     for name in ("numpy", "tensorflow", "keras", "tf_keras", "tensorflow.python", "ipu"):
         monkeypatch.setattr(ahead, "start", lambda name=name: started.add(name))
         _ipu_hook.AliasFinder.find_spec(name)
@@ -160,6 +159,7 @@ API = (
     "from tensorflow.python import (\n    keras,  # the older (one\n    ipu,\n)",
     "from keras import ipu",
 )
+LIBRARIES = {"tensorflow", "keras", "tf_keras"}
 NO_API = (
     "",
     "# import ipu",
@@ -173,20 +173,33 @@ NO_API = (
 
 
 @pytest.mark.parametrize(("source", "starts"), [*((each, True) for each in API), *((each, False) for each in NO_API)])
-def test_import_of_tensorflow_starts_it_for_main_programs_that_import_the_api(
+def test_import_of_tensorflow_starts_it_for_programs_that_import_the_api(
     source: str, starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(f"import tensorflow\n{source}\n")
-    assert start_of(program, monkeypatch) == ({"tensorflow", "keras", "tf_keras"} if starts else set())
+    """Their main file, or in a notebook the cell."""
+    program, main = tmp_path / "program.py", sys.modules["__main__"]
+    text, expected = f"import tensorflow\n{source}\n", LIBRARIES if starts else set()
+    program.write_text(text)
+    monkeypatch.setattr(main, "__file__", str(program), raising=False)
+    assert start_of(monkeypatch) == expected
+    monkeypatch.delattr(main, "__file__")
+    monkeypatch.setattr(main, "In", ["", "import ipu" if not starts else "", text], raising=False)
+    assert start_of(monkeypatch) == expected
 
 
-def test_main_programs_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_whose_source_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = sys.modules["__main__"]
     (tmp_path / "archive.zip").write_bytes(b"import ipu")
-    assert start_of(tmp_path / "archive.zip" / "__main__.py", monkeypatch) == set()
-    assert start_of(tmp_path, monkeypatch) == set()
-    monkeypatch.delattr(sys.modules["__main__"], "__file__")
-    _ipu_hook.AliasFinder.find_spec("tensorflow")
+    os.mkfifo(tmp_path / "pipe")
+    for file in (*(tmp_path / name for name in ("archive.zip/__main__.py", ".", "pipe", "none")), "\0", None):
+        monkeypatch.setattr(main, "__file__", file if file is None else str(file), raising=False)
+        assert start_of(monkeypatch) == set()
+    for cells in ([], [None], None, "import ipu"):
+        monkeypatch.setattr(main, "In", cells, raising=False)
+        assert start_of(monkeypatch) == set()
+    (tmp_path / "latin.py").write_bytes(b"# \xe9\nimport ipu\n")
+    monkeypatch.setattr(main, "__file__", str(tmp_path / "latin.py"))
+    assert start_of(monkeypatch) == LIBRARIES
 
 
 def test_a_program_compiles_beside_its_import_of_tensorflow(empty_cache: Path, tmp_path: Path) -> None:
