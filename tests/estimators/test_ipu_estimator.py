@@ -142,18 +142,27 @@ def test_large_arrays_are_those_of_the_call(tmp_path: Path) -> None:
 
 
 def test_host_call_updates_on_the_host(tmp_path: Path) -> None:
+    step: dict[str, Any] = {}
+
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         w = v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())
         loss = tf.reduce_mean(tf.square(features @ w - labels))
         optimizer = v1.train.GradientDescentOptimizer(RATE)
         gradients = [gradient for gradient, _ in optimizer.compute_gradients(loss, [w])]
-        call = lambda *on_host: optimizer.apply_gradients(zip(on_host, [w], strict=True))  # noqa: E731
+        call = lambda *on_host: optimizer.apply_gradients(zip(on_host, [w], strict=True), **step)  # noqa: E731
         return IPUEstimatorSpec(mode, loss=loss, train_op=tf.identity(loss), host_call=(call, gradients))
 
     trained = IPUEstimator(model_fn, tmp_path, run_config(1)).train(repeated, steps=3)
     np.testing.assert_allclose(trained.get_variable_value("w"), regressed(3), rtol=1e-5)
     with pytest.raises(ValueError, match="host_call"):
         IPUEstimator(model_fn, None, run_config(2)).train(repeated, steps=2)
+
+    def model_fn_that_counts(features: Any, labels: Any, mode: str) -> Any:
+        step["global_step"] = v1.train.get_global_step()
+        return model_fn(features, labels, mode)
+
+    with pytest.raises(ValueError, match="Expected host_call to leave the global step"):  # half the steps in silence
+        IPUEstimator(model_fn_that_counts, None, run_config(1)).train(repeated, steps=4)
 
 
 def test_lookup_tables_of_the_data() -> None:

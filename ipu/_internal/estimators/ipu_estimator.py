@@ -143,7 +143,10 @@ class IPUEstimator(DeviceEstimator):
         loss, spec = self._loop(ModeKeys.TRAIN, infeed, step)
         called = []
         if getattr(spec, "host_call", None) is not None:
-            called = [spec.host_call[0](*self._dequeued(outfeed, loss, is_last=True))]
+            on_host = self._dequeued(outfeed, loss, is_last=True)
+            before = len(v1.get_default_graph().get_operations())
+            called = [spec.host_call[0](*on_host)]
+            self._check_updates("host_call", first=before)
         return self._trained(loss, called, (*spec.training_hooks, *getattr(spec, "training_chief_hooks", ())))
 
     def _check_host_call(self) -> None:

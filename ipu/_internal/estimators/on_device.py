@@ -165,9 +165,9 @@ class DeviceEstimator(Estimator):
             return list(predictions)
         return [dict(zip(predictions, values, strict=True)) for values in zip(*predictions.values(), strict=True)]
 
-    def _check_updates(self, what: str) -> None:
-        """Checks the training step traced last: averaged over replicas, and without updates of the global step."""
-        operations = v1.get_default_graph().get_operations()
+    def _check_updates(self, what: str, first: int = 0) -> None:
+        """Checks that operations from `first` on, of the step traced last or of the host, leave the global step."""
+        operations = v1.get_default_graph().get_operations()[first:]
         step = v1.train.get_global_step().handle
         for operation in operations:
             if operation.type in ASSIGNMENTS and _origin(operation.inputs[0]) is step:
