@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from engine.errors import InvalidFile
+from engine.ir.shape import NUMPY_TYPES
 from engine.partition.stage_options import LibraryOptions, library_options_from
 
 FILE_NAME = "ipu_serving.json"
 FORMAT = 1
 MAXIMAL_BYTES = 16 << 20
 STRING = "string"
+NUMPY_DTYPES = {dtype.name: dtype for dtype in NUMPY_TYPES.values()}
+"""By name, as NumPy's own names do not have bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class TensorManifest:
     name: str
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        """That of an array of numbers."""
+        return NUMPY_DTYPES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,6 @@ def _pipeline(device_mapping: list[int], schedule: str, poplar_options: Sequence
 def _tensor(name: str, shape: list[int], dtype: str) -> TensorManifest:
     if not isinstance(name, str) or not all(isinstance(size, int) and size >= 0 for size in shape):
         raise ValueError(f"a tensor {name!r} of shape {shape}")
-    if dtype != STRING:
-        np.dtype(dtype)
+    if dtype != STRING and dtype not in NUMPY_DTYPES:
+        raise ValueError(f"a tensor {name!r} of dtype {dtype!r}")
     return TensorManifest(name, tuple(shape), dtype)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -49,6 +50,8 @@ def parse_request(body: bytes, manifest: Manifest) -> tuple[list[np.ndarray], bo
     if len({len(array) for array in arrays if manifest.batch_size is not None}) > 1:
         sizes = {tensor.name: len(array) for tensor, array in zip(manifest.inputs, arrays, strict=True)}
         raise RequestError(400, f"Expected inputs with one batch size. Received: {sizes}")
+    if any(array.dtype.kind in "fV" and np.isinf(array).any() for array in arrays):
+        _parsed(body, parse_float=_in_range)  # Python's parser makes infinity of 1e400
     return arrays, in_rows
 
 
@@ -84,14 +87,20 @@ def _tensor_info(tensor: TensorManifest, manifest: Manifest) -> dict[str, Any]:
     return {"dtype": TYPE_NAMES.get(tensor.dtype, "DT_INVALID"), "tensor_shape": shape, "name": tensor.name}
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def _parsed(body: bytes, parse_float: Callable[[str], float] | None = None) -> dict[str, Any]:
     try:
-        request = json.loads(body.decode("utf-8"))
+        request = json.loads(body.decode("utf-8"), parse_float=parse_float)
     except (ValueError, RecursionError) as error:
         raise RequestError(400, f"JSON Parse error: {str(error)[:200]}") from error
     if not isinstance(request, dict):
         raise RequestError(400, "Failed to process request: the body is no JSON object")
     return request
+
+
+def _in_range(number: str) -> float:
+    if math.isinf(float(number)):
+        raise ValueError(f"{number} is too large for a double")
+    return float(number)
 
 
 def _from_rows(instances: Any, manifest: Manifest) -> Mapping[str, Any]:
@@ -156,7 +165,7 @@ _KINDS: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}}
 
 def _numbers(leaves: list[Any], tensor: TensorManifest) -> np.ndarray:
     """An array of the signature's dtype, of numbers of its kind and in its range; floats accept integers, too."""
-    dtype = np.dtype(tensor.dtype)
+    dtype = tensor.numpy_dtype
     # Checked before NumPy converts: it parses strings, and allocates the longest string's size for each of them.
     kinds = set(map(type, leaves))
     allowed = _KINDS.get(dtype.kind, {int, float})

@@ -49,7 +49,7 @@ class Servable:
         if self.manifest.has_preprocessing:
             return
         try:
-            self.run([np.zeros(tensor.shape, tensor.dtype) for tensor in self.manifest.inputs], timeout)
+            self.run([np.zeros(tensor.shape, tensor.numpy_dtype) for tensor in self.manifest.inputs], timeout)
         except CallTimeout as error:
             logger.warning("%s, version %d, is served without a first batch: %s", self.name, self.version, error)
 
@@ -92,6 +92,7 @@ def open_servable(
 ) -> Servable:
     """Loads a version. Raises what `open_servables` does."""
     manifest = read_manifest(path)
+    _check_requests(manifest)
     try:
         executable = load(path / "assets" / manifest.executable, objects=objects)
     except OSError as error:
@@ -109,6 +110,16 @@ def open_servable(
             "it by `python -m ipu.serving`, of the package software-ipu."
         )
     return Servable(name, version, manifest, with_steps(path, manifest, run))
+
+
+def _check_requests(manifest: Manifest) -> None:
+    for what, tensors in (("inputs", manifest.inputs), ("outputs", manifest.outputs)):
+        for tensor in tensors:
+            if tensor.dtype.startswith("complex"):
+                raise ConfigurationError(
+                    f"Expected {what} that JSON has: real numbers, booleans or strings. Received: {tensor.name!r} of "
+                    f"dtype {tensor.dtype}. Export a function of real and imaginary parts, or use engine.load."
+                )
 
 
 def _check_program(manifest: Manifest, executable: LoadedExecutable) -> None:

@@ -15,7 +15,7 @@ from engine.serving.manifest import Manifest, TensorManifest
 from engine.serving.rest import format_response, parse_request
 from tests.exploring import seed
 
-DTYPES = ("float32", "float16", "int32", "uint8", "bool", "string")
+DTYPES = ("float32", "float16", "bfloat16", "int32", "uint8", "bool", "string")
 
 
 def manifest(
@@ -53,7 +53,7 @@ def test_any_json_is_arrays_or_refused(body: Any, dtypes: list[str], rank: int) 
     assert in_rows == ("instances" in body)
     assert len({len(array) for array in arrays}) == 1
     for array, tensor in zip(arrays, described.inputs, strict=True):
-        assert array.dtype == (object if tensor.dtype == "string" else np.dtype(tensor.dtype))
+        assert array.dtype == (object if tensor.dtype == "string" else tensor.numpy_dtype)
         assert array.shape == (len(array), *tensor.shape[1:]) and len(array) > 0
 
 
@@ -66,12 +66,12 @@ def test_any_bytes_are_refused(body: bytes) -> None:
 
 @given(
     rows=st.lists(st.floats(width=32), min_size=1, max_size=5),
-    dtype=st.sampled_from(["float32", "float64", "float16"]),
+    dtype=st.sampled_from(["float32", "float64", "float16", "bfloat16"]),
 )
 def test_floats_survive_the_way_there_and_back(rows: list[float], dtype: str) -> None:
     described = manifest(TensorManifest("x", (2,), dtype), outputs=(TensorManifest("y", (2,), dtype),))
     with np.errstate(over="ignore"):
-        array = np.array(rows, np.float32).astype(dtype)
+        array = np.array(rows, np.float32).astype(described.inputs[0].numpy_dtype)
     received, _ = parse_request(
         format_response([array], described, True).replace(b"predictions", b"instances"), described
     )
@@ -87,6 +87,7 @@ def test_floats_survive_the_way_there_and_back(rows: list[float], dtype: str) ->
         ("int32", [True], "Received: a boolean"),
         ("bool", [1], "Received: int"),
         ("float16", [70000.0], "in the range of float16"),
+        ("bfloat16", [3.4e38], "in the range of bfloat16"),
         ("float32", [10**400], "in the range of float32"),
         ("float32", ["1"], "Received: a string"),
         ("float32", [None], "Received: null"),
@@ -97,6 +98,14 @@ def test_floats_survive_the_way_there_and_back(rows: list[float], dtype: str) ->
 def test_values_that_a_dtype_cannot_hold(dtype: str, value: Any, problem: str) -> None:
     with pytest.raises(RequestError, match=problem):
         parse_request(encoded({"inputs": value}), manifest(TensorManifest("x", (2,), dtype)))
+
+
+def test_numbers_beyond_a_double_are_no_infinities() -> None:
+    described = manifest(TensorManifest("x", (2,), "float32"))
+    with pytest.raises(RequestError, match="-1e400 is too large"):
+        parse_request(b'{"inputs": [Infinity, -1e400]}', described)
+    (received,), _ = parse_request(b'{"inputs": [Infinity, -Infinity]}', described)
+    np.testing.assert_array_equal(received, [np.inf, -np.inf])
 
 
 def test_one_long_string_among_many_takes_no_room() -> None:

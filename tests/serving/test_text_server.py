@@ -1,12 +1,15 @@
-"""Served models with steps before and after the program: strings and bytes in JSON."""
+"""Served functions: strings and bytes in JSON of steps before and after a program, and dtypes that JSON has not."""
 
 from __future__ import annotations
 
 import base64
 from pathlib import Path
 
+import pytest
 import tensorflow as tf
 
+from engine.errors import ConfigurationError
+from engine.serving.servable import open_servables
 from ipu import serving
 from tests.serving.helpers import running
 
@@ -52,3 +55,18 @@ def test_programs_without_a_batch_take_whole_inputs(tmp_path: Path) -> None:
         assert (status, answer) == (200, {"outputs": 12.0})
         for wrong in ({"inputs": {"x": [1.0, 2.0], "y": 2.0}}, {"instances": [{"x": [1.0, 2.0, 3.0], "y": 2.0}]}):
             assert client.predict(wrong)[0] == 400
+
+
+def test_bfloat16_is_served(tmp_path: Path) -> None:
+    serving.export_single_step(lambda x: 2 * x, str(tmp_path / "twice"), 1, [tf.TensorSpec((2,), tf.bfloat16)])
+    with running(tmp_path / "twice") as client:
+        assert client.predict({"instances": [1, 3.14159, -7.0]}) == (200, {"predictions": [2.0, 6.28125, -14.0]})
+
+
+def test_complex_numbers_are_refused(tmp_path: Path) -> None:
+    """JSON has none: a response was the real parts alone."""
+    spectrum = lambda x: tf.signal.fft(tf.complex(x, x))  # noqa: E731
+    for name, function, dtype in (("outputs", spectrum, tf.float32), ("inputs", tf.math.real, tf.complex64)):
+        serving.export_single_step(function, str(tmp_path / name), 1, [tf.TensorSpec((2, 4), dtype)])
+        with pytest.raises(ConfigurationError, match=f"Expected {name} that JSON has.*complex64"):
+            open_servables(tmp_path / name)
