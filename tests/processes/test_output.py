@@ -25,8 +25,12 @@ def test_lines_are_labelled_and_events_are_not_shown() -> None:
         "[7,0]<stderr>: \0[7,2]<stderr>: whole",
         "[7,0]<stderr>: ",
     )
-    assert text == "[1] half[2] whole\n" and output.lost() == [0, 2] and not output.aborted.is_set()
+    assert text == "[1] half\n[2] whole\n" and output.lost() == [0, 2] and not output.aborted.is_set()
     assert forwarded("[7,0]<stderr>: \0abort of MPI")[0].aborted.is_set()
+
+
+def test_output_that_ends_without_a_newline_keeps_its_label() -> None:
+    assert forwarded("[7,1]<stdout>: a[7,0]<stdout>: b [1] c", "[7,0]<stdout>: d")[1] == "[1] a\n[0] b [1] c\n[0] d\n"
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ EXITED = re.compile(r"Process name: \[\S+,(\d+)\] Exit code: +(\d+)")
 ABORTED = re.compile(r"MPI_ABORT was invoked on rank (\d+)")
 EVENT = re.compile(rb"\0(begin|end|abort) of MPI\n")
 """Lines by which processes tell the launcher, unseen, how far they are."""
-GLUED = re.compile(rb"\0(?=\[\d+,\d+\]<std)")
-"""What an abort of MPI leaves before a line."""
+GLUED = re.compile(rb"\0?(?=\[\d+,\d+\]<std(?:out|err)>: )")
+"""Between lines of two processes: one that has ended without a newline, or what an abort of MPI leaves."""
 LAUNCHED = "SOFTWARE_IPU_LAUNCHED"
 """The environment variable that the launcher sets for its processes."""
 KEPT = 100
@@ -45,8 +45,8 @@ class Output:
 
     def forward(self, lines: Iterable[bytes], out: IO[bytes]) -> None:
         """Writes lines with the number of their process; keeps MPI's notices."""
-        inside = False
-        for line in (part for joined in lines for part in GLUED.split(joined)):
+        inside, unended = False, False
+        for line in (part for joined in lines for part in GLUED.split(joined) if part):
             tag = TAG.match(line)
             text = self._without_event(line[tag.end() :], int(tag[1])) if tag else line
             if NOTICE.match(text):
@@ -54,8 +54,9 @@ class Output:
             elif inside or (tag is None and not line.strip()):
                 self._notices.append(text.decode(errors="replace"))
             elif text.strip(b" \0\r\n"):
-                out.write(b"[%s] %s" % (tag[1], text) if tag else text)
+                out.write(b"\n" * unended + (b"[%s] %s" % (tag[1], text) if tag else text))
                 out.flush()
+                unended = not text.endswith(b"\n")
                 if tag and tag[2] == b"err":
                     self._latest = int(tag[1])
                     self._errors[self._latest].append(text.decode(errors="replace"))
