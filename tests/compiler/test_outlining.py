@@ -146,6 +146,55 @@ def test_a_gradient_of_a_gradient(strategy: Any) -> None:
     np.testing.assert_allclose(strategy.run(tf.function(second), (X,)), 6 * X, rtol=1e-6)
 
 
+def test_more_tapes_than_one(strategy: Any, weights: list[tf.Variable]) -> None:
+    """A tape appends intermediate values to the results of a traced body, which later calls must not have."""
+
+    def layer(x: tf.Tensor) -> tf.Tensor:
+        h = tf.tanh(tf.matmul(x, weights[0]))
+        return tf.sin(2.0 * h) * h
+
+    def steps(call: Any) -> Callable[[tf.Tensor], list[tf.Tensor]]:
+        def run(x: tf.Tensor) -> list[tf.Tensor]:
+            for _ in range(2):
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    loss = tf.reduce_sum(tf.square(call(x)))
+                by_x, by_weights = tape.gradient(loss, [x, weights[0]])
+                x -= 0.01 * by_x
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    loss = tf.reduce_sum(tf.square(call(x)))
+                squares = tf.reduce_sum(tf.square(inner.gradient(loss, x)))
+            return [loss, by_weights, *outer.gradient(squares, [x, weights[0]])]
+
+        return run
+
+    outlined = strategy.run(tf.function(steps(outlined_function(layer))), (X,))
+    for found, expected in zip(outlined, strategy.run(tf.function(steps(layer)), (X,)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_a_table(strategy: Any, weights: list[tf.Variable]) -> None:
+    """Their gradients within the body are IndexedSlices, which know no static shape."""
+
+    def step(decorate: Any) -> Callable[[tf.Tensor], list[tf.Tensor]]:
+        rows = decorate(lambda table, ids: 2.0 * tf.gather(table, ids) * tf.nn.embedding_lookup(weights[0], ids))
+
+        def run(x: tf.Tensor) -> list[tf.Tensor]:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(rows(x, tf.constant([1, 2, 2])) * rows(x, tf.constant([0, 1, 2])))
+            return [tf.convert_to_tensor(each) for each in tape.gradient(loss, [x, weights[0]])]
+
+        return run
+
+    plain, outlined = (strategy.run(tf.function(step(each)), (X,)) for each in (lambda f: f, outlined_function))
+    for expected, found in zip(plain, outlined, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_sparse_upstream_gradients_without_a_tape(strategy: Any) -> None:
     def model(decorate: Any) -> Callable[[tf.Tensor], Any]:
         square = decorate(lambda x: x * x)

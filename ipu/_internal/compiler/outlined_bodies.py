@@ -27,6 +27,7 @@ class Body:
     def __init__(self, name: str, concrete: ConcreteFunction) -> None:
         self.name, self.concrete = name, concrete
         self.handles: list[tf.Tensor] = list(concrete.captured_inputs)
+        self.outputs: list[tf.Tensor] = list(concrete.outputs)  # a tape appends intermediate values to the graph's
         self.key = f"{name}.{id(self)}"
         _bodies[self.key] = self
 
@@ -41,7 +42,7 @@ class Body:
         """The HLO. Raises UnsupportedOperation for operations that XLA refuses."""
         entry = _with_bodies(module_of(self.concrete, self.specs)).entry
         root = entry.root
-        if len(self.concrete.outputs) == 1 and root.opcode == "tuple":
+        if len(self.outputs) == 1 and root.opcode == "tuple":
             root = root.operands[0]
         return Computation(self.name, entry.instructions, root)
 

@@ -93,7 +93,7 @@ class _Caller:
         config = {"body": self.body.key, "call": number, "gradient": number is not None}
         if number is None:
             config["call"] = number = next(_numbers)
-        results = [tf.TensorSpec(t.shape, t.dtype) for t in self.body.concrete.outputs]
+        results = [tf.TensorSpec(t.shape, t.dtype) for t in self.body.outputs]
         graph = ops.get_default_graph()
         keep(graph, self.body)
         # tf.custom_gradient would add an Identity and zeros for each operand to every call.
@@ -123,7 +123,7 @@ class _Gradient:
 
     def __init__(self, forward: _Caller) -> None:
         body, variables = forward.body, forward.variables
-        self._upstream = [k for k, each in enumerate(body.concrete.outputs) if each.dtype.is_floating]
+        self._upstream = [k for k, each in enumerate(body.outputs) if each.dtype.is_floating]
         self._connected: list[int] = []
 
         def gradient(*flat: tf.Tensor) -> list[tf.Tensor]:
@@ -137,10 +137,14 @@ class _Gradient:
             differentiable = [k for k, source in enumerate(sources) if source.dtype.is_floating]
             targets = [results[k] for k in self._upstream]
             found = tape.gradient(targets, [sources[k] for k in differentiable], list(upstream))
-            self._connected = [k for k, each in zip(differentiable, found, strict=True) if each is not None]
-            return [tf.convert_to_tensor(each) for each in found if each is not None]
+            by_source = dict(zip(differentiable, found, strict=True))
+            self._connected = [k for k, each in by_source.items() if each is not None]
+            gradients = [tf.convert_to_tensor(by_source[k]) for k in self._connected]
+            for k, dense in zip(self._connected, gradients, strict=True):
+                dense.set_shape(sources[k].shape)  # which IndexedSlices do not know
+            return gradients
 
-        outputs = [body.concrete.outputs[k] for k in self._upstream]
+        outputs = [body.outputs[k] for k in self._upstream]
         specs = [*body.specs, *(tf.TensorSpec(each.shape, each.dtype) for each in outputs)]
         concrete = tf.function(gradient, autograph=False).get_concrete_function(*specs)
         handles = {id(variable.handle): k for k, variable in enumerate(variables)}
