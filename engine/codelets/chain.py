@@ -6,10 +6,13 @@ materialised: all of a worker's units use the same slice of its scratch for them
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.codelets.build import codelet
 from engine.codelets.memory import call4, store_i64
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_memory, word
+from engine.codelets.scratch import ScratchLayout, ScratchSpace, after
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 
@@ -22,7 +25,7 @@ class Chain(Record):
     links: int  # number of codelets
     relocated: int  # number of parameters that are addresses of arrays replaced by slices of scratch
     parameter_words: int  # of all codelets
-    block_bytes: int  # of all arrays
+    block_bytes: int  # of the slices of all arrays, and the gaps after them
 
 
 class Link(Record):
@@ -50,7 +53,7 @@ def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
     first_link = parameters + 8 * Chain.WORDS
     first_block = first_link + 8 * Link.WORDS * links
     own = scratch + RESERVED_SCRATCH
-    offset = (own + 8 * words + 63) >> 6 << 6
+    offset = after(own, 8 * words)
     inside = offset + word(parameters, Chain.BLOCK_BYTES)
     copy_memory(own, first_block + 8 * Block.WORDS * relocated, 8 * words)
     copy_memory(inside, scratch, RESERVED_SCRATCH)
@@ -67,6 +70,12 @@ def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
             call4(word(link, Link.CODELET), own + 8 * word(link, Link.PARAMETERS), unit * ratio, end, inside)
 
 
-def chain_scratch_bytes(words: int, block_bytes: int, inside: int) -> int:
-    """The bytes of scratch for codelets with `words` words of parameters that need at most `inside` bytes each."""
-    return RESERVED_SCRATCH + 8 * words + 64 + block_bytes + RESERVED_SCRATCH + inside
+def chain_scratch(words: int, slices: Sequence[int], inside: Sequence[ScratchSpace]) -> tuple[ScratchSpace, list[int]]:
+    """The scratch for codelets with `words` words of parameters, slices of so many bytes, and scratch `inside`.
+
+    Returns also the offsets among the slices: of each, and where the codelets' scratch begins.
+    """
+    layout = ScratchLayout()
+    layout.area(8 * words)
+    found = [*(layout.area(size) for size in slices), layout.nested(RESERVED_SCRATCH, *inside)]
+    return layout.space(), [each - found[0] for each in found]

@@ -38,7 +38,7 @@ from engine.codelets.pack_bf16x3 import (
 )
 from engine.codelets.panel import panels
 from engine.codelets.rows import word
-from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.codelets.scratch import ScratchLayout, ScratchSpace
 from engine.machine_code.llvm import ir
 
 GROUPS = MOST_COLUMNS // GROUP
@@ -46,29 +46,29 @@ PAD = 192  # between groups of columns, or all of them would share cache sets
 
 KEPT_GROUPS = ELEMENTS // GROUP // BLOCK_K
 
-# Scratch, after the executor's words.
-BF16X3_B = 0
-BF16X3_A = BF16X3_B + ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + GROUPS * (PAD + BLOCK_BYTES)
-SUMS = BF16X3_A + ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + KEPT_GROUPS * PAD
 PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
-ROWS_OF_A = SUMS + GROUP * SUM_PITCH  # as float32, side by side
-ROWS_OF_B = ROWS_OF_A + GROUP * PITCH_A
-TABLE_A = ROWS_OF_B + 4 * GROUP * K_BLOCK
-TABLE_B = TABLE_A + 8 * GROUP
-COLUMN = TABLE_B + 8 * K_BLOCK
-SEEN = COLUMN + 8 * GROUP
-WHOLE_B = SEEN + GROUPS * SEEN_BYTES  # for each group of columns, whether the split can compute it
-WHOLE_A = WHOLE_B + 8 * GROUPS
-SCRATCH_BYTES = RESERVED_SCRATCH + WHOLE_A + 8 * KEPT_GROUPS
+_layout = ScratchLayout()
+BF16X3_B = _layout.area(ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + GROUPS * (PAD + BLOCK_BYTES))
+BF16X3_A = _layout.area(ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + KEPT_GROUPS * PAD)
+SUMS = _layout.area(GROUP * SUM_PITCH)
+ROWS_OF_A = _layout.area(GROUP * PITCH_A)  # as float32, side by side
+ROWS_OF_B = _layout.area(4 * GROUP * K_BLOCK)
+TABLE_A = _layout.area(8 * GROUP)
+TABLE_B = _layout.area(8 * K_BLOCK)
+COLUMN = _layout.area(8 * GROUP)
+SEEN = _layout.area(GROUPS * SEEN_BYTES)
+WHOLE_B = _layout.area(8 * GROUPS)  # for each group of columns, whether the split can compute it
+WHOLE_A = _layout.area(8 * KEPT_GROUPS)
+SCRATCH = _layout.space()
 
 _packing = packing("f32")
 pack_groups, pack_runs, pack_panel = _packing.groups, _packing.runs, _packing.panel
 multiply_panel = panels("f32")
 
 
-def contract_bf16x3_scratch_bytes() -> int:
-    """The bytes of scratch that contract_bf16x3 needs, for any parameters."""
-    return SCRATCH_BYTES
+def contract_bf16x3_scratch() -> ScratchSpace:
+    """The scratch that contract_bf16x3 needs, for any parameters."""
+    return SCRATCH
 
 
 @intrinsic

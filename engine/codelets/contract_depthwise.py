@@ -16,7 +16,6 @@ from engine.codelets.lazy import types
 from engine.codelets.memory import I64, POINTER, Emitter, intrinsic
 from engine.codelets.rows import word
 from engine.codelets.switched import internal_function
-from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
@@ -26,11 +25,6 @@ MOST_ROWS = 9
 WHOLE = 16  # added to the number of a kernel without a mask
 K_BLOCK = 512
 """Longest k summed in registers where C is float32; the sums of blocks are added in C."""
-
-
-def contract_depthwise_scratch_bytes() -> int:
-    """The bytes of scratch that these codelets need, for any parameters."""
-    return RESERVED_SCRATCH
 
 
 @cache

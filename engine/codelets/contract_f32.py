@@ -10,7 +10,7 @@ from engine.codelets.micro_kernel import library
 from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.panel import prefetching_panels
 from engine.codelets.rows import word
-from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.codelets.scratch import ScratchLayout, ScratchSpace
 from engine.machine_code.processor import masks_are_cheap
 
 MASKED = masks_are_cheap()
@@ -35,14 +35,14 @@ AHEAD_PITCH = 24  # bytes that are prefetched for each k twice, for what follows
 AHEAD_BLOCKS = 3  # blocks of rows of a panel beside which these are
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
 
-# Scratch, after the executor's words: packed B; offsets of packed A along k; its row offsets; B's column offsets;
-# packed A.
-PACKED_K = 4 * PACKED_B_FLOATS
-PACKED_ROW = PACKED_K + 8 * K_BLOCK
-COLUMN = PACKED_ROW + 8 * MANY_ROWS
-PACKED_A = COLUMN + 8 * PANEL
 PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
-SCRATCH_BYTES = RESERVED_SCRATCH + PACKED_A + MANY_ROWS * PACKED_PITCH_A
+_layout = ScratchLayout()
+PACKED_B = _layout.area(4 * PACKED_B_FLOATS)
+PACKED_K = _layout.area(8 * K_BLOCK)  # offsets of packed A along k
+PACKED_ROW = _layout.area(8 * MANY_ROWS)  # its row offsets
+COLUMN = _layout.area(8 * PANEL)  # B's column offsets
+PACKED_A = _layout.area(MANY_ROWS * PACKED_PITCH_A)
+SCRATCH = _layout.space()
 # Bits of the plan of a block of k.
 PACKS_A, BY_ROWS, PACKS_B, BY_LINES = 1, 2, 4, 8  # BY_ROWS: rows stream past panels; BY_LINES: A is not transposed
 
@@ -116,7 +116,7 @@ def pack_columns(at: Operands, block: Block, plan: int) -> None:
     """Packs panels of B, one after the other."""
     if plan & PACKS_B:
         for n in range(0, block.columns, PANEL):
-            target, width = at.scratch + 4 * n * block.k_count, min(PANEL, block.columns - n)
+            target, width = at.scratch + PACKED_B + 4 * n * block.k_count, min(PANEL, block.columns - n)
             pack_panel(at, block.column + n, width, block.k, block.k_count, target, at.scratch + COLUMN)
 
 
@@ -124,7 +124,7 @@ def pack_columns(at: Operands, block: Block, plan: int) -> None:
 def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
     """A panel of B, packed here, before, or in place."""
     if plan & PACKS_B:
-        return at.scratch + 4 * (block.column - column) * block.k_count, packed_pitch(block.columns)
+        return at.scratch + PACKED_B + 4 * (block.column - column) * block.k_count, packed_pitch(block.columns)
     if word(at.parameters, Field.LAYOUT_B) == Layout.PANELS:
         return at.b + 4 * (block.column * word(at.parameters, Field.K) + PANEL * block.k), 4 * PANEL
     offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
@@ -236,9 +236,9 @@ contract = blocked(Parts(PANEL, 4, False, k_step, steps, pack_columns, pack_rows
 contract_units = over_units(contract, merges_columns=True, least_merged=PANEL)
 
 
-def contract_scratch_bytes() -> int:
-    """The bytes of scratch that contract_f32 needs, for any parameters."""
-    return SCRATCH_BYTES
+def contract_scratch() -> ScratchSpace:
+    """The scratch that contract_f32 needs, for any parameters."""
+    return SCRATCH
 
 
 def _contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:

@@ -21,8 +21,8 @@ from engine.codelets.offset_tables import double_table, fill_table, greatest_ent
 from engine.codelets.pack import LANES, PANEL, copied_run, packed_pitch, packing
 from engine.codelets.panel import packing_panels, panels
 from engine.codelets.rows import word
+from engine.codelets.scratch import ScratchLayout, ScratchSpace
 from engine.codelets.vector import BYTES
-from engine.machine_code.abi import RESERVED_SCRATCH
 
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), blocks of k on an EPYC with
 # 1 MiB, November 2026; rows, columns and k are counts.
@@ -39,27 +39,27 @@ NARROW_BYTES = 4 * PANEL + 64
 REUSE = 2  # minimum average number of reads of an element of A's range for the range to be widened once
 SPAN = 1 << 18  # maximum elements of such a range
 
-# Scratch, after the executor's words: packed B; offsets of A along k; rows of A and C; columns of B; packed A; C; the
-# widened range; words of the tile of C.
-OFFSETS = 4 * K_BLOCK * PANEL
-ROW_A = OFFSETS + 8 * LONGEST_STEP
-ROW_C = ROW_A + 8 * ROWS
-COLUMN = ROW_C + 8 * ROWS
-PACKED_A = COLUMN + 8 * PANEL
-SUMS = PACKED_A + A_BYTES
 PITCH_SUMS = 4 * COLUMNS + 64
-WIDE = SUMS + SUMMED_ROWS * PITCH_SUMS
-TILE = WIDE + 4 * SPAN + 64
+_layout = ScratchLayout()
+PACKED_B = _layout.area(4 * K_BLOCK * PANEL)
+OFFSETS = _layout.area(8 * LONGEST_STEP)  # of A along k
+ROW_A = _layout.area(8 * ROWS)
+ROW_C = _layout.area(8 * ROWS)
+COLUMN = _layout.area(8 * PANEL)  # offsets of B's columns
+PACKED_A = _layout.area(A_BYTES)
+SUMS = _layout.area(SUMMED_ROWS * PITCH_SUMS)  # C
+WIDE = _layout.area(4 * SPAN)  # the widened range
+TILE = _layout.area(32)  # words of the tile of C
 ORIGIN = TILE  # the source address of the range widened in scratch, or 0
 FIRST_COLUMN = TILE + 8
 LAST_K = TILE + 16
 PITCH = TILE + 24  # bytes between rows of C in scratch; 0 if the micro kernels round and store to C itself
-SCRATCH_BYTES = RESERVED_SCRATCH + TILE + 32
+SCRATCH = _layout.space()
 
 
-def contract_half_scratch_bytes() -> int:
-    """The bytes of scratch that these codelets need, for any parameters."""
-    return SCRATCH_BYTES
+def contract_half_scratch() -> ScratchSpace:
+    """The scratch that these codelets need, for any parameters."""
+    return SCRATCH
 
 
 @cache
@@ -240,8 +240,8 @@ def _panel(right: str, beside: bool) -> Inner:
             offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
             return at.b + size * block.column + offset, word(at.parameters, Field.PITCH_B)
         if overlaps(at.parameters, block.columns, growth):
-            return at.scratch, growth * word(at.parameters, Field.PITCH_B)
-        return at.scratch, packed_pitch(block.columns)
+            return at.scratch + PACKED_B, growth * word(at.parameters, Field.PITCH_B)
+        return at.scratch + PACKED_B, packed_pitch(block.columns)
 
     return panel
 
@@ -258,9 +258,11 @@ def _pack_columns(right: str, beside: bool) -> Inner:
             return
         if overlaps(at.parameters, columns, growth):
             source = at.b + size * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
-            widen_run(source, at.scratch, (k_count - 1) * word(at.parameters, Field.PITCH_B) // size + columns)
+            widen_run(
+                source, at.scratch + PACKED_B, (k_count - 1) * word(at.parameters, Field.PITCH_B) // size + columns
+            )
         else:
-            pack_panel(at, column, columns, k, k_count, at.scratch, at.scratch + COLUMN)
+            pack_panel(at, column, columns, k, k_count, at.scratch + PACKED_B, at.scratch + COLUMN)
 
     return pack_columns
 
@@ -326,7 +328,7 @@ def _multiplying(result_type: str, pairs: bool, beside: bool, right: str) -> Inn
     ) -> None:
         rows, columns, k = block.rows, block.columns, block.k_count
         if is_packed_beside(at.parameters, columns):
-            target = at.scratch, packed_pitch(columns)
+            target = at.scratch + PACKED_B, packed_pitch(columns)
             multiply_and_pack(rows, columns, k, packed_rows, panel, target, c, row_c, how)
         else:
             multiply_packed(rows, columns, k, packed_rows, panel, c, row_c, how)

@@ -6,23 +6,23 @@ from functools import cache
 
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import Block, Operands, over_units
-from engine.codelets.contract_f32 import contract_f32, contract_scratch_bytes
+from engine.codelets.contract_f32 import contract_f32, contract_scratch
 from engine.codelets.contract_fields import Field
-from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
+from engine.codelets.contract_half import contract_half, contract_half_scratch
 from engine.codelets.element import BYTES, NUMBA_NAMES, decode, load_element, storage_name, store_element
 from engine.codelets.memory import load_i64, pointer
 from engine.codelets.rows import word
+from engine.codelets.scratch import ScratchSpace
 from engine.codelets.vector import HALF_TYPES
 from engine.errors import UnsupportedOperation
-from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import widens_beside_products
 
 COLUMN_BLOCK = 256  # columns summed at a time, in scratch. Chosen by hand
 
 
-def contract_plain_scratch_bytes() -> int:
-    """The bytes of scratch that any codelet of this file needs."""
-    return RESERVED_SCRATCH + COLUMN_BLOCK * max(BYTES.values())
+def contract_plain_scratch() -> ScratchSpace:
+    """The scratch that any codelet of this file needs."""
+    return ScratchSpace(COLUMN_BLOCK * max(BYTES.values()))
 
 
 def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
@@ -30,7 +30,7 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
 
     Sums are kept in result_type, those of f16 and bf16 in float32; integers wrap around. The codelet takes
     parameters from `contract_record` with `element_bytes` of the element type, and the scratch of
-    `contract_scratch_bytes_for`. The columns of C are contiguous.
+    `contract_scratch_for`. The columns of C are contiguous.
     Raises UnsupportedOperation for types that cannot be multiplied.
     """
     result_type = result_type or element_type
@@ -51,13 +51,13 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
     return _plain_codelet(element_type, result_type)
 
 
-def contract_scratch_bytes_for(element_type: str, result_type: str | None = None) -> int:
-    """The bytes of scratch that `contract_for` of the same types needs."""
+def contract_scratch_for(element_type: str, result_type: str | None = None) -> ScratchSpace:
+    """The scratch that `contract_for` of the same types needs."""
     if element_type == "f32" and result_type in (None, "f32"):
-        return contract_scratch_bytes()
+        return contract_scratch()
     if element_type in HALF_TYPES and result_type in (None, element_type, "f32"):
-        return contract_half_scratch_bytes()
-    return contract_plain_scratch_bytes()
+        return contract_half_scratch()
+    return contract_plain_scratch()
 
 
 @cache

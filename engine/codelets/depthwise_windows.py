@@ -32,7 +32,7 @@ class Backward(Windows):
     parts: int
     part_bytes: int
     unit_channels: int
-    window_bytes: int  # after which gradients of outputs are copied where a window has several planes
+    copied: int  # where gradients of outputs are copied, after the window, where it has several planes
 
 
 def _name(run: Run, group: Group) -> str:
@@ -109,7 +109,7 @@ def depthwise_gradient(run: Run, group: Group = DEPTHWISE) -> Codelet:
         row_g, pitch_g = word(parameters, Windows.ROW_C), word(parameters, Windows.COLUMN_C)
         row_a = word(parameters, Windows.STEP_ROWS) * word(parameters, Windows.ROW_BYTES)
         if inputs > 1:  # all planes read them, and what lies apart shares sets of the cache
-            copied = window + word(parameters, Backward.WINDOW_BYTES)
+            copied = window + word(parameters, Backward.COPIED)
             copy_columns(g, row_g, pitch_g, ahead, copied, rows, columns, lanes)
             g, row_g, pitch_g, ahead = copied, columns * VECTOR, VECTOR, 0
         for first in range(0, runs, most):

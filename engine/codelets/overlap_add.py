@@ -49,7 +49,7 @@ class Overlap(Field):
     row_offsets: Table
     column_starts: Table  # the same for output columns and offsets of sums
     column_offsets: Table
-    products: int  # offset in scratch
+    products: int  # offset in scratch, after the executor's words
     row_sums: int  # the same
     wide_kernel: int  # the same, of the kernel in float32, where 16-bit floats are widened once
     wide_image: int  # the same, of an image
@@ -142,19 +142,20 @@ def overlap_add(element_type: str, pairs: bool = False, widened: bool = False) -
                 add_vectors(sums + 4 * n, offsets, count, target + size * n, min(LANES, features - n))
 
     def overlap_add(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        products, sums = scratch + word(parameters, Overlap.PRODUCTS), scratch + word(parameters, Overlap.ROW_SUMS)
+        own = scratch + RESERVED_SCRATCH
+        products, sums = own + word(parameters, Overlap.PRODUCTS), own + word(parameters, Overlap.ROW_SUMS)
         rows, columns, k = word(parameters, Field.ROWS), word(parameters, Field.COLUMNS), word(parameters, Field.K)
         b, block = word(parameters, Field.B), Block(0, rows, 0, columns, 0, k)
         if widened:
-            b = scratch + word(parameters, Overlap.WIDE_KERNEL)
+            b = own + word(parameters, Overlap.WIDE_KERNEL)
             widen_run(word(parameters, Field.B), b, k * columns)
         for unit in range(lo, hi):
             a = word(parameters, Field.A) + unit * word(parameters, Overlap.IMAGE_A)
             if widened:
-                image = scratch + word(parameters, Overlap.WIDE_IMAGE)
+                image = own + word(parameters, Overlap.WIDE_IMAGE)
                 widen_run(a, image, word(parameters, Overlap.IMAGE_ELEMENTS))
                 a = image
-            contract(Operands(parameters, a, b, products, scratch + RESERVED_SCRATCH), block)
+            contract(Operands(parameters, a, b, products, own), block)
             output = word(parameters, Overlap.OUTPUT) + unit * word(parameters, Overlap.IMAGE_OUTPUT)
             for row in range(word(parameters, Overlap.OUTPUT_ROWS)):
                 _add_rows(parameters, row, products, sums)

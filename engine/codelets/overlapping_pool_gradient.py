@@ -118,7 +118,7 @@ def _spatial(window: Window) -> range | None:
 
 def _scratch_bytes(source: Shape, window: Window, spatial: range) -> int:
     rows = 1 if len(spatial) == 1 else -(-window[spatial[0]].size // window[spatial[0]].stride)
-    return RESERVED_SCRATCH + 4 * rows * prod(source.dimensions[spatial[-1] :])
+    return 4 * rows * prod(source.dimensions[spatial[-1] :])
 
 
 def gathers_pools(source: Shape, window: Window) -> bool:

@@ -9,6 +9,7 @@ from engine.codelets.build import codelet
 from engine.codelets.memory import call4, load_i64, store_i64
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_memory, word
+from engine.codelets.scratch import ScratchLayout, ScratchSpace, after
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 
@@ -34,7 +35,7 @@ def per_iteration(parameters: int, lo: int, hi: int, scratch: int) -> None:
     words, moved = word(parameters, PerIteration.PARAMETER_WORDS), word(parameters, PerIteration.MOVED)
     moves = parameters + 8 * PerIteration.WORDS
     own = scratch + RESERVED_SCRATCH
-    inside = (own + 8 * words + 63) >> 6 << 6
+    inside = after(own, 8 * words)
     copy_memory(own, moves + 8 * Move.WORDS * moved, 8 * words)
     copy_memory(inside, scratch, RESERVED_SCRATCH)
     for _ in range(moved):
@@ -45,6 +46,9 @@ def per_iteration(parameters: int, lo: int, hi: int, scratch: int) -> None:
     call4(word(parameters, PerIteration.CODELET), own, lo, hi, inside)
 
 
-def per_iteration_scratch_bytes(words: int, inside: int) -> int:
-    """The bytes of scratch for a codelet with `words` words of parameters that itself needs `inside` bytes."""
-    return RESERVED_SCRATCH + 8 * words + 64 + RESERVED_SCRATCH + inside
+def per_iteration_scratch(words: int, inside: ScratchSpace) -> ScratchSpace:
+    """The scratch for a codelet with `words` words of parameters that itself needs `inside`."""
+    layout = ScratchLayout()
+    layout.area(8 * words)
+    layout.nested(RESERVED_SCRATCH, inside)
+    return layout.space()

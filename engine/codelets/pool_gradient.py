@@ -32,7 +32,7 @@ from engine.machine_code.processor import lanes
 
 MOST_POSITIONS = 512
 """Elements of a window, each with 16 bytes of scratch: 8 kB of the first-level cache. Chosen by hand."""
-SCRATCH_BYTES = RESERVED_SCRATCH + 16 * MOST_POSITIONS
+SCRATCH_BYTES = 16 * MOST_POSITIONS
 LANES = lanes()
 
 

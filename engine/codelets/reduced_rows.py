@@ -12,6 +12,7 @@ from engine.codelets.memory import call4, load_i8, load_i64, store_i8, store_i64
 from engine.codelets.record import Record
 from engine.codelets.row_sums import RowSums, clear, clear_rows, sum_rows
 from engine.codelets.rows import copy_memory, word
+from engine.codelets.scratch import after
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 LANES = 16
@@ -79,9 +80,9 @@ def reduced_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     words, width = word(summing, RowSums.READER_WORDS), word(summing, RowSums.WIDTH)
     reader, of_chunk = summing + 8 * RowSums.WORDS, chunk_rows * width
     sums = scratch + RESERVED_SCRATCH
-    flags = sums + ((chunk_bytes + 63) >> 6 << 6)
-    block = flags + ((chunk_rows + 63) >> 6 << 6)
-    taken = block + ((8 * words + 63) >> 6 << 6)
+    block = after(sums, chunk_bytes)
+    flags = after(block, 8 * words)
+    taken = after(flags, (chunk_rows + 63) >> 6 << 6)
     clear(sums, chunk_bytes >> 2)
     clear(flags, (chunk_rows + 63) >> 6 << 4)
     clear(taken, LANES)

@@ -13,6 +13,7 @@ from engine.codelets.gather import load_index
 from engine.codelets.memory import call4, load_i64, pointer, store_i64
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import copy_memory, word
+from engine.codelets.scratch import after
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 
@@ -127,7 +128,7 @@ def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
     ends, chunk_bytes = word(parameters, RowSums.ENDS), word(parameters, RowSums.CHUNK_BYTES)
     reader, words = word(parameters, RowSums.READER), word(parameters, RowSums.READER_WORDS)
     sums = scratch + RESERVED_SCRATCH
-    block = sums + ((chunk_bytes + 63) >> 6 << 6)
+    block = after(sums, chunk_bytes)
     copy_memory(block, parameters + 8 * RowSums.WORDS, 8 * words)
     clear(sums, chunk_bytes >> 2)
     for chunk in range(lo, hi):

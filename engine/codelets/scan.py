@@ -18,7 +18,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 ROWS = 4  # that a unit scans side by side, as each result waits for the one before it
 COLUMNS = 64  # scanned side by side. Chosen by hand
-SCRATCH_BYTES = RESERVED_SCRATCH + 8 * COLUMNS
+SCRATCH_BYTES = 8 * COLUMNS
 TYPES = tuple(name for name in NUMBA_TYPES if name != "pred")
 OPERATIONS = ("add", "multiply", "minimum", "maximum")
 Pointer = Any  # the result of `pointer`: Numba indexes it like an array

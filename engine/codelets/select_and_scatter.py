@@ -21,18 +21,21 @@ from engine.codelets.build import Codelet, inner
 from engine.codelets.memory import pointer, store_i64
 from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
+from engine.codelets.scratch import ScratchLayout
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
+from engine.machine_code.abi import RESERVED_SCRATCH
 
 DIRECTIONS = ("GE", "GT", "LE", "LT")
 NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
 BLOCK = 256  # channels at a time, with 16 bytes of scratch each. Chosen by hand
 MOST_DIMENSIONS = 32
-COUNTERS = 64  # byte offsets in the scratch area, after the executor's words
-BEST = COUNTERS + 8 * MOST_DIMENSIONS
-WHERE = BEST + 8 * BLOCK
-SCRATCH_BYTES = WHERE + 8 * BLOCK - COUNTERS
+_layout = ScratchLayout()
+COUNTERS = _layout.area(8 * MOST_DIMENSIONS)
+BEST = _layout.area(8 * BLOCK)
+WHERE = _layout.area(8 * BLOCK)
+SCRATCH = _layout.space()
 
 Pointer = Any  # the result of `pointer`: Numba indexes it like an array
 
@@ -241,11 +244,12 @@ def _build(type_name: str, direction: int) -> Codelet:
         source = pointer(word(parameters, SelectAndScatter.SOURCE), type_name)
         init = pointer(word(parameters, SelectAndScatter.INIT), type_name)
         target = pointer(word(parameters, SelectAndScatter.TARGET), type_name)
-        best = pointer(scratch + BEST, type_name)
-        where = pointer(scratch + WHERE, "int64")
+        own = scratch + RESERVED_SCRATCH
+        best = pointer(own + BEST, type_name)
+        where = pointer(own + WHERE, "int64")
         _fill(target, init, parameters, lo, hi)
         for unit in range(lo, hi):
-            _unit(operand, source, target, best, where, direction, parameters, unit, scratch + COUNTERS)
+            _unit(operand, source, target, best, where, direction, parameters, unit, own + COUNTERS)
 
     return Codelet(select_and_scatter, f"select_and_scatter_{DIRECTIONS[direction]}_{type_name}")
 
@@ -254,7 +258,7 @@ def _build(type_name: str, direction: int) -> Codelet:
 def select_and_scatter(direction: str, element_type: str) -> Codelet:
     """The codelet for select = compare of that direction ("GE", "GT", "LE", "LT") and scatter = add.
 
-    Its scratch area needs SCRATCH_BYTES. Raises UnsupportedOperation for other selects and types.
+    It needs SCRATCH. Raises UnsupportedOperation for other selects and types.
     """
     if direction not in DIRECTIONS or element_type not in NUMBA_TYPES:
         raise UnsupportedOperation(

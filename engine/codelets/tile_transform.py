@@ -20,6 +20,7 @@ from engine.codelets.loops import Loop
 from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_i64, store_f32, store_i64
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import word
+from engine.codelets.scratch import ScratchLayout, ScratchSpace, after
 from engine.codelets.switched import internal_function
 from engine.codelets.tile_sizes import Axis
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -65,9 +66,12 @@ class Transform(Record):
     phase_columns: int
 
 
-def transform_scratch_bytes(features: int) -> int:
-    """The bytes of scratch: tables of addresses, zeros to be read, and space for what is not to be kept."""
-    return RESERVED_SCRATCH + 4 * 8 * MOST_ELEMENTS + 2 * 4 * (features + LANES)
+def transform_scratch(features: int) -> ScratchSpace:
+    """The scratch: offsets of elements to read and to write, two tables of addresses, zeros, and what is not kept."""
+    layout = ScratchLayout()
+    for size in (*4 * (8 * MOST_ELEMENTS,), 4 * features, 4 * features):
+        layout.area(size)
+    return layout.space()
 
 
 MOST_ELEMENTS = 64
@@ -226,9 +230,10 @@ def tile_transform(kind: str, row_axis: Axis, column_axis: Axis) -> Codelet:
     def transform_tile(
         source: int, target: int, image: int, i: int, j: int, f: int, g: int, scratch: int, features: int
     ) -> None:
-        to_read, to_write = scratch, scratch + 8 * MOST_ELEMENTS
-        sources, targets = to_write + 8 * MOST_ELEMENTS, to_write + 16 * MOST_ELEMENTS
-        zeros = targets + 8 * MOST_ELEMENTS
+        to_read, to_write = scratch, after(scratch, 8 * MOST_ELEMENTS)
+        sources = after(to_write, 8 * MOST_ELEMENTS)
+        targets = after(sources, 8 * MOST_ELEMENTS)
+        zeros = after(targets, 8 * MOST_ELEMENTS)
         read, written = first_address(source, image, i, j, f, g), first_address(target, image, i, j, f, g)
         row, column = first_row(source, i, f), first_column(source, j, g)
         if not has_all(source, row, column, height, width):
@@ -236,19 +241,20 @@ def tile_transform(kind: str, row_axis: Axis, column_axis: Axis) -> Codelet:
             to_read, read = sources, 0
         row, column = first_row(target, i, f), first_column(target, j, g)
         if not has_all(target, row, column, results, wide):
-            dropped = zeros + 4 * (features + LANES)
+            dropped = after(zeros, 4 * features)
             fill_addresses(target, written, row, column, results, wide, dropped, to_write, targets)
             to_write, written = targets, 0
         transform_features(to_read, to_write, read, written, features)
 
     def transform_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
         scratch += RESERVED_SCRATCH
-        features, zeros = word(parameters, Transform.FEATURES), scratch + 4 * 8 * MOST_ELEMENTS
+        features, to_write = word(parameters, Transform.FEATURES), after(scratch, 8 * MOST_ELEMENTS)
+        zeros = after(after(after(to_write, 8 * MOST_ELEMENTS), 8 * MOST_ELEMENTS), 8 * MOST_ELEMENTS)
         for i in range(features):
             store_f32(zeros + 4 * i, 0.0)
         source, target = parameters + 8 * Transform.SOURCE, parameters + 8 * Transform.TARGET
         fill_offsets(source, height, width, scratch)
-        fill_offsets(target, results, wide, scratch + 8 * MOST_ELEMENTS)
+        fill_offsets(target, results, wide, to_write)
         tile_rows, unit_rows = word(parameters, Transform.TILE_ROWS), word(parameters, Transform.UNIT_ROWS)
         phase_rows, phase_columns = word(parameters, Transform.PHASE_ROWS), word(parameters, Transform.PHASE_COLUMNS)
         for row in range(lo * unit_rows, min(hi * unit_rows, word(parameters, Transform.IMAGES) * tile_rows)):

@@ -20,6 +20,7 @@ from engine.codelets.memory import call4, load_i8, load_i32, load_i64, store_i8,
 from engine.codelets.record import Address, Record
 from engine.codelets.row_sums import RowSums, clear, clear_rows, sum_rows
 from engine.codelets.rows import copy_memory, word
+from engine.codelets.scratch import after
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 LEAST_NORMAL = 0x00800000
@@ -225,9 +226,9 @@ def touched_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     rows, chunk_rows = word(parameters, TouchedRows.ROWS), word(parameters, TouchedRows.CHUNK_ROWS)
     generation, drift = word(parameters, TouchedRows.GENERATION), word(parameters, TouchedRows.DRIFT)
     sums = scratch + RESERVED_SCRATCH
-    block = sums + ((chunk_bytes + 63) >> 6 << 6)
+    block = after(sums, chunk_bytes)
     clear(sums, chunk_bytes >> 2)
-    keeps = _keeps_untouched_rows(parameters, sums, block, block + 8 * words, scratch)
+    keeps = _keeps_untouched_rows(parameters, sums, block, after(block, 8 * words), scratch)
     copy_memory(block, summing + 8 * RowSums.WORDS, 8 * words)
     if keeps and lo < hi:
         _begin_chunk(parameters, summing, lo)

@@ -19,7 +19,7 @@ from engine.codelets.rows import word
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 COLUMNS = 64  # of a unit: 256 bytes of each row, whole cache lines. Chosen by hand
-SCRATCH_BYTES = RESERVED_SCRATCH + 8 * LANES
+SCRATCH_BYTES = 8 * LANES
 transpose_lanes = lanes_transposed("f32")
 
 

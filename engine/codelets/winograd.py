@@ -21,6 +21,7 @@ from engine.codelets.pack import LANES, PANEL, fill_progression, packed_pitch, p
 from engine.codelets.panel import panels
 from engine.codelets.record import Address, Record, Table
 from engine.codelets.rows import word
+from engine.codelets.scratch import ScratchLayout, ScratchSpace
 from engine.codelets.vector import BYTES
 from engine.codelets.winograd_runs import reading_runs, writing_runs
 from engine.codelets.winograd_sizes import KERNEL_BLOCK, OUTPUTS, ROW_WORDS, TAPS, positions, side
@@ -81,6 +82,11 @@ class Tiles(Record):
     inputs_at: int
 
 
+_layout = ScratchLayout()
+COLUMN, PACKED = _layout.area(8 * PANEL), _layout.area(TAPS * TAP_BYTES)
+KERNEL_SCRATCH = _layout.space()
+
+
 class Product(Tiles):
     """Parameters of `winograd_product`."""
 
@@ -105,8 +111,7 @@ def kernel_transform(element_type: str, tile: int = OUTPUTS) -> Codelet:
         features, columns = word(parameters, Kernel.FEATURES), word(parameters, Field.COLUMNS)
         blocks = (features + KERNEL_BLOCK - 1) // KERNEL_BLOCK
         at = Operands(parameters, 0, word(parameters, Field.B), 0, scratch)
-        offsets = scratch + RESERVED_SCRATCH
-        packed = offsets + 8 * PANEL
+        offsets, packed = scratch + RESERVED_SCRATCH + COLUMN, scratch + RESERVED_SCRATCH + PACKED
         for unit in range(lo, hi):
             column, feature = unit // blocks * PANEL, unit % blocks * KERNEL_BLOCK
             width, count = min(PANEL, columns - column), min(KERNEL_BLOCK, features - feature)
@@ -130,9 +135,9 @@ def codelet_name(codelet: str, tile: int, *types: str) -> str:
 winograd_kernel = kernel_transform("f32")
 
 
-def winograd_kernel_scratch_bytes() -> int:
-    """The bytes of scratch that `winograd_kernel` needs, for any parameters."""
-    return RESERVED_SCRATCH + 8 * PANEL + TAPS * TAP_BYTES
+def kernel_scratch() -> ScratchSpace:
+    """The scratch that `winograd_kernel` needs, for any parameters."""
+    return KERNEL_SCRATCH
 
 
 @inner

@@ -12,6 +12,7 @@ from engine.debug.findings import Findings
 from engine.debug.poison import Poison
 from engine.debug.tile import Tile
 from engine.debug.uses import Use
+from engine.errors import DebugError
 from engine.program.program import Buffer
 from engine.program.touches import Ranges
 
@@ -67,11 +68,7 @@ class ComputeSetRun:
             block.arm(kind)
         misused = self._tile.run(*self._ranges[number], self._words[number], kind, kind == Poison.NAN)
         if misused is not None:
-            raise (
-                self._found.scratch(number, self._tile.scratch_bytes)
-                if misused == "scratch"
-                else self._found.parameters(number)
-            )
+            raise self._misuse(number, misused)
         changes: Changes = {}
         for buffer, use in self._uses.items():
             block = self._tile.blocks[buffer]
@@ -83,6 +80,14 @@ class ComputeSetRun:
                 self._check_writable(use, number, cells, block.cells)
                 changes[buffer] = CellChange(cells, block.cells[cells])
         return changes
+
+    def _misuse(self, number: int, misused: int | str) -> DebugError:
+        """The error of a write to scratch or parameters, as `Tile.run` returns it."""
+        if isinstance(misused, int):
+            return self._found.gap(number, misused)
+        if misused == "scratch":
+            return self._found.scratch(number, self._tile.scratch_bytes)
+        return self._found.parameters(number)
 
     def _check_writable(self, use: Use, number: int, cells: np.ndarray, values: np.ndarray) -> None:
         allowed = use.writable(number)

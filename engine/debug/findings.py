@@ -53,6 +53,13 @@ class Findings:
             f"Received: a write elsewhere. State its needs in `scratch_bytes`."
         )
 
+    def gap(self, tile: int, byte: int) -> DebugError:
+        """The error of a write between the areas of scratch, at `byte` after the executor's own words."""
+        return DebugError(
+            f"Expected {self._who(tile)} to write inside the areas of its scratch. Received: a write to byte {byte}, "
+            f"in the gap after an area. Enlarge the area in its ScratchLayout, or write less to it."
+        )
+
     def parameters(self, tile: int) -> DebugError:
         """The error of a write into parameters, which all tiles share on the host."""
         return DebugError(

@@ -71,12 +71,14 @@ class Tile:
         size = -(-(Scratch.BYTES + block.scratch_bytes + GUARD) // LINE) * LINE
         self._scratch = aligned_zeros(size)
         self._inside = Scratch.BYTES + block.scratch_bytes
+        self._gaps = [(Scratch.BYTES + begin, Scratch.BYTES + end) for begin, end in block.scratch_gaps]
 
     def run(
         self, lo: int, hi: int, words: Sequence[int], scratch: Poison, counting: bool = False
-    ) -> Literal["scratch", "parameters"] | None:
+    ) -> int | Literal["scratch", "parameters"] | None:
         """Runs the units lo <= unit < hi; returns the memory other than buffers that they have wrongly written, if any.
 
+        A number is the first byte of scratch, after the executor's words, that is changed in a gap between its areas.
         `words` are the executor's words of scratch, the rest of which is poisoned. Floating-point exceptions are
         counted in the run that is `counting`; hidden states start each run as before the first.
         """
@@ -95,7 +97,15 @@ class Tile:
             return "parameters"
         kept = np.array_equal(self._scratch[: Scratch.BYTES].view(np.int64), head)
         inside = np.array_equal(self._scratch[self._inside :], blank[self._inside - Scratch.BYTES :])
-        return None if kept and inside else "scratch"
+        return self._changed_gap(blank) if kept and inside else "scratch"
+
+    def _changed_gap(self, blank: np.ndarray) -> int | None:
+        """The first changed byte of the gaps of scratch, after the executor's words, which was as in `blank`."""
+        for begin, end in self._gaps:
+            changed = np.flatnonzero(self._scratch[begin:end] != blank[begin - Scratch.BYTES : end - Scratch.BYTES])
+            if changed.size:
+                return begin - Scratch.BYTES + int(changed[0])
+        return None
 
     def _parameters(self, counting: bool) -> np.ndarray:
         """The parameter block of this tile: every address is one of its own memory."""

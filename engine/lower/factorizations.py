@@ -39,7 +39,7 @@ def lower_factorization(context: Context, instruction: Instruction) -> Value:
         multiply_adds += rows * given[1].elements // matrices
     reads, writes = ([_matrices(each, matrices) for each in side] for side in (operands, results))
     estimate = WorkEstimate({"factorization": matrices * multiply_adds}, 0, given[0].element_type)
-    work, small = CodeletWork(codelet, parameters, scratch_bytes=scratch), matrices * multiply_adds < SMALL
+    work, small = CodeletWork(codelet, parameters, scratch=scratch), matrices * multiply_adds < SMALL
     context.emit_for(instruction, work, matrices, reads, writes, estimate, one_worker=small)
     return results
 

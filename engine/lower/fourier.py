@@ -11,7 +11,6 @@ from engine.codelets.fourier_plans import COMPLEX, HALF, PLAIN, REAL, Plan, four
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
-from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.costs import MOST_UNITS
 from engine.program.program import Address, Buffer, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
@@ -92,9 +91,9 @@ def _emit(
     factors = tuple(Factor(radix=radix) for radix in plan.radices)
     words = (Fourier.WORDS + Factor.WORDS * number + Factor.CODELET for number in range(len(factors)))
     calls = tuple((at, passing(radix, plan.lanes)) for at, radix in zip(words, plan.radices, strict=True))
-    scratch_bytes = RESERVED_SCRATCH + HEAD_BYTES + plan.scratch_bytes
+    scratch_bytes = HEAD_BYTES + plan.scratch_bytes
     codelet = fourier(element_type, plan.lanes)
-    work = CodeletWork(codelet, parameters, factors, scratch_bytes=scratch_bytes, calls=calls)
+    work = CodeletWork(codelet, parameters, factors, scratch=scratch_bytes, calls=calls)
     estimate = WorkEstimate({"fft": target.shape.elements * len(plan.radices)}, 0, element_type)
     units, few = -(-groups // groups_in_unit), before * after * length < SMALL
     spans = [source.buffer, table], [target.buffer]

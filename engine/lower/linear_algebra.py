@@ -63,7 +63,7 @@ def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
     work_estimate = matrices * right_sides * size**2 // 2
     codelet = triangular_solve(kind)
     scratch_bytes = triangular_solve_scratch_bytes(size, parameters.block, kind)
-    work = CodeletWork(codelet, parameters, scratch_bytes=scratch_bytes)
+    work = CodeletWork(codelet, parameters, scratch=scratch_bytes)
     estimate, units = WorkEstimate({"triangular-solve": work_estimate}, 0, kind), matrices * parameters.blocks
     one_worker = units * parameters.block * size**2 // 2 < SMALL_SOLVE
     context.emit_for(instruction, work, units, [a, b], [wide], estimate, one_worker=one_worker)

@@ -78,7 +78,7 @@ def _emit_philox(context: Context, instruction: Instruction, state: Buffer, bits
     parameters, units = encode_philox_bits(bits.shape, Address(state), Address(bits), state.shape.elements)
     # A counter yields four words: elements of up to 32 bits, or the two halves of two 64-bit elements.
     elements = parameters.unit * (2 if bits.shape.dtype.itemsize == 8 else 4)
-    work = CodeletWork(philox_bits, parameters, scratch_bytes=SCRATCH_BYTES)
+    work = CodeletWork(philox_bits, parameters, scratch=SCRATCH_BYTES)
     written = Span(bits, Partition(1, bits.shape.elements, elements))
     context.emit_for(instruction, work, units, [state], [written], _work_estimate(bits.shape), suffix=".bits")
 

@@ -76,7 +76,7 @@ def lower_scan(context: Context, instruction: Instruction, dimension: int) -> Bu
         columns=columns,
     )
     units = -(-before // ROWS) if width == 1 else before * -(-width // columns)
-    work = CodeletWork(scan(opcode, kind), parameters, scratch_bytes=SCRATCH_BYTES)
+    work = CodeletWork(scan(opcode, kind), parameters, scratch=SCRATCH_BYTES)
     estimate = WorkEstimate({"reduce-window": shape.elements}, 0, kind)
     spans = [_span(b, n, before, width, columns) for b, n in ((source, length), (wide, results))]
     few = shape.elements < SMALL_ELEMENTS

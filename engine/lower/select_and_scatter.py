@@ -20,10 +20,11 @@ from engine.codelets.overlapping_pool_gradient import (
 from engine.codelets.pool_gradient import SCRATCH_BYTES as POOL_SCRATCH_BYTES
 from engine.codelets.pool_gradient import encode_pool_gradient, is_pooling, pool_gradient
 from engine.codelets.record import Part
+from engine.codelets.scratch import ScratchSpace
 from engine.codelets.select_and_scatter import (
     DIRECTIONS,
     NUMBA_TYPES,
-    SCRATCH_BYTES,
+    SCRATCH,
     encode_select_and_scatter,
     select_and_scatter,
 )
@@ -81,6 +82,7 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
     arguments = (shape, operand), (source_shape, source), init, Address(target), instruction["window"]
     window = instruction["window"]
     parts: tuple[Part, ...]
+    scratch: int | ScratchSpace
     if wide == "f32" and is_pooling(window):
         parts, units = encode_pool_gradient(*arguments)
         codelet, scratch = pool_gradient(direction, kind), POOL_SCRATCH_BYTES
@@ -90,13 +92,13 @@ def _emit_comparing(context: Context, instruction: Instruction, target: Buffer, 
         codelet = overlapping_pool_gradient(direction, kind, columns.positions, columns.stride)
     else:
         parts, units = encode_select_and_scatter(*arguments)
-        codelet, scratch = select_and_scatter(direction, wide), SCRATCH_BYTES
+        codelet, scratch = select_and_scatter(direction, wide), SCRATCH
     spans, written = [Span(b) for b in buffers], Span(target)
     if units > 1 and units == shape.dimensions[0]:
         whole_rows = Partition(shape.elements // units, units, 1)
         spans[0], written = Span(buffers[0], whole_rows), Span(target, whole_rows)
         spans[1] = Span(buffers[1], Partition(source_shape.elements // units, units, 1))
-    _emit(context, instruction, CodeletWork.of(codelet, parts, scratch_bytes=scratch), units, spans, written)
+    _emit(context, instruction, CodeletWork.of(codelet, parts, scratch=scratch), units, spans, written)
 
 
 def _emit(
@@ -126,7 +128,7 @@ def _emit_general(context: Context, instruction: Instruction, target: Buffer) ->
     parts, units = encode_general_select_and_scatter(
         (shape, operand), (source_shape, source), init, Address(target), instruction["window"]
     )
-    work = CodeletWork.of(general_select_and_scatter, parts, scratch_bytes=GENERAL_SCRATCH_BYTES, calls=calls)
+    work = CodeletWork.of(general_select_and_scatter, parts, scratch=GENERAL_SCRATCH_BYTES, calls=calls)
     _emit(context, instruction, work, units, buffers, target)
 
 

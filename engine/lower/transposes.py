@@ -47,7 +47,7 @@ def emit_transpose(
     context.emit(
         ComputeSet(
             name,
-            CodeletWork.of(transpose, parts, scratch_bytes=SCRATCH_BYTES),
+            CodeletWork.of(transpose, parts, scratch=SCRATCH_BYTES),
             units,
             [Span(source.buffer)],
             [written],

@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 
 from engine.codelets.build import Codelet
-from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch_bytes
-from engine.codelets.contract_f32 import LINE_ROWS, MANY_ROWS, contract_f32, contract_scratch_bytes
+from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch
+from engine.codelets.contract_f32 import LINE_ROWS, MANY_ROWS, contract_f32, contract_scratch
 from engine.codelets.contract_fields import GROUP, Field, Layout
+from engine.codelets.scratch import ScratchSpace
 from engine.errors import InternalError
 from engine.machine_code.processor import has_matrix_registers
-from engine.runtime.buffers import aligned_zeros
 from tests.codelets.contractions import contract_units, encode_contract
+from tests.codelets.guarded_scratch import GuardedScratch
 
 ZERO = np.zeros(1, np.int64)
-MULTIPLY_ADDS = (contract_f32, contract_scratch_bytes())
-PIECES = (contract_bf16x3, contract_bf16x3_scratch_bytes())
-in_use: dict[str, tuple[Codelet, int]] = {"codelet": MULTIPLY_ADDS}
+MULTIPLY_ADDS = (contract_f32, contract_scratch())
+PIECES = (contract_bf16x3, contract_bf16x3_scratch())
+in_use: dict[str, tuple[Codelet, ScratchSpace]] = {"codelet": MULTIPLY_ADDS}
 
 
 @pytest.fixture(params=["multiply-adds", "pieces"], autouse=True)
@@ -71,7 +72,7 @@ def naive(problem: Problem) -> np.ndarray:
 
 def run(problem: Problem, rows_per_unit: int = 12, columns_per_unit: int = 64, cuts: int = 1) -> np.ndarray:
     """C's memory after all units ran, as `cuts` calls in descending order."""
-    contract, scratch_bytes = in_use["codelet"]
+    contract, space = in_use["codelet"]
     p, c = problem, problem.c.copy()
     parameters = encode_contract(
         a=p.a.ctypes.data,
@@ -92,11 +93,11 @@ def run(problem: Problem, rows_per_unit: int = 12, columns_per_unit: int = 64, c
         batch_b=p.batch_b,
         batch_c=p.batch_c,
     )
-    scratch = aligned_zeros(scratch_bytes)
-    scratch[:] = 255  # NaN, so that reading what was not packed shows
+    scratch = GuardedScratch(space.bytes)
     edges = np.linspace(0, contract_units(parameters), cuts + 1).astype(int)
     for lo, hi in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
-        contract(parameters.ctypes.data, int(lo), int(hi), scratch.ctypes.data)
+        contract(parameters.ctypes.data, int(lo), int(hi), scratch.address)
+    scratch.check(space)
     return c
 
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from engine.codelets.contract_fields import Field
-from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
-from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
+from engine.codelets.contract_half import contract_half, contract_half_scratch
+from engine.codelets.contract_plain import contract_for, contract_scratch_for
 from engine.codelets.vector import F16_IN_F32
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers
 from engine.ir.builder import Builder
 from engine.machine_code.processor import multiplies_bf16_pairs
 from engine.program.work import contraction
-from engine.runtime.buffers import aligned_zeros
 from tests.codelets import test_contract as single
 from tests.codelets.contractions import contract_units, encode_contract
+from tests.codelets.guarded_scratch import GuardedScratch
 from tests.exploring import seed
 
 PAIRS = "bf16 pairs"
@@ -75,14 +75,15 @@ def run(
         element_bytes=2,
         bytes_of_b=4 if rounds_b else 2,
     )
-    scratch = aligned_zeros(contract_scratch_bytes_for("f16", result))
-    scratch[:] = 255  # NaN, so that reading what was not packed shows
+    space = contract_scratch_for("f16", result)
+    scratch = GuardedScratch(space.bytes)
     edges = np.linspace(0, contract_units(parameters), cuts + 1).astype(int)
     codelet = contract_half("bf16", result or "bf16", pairs=True) if kind == PAIRS else contract_for(kind, result)
     if beside is not None:
         codelet = contract_half(kind, result or kind, beside=beside, right=F16_IN_F32 if rounds_b else None)
     for lo, hi in reversed(list(zip(edges[:-1], edges[1:], strict=True))):
-        codelet(parameters.ctypes.data, int(lo), int(hi), scratch.ctypes.data)
+        codelet(parameters.ctypes.data, int(lo), int(hi), scratch.address)
+    scratch.check(space)
     return c
 
 
@@ -246,10 +247,10 @@ def widened(problem: single.Problem, kind: str, result: str | None, **units: int
         accumulate=p.accumulate,
         **units,
     )
-    scratch = aligned_zeros(contract_half_scratch_bytes())
-    scratch[:] = 255
+    scratch = GuardedScratch(contract_half_scratch().bytes)
     codelet = contract_half("f32", result or kind)
-    codelet(parameters.ctypes.data, 0, contract_units(parameters), scratch.ctypes.data)
+    codelet(parameters.ctypes.data, 0, contract_units(parameters), scratch.address)
+    scratch.check(contract_half_scratch())
     return c
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from engine.codelets.contract_f32 import contract_f32
-from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
+from engine.codelets.contract_plain import contract_for, contract_scratch_for
 from engine.errors import UnsupportedOperation
 from engine.ir.shape import NUMPY_TYPES
 from engine.machine_code.processor import rounds_to_bf16
-from engine.runtime.buffers import aligned_zeros
 from tests.codelets.contractions import contract_units, encode_contract
+from tests.codelets.guarded_scratch import GuardedScratch
 
 PAIRS = [
     ("f64", "f64"),
@@ -71,11 +71,13 @@ def run(a: np.ndarray, b: np.ndarray, c: np.ndarray, accumulate: bool, cuts: int
         columns_per_unit=64,
         element_bytes=a.dtype.itemsize,
     )
-    scratch = aligned_zeros(contract_scratch_bytes_for(element_type, result_type))
+    space = contract_scratch_for(element_type, result_type)
+    scratch = GuardedScratch(space.bytes)
     codelet = contract_for(element_type, result_type)
     edges = np.linspace(0, contract_units(parameters), cuts + 1).astype(int).tolist()
     for lo, hi in zip(edges[:-1], edges[1:], strict=True):
-        codelet(parameters.ctypes.data, lo, hi, scratch.ctypes.data)
+        codelet(parameters.ctypes.data, lo, hi, scratch.address)
+    scratch.check(space)
     return c
 
 

@@ -12,10 +12,11 @@ from engine.codelets.overlapping_pool_gradient import (
     overlapping_pool_gradient,
 )
 from engine.codelets.record import block
+from engine.codelets.scratch import ScratchSpace
 from engine.codelets.select_and_scatter import DIRECTIONS
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import NUMPY_TYPES, Shape, shape_of
-from engine.runtime.executor import new_scratch
+from tests.codelets.guarded_scratch import GuardedScratch
 from tests.codelets.test_pool_gradient import SPECIAL, TRIVIAL
 from tests.codelets.test_select_and_scatter import oracle, output_shape
 from tests.runtime.ranges import even_ranges
@@ -37,11 +38,12 @@ def run(
         window,
     )
     words = block(parameters).words
-    scratch = new_scratch(1, scratch_bytes)
+    scratch = GuardedScratch(scratch_bytes)
     wide = parameters.wide
     codelet = overlapping_pool_gradient(direction, shape_of(operand).element_type, wide.positions, wide.stride)
     for lo, hi in reversed(even_ranges(units, workers)):
-        codelet(words.ctypes.data, lo, hi, scratch.ctypes.data)
+        codelet(words.ctypes.data, lo, hi, scratch.address)
+    scratch.check(ScratchSpace(scratch_bytes))
     assert np.all(guarded[:64] == 77) and np.all(guarded[-64:] == 77)
     return target.reshape(operand.shape)
 

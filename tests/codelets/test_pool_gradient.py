@@ -7,10 +7,11 @@ import pytest
 
 from engine.codelets.pool_gradient import SCRATCH_BYTES, encode_pool_gradient, is_pooling, pool_gradient
 from engine.codelets.record import block
+from engine.codelets.scratch import ScratchSpace
 from engine.codelets.select_and_scatter import DIRECTIONS
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import NUMPY_TYPES, shape_of
-from engine.runtime.executor import new_scratch
+from tests.codelets.guarded_scratch import GuardedScratch
 from tests.codelets.test_select_and_scatter import oracle, output_shape
 from tests.runtime.ranges import even_ranges
 
@@ -32,9 +33,10 @@ def run(
         window,
     )
     parameters = block(*parts).words
-    scratch = new_scratch(1, SCRATCH_BYTES)
+    scratch = GuardedScratch(SCRATCH_BYTES)
     for lo, hi in reversed(even_ranges(units, workers)):
-        pool_gradient(direction, shape_of(operand).element_type)(parameters.ctypes.data, lo, hi, scratch.ctypes.data)
+        pool_gradient(direction, shape_of(operand).element_type)(parameters.ctypes.data, lo, hi, scratch.address)
+    scratch.check(ScratchSpace(SCRATCH_BYTES))
     assert np.all(guarded[:64] == 77) and np.all(guarded[-64:] == 77)
     return target.reshape(operand.shape)
 

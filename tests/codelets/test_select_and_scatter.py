@@ -10,14 +10,14 @@ import pytest
 from engine.codelets.record import block
 from engine.codelets.select_and_scatter import (
     DIRECTIONS,
-    SCRATCH_BYTES,
+    SCRATCH,
     encode_select_and_scatter,
     select_and_scatter,
 )
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import shape_of
-from engine.runtime.executor import new_scratch
+from tests.codelets.guarded_scratch import GuardedScratch
 from tests.runtime.ranges import even_ranges
 
 COMPARE = {"GE": np.greater_equal, "GT": np.greater, "LE": np.less_equal, "LT": np.less}
@@ -61,10 +61,11 @@ def run(
         window,
     )
     parameters = block(*parts).words
-    scratch = new_scratch(1, SCRATCH_BYTES)
+    scratch = GuardedScratch(SCRATCH.bytes)
     codelet = select_and_scatter(direction, shape_of(operand).element_type)
     for lo, hi in reversed(even_ranges(units, workers)):
-        codelet(parameters.ctypes.data, lo, hi, scratch.ctypes.data)
+        codelet(parameters.ctypes.data, lo, hi, scratch.address)
+    scratch.check(SCRATCH)
     return target
 
 

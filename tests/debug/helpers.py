@@ -67,8 +67,8 @@ class Unnamed(Record):
 
 def set_of(codelet: object, buffers: list[Buffer], numbers: list[Any], units: int, **rest: Any) -> ComputeSet:
     """A compute set whose first parameters are addresses, the others numbers; `reads` and `writes` are spans."""
-    scratch_bytes = rest.pop("scratch_bytes", 0)
+    scratch = rest.pop("scratch", 0)
     arguments = {"reads": [], "writes": [], **rest}
     name = str(arguments.pop("name", "made by hand"))
-    work = CodeletWork(codelet, Unnamed(), (*map(Address, buffers), *numbers), scratch_bytes)
+    work = CodeletWork(codelet, Unnamed(), (*map(Address, buffers), *numbers), scratch)
     return ComputeSet(name, work, units, **arguments)  # type: ignore[arg-type]

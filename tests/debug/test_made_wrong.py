@@ -7,9 +7,11 @@ import re
 import numpy as np
 import pytest
 
+from engine.codelets.scratch import ScratchLayout
 from engine.debug import DebugExecutable
 from engine.errors import DebugError, InternalError
 from engine.ir import Shape
+from engine.machine_code.abi import Scratch
 from engine.program.program import Address, Buffer, ComputeSet, Mark, Partition, Program, Span
 from engine.runtime import build_table
 from engine.runtime.buffers import DeviceBuffer
@@ -173,7 +175,7 @@ def test_two_tiles_write_the_same_number() -> None:
     (result,) = run([same], [x])
     np.testing.assert_array_equal(result, np.arange(8.0))
     one = Buffer("one", Shape("f64", (1,)))
-    everybody = set_of(spoil_scratch, [one], [20], 1, name="everybody", writes=[Span(one)], scratch_bytes=256)
+    everybody = set_of(spoil_scratch, [one], [20], 1, name="everybody", writes=[Span(one)], scratch=256)
     assert run([everybody], [one])[0] == [0.0]
 
 
@@ -216,11 +218,28 @@ def test_memory_that_is_used_again_too_soon() -> None:
 @pytest.mark.parametrize(("word", "scratch_bytes"), [(0, 256), (2, 256), (8 + 4, 32)])
 def test_scratch_that_is_not_its_own(word: int, scratch_bytes: int) -> None:
     x = Buffer("x", ROW)
-    spoils = set_of(spoil_scratch, [x], [word], SIZE, writes=[Span(x, EACH)], scratch_bytes=scratch_bytes)
+    spoils = set_of(spoil_scratch, [x], [word], SIZE, writes=[Span(x, EACH)], scratch=scratch_bytes)
     with pytest.raises(DebugError, match=f"to use {scratch_bytes} bytes of scratch, after the executor's own"):
         run([spoils], [x])
-    spoils.work = set_of(spoil_scratch, [x], [8], SIZE, scratch_bytes=scratch_bytes).work
+    spoils.work = set_of(spoil_scratch, [x], [8], SIZE, scratch=scratch_bytes).work
     assert run([spoils], [x])[0][0] == 0.0
+
+
+def test_a_write_between_areas_of_scratch() -> None:
+    """Each area of the second one's scratch is written up to its end, then one word further on."""
+    layout = ScratchLayout()
+    areas = [(layout.area(size), size) for size in (64, 8, 72, 64)]
+    space, x = layout.space(), Buffer("x", ROW)
+    for begin, size in areas[:-1]:
+        for first, beyond in ((begin, 0), (begin + size - 8, 0), (begin + size, 8), (begin + size + 56, 8)):
+            word = (Scratch.BYTES + first) // 8
+            spoils = set_of(spoil_scratch, [x], [word], SIZE, writes=[Span(x, EACH)], scratch=space)
+            if not beyond:
+                assert run([spoils], [x])[0][0] == 0.0
+                continue
+            message = f"inside the areas of its scratch. Received: a write to byte {first}, in the gap after an area"
+            with pytest.raises(DebugError, match=message):
+                run([spoils], [x])
 
 
 def test_a_write_into_a_table() -> None:
@@ -239,7 +258,7 @@ def test_a_write_into_parameters() -> None:
 
 def test_scratch_of_somebody_before() -> None:
     x = Buffer("x", ROW)
-    reads = set_of(read_scratch, [x], [9], SIZE, writes=[Span(x, EACH)], scratch_bytes=64)
+    reads = set_of(read_scratch, [x], [9], SIZE, writes=[Span(x, EACH)], scratch=64)
     with pytest.raises(DebugError, match="a read of scratch that it has not written itself"):
         run([reads], [x])
 

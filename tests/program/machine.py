@@ -14,6 +14,7 @@ from engine.machine_code.abi import CODELET_TYPE, Scratch
 from engine.program.program import Buffer, ComputeSet, Mark, Program
 from engine.program.work.encoding import encoded
 from engine.runtime.buffers import aligned_zeros
+from tests.codelets.guarded_scratch import GuardedScratch
 
 GARBAGE = 0xFF
 GUARD = 256
@@ -33,7 +34,8 @@ class Machine:
         self.memory: dict[Buffer, np.ndarray] = {}
         self.guards: dict[Buffer, list[np.ndarray]] = {}
         needed = max((b.scratch_bytes for b in blocks), default=0)
-        self.scratch = aligned_zeros(needed + Scratch.BYTES)
+        self.guarded = GuardedScratch(needed)
+        self.scratch = self.guarded.memory
         faces = program.feeds | program.variables
         for number, buffer in faces.items():
             self._place(buffer, arguments[number])
@@ -71,7 +73,9 @@ class Machine:
 
     def run_units(self, compute_set: ComputeSet, lo: int, hi: int) -> None:
         block = self.blocks[compute_set]
-        CODELET_TYPE(self.address_of(block.codelet))(block.words.ctypes.data, lo, hi, self.scratch.ctypes.data)
+        self.guarded.blank(block.scratch)
+        CODELET_TYPE(self.address_of(block.codelet))(block.words.ctypes.data, lo, hi, self.guarded.address)
+        self.guarded.check(block.scratch, compute_set.name)
 
     def run(self, order: Order | None = None) -> list[np.ndarray]:
         """One step; `order` gives the order in which units run, one by one. Returns the outputs."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from engine.codelets.record import Block
+from engine.codelets.scratch import Range, ScratchSpace
 from engine.program.buffer import Address, Buffer
 
 
@@ -84,8 +85,9 @@ class Encoded:
     """A codelet and its parameter block, int64 [words], which the caller owns and relocates.
 
     `tables` are arrays with the words that have their addresses. `calls` are codelets that this one calls, with the
-    words that have theirs. `scratch_bytes` is the space each worker needs besides the executor's own. `generation` is
-    the word with a number that the host raises where others may have written a large variable that this work writes.
+    words that have theirs. `scratch_bytes` is the space each worker needs besides the executor's own, in which
+    `scratch_gaps` are not accessed. `generation` is the word with a number that the host raises where others may have
+    written a large variable that this work writes.
     """
 
     codelet: Any
@@ -95,18 +97,25 @@ class Encoded:
     tables: tuple[tuple[int, np.ndarray], ...] = ()
     calls: tuple[tuple[int, Any], ...] = ()
     generation: int | None = None
+    scratch_gaps: tuple[Range, ...] = ()
 
     @classmethod
     def of(
         cls,
         codelet: Any,
         block: Block,
-        scratch_bytes: int = 0,
+        scratch: int | ScratchSpace = 0,
         calls: tuple[tuple[int, Any], ...] = (),
     ) -> Self:
-        """Encodes a block of records, whose relocations are addresses."""
+        """Encodes a block of records, whose relocations are addresses; `scratch` is space, or its bytes."""
         relocations = tuple(Relocation(word, address) for word, address in block.relocations)
-        return cls(codelet, block.words, relocations, scratch_bytes, block.tables, calls)
+        space = ScratchSpace.of(scratch)
+        return cls(codelet, block.words, relocations, space.bytes, block.tables, calls, scratch_gaps=space.gaps)
+
+    @property
+    def scratch(self) -> ScratchSpace:
+        """The bytes of scratch and their gaps."""
+        return ScratchSpace(self.scratch_bytes, self.scratch_gaps)
 
     def parts(self, private: Container[Buffer] = ()) -> list[Any]:
         """Its words and tables as a part of another block: addresses where relocated, except in `private` buffers."""

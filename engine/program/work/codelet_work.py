@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from engine.codelets.record import Part, Record, block
+from engine.codelets.scratch import ScratchSpace
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Work
 
@@ -17,13 +18,14 @@ Parameters = TypeVar("Parameters", bound=Record)
 class CodeletWork(Work):
     """`parameters` (a Gather, a DynamicSlice, ...), then `entries`: records of their tables, or plain words.
 
-    Their addresses are Address. `calls` are codelets that this one calls, with the words that have their addresses.
+    Their addresses are Address. `scratch` is space, or its bytes. `calls` are codelets that this one calls, with the
+    words that have their addresses.
     """
 
     codelet: Any
     parameters: Record
     entries: tuple[Record | int | Address, ...] = ()
-    scratch_bytes: int = 0
+    scratch: int | ScratchSpace = 0
     calls: tuple[tuple[int, Any], ...] = ()
 
     @classmethod
@@ -62,7 +64,7 @@ class CodeletWork(Work):
 
     def encode(self) -> Encoded:
         """The block of the records."""
-        return Encoded.of(self.codelet, block(self.parameters, self.entries), self.scratch_bytes, self.calls)
+        return Encoded.of(self.codelet, block(self.parameters, self.entries), self.scratch, self.calls)
 
 
 def _flat(part: Any) -> Iterable[Any]:

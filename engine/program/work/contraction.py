@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.codelets.contract_fields import contract_record, rows_together, run_of
 from engine.codelets.record import block
+from engine.codelets.scratch import ScratchSpace
 from engine.ir.shape import Shape
 from engine.machine_code.processor import multiplies_bf16_pairs, widens_beside_products
 from engine.program.buffer import Address
@@ -159,34 +160,34 @@ class Contraction(Work):
             ahead=self.ahead,
             next_unit=self.next_unit,
         )
-        codelet, scratch_bytes = self._codelet()
-        return Encoded.of(codelet, block(record), scratch_bytes)
+        codelet, scratch = self._codelet()
+        return Encoded.of(codelet, block(record), scratch)
 
-    def _codelet(self) -> tuple[Codelet, int]:
-        """The codelet, and its bytes of scratch: their imports load the compiler, and depend on the processor."""
+    def _codelet(self) -> tuple[Codelet, ScratchSpace]:
+        """The codelet, and its scratch: their imports load the compiler, and depend on the processor."""
         if self.bf16x3:
-            from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch_bytes
+            from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch
 
-            return contract_bf16x3, contract_bf16x3_scratch_bytes()
+            return contract_bf16x3, contract_bf16x3_scratch()
         if self.depthwise:
-            from engine.codelets.contract_depthwise import contract_depthwise, contract_depthwise_scratch_bytes
+            from engine.codelets.contract_depthwise import contract_depthwise
 
-            return contract_depthwise(self.operand_type, self.result_type), contract_depthwise_scratch_bytes()
+            return contract_depthwise(self.operand_type, self.result_type), ScratchSpace()
         if self.is_float32:
-            from engine.codelets.contract_f32 import contract_f32, contract_scratch_bytes
+            from engine.codelets.contract_f32 import contract_f32, contract_scratch
 
-            return contract_f32, contract_scratch_bytes()
+            return contract_f32, contract_scratch()
         in_pairs = self.operand_type == "bf16" and self._has_pairs and multiplies_bf16_pairs()
         if self.widened or self.rounds_b or in_pairs:
             return self._half_codelet()
-        from engine.codelets.contract_plain import contract_for, contract_scratch_bytes_for
+        from engine.codelets.contract_plain import contract_for, contract_scratch_for
 
         types = self.operand_type, self.result_type
-        return contract_for(*types), contract_scratch_bytes_for(*types)
+        return contract_for(*types), contract_scratch_for(*types)
 
-    def _half_codelet(self) -> tuple[Codelet, int]:
+    def _half_codelet(self) -> tuple[Codelet, ScratchSpace]:
         """Of operands that are widened already, of B rounded where it is packed, or of pairs."""
-        from engine.codelets.contract_half import contract_half, contract_half_scratch_bytes
+        from engine.codelets.contract_half import contract_half, contract_half_scratch
         from engine.codelets.vector import F16_IN_F32
 
         types = self.operand_type, self.result_type
@@ -196,4 +197,4 @@ class Contraction(Work):
             codelet = contract_half(*types, beside=widens_beside_products(), right=F16_IN_F32)
         else:
             codelet = contract_half(*types, pairs=True)
-        return codelet, contract_half_scratch_bytes()
+        return codelet, contract_half_scratch()

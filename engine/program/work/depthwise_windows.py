@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from engine.codelets.record import block
+from engine.codelets.scratch import ScratchLayout
 from engine.codelets.window_sizes import RUNS, VECTOR, Group, Run
-from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
@@ -101,7 +101,9 @@ class DepthwiseGradient(DepthwiseWork):
         order = sorted(range(len(self.taps)), key=lambda tap: (self.taps[tap][0] % planes, self.taps[tap]))
         taps = tuple(self.taps[tap] for tap in order)
         run = _run(taps, self.step[1])
-        fields, scratch = _fields(self, _first_taps(taps, run))
+        fields, window = _fields(self, _first_taps(taps, run))
+        layout = ScratchLayout()
+        layout.area(window)
         parameters = Backward(
             **fields,
             sums=self.sums,
@@ -109,10 +111,9 @@ class DepthwiseGradient(DepthwiseWork):
             parts=self.parts,
             part_bytes=self.part_bytes,
             unit_channels=self.unit_channels,
-            window_bytes=scratch - RESERVED_SCRATCH,
+            copied=layout.area(VECTOR * fields["block_rows"] * self.field[1]),
         )
-        scratch += VECTOR * fields["block_rows"] * self.field[1]
-        return Encoded.of(depthwise_gradient(run, self.group), block(parameters), scratch)
+        return Encoded.of(depthwise_gradient(run, self.group), block(parameters), layout.space())
 
 
 def _arrays(work: DepthwiseWork) -> tuple[Images, Images]:
@@ -142,7 +143,7 @@ def _first_taps(taps: Taps, run: Run) -> list[tuple[int, int]]:
 
 
 def _fields(work: DepthwiseWork, runs: list[tuple[int, int]]) -> tuple[dict[str, Any], int]:
-    """The fields of `Windows`, and the bytes of scratch."""
+    """The fields of `Windows`, and the bytes of a window in scratch."""
     planes = work.group.inputs
     reach = 1 + max(row for row, _ in work.taps) // planes
     width = (work.field[1] - 1) * work.step[1] + 1 + max(column for _, column in work.taps)
@@ -172,4 +173,4 @@ def _fields(work: DepthwiseWork, runs: list[tuple[int, int]]) -> tuple[dict[str,
         "runs": len(runs),
         "offset_a": np.array([y * plane + VECTOR * x for y, x in runs], np.int64),
     }
-    return fields, RESERVED_SCRATCH + ((rows - 1) * work.step[0] + reach) * row
+    return fields, ((rows - 1) * work.step[0] + reach) * row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.codelets.per_iteration import Move, PerIteration, per_iteration, per_iteration_scratch_bytes
+from engine.codelets.per_iteration import Move, PerIteration, per_iteration, per_iteration_scratch
 from engine.codelets.record import block
 from engine.machine_code.abi import Scratch
 from engine.program.work.base import Encoded, Work
@@ -25,6 +25,6 @@ def encoded(work: Work) -> Encoded:
     return Encoded.of(
         per_iteration,
         block(head, moves, inner.parts()),
-        per_iteration_scratch_bytes(len(inner.words), inner.scratch_bytes),
+        per_iteration_scratch(len(inner.words), inner.scratch),
         ((PerIteration.CODELET, inner.codelet), *((first + word, codelet) for word, codelet in inner.calls)),
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.codelets.few_sizes import LANES, MOST_FACTORS, RUNS, VECTOR, Run, most_sums, whole_vectors
 from engine.codelets.record import block
-from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.codelets.scratch import ScratchLayout
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Work
 
@@ -83,6 +83,8 @@ class FewFeatures(Work):
         inside = max(0, min(self.sources[2] - begin, self.field[2] - 1 + columns.reach - before))
         plane = plane_bytes(self.field[2], columns.reach, before + whole_vectors(inside))
         window = window_bytes(self.inputs * plane, len(slices.starts), rows, self.unit_rows)
+        layout = ScratchLayout()
+        layout.area(window)
         parameters = Few(
             a=self.a,
             b=self.b,
@@ -109,10 +111,9 @@ class FewFeatures(Work):
             column_offsets=np.arange(LANES, dtype=np.int64) * self.strides_a[2],
             block_rows=self.unit_rows,
             **self._runs(plane, window // len(slices.starts)),
-            sums=RESERVED_SCRATCH + window,
+            sums=layout.after_words(VECTOR * most_sums(self.features) * self.features),
         )
-        scratch = RESERVED_SCRATCH + window + VECTOR * most_sums(self.features) * self.features
-        return Encoded.of(few_features(self.run), block(parameters), scratch)
+        return Encoded.of(few_features(self.run), block(parameters), layout.space())
 
     def _runs(self, plane: int, slice_bytes: int) -> dict[str, Any]:
         """The fields of `Few` for the runs: columns last, which read the same lines of the cache."""

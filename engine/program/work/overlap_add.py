@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.codelets.contract_fields import contract_record, run_of
 from engine.codelets.record import block
+from engine.codelets.scratch import ScratchLayout
 from engine.ir.attributes import WindowDimension
 from engine.ir.shape import Shape
 from engine.machine_code.processor import lanes, multiplies_bf16_pairs
@@ -48,7 +49,7 @@ class OverlapAdd(Work):
 
     def encode(self) -> Encoded:
         """The block of a contraction of one image, then the words of `Overlap`."""
-        from engine.codelets.contract_plain import contract_scratch_bytes_for
+        from engine.codelets.contract_plain import contract_scratch_for
         from engine.codelets.overlap_add import Overlap, overlap_add
 
         positions = len(self.positions)
@@ -78,11 +79,12 @@ class OverlapAdd(Work):
         row_starts, row_offsets = _reaching(high, height, rows, self.sources[-1] * pitch, 4 * wide)
         last = self.window[-1], self.sources[-1], self.field[-1]
         column_starts, column_offsets = _reaching(*last, pitch_sums, 4 * self.features)
-        products = contract_scratch_bytes_for(multiplied)
-        row_sums = products + positions * pitch
-        kernel = row_sums + self.sources[-1] * pitch_sums
-        image = kernel + 4 * whole_vectors(len(self.inputs) * columns)
-        end = image + 4 * whole_vectors(span)
+        layout = ScratchLayout()
+        layout.nested(0, contract_scratch_for(multiplied))
+        products = layout.area(positions * pitch)
+        row_sums = layout.area(self.sources[-1] * pitch_sums)
+        kernel = layout.area(4 * whole_vectors(len(self.inputs) * columns) if span else 0)
+        image = layout.area(4 * whole_vectors(span))
         overlap = Overlap(
             **vars(contraction),
             output=self.output,
@@ -108,7 +110,7 @@ class OverlapAdd(Work):
             image_elements=span,
         )
         codelet = overlap_add(self.element_type, self._has_pairs, bool(span))
-        return Encoded.of(codelet, block(overlap), end)
+        return Encoded.of(codelet, block(overlap), layout.space())
 
     @property
     def _has_pairs(self) -> bool:

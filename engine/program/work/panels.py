@@ -28,9 +28,9 @@ class PanelPacking(Work):
 
     def encode(self) -> Encoded:
         """The fields of the contraction's B, and the address of the panels."""
-        from engine.codelets.contract_f32 import contract_scratch_bytes
+        from engine.codelets.contract_f32 import contract_scratch
         from engine.codelets.pack_panels import Panels, pack_panels
 
         contraction = right_operand_record(self.b, self.k_b.table, self.columns, self.stride_b)
         parameters = Panels(**vars(contraction), panels=self.panels)
-        return Encoded.of(pack_panels, block(parameters), contract_scratch_bytes())
+        return Encoded.of(pack_panels, block(parameters), contract_scratch())

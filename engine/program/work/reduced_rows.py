@@ -53,6 +53,6 @@ class ReducedRowsWork(Work):
         return Encoded.of(
             reduced_rows,
             block(head, inner.parts()),
-            inner.scratch_bytes + head.chunk_rows + taken + 3 * 64,
+            summed.scratch_with(-(-head.chunk_rows // 64) * 64, taken).space(),
             tuple((ReducedRows.WORDS + word, codelet) for word, codelet in inner.calls),
         )

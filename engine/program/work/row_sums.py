@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.codelets.record import block
 from engine.codelets.row_sums import RowSums, row_sums
-from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.codelets.scratch import ScratchLayout
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Encoded, Footprint, Work, addresses_in
 from engine.program.work.fused_loop import FusedLoop
@@ -42,6 +42,13 @@ class SummedRows(Work):
         """Those of the reader, except for the table in scratch."""
         return (each for each in self.reader.footprints() if each.address.buffer is not self.table)
 
+    def scratch_with(self, *more: int) -> ScratchLayout:
+        """Areas for the sums, for the reader's parameters, and `more` of so many bytes."""
+        layout = ScratchLayout()
+        for size in (self.chunk_bytes, 8 * len(self.reader.encode().words), *more):
+            layout.area(size)
+        return layout
+
     def encode(self) -> Encoded:
         """The fields of `row_sums`, then the reader's block."""
         reader = self.reader.encode()
@@ -60,6 +67,6 @@ class SummedRows(Work):
         return Encoded.of(
             row_sums,
             block(head, reader.parts((self.table,))),
-            RESERVED_SCRATCH + -(-self.chunk_bytes // 64) * 64 + 8 * len(reader.words),
+            self.scratch_with().space(),
             ((RowSums.READER, reader.codelet),),
         )

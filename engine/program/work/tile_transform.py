@@ -108,7 +108,7 @@ class TileTransform(Work):
 
     def encode(self) -> Encoded:
         """The words of `Transform`."""
-        from engine.codelets.tile_transform import Transform, tile_transform, transform_scratch_bytes
+        from engine.codelets.tile_transform import Transform, tile_transform, transform_scratch
 
         parameters = Transform(
             source=self.source.record(),
@@ -122,7 +122,7 @@ class TileTransform(Work):
             phase_columns=self.phases[1],
         )
         codelet = tile_transform(self.transform, *self.axes)
-        return Encoded.of(codelet, block(parameters), transform_scratch_bytes(self.features))
+        return Encoded.of(codelet, block(parameters), transform_scratch(self.features))
 
 
 class KernelTransform(TileTransform):

@@ -61,7 +61,7 @@ class TouchedRowsWork(Work):
         made = Encoded.of(
             touched_rows,
             block(head, tables, inner.parts()),
-            inner.scratch_bytes + 8 * self.summed.width * DRIFT_PROBED * len(tables),
+            self.summed.scratch_with(8 * self.summed.width * DRIFT_PROBED * len(tables)).space(),
             (*drift, *((before + word, codelet) for word, codelet in inner.calls)),
         )
         return replace(made, generation=TouchedRows.GENERATION)

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from engine.codelets.chain import Block, Chain, Link, chain, chain_scratch_bytes
+from engine.codelets.chain import Block, Chain, Link, chain, chain_scratch
 from engine.codelets.record import block
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Addressed, Encoded, Footprint, Work, addresses_in
-
-LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +45,10 @@ class UnitChain(Work):
         """The head of `chain`: its links and slices of scratch; then the parameter blocks of all links."""
         blocks = [link.work.encode() for link in self.links]
         starts = [0, *accumulate(len(each.words) for each in blocks)]
-        offsets, space = dict[Buffer, int](), 0
-        for buffer, size in self.own:
-            offsets[buffer], space = space, space + -(-size // LINE) * LINE
         sizes = dict(self.own)
+        slices = [sizes[buffer] for buffer in sizes]
+        scratch, (*starts_of_slices, inside) = chain_scratch(starts[-1], slices, [each.scratch for each in blocks])
+        offsets = dict(zip(sizes, starts_of_slices, strict=True))
         links = [
             Link(parameters=start, ratio=link.ratio, units=link.units)
             for start, link in zip(starts, self.links, strict=False)
@@ -61,11 +59,11 @@ class UnitChain(Work):
             for r in each.relocations
             if r.address.buffer in sizes
         ]
-        head = Chain(links=len(links), relocated=len(relocated), parameter_words=starts[-1], block_bytes=space)
+        head = Chain(links=len(links), relocated=len(relocated), parameter_words=starts[-1], block_bytes=inside)
         codelets = (Chain.WORDS + Link.WORDS * number + Link.CODELET for number in range(len(blocks)))
         return Encoded.of(
             chain,
             block(head, links, relocated, *(each.parts(sizes) for each in blocks)),
-            chain_scratch_bytes(starts[-1], space, max(each.scratch_bytes for each in blocks)),
+            scratch,
             tuple(zip(codelets, (each.codelet for each in blocks), strict=True)),
         )

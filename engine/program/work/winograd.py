@@ -10,6 +10,7 @@ import numpy as np
 from engine.codelets.contract_fields import right_operand_record
 from engine.codelets.micro_kernel import panel_columns
 from engine.codelets.record import block
+from engine.codelets.scratch import ScratchLayout
 from engine.codelets.winograd_sizes import (
     KERNEL_BLOCK,
     OUTPUTS,
@@ -21,7 +22,6 @@ from engine.codelets.winograd_sizes import (
     whole_vectors,
 )
 from engine.ir.shape import Shape
-from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
@@ -55,7 +55,7 @@ class WinogradKernel(Work):
 
     def encode(self) -> Encoded:
         """The fields of the contraction's B, then those of the transform."""
-        from engine.codelets.winograd import TAP_BYTES, Kernel, kernel_transform, winograd_kernel_scratch_bytes
+        from engine.codelets.winograd import TAP_BYTES, Kernel, kernel_scratch, kernel_transform
 
         item = Shape(self.element_type).dtype.itemsize
         contraction = right_operand_record(self.kernel, self.k_b.table, self.columns, self.stride_b, item)
@@ -67,7 +67,7 @@ class WinogradKernel(Work):
             positions=np.arange(positions(self.tile)) * position_bytes(self.features, self.columns),
         )
         codelet = kernel_transform(self.element_type, self.tile)
-        return Encoded.of(codelet, block(parameters), winograd_kernel_scratch_bytes())
+        return Encoded.of(codelet, block(parameters), kernel_scratch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +117,18 @@ class WinogradProduct(Work):
         tiles = block_tiles(self.features, self.outputs, self.tile)
         tile_m = 4 * whole_vectors(self.outputs)
         position_m = tiles * tile_m + PADDING
-        rows_of_m, k_of_a = RESERVED_SCRATCH + 8 * tiles, RESERVED_SCRATCH + 16 * tiles
-        fields = tile_fields(self.images, *self._arrays(), self.tile, tiles, k_of_a + 8 * self.features)
-        products_at = fields["inputs_at"] + positions(self.tile) * fields["position_a"]
+        layout = ScratchLayout()
         parameters = Product(
-            **fields,
+            **tile_fields(self.images, *self._arrays(), self.tile, tiles, layout),
             transformed=self.transformed,
             unit_tiles=self.unit_rows * -(-self.field[1] // self.tile),
             position_b=position_bytes(self.features, self.outputs),
             position_m=position_m,
             tile_m=tile_m,
-            rows_of_a=RESERVED_SCRATCH,
-            rows_of_m=rows_of_m,
-            k_of_a=k_of_a,
-            products_at=products_at,
+            rows_of_a=layout.after_words(8 * tiles),
+            rows_of_m=layout.after_words(8 * tiles),
+            k_of_a=layout.after_words(8 * self.features),
+            products_at=layout.after_words(positions(self.tile) * position_m),
         )
         codelet = product_of_tiles(self.element_type, self.result_type, self.tile)
-        return Encoded.of(codelet, block(parameters), products_at + positions(self.tile) * position_m)
+        return Encoded.of(codelet, block(parameters), layout.space())

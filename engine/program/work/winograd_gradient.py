@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.codelets.record import block
+from engine.codelets.scratch import ScratchLayout
 from engine.codelets.winograd_sizes import (
     GRADIENT_BLOCK,
     LEAST_GRADIENT_TILES,
@@ -79,25 +80,22 @@ class WinogradGradient(Work):
         tiles = block_tiles(self.features, self.outputs, self.tile, LEAST_GRADIENT_TILES)
         pitch = 4 * whole_vectors(self.outputs)
         position_g = tiles * pitch + PADDING
-        k = RESERVED_SCRATCH + 8 * self.features
-        rows_of_sums = k + 8 * tiles
-        fields = tile_fields(self.images, *self._arrays(), self.tile, tiles, rows_of_sums + 8 * self.features)
-        gradients_at = fields["inputs_at"] + positions(self.tile) * fields["position_a"]
+        layout = ScratchLayout()
         parameters = Gradient(
-            **fields,
+            **tile_fields(self.images, *self._arrays(), self.tile, tiles, layout),
             sums=self.sums,
             part_tiles=self.part_tiles,
             part_bytes=positions(self.tile) * position_bytes(self.features, self.outputs),
             position_sums=position_bytes(self.features, self.outputs),
             feature_sums=pitch,
             position_g=position_g,
-            features_of_a=RESERVED_SCRATCH,
-            k=k,
-            rows_of_sums=rows_of_sums,
-            gradients_at=gradients_at,
+            features_of_a=layout.after_words(8 * self.features),
+            k=layout.after_words(8 * tiles),
+            rows_of_sums=layout.after_words(8 * self.features),
+            gradients_at=layout.after_words(positions(self.tile) * position_g),
         )
         codelet = gradient_of_tiles(self.element_type, self.tile)
-        return Encoded.of(codelet, block(parameters), gradients_at + positions(self.tile) * position_g)
+        return Encoded.of(codelet, block(parameters), layout.space())
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,4 +152,4 @@ class WinogradSums(Work):
             added=RESERVED_SCRATCH,
         )
         codelet = sums_of_taps(self.result_type, self.tile)
-        return Encoded.of(codelet, block(parameters), RESERVED_SCRATCH + positions(self.tile) * pitch)
+        return Encoded.of(codelet, block(parameters), positions(self.tile) * pitch)

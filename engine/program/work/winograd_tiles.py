@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from engine.codelets.winograd_sizes import PADDING, ROW_WORDS, side, whole_vectors
+from engine.codelets.scratch import ScratchLayout
+from engine.codelets.winograd_sizes import PADDING, ROW_WORDS, positions, side, whole_vectors
 from engine.machine_code.processor import lanes
 from engine.program.buffer import Address
 from engine.program.work.base import Footprint
@@ -50,16 +51,16 @@ def footprints(images: int, inputs: Images, outputs: Images, written: Address) -
         )
 
 
-def tile_fields(images: int, inputs: Images, outputs: Images, tile: int, block: int, scratch: int) -> dict[str, Any]:
-    """The fields of `Tiles` for blocks of that many tiles, whose own part of scratch begins after that many bytes.
+def tile_fields(
+    images: int, inputs: Images, outputs: Images, tile: int, block: int, layout: ScratchLayout
+) -> dict[str, Any]:
+    """The fields of `Tiles` for blocks of that many tiles, which adds their areas to the layout of scratch.
 
     A tile has `tile` outputs along each side.
     """
     rows, columns = (-(-size // tile) for size in outputs.size)
     vector = 4 * lanes() * block
     position = whole_vectors(inputs.features) // lanes() * vector + PADDING
-    zeros = scratch + 8 * ROW_WORDS * side(tile)
-    inputs_at = zeros + 4 * whole_vectors(max(inputs.features, outputs.features))
     return {
         "a": inputs.address,
         "c": outputs.address,
@@ -78,7 +79,7 @@ def tile_fields(images: int, inputs: Images, outputs: Images, tile: int, block: 
         "block_tiles": block,
         "position_a": position,
         "vector_a": vector,
-        "rows": scratch,
-        "zeros": zeros,
-        "inputs_at": -(-inputs_at // PADDING) * PADDING,
+        "rows": layout.after_words(8 * ROW_WORDS * side(tile)),
+        "zeros": layout.after_words(4 * whole_vectors(max(inputs.features, outputs.features))),
+        "inputs_at": layout.after_words(positions(tile) * position),
     }
