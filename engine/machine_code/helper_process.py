@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.machine_code.switches import is_on
+
 VARIABLE = "SOFTWARE_IPU_COMPILE_AHEAD"
 """An environment variable: 0 starts no helper."""
 PATIENCE = 5.0
@@ -19,7 +21,7 @@ PATIENCE = 5.0
 
 def may_start() -> bool:
     """Whether the user wants helpers, and the system and this interpreter can start any."""
-    return os.environ.get(VARIABLE, "").strip() != "0" and os.name == "posix" and _is_python(sys.executable)
+    return is_on(VARIABLE) and os.name == "posix" and _is_python(sys.executable)
 
 
 def _is_python(executable: str) -> bool:

@@ -9,6 +9,7 @@ import sys
 from functools import cache
 
 from engine.machine_code import given_objects
+from engine.machine_code.switches import is_on
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 ARM = platform.machine().lower() in ("aarch64", "arm64")
@@ -89,7 +90,7 @@ def widens_beside_products() -> bool:
 
 def may_use_matrix_registers() -> bool:
     """Whether large float32 products use matrix registers: where there are any, unless SOFTWARE_IPU_AMX is 0."""
-    return os.environ.get("SOFTWARE_IPU_AMX", "").strip() != "0" and has_matrix_registers()
+    return is_on("SOFTWARE_IPU_AMX") and has_matrix_registers()
 
 
 @cache
