@@ -16,13 +16,14 @@ from engine.codelets.pack import fill_progression
 from engine.codelets.record import Address, Record
 from engine.codelets.register_transpose import LANES, lanes_transposed
 from engine.codelets.rows import word
+from engine.codelets.scratch import after
 from engine.codelets.spectra import divided, multiplied, paired, parted, tangled, untangled
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 NUMBERS, REALS, MIRRORED = range(3)
 """How the elements of a line are in memory: complex, real, or a first half of complex numbers that the rest mirrors."""
-HEAD_BYTES = -(-8 * (2 * LANES + Pass.WORDS) // 64) * 64
-"""Two tables of offsets and the parameters of a pass, before the elements."""
+HEAD = 8 * LANES, 8 * LANES, 8 * Pass.WORDS
+"""Bytes of two tables of offsets and of the parameters of a pass, areas of scratch before the elements."""
 
 
 class Side(Record):
@@ -198,10 +199,10 @@ def fourier(element_type: str, lanes: Lanes) -> Codelet:
 
     def transform_lines(parameters: int, lo: int, hi: int, scratch: int) -> None:
         source_offsets = scratch + RESERVED_SCRATCH
-        target_offsets = source_offsets + 8 * LANES
-        block = target_offsets + 8 * LANES
-        x = scratch + RESERVED_SCRATCH + HEAD_BYTES
-        y = x + size * (word(parameters, Fourier.TRANSFORMED) + SPACING)
+        target_offsets = after(source_offsets, HEAD[0])
+        block = after(target_offsets, HEAD[1])
+        x = after(block, HEAD[2])
+        y = after(x, size * (word(parameters, Fourier.TRANSFORMED) + SPACING))
         fill_progression(source_offsets, LANES, word(parameters, Fourier.SOURCE + Side.LANE))
         fill_progression(target_offsets, LANES, 4 * LANES)
         groups, row = word(parameters, Fourier.GROUPS_IN_UNIT), word(parameters, Fourier.GROUPS_OF_ROW)

@@ -40,9 +40,9 @@ class Plan(NamedTuple):
         return self.transformed != self.length
 
     @property
-    def scratch_bytes(self) -> int:
-        """Two copies of the elements of a line in each lane."""
-        return 2 * 2 * self.lanes.bytes * (self.transformed + SPACING)
+    def line_bytes(self) -> int:
+        """Of the elements of a line in each lane, of which there are two copies in scratch."""
+        return 2 * self.lanes.bytes * (self.transformed + SPACING)
 
 
 def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbours: int) -> Plan:

@@ -69,6 +69,14 @@ class ScratchLayout:
         return ScratchSpace(self._end, tuple(self._gaps))
 
 
+def space_of(*sizes: int) -> ScratchSpace:
+    """The scratch of areas of so many bytes, whose codelet computes where they are by `after`."""
+    layout = ScratchLayout()
+    for size in sizes:
+        layout.area(size)
+    return layout.space()
+
+
 def shared(spaces: Iterable[ScratchSpace]) -> ScratchSpace:
     """The scratch of codelets that run one after the other: gaps are what none of them accesses."""
     each = tuple(spaces)

@@ -18,6 +18,7 @@ from engine.codelets.build import codelet, inner
 from engine.codelets.memory import call4, load_i8, load_i16, load_i32, load_i64, store_i8, store_i16, store_i64
 from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import copy_bytes, word
+from engine.codelets.scratch import ScratchSpace, after, space_of
 from engine.ir.shape import FLOATS, SIGNED, Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 
@@ -67,6 +68,12 @@ def _key(parameters: int, address: int, size: int) -> int:
     bits = _load(address, size)
     bits = word(parameters, Sort.ZERO) if bits == -1 << (8 * size - 1) else bits
     return bits ^ ((bits >> 63) & word(parameters, Sort.INVERTED)) ^ word(parameters, Sort.FLIP)
+
+
+@inner
+def _entry_bytes(size: int, length: int) -> int:
+    """The bytes of an entry of a row of so many elements of `size` bytes: its key and number are packed, or not."""
+    return 8 if size <= 4 and length <= NUMBER_MASK else 16
 
 
 @inner
@@ -171,14 +178,14 @@ def sort_by_key(parameters: int, lo: int, hi: int, scratch: int) -> None:
     capacity, inner_rows = word(parameters, Sort.CAPACITY), word(parameters, Sort.INNER)
     operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * word(parameters, Sort.KEY))
     size = word(operand, SortOperand.BYTES)
-    entry = 8 if size <= 4 and length <= NUMBER_MASK else 16
+    entry = _entry_bytes(size, length)
     # A packed entry is the key made non-negative, with the element's number in its low bits.
     raised, shift, mask = (-(-1 << (8 * size - 1)), NUMBER_BITS, NUMBER_MASK) if entry == 8 else (0, 0, 0)
     counts = scratch + RESERVED_SCRATCH
     for unit in range(lo, hi):
         source = word(operand, SortOperand.SOURCE) + _row_offset(parameters, unit) * size
-        entries = counts + COUNTS_BYTES
-        spare = entries + capacity * entry
+        entries = after(counts, COUNTS_BYTES)
+        spare = after(entries, capacity * entry)
         filled, bound, bounded = 0, 0, False
         for k in range(length):
             key = ((_key(parameters, source + k * inner_rows * size, size) + raised) << shift) | (k & mask)
@@ -230,7 +237,7 @@ def sort_by_comparator(parameters: int, lo: int, hi: int, scratch: int) -> None:
     length, inner_rows = word(parameters, Sort.LENGTH), word(parameters, Sort.INNER)
     operands, comparator = word(parameters, Sort.OPERANDS), word(parameters, Sort.COMPARATOR)
     answer = scratch + RESERVED_SCRATCH
-    table = answer + 8
+    table = after(answer, 8)
     for unit in range(lo, hi):
         for number in range(operands):
             operand = parameters + 8 * (Sort.WORDS + SortOperand.WORDS * number)
@@ -238,8 +245,8 @@ def sort_by_comparator(parameters: int, lo: int, hi: int, scratch: int) -> None:
             row = word(operand, SortOperand.SOURCE) + _row_offset(parameters, unit) * size
             store_i64(table + 16 * number, row)
             store_i64(table + 16 * number + 8, inner_rows * size)
-        numbers = table + 16 * operands
-        spare = numbers + 8 * length
+        numbers = after(table, 16 * operands)
+        spare = after(numbers, 8 * length)
         for k in range(length):
             store_i64(numbers + 8 * k, k)
         run = 1
@@ -276,8 +283,8 @@ def encode_sort(
     dimension: int,
     limit: int,
     key: SortKey | None,
-) -> tuple[tuple[Part, ...], int, int]:
-    """Parts of the block, number of units and bytes of scratch; `indices` has (source, target) of each operand.
+) -> tuple[tuple[Part, ...], int, ScratchSpace]:
+    """Parts of the block, number of units and scratch; `indices` has (source, target) of each operand.
 
     `key` is that of `sort_by_key`; None is for `sort_by_comparator`, whose comparator's address is left 0.
     """
@@ -287,9 +294,10 @@ def encode_sort(
     if key is not None:
         number, capacity = key.operand, 2 * limit + INSERTED if 4 * limit + INSERTED < length else length
         zero, inverted, flip = key_words(key, shapes[number].element_type)
-        scratch_bytes = COUNTS_BYTES + 2 * 16 * capacity
+        entries = capacity * _entry_bytes.function(shapes[number].dtype.itemsize, length)
+        areas: tuple[int, ...] = (COUNTS_BYTES, entries, entries)
     else:
-        scratch_bytes = 8 + 16 * len(shapes) + 2 * 8 * length
+        areas = (8, 16 * len(shapes), 8 * length, 8 * length)
     header = Sort(
         inner=inner_rows,
         length=length,
@@ -306,4 +314,4 @@ def encode_sort(
         for shape, (source, target) in zip(shapes, indices, strict=True)
     ]
     units = shapes[0].elements // length if length and limit else 0
-    return (header, operands), units, scratch_bytes
+    return (header, operands), units, space_of(*areas)

@@ -20,7 +20,7 @@ from engine.codelets.loops import Loop
 from engine.codelets.memory import I64, POINTER, Emitter, intrinsic, load_i64, store_f32, store_i64
 from engine.codelets.record import Address, Record
 from engine.codelets.rows import word
-from engine.codelets.scratch import ScratchLayout, ScratchSpace, after
+from engine.codelets.scratch import ScratchSpace, after, space_of
 from engine.codelets.switched import internal_function
 from engine.codelets.tile_sizes import Axis
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -68,10 +68,7 @@ class Transform(Record):
 
 def transform_scratch(features: int) -> ScratchSpace:
     """The scratch: offsets of elements to read and to write, two tables of addresses, zeros, and what is not kept."""
-    layout = ScratchLayout()
-    for size in (*4 * (8 * MOST_ELEMENTS,), 4 * features, 4 * features):
-        layout.area(size)
-    return layout.space()
+    return space_of(*4 * (8 * MOST_ELEMENTS,), 4 * features, 4 * features)
 
 
 MOST_ELEMENTS = 64

@@ -6,8 +6,9 @@ from math import prod
 from typing import NamedTuple
 
 from engine.codelets.butterflies import passing
-from engine.codelets.fourier import HEAD_BYTES, MIRRORED, NUMBERS, REALS, Factor, Fourier, Side, fourier
+from engine.codelets.fourier import HEAD, MIRRORED, NUMBERS, REALS, Factor, Fourier, Side, fourier
 from engine.codelets.fourier_plans import COMPLEX, HALF, PLAIN, REAL, Plan, fourier_plan, fourier_table, table_places
+from engine.codelets.scratch import space_of
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
@@ -91,9 +92,9 @@ def _emit(
     factors = tuple(Factor(radix=radix) for radix in plan.radices)
     words = (Fourier.WORDS + Factor.WORDS * number + Factor.CODELET for number in range(len(factors)))
     calls = tuple((at, passing(radix, plan.lanes)) for at, radix in zip(words, plan.radices, strict=True))
-    scratch_bytes = HEAD_BYTES + plan.scratch_bytes
+    scratch = space_of(*HEAD, plan.line_bytes, plan.line_bytes)
     codelet = fourier(element_type, plan.lanes)
-    work = CodeletWork(codelet, parameters, factors, scratch=scratch_bytes, calls=calls)
+    work = CodeletWork(codelet, parameters, factors, scratch=scratch, calls=calls)
     estimate = WorkEstimate({"fft": target.shape.elements * len(plan.radices)}, 0, element_type)
     units, few = -(-groups // groups_in_unit), before * after * length < SMALL
     spans = [source.buffer, table], [target.buffer]

@@ -37,10 +37,10 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
     single = len(sources) == 1
     results = [context.result_buffer(instruction, None if single else k) for k in range(len(sources))]
     indices = [(Address(source), Address(result)) for source, result in zip(sources, results, strict=True)]
-    parts, units, scratch_bytes = encode_sort(shapes, indices, dimension, limit, key)
+    parts, units, scratch = encode_sort(shapes, indices, dimension, limit, key)
     if units:
         codelet = sort_by_comparator if key is None else sort_by_key
-        work = CodeletWork.of(codelet, parts, scratch=scratch_bytes, calls=calls)
+        work = CodeletWork.of(codelet, parts, scratch=scratch, calls=calls)
         reads = [_span(b, s, dimension) for b, s in zip(sources, shapes, strict=True)]
         writes = [_span(b, s, dimension) for b, s in zip(results, instruction.tuple_shapes, strict=True)]
         elements, kind = shapes[0].elements, shapes[0].element_type

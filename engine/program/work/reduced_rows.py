@@ -53,6 +53,6 @@ class ReducedRowsWork(Work):
         return Encoded.of(
             reduced_rows,
             block(head, inner.parts()),
-            summed.scratch_with(-(-head.chunk_rows // 64) * 64, taken).space(),
+            summed.scratch_with(-(-head.chunk_rows // 64) * 64, taken),
             tuple((ReducedRows.WORDS + word, codelet) for word, codelet in inner.calls),
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.codelets.record import block
 from engine.codelets.row_sums import RowSums, row_sums
-from engine.codelets.scratch import ScratchLayout
+from engine.codelets.scratch import ScratchSpace, space_of
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Encoded, Footprint, Work, addresses_in
 from engine.program.work.fused_loop import FusedLoop
@@ -42,12 +42,9 @@ class SummedRows(Work):
         """Those of the reader, except for the table in scratch."""
         return (each for each in self.reader.footprints() if each.address.buffer is not self.table)
 
-    def scratch_with(self, *more: int) -> ScratchLayout:
+    def scratch_with(self, *more: int) -> ScratchSpace:
         """Areas for the sums, for the reader's parameters, and `more` of so many bytes."""
-        layout = ScratchLayout()
-        for size in (self.chunk_bytes, 8 * len(self.reader.encode().words), *more):
-            layout.area(size)
-        return layout
+        return space_of(self.chunk_bytes, 8 * len(self.reader.encode().words), *more)
 
     def encode(self) -> Encoded:
         """The fields of `row_sums`, then the reader's block."""
@@ -67,6 +64,6 @@ class SummedRows(Work):
         return Encoded.of(
             row_sums,
             block(head, reader.parts((self.table,))),
-            self.scratch_with().space(),
+            self.scratch_with(),
             ((RowSums.READER, reader.codelet),),
         )

@@ -61,7 +61,7 @@ class TouchedRowsWork(Work):
         made = Encoded.of(
             touched_rows,
             block(head, tables, inner.parts()),
-            self.summed.scratch_with(8 * self.summed.width * DRIFT_PROBED * len(tables)).space(),
+            self.summed.scratch_with(8 * self.summed.width * DRIFT_PROBED * len(tables)),
             (*drift, *((before + word, codelet) for word, codelet in inner.calls)),
         )
         return replace(made, generation=TouchedRows.GENERATION)
