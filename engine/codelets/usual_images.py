@@ -1,4 +1,4 @@
-"""Codelets of the kinds that most models of images need, by name: pooling, its gradients, and the first convolution."""
+"""Codelets of the kinds that most models of images need, by name: pooling, its gradients, and convolutions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from engine.codelets.overlapping_pool_gradient import overlapping_pool_gradient
 from engine.codelets.pack_panels import pack_panels
 from engine.codelets.pool_gradient import pool_gradient
 from engine.codelets.pool_windows import pool_windows
+from engine.codelets.winograd import kernel_transform, product_of_tiles
+from engine.codelets.winograd_gradient import gradient_of_tiles, sums_of_taps
+from engine.codelets.winograd_sizes import WIDE_OUTPUTS
 
 __all__ = ["pack_panels"]
 
@@ -17,3 +20,6 @@ GREATEST_OF_OVERLAPPING_WINDOWS = overlapping_pool_gradient("GE", "f32", 3, 2)
 """Max pooling of 3 x 3 with strides of 2, and its gradient."""
 FEW_FEATURES = overlap_add("f32")
 """Convolutions of stride 1 with few output features."""
+KERNELS, PRODUCTS = kernel_transform("f32", WIDE_OUTPUTS), product_of_tiles("f32", "f32", WIDE_OUTPUTS)
+GRADIENTS, SUMS = gradient_of_tiles("f32", WIDE_OUTPUTS), sums_of_taps("f32", WIDE_OUTPUTS)
+"""Convolutions of 3 x 3 taps, and their gradients by kernels."""

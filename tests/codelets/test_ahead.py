@@ -20,6 +20,8 @@ from engine.codelets import ahead, rows
 from engine.codelets.build import Codelet, building, make
 from engine.codelets.pool_gradient import pool_gradient
 from engine.codelets.record import block as words_of
+from engine.codelets.winograd import product_of_tiles
+from engine.codelets.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
 from engine.ir import Shape
 from engine.ir.attributes import WindowDimension
 from engine.machine_code import helper_process
@@ -262,7 +264,8 @@ def test_usual_codelets_of_images_are_in_the_list_as_programs_ask_for_them() -> 
     tables = Offsets(np.arange(4) * 4), Offsets(np.zeros(1))
     work = OverlapAdd(address, address, address, *tables, window, (4,), (2,), 1, 16, 8, 8, 4, "f32")
     again = pool_gradient.__wrapped__("GE", "f32")
-    for codelet in (work.encode().codelet, pool_gradient("GE", "f32"), again):
+    convolutions = [product_of_tiles("f32", "f32", tile) for tile in (OUTPUTS, WIDE_OUTPUTS)]
+    for codelet in (work.encode().codelet, pool_gradient("GE", "f32"), again, *convolutions):
         assert ahead.place_of(codelet) is not None
     assert ahead.place_of(pool_gradient("LT", "f32")) is None
 
