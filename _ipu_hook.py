@@ -172,9 +172,13 @@ def compile_ahead() -> None:
     if re.search(IMPORT, program_source(), re.MULTILINE):
         try:
             from engine.codelets import ahead
+            from engine.errors import ConfigurationError
         except ImportError:  # another package of that name: the program's own import says so
             return
-        ahead.start()
+        try:
+            ahead.start()
+        except ConfigurationError:  # the program's first use of the API raises it
+            pass
 
 
 def program_source() -> str:

@@ -68,13 +68,14 @@ _lock: Path | None = None
 def start() -> None:
     """Starts a helper, unless this machine has these objects, another helper runs, or the user wants none.
 
-    Only the first call of a process does so. Takes a few milliseconds, and never raises.
+    Only the first call of a process does so. Takes a few milliseconds. Raises ConfigurationError for a wrong switch.
     """
     global _asked, _lock
     if _asked:
         return
+    wanted = may_start()
     _asked = True
-    if not may_start():
+    if not wanted:
         return
     with contextlib.suppress(OSError, ImportError, ValueError, RuntimeError):  # the last without a home directory
         key = _key()

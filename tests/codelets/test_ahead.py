@@ -22,6 +22,7 @@ from engine.codelets.pool_gradient import pool_gradient
 from engine.codelets.record import block as words_of
 from engine.codelets.winograd import product_of_tiles
 from engine.codelets.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
+from engine.errors import ConfigurationError
 from engine.ir import Shape
 from engine.ir.attributes import WindowDimension
 from engine.machine_code import helper_process
@@ -187,6 +188,18 @@ def test_import_of_tensorflow_starts_it_for_programs_that_import_the_api(
     monkeypatch.delattr(main, "__file__")
     monkeypatch.setattr(main, "In", ["", "import ipu" if not starts else "", text], raising=False)
     assert start_of(monkeypatch) == expected
+
+
+def test_a_wrong_switch_is_an_error_of_the_api_not_of_tensorflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "program.py").write_text("import ipu\n")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "program.py"), raising=False)
+    monkeypatch.setattr(ahead, "_asked", False)
+    monkeypatch.setenv("SOFTWARE_IPU_COMPILE_AHEAD", "off")
+    _ipu_hook.AliasFinder.find_spec("tensorflow")
+    with pytest.raises(ConfigurationError, match="Expected 0 or 1 in SOFTWARE_IPU_COMPILE_AHEAD"):
+        ahead.start()
 
 
 def test_programs_whose_source_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
