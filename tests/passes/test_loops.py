@@ -17,6 +17,7 @@ from engine.passes.pass_list import LOOP_PASSES
 from engine.passes.run_passes import run_passes
 from engine.passes.update_order import readers_first
 from tests.engine.running import check
+from tests.lower.test_sort import comparator
 from tests.passes.checking import assert_same_results
 from tests.program.loop_parts import below, loop, next_count
 from tests.program.loops import LOOPS
@@ -176,6 +177,25 @@ def test_what_never_changes_is_computed_once() -> None:
     small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-5)
     assert opcodes_in_bodies(small)["tanh"] == 0
+
+
+def test_of_several_results_each_leaves_the_loop() -> None:
+    """A sort of keys with their rows, as in top_k and argsort: the state has no tuple in it."""
+    b = Builder("sorting")
+    keys, rows = b.parameter("f32", (WIDTH,)), b.parameter("s32", (WIDTH,))
+
+    def iteration(s: Builder, e: list[Instruction]) -> list[Instruction]:
+        body = comparator(["f32", "s32"])
+        by_key = s.inferred("sort", (s.elementwise("negate", e[1]), e[2]), (body,), dimensions=(0,), is_stable=True)
+        first, order = (s.get_tuple_element(by_key, k) for k in range(2))
+        return [next_count(s, e[0]), e[1], e[2], s.add(e[3], first), s.add(s.multiply(e[4], order), order)]
+
+    begin = [b.constant(0, "s32"), keys, rows, b.splat(0.0, (WIDTH,)), b.elementwise("add", rows, rows)]
+    module = b.module(b.tuple(*loop(b, begin, below(3), iteration)[3:]))
+    small = run_passes(module, LOOP_PASSES, verify=True)
+    assert_same_results(module, small, tolerance=1e-6)
+    assert opcodes_in_bodies(small)["sort"] == 0
+    assert not any(isinstance(each, TupleShape) for i in loops_of(small) for each in i.shape.elements)
 
 
 def test_random_numbers_are_drawn_anew_in_each_turn() -> None:

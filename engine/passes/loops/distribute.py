@@ -188,6 +188,8 @@ class _Distribution:
     def _is_worth_hoisting(self, instruction: Instruction) -> bool:
         if instruction not in self.early or instruction not in self.iterations.costly or instruction.opcode in AFFINE:
             return False
+        if not isinstance(instruction.shape, Shape):  # the state of a loop is flat: each result moves by itself
+            return False
         _, batched = self.early[instruction]
         return not batched or (self._fits(instruction) and not self._stays_for_the_cache(instruction))
 

@@ -8,6 +8,7 @@ from engine.ir.properties import is_repeatable
 from engine.ir.trip_counts import TripCounts
 from engine.passes import construct
 from engine.passes.loops.batching import Operand, batch, can_batch
+from engine.passes.loops.rebuilding import element_of
 from engine.passes.loops.view import LoopView, element_read
 from engine.passes.rewriting import changed, make
 
@@ -60,6 +61,8 @@ class Iterations:
         element = element_read(instruction)
         if element is not None:
             return (self.view.initial[element], False) if self.view.is_invariant(element) else None
+        if instruction.opcode == "get-tuple-element" and instruction.operands[0] in known:
+            return self._result(instruction, *known[instruction.operands[0]])
         if instruction.opcode in NOT_COPIED or not is_repeatable(instruction):
             return None
         if instruction.opcode == "dynamic-slice" and instruction.operands[0] in known:
@@ -81,6 +84,14 @@ class Iterations:
         if batched:
             return batch(instruction, operands, self.number), True
         return changed(instruction, operands=[value for value, _ in operands]), False
+
+    def _result(self, instruction: Instruction, value: Instruction, batched: bool) -> Operand | None:
+        """One of several results, as those of a sort."""
+        if batched:
+            return None
+        if instruction.operands[0] in self.costly:
+            self.costly.add(instruction)
+        return element_of(value, instruction["tuple_index"]), False
 
     def _rows(self, instruction: Instruction, data: Operand) -> Operand | None:
         """A slice of one row, another one in each iteration, of a loop-invariant array."""
