@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -179,7 +180,7 @@ def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
     known = graph._ipu_outlined_functions = getattr(graph, "_ipu_outlined_functions", {})
     bodies = graph._ipu_outlined_bodies = getattr(graph, "_ipu_outlined_bodies", {})
     kept: list[Any] = [*_state_of(function), *others]
-    specs = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
+    specs = tuple((tensor.dtype, str(tensor.shape)) for tensor in tensors)  # Dimensions of version 1 have no hash
     key = (tuple(map(id, kept)), specs, tuple(places), repr(attributes), name)
     if key not in known:
 
@@ -207,7 +208,8 @@ def _trace(
     structure: list[Any] = []
 
     def flat(*arguments: tf.Tensor) -> list[tf.Tensor]:
-        results = body(*arguments)
+        with _variables_of_graphs():
+            results = body(*arguments)
         structure[:] = [results]
         return [tf.convert_to_tensor(each) for each in tf.nest.flatten(results) if each is not None]
 
@@ -226,6 +228,20 @@ def _trace(
     if equal not in bodies:
         bodies[equal] = _Lifted(name, concrete)
     return _Traced(concrete, structure[0], bodies[equal])
+
+
+@contextmanager
+def _variables_of_graphs() -> Iterator[None]:
+    """Creates variables in the tf.Graph around all functions, if there is one, and not as those of a tf.function."""
+    with ops.init_scope():
+        in_graph = not context.executing_eagerly()
+
+    def create(_: Any, **arguments: Any) -> Any:
+        with ops.init_scope():
+            return tf.compat.v1.Variable(**arguments)
+
+    with tf.variable_creator_scope(create) if in_graph else nullcontext():
+        yield
 
 
 def _is_pure(graph: func_graph.FuncGraph, definition: Any) -> bool:

@@ -64,7 +64,7 @@ def call_vertex(vertex: Declaration, kept: dict[Any, Compiled], inputs: Sequence
         return [tf.compat.v1.placeholder(each.dtype, each.shape) for each in _declared(vertex, specs)]
     if not all(spec.shape.is_fully_defined() for spec in specs):
         raise vertex.error(f"inputs of static shape. Received: {', '.join(str(spec.shape) for spec in specs)}")
-    key = tuple((tuple(spec.shape), spec.dtype) for spec in specs)
+    key = tuple((tuple(spec.shape.as_list()), spec.dtype) for spec in specs)
     if key not in kept:
         kept[key] = _compile(vertex, specs)
     compiled = kept[key]
@@ -134,7 +134,7 @@ def _shape(vertex: Declaration, name: str, spec: tf.TensorSpec) -> Shape:
         raise vertex.error(f"numbers or booleans in {name!r}. Received: dtype {spec.dtype.name}")
     if not spec.shape.is_fully_defined():
         raise vertex.error(f"a static shape of {name!r}. Received: {spec.shape}")
-    return Shape(str(kind), tuple(spec.shape))
+    return Shape(str(kind), tuple(spec.shape.as_list()))
 
 
 def _lead(vertex: Declaration, shapes: Sequence[Shape]) -> int:

@@ -67,7 +67,7 @@ def freeze_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) ->
 def write_program(path: Path, program: FrozenStep, manifest: Manifest) -> None:
     """Writes the program, with the names of its inputs and outputs, to an executable file."""
     infos = (
-        tuple(TensorInfo(each.name, each.shape, np.dtype(each.dtype)) for each in tensors)
+        tuple(TensorInfo(each.name, each.shape, each.numpy_dtype) for each in tensors)
         for tensors in (manifest.program_inputs, manifest.program_outputs)
     )
     metadata = {"iterations": str(manifest.iterations)}

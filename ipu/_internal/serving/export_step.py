@@ -150,7 +150,8 @@ def _tensors(names: Sequence[str], specs: Sequence[tf.TensorSpec]) -> tuple[Tens
     def dtype(spec: tf.TensorSpec) -> str:
         return STRING if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype).name
 
-    return tuple(TensorManifest(n, tuple(spec.shape), dtype(spec)) for n, spec in zip(names, specs, strict=True))
+    described = zip(names, specs, strict=True)
+    return tuple(TensorManifest(name, tuple(spec.shape.as_list()), dtype(spec)) for name, spec in described)
 
 
 def specs_of(tensors: Sequence[TensorManifest]) -> list[tf.TensorSpec]:
