@@ -166,8 +166,8 @@ def batch_offset(table: int, batch: int) -> int:
 def over_units(contract: Inner, merges_columns: bool = False, least_merged: int = 0) -> Inner:
     """`contract`, with the signature of `blocked`, for the units lo <= unit < hi.
 
-    Neighbouring row blocks share B, and neighbouring column blocks A, so they are computed as one, but for a last
-    column block of fewer columns than `least_merged`, which would be cut along k in another way.
+    Neighbouring row blocks share B, and neighbouring column blocks A, so they are computed as one, but for column
+    blocks of fewer columns than `least_merged`, also a last one, which would be cut along k in another way.
     """
 
     @inner
@@ -182,7 +182,7 @@ def over_units(contract: Inner, merges_columns: bool = False, least_merged: int 
             rest = unit // (row_blocks * column_blocks)
             split, batch = rest % k_splits, rest // k_splits
             row_run, column_run = min(hi - unit, row_blocks - row_block), 1
-            if merges_columns and row_blocks == 1:
+            if merges_columns and row_blocks == 1 and columns_per_unit >= least_merged:
                 column_run = min(hi - unit, column_blocks - column_block)
                 last_columns = word(parameters, Field.COLUMNS) - (column_blocks - 1) * columns_per_unit
                 if last_columns < least_merged and column_run > 1 and column_block + column_run == column_blocks:

@@ -298,6 +298,18 @@ def test_result_does_not_depend_on_the_distribution(seed: int) -> None:
             )
 
 
+@pytest.mark.parametrize("columns_per_unit", [1, 16, 48, 63, 100])
+def test_distribution_of_units_of_any_width(columns_per_unit: int) -> None:
+    """Units that are narrower than a panel are cut along k by their own width, alone or with others."""
+    for rows, columns, k in ((30, 71, 900), (12, 130, 2100)):
+        problem = matrices(np.random.default_rng(k), rows, columns, k)
+        units = {"rows_per_unit": rows, "columns_per_unit": columns_per_unit}
+        whole = run(problem, **units)
+        for cuts in (2, 5, 1000):
+            assert run(problem, cuts=cuts, **units).tobytes() == whole.tobytes()
+        check(problem, **units)
+
+
 def test_convolution() -> None:
     """A 3x3 convolution of a padded NHWC image, as tables."""
     random = np.random.default_rng(6)
