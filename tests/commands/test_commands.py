@@ -105,8 +105,9 @@ def test_bench_says_what_it_cannot_do(model: Path, capsys: pytest.CaptureFixture
     }.items():
         assert main(["bench", f"{model}:{name}", "--samples", "16"]) == 1
         assert re.search(text, capsys.readouterr().err)
-    assert main(["bench", "absent.py:make"]) == 1
-    assert "Expected FILE:FUNCTION" in capsys.readouterr().err
+    for name, lacking in (("absent.py:make", "such a file"), (str(model), "a function")):
+        assert main(["bench", name]) == 1
+        assert re.search(f"Expected FILE:FUNCTION.*without {lacking}", capsys.readouterr().err)
 
 
 def test_random_data_have_the_shapes_of_the_model() -> None:

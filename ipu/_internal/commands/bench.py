@@ -63,7 +63,8 @@ def loaded(name: str) -> Callable[[], Any]:
     file, colon, function = name.rpartition(":")
     path = Path(file)
     if not colon or not path.is_file():
-        raise ConfigurationError(f"Expected FILE:FUNCTION, as in model.py:make. Received: {name}, without such a file.")
+        missing = "such a file" if colon else "a function"
+        raise ConfigurationError(f"Expected FILE:FUNCTION, as in model.py:make. Received: {name}, without {missing}.")
     sys.path.insert(0, str(path.parent.resolve()))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
