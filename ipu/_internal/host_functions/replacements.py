@@ -11,8 +11,10 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import (
     array_ops,
     cond_v2,
+    gen_array_ops,
     gen_image_ops,
     gen_logging_ops,
+    gen_resource_variable_ops,
     gen_sparse_ops,
     gen_string_ops,
     gen_training_ops,
@@ -43,6 +45,7 @@ def replace_host_operations() -> None:
     _replace(gen_image_ops, "resize_nearest_neighbor", nearest_neighbor)
     _replace(gen_image_ops, "resize_nearest_neighbor_grad", nearest_neighbor_gradient)
     _replace(gen_sparse_ops, "sparse_tensor_dense_mat_mul", sparse_by_dense)
+    _replace(gen_resource_variable_ops, "resource_gather_nd", _gather_nd)
     _replace(cond_v2, "cond_v2", conditional)
     for name, update in SPARSE_UPDATES.items():
         _replace(gen_training_ops, name, update)
@@ -79,3 +82,8 @@ def _py_func(
 def _ensure_shape(original: Callable[..., Any], input: Any, shape: Any, name: str | None = None) -> Any:
     declare_shape(input, shape)
     return original(input, shape, name=name)
+
+
+def _gather_nd(_: Callable[..., Any], resource: Any, indices: Any, dtype: Any, name: str | None = None) -> Any:
+    """tf.gather_nd of a variable: XLA has it of tensors alone."""
+    return gen_array_ops.gather_nd(gen_resource_variable_ops.read_variable_op(resource, dtype), indices, name=name)
