@@ -148,6 +148,8 @@ class Framework:
 
 
 _running: ThreadValue[KerasModel | None] = ThreadValue(None)
+steps_are_chosen = ThreadValue(False)
+"""Whether the steps of a call of the engine are this file's choice, in the method that runs in this thread."""
 
 
 def install(model_class: type, framework: Framework) -> None:
@@ -188,7 +190,7 @@ def _run(
     chooses = state.chooses_steps and _running.value is not model
     if chooses and name in ("fit", "evaluate", "predict") and mode not in state.refused:
         _set_steps(framework, model, state, _steps_for(call.arguments, framework.steps_need_length))
-    with _running.replaced_by(model):
+    with _running.replaced_by(model), steps_are_chosen.replaced_by(state.chooses_steps):
         if mode in state.refused:
             return _run_plain(framework, mode, method, model, call, state if chooses else None)
         before = _calls(model, mode)

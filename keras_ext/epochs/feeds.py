@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.runtime.feeds import RowFeed
-from keras_ext.epochs.arrays import as_array, joined
+from keras_ext.epochs.arrays import as_array, joined, own_array
 from keras_ext.epochs.structure import BatchStructure, flatten
 from keras_ext.types import Nest
 
@@ -39,6 +39,15 @@ class BatchSource:
             for feed, shape in zip(self.feeds, self.signature.shapes, strict=True)
         )
         return self.signature.layout.unflatten(iter(rows))
+
+    def split(self, steps: int) -> tuple[BatchSource, BatchSource]:
+        """The first `steps` batches and the others, of feeds whose rows are in order."""
+        heads, tails = [], []
+        for feed, shape in zip(self.feeds, self.signature.shapes, strict=True):
+            rows = steps * (shape[0] if shape else 1)
+            heads.append(RowFeed(feed.array[:rows]))
+            tails.append(RowFeed(feed.array[rows:]))
+        return BatchSource(self.signature, steps, heads), BatchSource(self.signature, self.steps - steps, tails)
 
 
 class FeedIterator(ABC):
@@ -133,18 +142,22 @@ class RowIterator(FeedIterator):
 
 
 def take(iterator: Iterator[Any], limit: int) -> list[BatchSource]:
-    """Up to `limit` batches of any iterator, grouped by shape; StopIteration when none is left."""
+    """Up to `limit` batches of any iterator, grouped by shape; StopIteration when none is left.
+
+    The iterator may give the same arrays again, with other values: a batch is copied before the next one is read.
+    """
     if isinstance(iterator, FeedIterator):
         return iterator.take(limit)
-    batches: list[Any] = []
+    runs = _Runs()
     for _ in range(limit):
         try:
-            batches.append(next(iterator))
+            batch = next(iterator)
         except StopIteration:
             break
-    if not batches:
+        runs.add(*flatten(batch, own_array))
+    if not runs:
         raise StopIteration
-    return grouped(batches)
+    return runs.sources()
 
 
 def together(parts: list[BatchSource]) -> BatchSource:
@@ -158,14 +171,25 @@ def together(parts: list[BatchSource]) -> BatchSource:
 
 def grouped(batches: list[Any]) -> list[BatchSource]:
     """Runs of batches of equal structure, shape and dtype, each joined into one feed for each array."""
-    runs: list[tuple[BatchSignature, list[list[np.ndarray]]]] = []
+    runs = _Runs()
     for batch in batches:
-        arrays, layout = flatten(batch, as_array)
+        runs.add(*flatten(batch, as_array))
+    return runs.sources()
+
+
+class _Runs(list[tuple[BatchSignature, list[list[np.ndarray]]]]):
+    """Runs of neighbouring batches of one signature: the arrays of each batch."""
+
+    def add(self, arrays: list[np.ndarray], layout: BatchStructure) -> None:
+        """Appends a batch."""
         signature = BatchSignature(layout, tuple(a.shape for a in arrays), tuple(a.dtype for a in arrays))
-        if not runs or runs[-1][0] != signature:
-            runs.append((signature, []))
-        runs[-1][1].append(arrays)
-    return [
-        BatchSource(signature, len(run), [RowFeed(joined(list(column))) for column in zip(*run, strict=True)])
-        for signature, run in runs
-    ]
+        if not self or self[-1][0] != signature:
+            self.append((signature, []))
+        self[-1][1].append(arrays)
+
+    def sources(self) -> list[BatchSource]:
+        """Each run joined into one feed for each array."""
+        return [
+            BatchSource(signature, len(run), [RowFeed(joined(list(column))) for column in zip(*run, strict=True)])
+            for signature, run in self
+        ]

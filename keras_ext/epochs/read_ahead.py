@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -40,6 +42,7 @@ class ReadAheadIterator(FeedIterator):
     def __init__(self, source: Iterator[Any]) -> None:
         self._source = source
         self._group: _Group | None = None
+        self._ready: deque[BatchSource] = deque()
         self._closed = False
 
     def take(self, limit: int) -> list[BatchSource]:
@@ -49,12 +52,29 @@ class ReadAheadIterator(FeedIterator):
         """
         if self._closed:
             raise StopIteration
-        group = self._group or _Group(self._source, limit)
-        self._group = None
-        taken = group.batches()
-        if current_system().config.optimizations.prefetch_data_streams:
-            self._group = _Group(self._source, limit)
+        taken: list[BatchSource] = []
+        left = limit
+        while left and self._read(left):
+            batches = self._ready.popleft()
+            if batches.steps > left:
+                batches, rest = batches.split(left)
+                self._ready.appendleft(rest)
+            taken.append(batches)
+            left -= batches.steps
+        if not taken:
+            raise StopIteration
+        if not self._ready and current_system().config.optimizations.prefetch_data_streams:
+            self._group = self._group or _Group(self._source, limit)
         return taken
+
+    def _read(self, limit: int) -> bool:
+        """Whether any batches are ready, after reading up to `limit` if there were none."""
+        if not self._ready:
+            group = self._group or _Group(self._source, limit)
+            self._group = None
+            with contextlib.suppress(StopIteration):
+                self._ready.extend(group.batches())
+        return bool(self._ready)
 
     def close(self) -> None:
         """Reads no more; waits up to PATIENCE for the batch that is being read."""

@@ -82,7 +82,7 @@ class SuperBatchIterator(FeedIterator):
                 self._ready.extend(_runs(element))
             batches = self._ready.popleft()
             if batches.steps > limit:
-                batches, rest = _split(batches, limit)
+                batches, rest = batches.split(limit)
                 self._ready.appendleft(rest)
             taken.append(batches)
             limit -= batches.steps
@@ -132,14 +132,3 @@ def _column(stacked: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
     if array.ndim == 1:
         return array, np.full(len(array), SCALAR)
     return array.reshape(-1, *array.shape[2:]), np.full(len(array), array.shape[1])
-
-
-def _split(batches: BatchSource, steps: int) -> tuple[BatchSource, BatchSource]:
-    """The first `steps` batches and the others."""
-    heads, tails = [], []
-    for feed, shape in zip(batches.feeds, batches.signature.shapes, strict=True):
-        rows = steps * (shape[0] if shape else 1)
-        heads.append(RowFeed(feed.array[:rows]))
-        tails.append(RowFeed(feed.array[rows:]))
-    signature = batches.signature
-    return BatchSource(signature, steps, heads), BatchSource(signature, batches.steps - steps, tails)

@@ -59,12 +59,15 @@ from keras_ext.frameworks import (
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.keras3_building import (
+    apply_built,
     being_built,
     build_optimizer,
     building_batch,
     is_being_built,
     optimizer_left_out,
+    steps_alone,
 )
+from keras_ext.frameworks.keras3_executions import executions
 from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
 from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
@@ -114,6 +117,7 @@ class IPUEpochIterator(EpochIterator):
         self._data: Any = None  # an iterable, or the adapter where each epoch needs a new iterator of it
         self._passes: DataPasses | None = None
         self._replicas = replicas_of(distribute_strategy)
+        self._ends_executions = acceleration.steps_are_chosen.value
         # Keras counts the batches of all replicas here, and the steps of each everywhere else.
         batches = self.steps_per_epoch
         self.steps_per_epoch = steps_per_replica(batches, self._replicas)
@@ -157,8 +161,17 @@ class IPUEpochIterator(EpochIterator):
 
     def _batches(self) -> Iterable[Any]:
         if self._data is None:
-            self._data = _batches(self.data_adapter, self.steps_per_execution * self._replicas)
+            steps = self.steps_per_execution
+            if self._ends_executions:
+                steps = min(steps, self.steps_per_epoch or steps)
+            self._data = _batches(self.data_adapter, steps * self._replicas)
         return self._data if self._data is not self.data_adapter else self.data_adapter.get_numpy_iterator()
+
+    def _enumerate_iterator(self) -> Iterator[tuple[int, int, Any]]:
+        known = (self.steps_per_epoch or self._num_batches or -1) > 0
+        if self._ends_executions and known:
+            return executions(self, self._replicas)
+        return super()._enumerate_iterator()
 
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
@@ -235,6 +248,7 @@ def install() -> None:
     wrap(base_trainer.Trainer, "compile", _compile_in_scope)
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
+    wrap(BaseOptimizer, "apply", apply_built)
     wrap_once(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ("update_step",)))
     wrap(TFOptimizer, "_backend_update_step", clipped_slices.update_dense)
     wrap(base_optimizer, "global_norm", clipped_slices.norm_of_values)
@@ -295,7 +309,7 @@ def _build_once(
         _adopt_optimizer(model)
     if not serves(model._distribute_strategy):
         return original(model, iterator, data_batch)
-    if _is_built(model) and not is_being_built(model):
+    if steps_alone(model) or (_is_built(model) and not is_being_built(model)):
         return
     # Not within the lock: data may come from a thread that builds a model of its own.
     batch = data_batch if iterator is None else iterator.first_batch()

@@ -14,9 +14,20 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
+from ipu._internal.compiler.variables import tracing
+from keras_ext.frameworks.common import users_own
 from keras_ext.types import Batch, Tensor
+from keras_ext.wrapping import Original
 
 _being_built: list[keras.Model] = []
+
+
+def steps_alone(model: keras.Model) -> bool:
+    """Whether a step of its own alone says what the model computes: its `call` may be missing, or take other data.
+
+    Layers, metrics and optimizers of such a model are built where the step is traced, as by Keras without a strategy.
+    """
+    return users_own(type(model), "train_step") or type(model).call is keras.Model.call
 
 
 def building_batch(model: keras.Model, adapter: DataAdapter, batch: Batch) -> Any:
@@ -64,13 +75,29 @@ def optimizer_left_out(model: keras.Model) -> Iterator[None]:
 
 def build_optimizer(model: keras.Model) -> None:
     """Creates the variables of the model's optimizer, with the paths that they have where the first update does so."""
-    optimizer = model.optimizer
-    if optimizer is None or optimizer.built:
+    if model.optimizer is not None:
+        with model.distribute_strategy.scope():
+            _build(model.optimizer, model.trainable_variables)
+
+
+def apply_built(apply: Original, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+    """Keras' `apply`, of an optimizer that is built before a step is traced, not by it.
+
+    Each step would begin again with what a traced building computes, as ScheduleFreeAdamW's averages of the weights.
+    """
+    if tracing() and trainable_variables is not None:
+        trainable_variables = list(trainable_variables)
+        with tf.init_scope():
+            _build(optimizer, trainable_variables)
+    return apply(optimizer, grads, trainable_variables)
+
+
+def _build(optimizer: Any, variables: list[Any]) -> None:
+    if optimizer.built:
         return
     several = isinstance(optimizer, getattr(keras.optimizers, "MultiOptimizer", ()))  # those name their own alone
-    scope = contextlib.nullcontext() if several else name_scope(optimizer.name, caller=optimizer)
-    with model.distribute_strategy.scope(), scope:
-        optimizer.build(model.trainable_variables)
+    with contextlib.nullcontext() if several else name_scope(optimizer.name, caller=optimizer):
+        optimizer.build(variables)
 
 
 def _rows_vary(adapter: DataAdapter) -> bool:

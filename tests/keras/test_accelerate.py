@@ -64,6 +64,52 @@ def test_models_built_in_it_run_on_the_engine(kit: Kit) -> None:
     assert acceleration.fallbacks == ()
 
 
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+@pytest.mark.parametrize("source", ["arrays", "endless", "data set", "unknown length", "generator"])
+def test_numbers_of_steps_are_kept_where_steps_are_chosen(kit: Kit, source: str) -> None:
+    """A call of the engine takes up to 32 steps, but no more than an epoch, an evaluation or a prediction has."""
+    x, y = data(72)
+    rows = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+
+    def generated() -> Iterator[Any]:
+        while True:
+            for first in range(0, 72, 8):
+                yield x[first : first + 8], y[first : first + 8]
+
+    def given() -> dict[str, Any]:
+        if source == "arrays":
+            return {"x": x, "y": y, "batch_size": 8}
+        sets = {"data set": rows, "endless": rows.repeat(), "unknown length": rows.filter(lambda x, y: True)}
+        return {"x": generated() if source == "generator" else sets[source]}
+
+    plain, fast, acceleration = both(lambda: kit.compiled(kit.sequential()))
+    models, steps = (plain, fast), 37 if source in ("endless", "generator") else 4
+    valid = {"validation_data": rows.repeat(), "validation_steps": 2, "epochs": 3, "verbose": 0}
+    fits = [model.fit(**given(), **valid, steps_per_epoch=steps, shuffle=False).history for model in models]
+    np.testing.assert_allclose(fits[1]["loss"], fits[0]["loss"], rtol=2e-5)
+    np.testing.assert_allclose(fits[1]["val_loss"], fits[0]["val_loss"], rtol=2e-5)
+    if source != "unknown length":  # at its end plain Keras counts an update that it does not make
+        assert int(plain.optimizer.iterations.numpy()) == int(fast.optimizer.iterations.numpy())
+    evaluated = [model.evaluate(**given(), steps=2, verbose=0) for model in models]
+    np.testing.assert_allclose(evaluated[1], evaluated[0], rtol=2e-5)
+    predicted = []
+    for model in models:
+        inputs = given()
+        inputs.pop("y", None)
+        predicted.append(model.predict(**inputs, steps=2, verbose=0))
+    np.testing.assert_allclose(predicted[1], predicted[0], rtol=2e-5, atol=1e-6)
+    assert acceleration.fallbacks == ()
+
+
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+def test_an_epoch_that_data_do_not_fill_goes_on_as_in_keras(kit: Kit) -> None:
+    x, y = data(72)
+    rows = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+    plain, fast, _ = both(lambda: kit.compiled(kit.sequential()))
+    assert_same_fit(plain, fast, x=rows, steps_per_epoch=5, epochs=2)
+    assert_same_fit(plain, fast, x=rows, steps_per_epoch=20, epochs=1)
+
+
 def test_steps_are_chosen_unless_given_or_a_callback_sees_batches(kit: Kit) -> None:
     x, y = data(80)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from ipu.ipu_strategy import IPUStrategy
 from tests.exploring import sample
 from tests.keras.helpers import MODELS, Kit, both_frameworks, data
 
@@ -246,6 +248,72 @@ def test_custom_train_step(kit: Kit) -> None:
             return {"twice": loss * 2, "constant": 3.0}
 
     kit.assert_same(lambda m: m.fit(X, Y, batch_size=8, shuffle=False, verbose=0).history, Custom, metrics=None)
+
+
+@pytest.mark.parametrize("calls", ["nothing", "the decoder"])
+@pytest.mark.parametrize("built", [False, True])
+@both_frameworks
+def test_own_train_step_says_alone_what_is_computed(kit: Kit, keras: Any, calls: str, built: bool) -> None:
+    """Such a model has no `call`, or one that takes other data than the step: autoencoders, adversarial networks."""
+    if not built and not kit.is_keras3:
+        pytest.skip("Keras draws the weights of layers that a step builds")
+
+    class Autoencoder(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            shapes = [[keras.layers.Input((size,))] if built else [] for size in (5, 2)]
+            dense = functools.partial(keras.layers.Dense, kernel_initializer=keras.initializers.Constant(0.3))
+            self.encoder = keras.Sequential([*shapes[0], dense(2, "tanh")])
+            self.decoder = keras.Sequential([*shapes[1], dense(5)])
+            self.second = keras.optimizers.Adam(0.01)
+
+        def train_step(self, x: Any) -> Any:
+            x = x[0] if isinstance(x, tuple) else x
+            with tf.GradientTape(persistent=True) as tape:
+                loss = tf.reduce_mean((self.decoder(self.encoder(x)) - x) ** 2)
+            for part, optimizer in ((self.encoder, self.optimizer), (self.decoder, self.second)):
+                variables = part.trainable_variables
+                optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return {"loss": loss}
+
+    class Calling(Autoencoder):
+        def call(self, code: Any) -> Any:
+            return self.decoder(code)
+
+    def program(model: Any) -> Any:
+        history = model.fit(X, batch_size=8, epochs=2, shuffle=False, verbose=0).history
+        return history, model.encoder.get_weights(), model.decoder.get_weights()
+
+    kit.assert_same(program, Autoencoder if calls == "nothing" else Calling, loss=None, metrics=None)
+
+
+def test_an_optimizer_of_an_own_step_begins_at_the_weights_once(kit: Kit, keras: Any) -> None:
+    """`build` copies the weights; TensorFlow's graphs lose them, so that Keras runs eagerly here."""
+    if not hasattr(keras.optimizers, "ScheduleFreeAdamW"):
+        pytest.skip("this Keras has no ScheduleFreeAdamW")
+
+    class Own(kit.Subclassed):
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+            self.second.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+            return {"loss": loss}
+
+    def trained(**arguments: Any) -> Any:
+        model = Own()
+        model(X[:1])
+        model.set_weights([np.linspace(-1, 1, w.size).reshape(w.shape) for w in model.get_weights()])
+        model.second = keras.optimizers.ScheduleFreeAdamW(0.02)
+        model.compile("sgd", "sparse_categorical_crossentropy", **arguments)
+        model.fit(X, Y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+        return model.get_weights()
+
+    expected = trained(run_eagerly=True)
+    with IPUStrategy().scope():
+        actual = trained(steps_per_execution=2)
+    for mine, theirs in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-6)
 
 
 def test_nan_in_data_trains_on(kit: Kit) -> None:

@@ -167,6 +167,30 @@ def test_read_ahead_keeps_the_order_and_ends(limit: int) -> None:
     wait_for_readers()
 
 
+def test_read_ahead_takes_other_numbers_of_batches_in_turn() -> None:
+    assert_same_batches(everything(iter(ReadAhead(lambda: numbers(23))), [5, 2, 1, 7]), numbers(23))
+    wait_for_readers()
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_an_iterator_may_fill_one_array_for_all_batches(limit: int) -> None:
+    array, view = np.zeros((2, 3), np.float32), np.zeros((2, 2))[:, 0]
+
+    def batches() -> Iterator[Any]:
+        for rows, labels in numbers(7):
+            array[:], view[:] = rows, labels
+            yield array, view
+
+    iterator = iter(ReadAhead(batches))
+    taken = []
+    while len(taken) < 7:
+        taken += list(batches_of(iterator.take(limit)))
+        wait_for_readers()  # the next batches are read before these are used
+    for (rows, labels), (expected, expected_labels) in zip(taken, numbers(7), strict=True):
+        np.testing.assert_array_equal(rows, expected)
+        np.testing.assert_array_equal(labels, expected_labels)
+
+
 def test_next_batches_are_read_while_nobody_waits() -> None:
     read = threading.Event()
 
@@ -236,6 +260,27 @@ def model_of(steps: int) -> keras.Model:
         model = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(CLASSES, "softmax")])
         model.compile("sgd", "sparse_categorical_crossentropy", steps_per_execution=steps)
     return model
+
+
+def test_a_data_set_of_python_may_fill_one_array_for_all_batches() -> None:
+    x, y = data(48)
+    rows, labels = np.empty((8, FEATURES), np.float32), np.empty(8, np.int64)
+
+    class Reused(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> Any:
+            rows[:], labels[:] = x[index * 8 : index * 8 + 8], y[index * 8 : index * 8 + 8]
+            return rows, labels
+
+    one, other = model_of(4), model_of(4)
+    one.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    other.fit(Reused(), shuffle=False, verbose=0)
+    for mine, theirs in zip(other.get_weights(), one.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    np.testing.assert_array_equal(other.predict(Reused(), verbose=0), one.predict(x, batch_size=8, verbose=0))
+    wait_for_readers()
 
 
 def test_all_sources_train_the_same_bits() -> None:

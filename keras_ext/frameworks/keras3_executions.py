@@ -1,0 +1,49 @@
+"""The executions of an epoch of Keras 3 where a program has not said how many steps one of them takes.
+
+Keras makes whole executions, though an epoch of `steps_per_epoch` steps, or the validation data, may need fewer: with a
+`steps_per_execution` that the program knows nothing of, an epoch would have other steps than it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from keras.src.trainers.epoch_iterator import EpochIterator
+
+from keras_ext.epochs.limited import LimitedIterator
+
+
+def executions(epoch: EpochIterator, replicas: int) -> Iterator[tuple[int, int, LimitedIterator]]:
+    """The first and the last step of each execution, and the data of these steps, for an epoch of a known length.
+
+    An epoch has the batches, warnings and passes over the data that Keras' `_enumerate_iterator` makes of it for
+    `steps_per_execution=1`.
+    """
+    epoch.data_adapter.on_epoch_begin()
+    if epoch._current_iterator is None or epoch.steps_per_epoch is None:
+        _begin_pass(epoch)
+    step, steps = 0, epoch.steps_per_epoch or epoch._num_batches
+    while step < steps:
+        number = min(epoch.steps_per_execution, steps - step)
+        if epoch._num_batches:
+            number = min(number, epoch._num_batches - epoch._steps_seen)
+        if number <= 0:
+            if epoch.steps_per_epoch:
+                epoch._interrupted_warning()
+            break
+        epoch._steps_seen += number
+        data = LimitedIterator(epoch._current_iterator, number, replicas)
+        yield step, step + number - 1, data
+        if data.ended:
+            with epoch.catch_stop_iteration():
+                raise StopIteration
+            return
+        step += number
+    if epoch._num_batches and epoch._steps_seen >= epoch._num_batches:
+        _begin_pass(epoch)
+    epoch.data_adapter.on_epoch_end()
+
+
+def _begin_pass(epoch: EpochIterator) -> None:
+    epoch._current_iterator = iter(epoch._get_iterator())
+    epoch._steps_seen = 0
