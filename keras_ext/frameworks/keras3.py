@@ -38,6 +38,7 @@ from keras_ext import acceleration, extension, processes, progress_bars, runs, s
 from keras_ext.epochs.feeds import RowBatches
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
+from keras_ext.epochs.peeked import PeekedBatches
 from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
@@ -188,18 +189,18 @@ class IPUEpochIterator(EpochIterator):
         return next(self._epoch_iterator)
 
     def first_batch(self) -> Any:
-        """A batch to build the model with, without starting an epoch; ValueError if there is none."""
+        """A batch to build the model with, of the next epoch; ValueError if there is none."""
         if isinstance(self.data_adapter, PyDatasetAdapter):
             _refuse_no_batches(self.data_adapter)
             return self.data_adapter._standardize_batch(self.data_adapter.py_dataset[0])
         if isinstance(self.data_adapter, GeneratorDataAdapter):
             return self.data_adapter._first_batches[0]
-        is_dataset = isinstance(self.data_adapter, TFDatasetAdapter)
-        batches = self.data_adapter.get_tf_dataset() if is_dataset else self._batches()
-        batch = next(iter(batches), None)
-        if batch is None:
-            raise ValueError("Expected a dataset with at least one batch. Received: a dataset without any.")
-        return batch
+        batches = self._batches()
+        try:
+            return batches.first_batch() if isinstance(batches, PeekedBatches) else next(iter(batches))
+        except StopIteration:
+            what = "Expected a dataset with at least one batch. Received: a dataset without any."
+            raise ValueError(what) from None
 
 
 def _batches(adapter: DataAdapter, steps: int) -> Iterable[Any]:
@@ -209,7 +210,7 @@ def _batches(adapter: DataAdapter, steps: int) -> Iterable[Any]:
         rows = tree.map_structure(_whole_array, sliceable, none_is_leaf=False)
         return RowBatches(tree.lists_to_tuples(rows), adapter._batch_size, adapter._shuffle)
     if isinstance(adapter, TFDatasetAdapter):
-        return super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead())
+        return PeekedBatches(super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead()), steps)
     _refuse_no_batches(adapter)
     # The workers of a PyDataset read ahead themselves.
     return adapter if getattr(adapter, "enqueuer", None) is not None else ReadAhead(adapter.get_numpy_iterator)

@@ -7,17 +7,16 @@ Keras makes whole executions, though an epoch of `steps_per_epoch` steps, or the
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from keras.src.trainers.epoch_iterator import EpochIterator
+from typing import Any
 
 from keras_ext.epochs.limited import LimitedIterator
 
 
-def executions(epoch: EpochIterator, replicas: int) -> Iterator[tuple[int, int, LimitedIterator]]:
+def executions(epoch: Any, replicas: int) -> Iterator[tuple[int, int, LimitedIterator]]:
     """The first and the last step of each execution, and the data of these steps, for an epoch of a known length.
 
-    An epoch has the batches, warnings and passes over the data that Keras' `_enumerate_iterator` makes of it for
-    `steps_per_execution=1`.
+    `epoch` is an EpochIterator. It has the batches, warnings and passes over the data that Keras'
+    `_enumerate_iterator` makes of it for `steps_per_execution=1`.
     """
     epoch.data_adapter.on_epoch_begin()
     if epoch._current_iterator is None or epoch.steps_per_epoch is None:
@@ -35,8 +34,7 @@ def executions(epoch: EpochIterator, replicas: int) -> Iterator[tuple[int, int, 
         data = LimitedIterator(epoch._current_iterator, number, replicas)
         yield step, step + number - 1, data
         if data.ended:
-            with epoch.catch_stop_iteration():
-                raise StopIteration
+            _end_pass(epoch)
             return
         step += number
     if epoch._num_batches and epoch._steps_seen >= epoch._num_batches:
@@ -44,6 +42,12 @@ def executions(epoch: EpochIterator, replicas: int) -> Iterator[tuple[int, int, 
     epoch.data_adapter.on_epoch_end()
 
 
-def _begin_pass(epoch: EpochIterator) -> None:
+def _begin_pass(epoch: Any) -> None:
     epoch._current_iterator = iter(epoch._get_iterator())
     epoch._steps_seen = 0
+
+
+def _end_pass(epoch: Any) -> None:
+    """What Keras does where data run out within an epoch."""
+    with epoch.catch_stop_iteration():
+        raise StopIteration

@@ -304,6 +304,38 @@ def test_all_sources_train_the_same_bits() -> None:
     wait_for_readers()
 
 
+@pytest.mark.parametrize("steps", [1, 4, 50])
+@pytest.mark.parametrize("regular", [True, False])
+def test_no_pass_over_a_data_set_is_opened_for_building(steps: int, regular: bool) -> None:
+    """One that is opened first has the first order of rows, and one that reads from a stream has no second pass."""
+    x, y = data(48)
+    stream = iter(list(zip(np.split(x, 6), np.split(y, 6), strict=True)))
+    rows = 8 if regular else None
+    signature = tf.TensorSpec((rows, FEATURES), tf.float32), tf.TensorSpec((rows,), tf.int64)
+    once = tf.data.Dataset.from_generator(lambda: stream, output_signature=signature)
+    expected, model = model_of(steps), model_of(steps)
+    expected.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    model.fit(once, steps_per_epoch=6, shuffle=False, verbose=0)
+    for mine, theirs in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_data_sets_are_shuffled_as_by_plain_keras() -> None:
+    x, y = data(48)
+
+    def shuffled() -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(48, seed=3).batch(8)
+
+    model = model_of(4)
+    plain = keras.models.clone_model(model)
+    plain.set_weights(model.get_weights())
+    plain.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+    for each in (plain, model):
+        each.fit(shuffled(), epochs=2, shuffle=False, verbose=0)
+    for mine, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_no_reader_is_left_after_an_interruption(error: type[BaseException]) -> None:
     class Stop(keras.callbacks.Callback):
