@@ -192,7 +192,7 @@ def _run(
         _set_steps(framework, model, state, _steps_for(call.arguments, framework.steps_need_length))
     with _running.replaced_by(model), steps_are_chosen.replaced_by(state.chooses_steps):
         if mode in state.refused:
-            return _run_plain(framework, mode, method, model, call, state if chooses else None)
+            return _run_plain(framework, mode, method, model, call, state, chooses)
         before = _calls(model, mode)
 
         def has_run() -> bool:
@@ -220,7 +220,7 @@ def _run(
             _tell(strategy, model, name, error)
         if isinstance(source, types.GeneratorType):
             call.arguments["x"] = replayed.items()
-        return _run_plain(framework, mode, method, model, call, state if chooses else None)
+        return _run_plain(framework, mode, method, model, call, state, chooses)
 
 
 def _set_steps(framework: Framework, model: KerasModel, state: _Accelerated, steps: int) -> None:
@@ -240,19 +240,27 @@ def _run_plain(
     method: Original,
     model: KerasModel,
     call: inspect.BoundArguments,
-    state: _Accelerated | None,
+    state: _Accelerated,
+    chooses: bool,
 ) -> Any:
     """The result of a method while Keras finds a model of a strategy without the engine, and makes its own function.
 
-    A `state` has its steps set to Keras' own number.
+    Steps that a program has not given are Keras' own number, until the end of a method within another.
     """
-    if state is not None:
+    if chooses:
         _set_steps(framework, model, state, 1)
+    of_outer = state.steps if state.chooses_steps else 1
+    if of_outer > 1:
+        framework.set_steps(model, 1)
     call.arguments.get("kwargs", {}).pop("_use_cached_eval_dataset", None)  # made for the engine
     if isinstance(getattr(model, f"{mode}_function"), StepFunction):
         setattr(model, f"{mode}_function", None)
-    with _plain(framework, model):
-        return method(*call.args, **call.kwargs)
+    try:
+        with _plain(framework, model):
+            return method(*call.args, **call.kwargs)
+    finally:
+        if of_outer > 1:
+            framework.set_steps(model, of_outer)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import ipu
 from engine.errors import UnsupportedOperation
 from keras_ext.acceleration import STEPS, _in_force
 from keras_ext.training import StepFunction
-from tests.keras.helpers import Kit, data
+from tests.keras.helpers import Kit, both_frameworks, data
 
 LOSSES = {"optimizer": "sgd", "loss": "sparse_categorical_crossentropy", "jit_compile": False}
 
@@ -99,6 +99,17 @@ def test_numbers_of_steps_are_kept_where_steps_are_chosen(kit: Kit, source: str)
         predicted.append(model.predict(**inputs, steps=2, verbose=0))
     np.testing.assert_allclose(predicted[1], predicted[0], rtol=2e-5, atol=1e-6)
     assert acceleration.fallbacks == ()
+
+
+@both_frameworks
+def test_validation_by_plain_keras_has_its_own_number_of_steps(kit: Kit) -> None:
+    x, y = data(72)
+    endless = tf.data.Dataset.from_tensor_slices((x, y)).batch(8).repeat()
+    plain, fast, acceleration = both(lambda: refused(kit, training=False))
+    valid = {"validation_data": endless, "validation_steps": 2, "epochs": 2}
+    assert_same_fit(plain, fast, x=x, y=y, batch_size=8, **valid)
+    assert [each.method for each in acceleration.fallbacks] == ["evaluate"]
+    assert isinstance(fast.train_function, StepFunction)
 
 
 @pytest.mark.filterwarnings("ignore:.*ran out of data")
