@@ -10,7 +10,7 @@ import pytest
 
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
-from engine.program.host_passes import winograd_wide
+from engine.program.host_passes import winograd_wide, winograd_wide_sets
 from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.run_passes import run_passes
 from engine.program.work.copy import Copy
@@ -175,6 +175,31 @@ def test_random_sizes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = random_case(np.random.default_rng(seed))
     for kind in KINDS:
         assert np.abs(half_units(kind, case)).max() < 200, (kind, case)
+
+
+@pytest.mark.parametrize("kind", ["forward", "by input"])
+@pytest.mark.parametrize("steps", [(1, 1), (2, 2)])
+def test_images_one_after_another(kind: str, steps: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at a time have the bits of all at a time, and read no copies."""
+    monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    case = Case(5, (12, 13), 16, 24, (5, 4), steps)
+    built, bits = module(kind, case), set()
+    for together in (5, 2, 1):
+        monkeypatch.setattr(winograd_wide_sets, "_images_together", lambda *_, count=together: count)
+        sets = run_passes(made(built), HOST_PASSES).compute_sets
+        assert not any(isinstance(each.work, Copy) for each in sets)
+        bits.add(run(built, operands(built)).tobytes())
+        assert np.abs(half_units(kind, case)).max() < 100
+    assert len(bits) == 1
+
+
+def test_large_arrays_are_transformed_by_few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
+    sets = run_passes(made(module("forward", Case(64, (32, 32), 64, 128))), HOST_PASSES).compute_sets
+    sizes = [s.buffer.shape.bytes for each in sets if each.name.endswith(".inputs") for s in each.writes]
+    assert len(sizes) > 4
+    assert max(sizes) <= winograd_wide_sets.TOGETHER_BYTES
 
 
 @pytest.mark.parametrize("kind", KINDS)

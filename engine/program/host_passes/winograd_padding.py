@@ -58,7 +58,8 @@ def _tiles_in_place(rewriter: ProgramRewriter, at: int, work: TileTransform) -> 
     old = work.source
     if old.first != (0, 0) or 0 in old.elements:
         return set()
-    found = original(rewriter, at, old.address, (work.images, work.features), (old.image, *old.elements))
+    images = work.images + sum(old.skipped)
+    found = original(rewriter, at, old.address, (images, work.features), (old.image, *old.elements))
     if found is None:
         return set()
     rows, columns = (min(have, read - low) for have, read, low in zip(found.size, old.size, found.low, strict=True))

@@ -29,6 +29,8 @@ PADDING = 64
 """Bytes between positions, so that these do not share cache sets."""
 LEAST_UNITS = 32
 """Units of the products. Chosen by hand: units share panels."""
+TOGETHER_BYTES = 1 << 22
+"""Of the transformed arrays of images that are multiplied together. Measured: larger ones leave the cache."""
 HEIGHT = 12
 """Rows of a unit are multiples: whole kernels. Neighbouring units of a worker are multiplied as one."""
 
@@ -128,37 +130,54 @@ def convolution_sets(
     transform, kernels = _kernel_set(product, work, size, tiling, kernel)
     inputs, outputs, phases = size.inputs, size.outputs, tiling.phases(taps)
     tiles, input_tiles = tiling.tiles(field), tiling.input_tiles(field)
-    read = Transformed.of(f"{product.name}.inputs", axes, size.batch, input_tiles, inputs, phases)
-    made = Transformed.of(f"{product.name}.products", axes, size.batch, tiles, outputs)
+    count = _images_together(size, tiling, len(kernels.k))
+    read = Transformed.of(f"{product.name}.inputs", axes, count, input_tiles, inputs, phases)
+    made = Transformed.of(f"{product.name}.products", axes, count, tiles, outputs)
     begins = _moved(work.a, work.row_a.table[0] + begin)
     source = part_of_images(begins, strides_a, _padded(field, taps, tiling.steps), tiling.outputs, tiling.steps)
-    inputs_set = _transform_set(
-        product, "inputs", axes, source, read.array(axes), size.batch, input_tiles, inputs, phases
-    )
-    parts = (axes[0].parts, read.row), (axes[1].parts, read.column)
-    rows = table((size.batch, read.image), (tiles[0], read.row), (tiles[1], read.column))
-    multiplied = replace(
-        work,
-        a=Address(read.buffer),
-        b=Address(kernels.buffer),
-        c=Address(made.buffer),
-        row_a=Offsets(rows),
-        row_c=Offsets(np.arange(len(rows)) * made.column),
-        k_a=Offsets(table(*parts, (prod(phases) * inputs, 4))),
-        k_b=Offsets(kernels.k),
-        batch_a=read.batches,
-        batch_b=kernels.batches,
-        batch_c=made.batches,
-        stride_b=kernels.stride,
-        grid=_grid(len(made.batches), len(rows), outputs, len(kernels.k)),
-        partial_pitch=0,
-    )
-    products = _product_set(product, multiplied)
     target = part_of_images(
         _moved(replace(work.c, buffer=written), work.row_c.table[0]), strides_c, field, tiling.outputs
     )
-    results = _transform_set(product, "products", axes, made.array(axes), target, size.batch, tiles, outputs)
-    return transform, inputs_set, products, results
+    parts = (axes[0].parts, read.row), (axes[1].parts, read.column)
+    sets = [transform]
+    for first in range(0, size.batch, count):
+        images = min(count, size.batch - first)
+        skipped = first, size.batch - first - images
+        of_images = product if count == size.batch else replace(product, name=f"{product.name}.from{first}")
+        rows = table((images, read.image), (tiles[0], read.row), (tiles[1], read.column))
+        multiplied = replace(
+            work,
+            a=Address(read.buffer),
+            b=Address(kernels.buffer),
+            c=Address(made.buffer),
+            row_a=Offsets(rows),
+            row_c=Offsets(np.arange(len(rows)) * made.column),
+            k_a=Offsets(table(*parts, (prod(phases) * inputs, 4))),
+            k_b=Offsets(kernels.k),
+            batch_a=read.batches,
+            batch_b=kernels.batches,
+            batch_c=made.batches,
+            stride_b=kernels.stride,
+            grid=_grid(len(made.batches), len(rows), outputs, len(kernels.k)),
+            partial_pitch=0,
+        )
+        some = replace(source, skipped=skipped), replace(target, skipped=skipped)
+        sets += [
+            _transform_set(of_images, "inputs", axes, some[0], read.array(axes), images, input_tiles, inputs, phases),
+            _product_set(of_images, multiplied),
+            _transform_set(of_images, "products", axes, made.array(axes), some[1], images, tiles, outputs),
+        ]
+    return tuple(sets)
+
+
+def _images_together(size: ConvolutionSize, tiling: Tiling, k: int) -> int:
+    """Images that are transformed and multiplied before the next ones are, so that they stay in the cache."""
+    field, taps = flat(size.field), flat(size.taps)
+    read = prod(tiling.input_tiles(field)) * prod(tiling.phases(taps)) * size.inputs
+    image = 4 * prod(each.side for each in tiling.axes) * (read + prod(tiling.tiles(field)) * size.outputs)
+    kernel = 4 * prod(each.side for each in tiling.axes) * k * size.outputs
+    most = max(1, max(TOGETHER_BYTES, 2 * kernel) // image)
+    return -(-size.batch // -(-size.batch // most))
 
 
 def gradient_sets(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.codelets.record import block
@@ -21,7 +21,8 @@ class TileArray(Addressed):
 
     Where tiles are parts of images, these have `size` rows and columns: tile i begins `step` * i + `first` elements
     after the first one, and elements outside do not exist. A tile's are `apart` from each other, and those of its next
-    phase one after these. Else all elements of tiles exist, and `size` is theirs.
+    phase one after these. Else all elements of tiles exist, and `size` is theirs. Of more images than the work's, those
+    before and after these are `skipped`.
     """
 
     address: Address
@@ -33,6 +34,7 @@ class TileArray(Addressed):
     first: Pair = (0, 0)
     apart: Pair = (1, 1)
     phases: Pair = (0, 0)
+    skipped: Pair = (0, 0)
 
     def span(self, images: int, tiles: Pair, phases: Pair) -> Pair:
         """The first and last byte of the elements that exist, of one feature."""
@@ -42,14 +44,15 @@ class TileArray(Addressed):
             if not self.step[along]:
                 last.append((tiles[along] - 1) * self.tiles[along])
                 last.append((phases[along] - 1) * self.phases[along])
-        return sum(min(0, each) for each in last), sum(max(0, each) for each in last)
+        begin = self.skipped[0] * self.image
+        return begin + sum(min(0, each) for each in last), begin + sum(max(0, each) for each in last)
 
     def record(self) -> Any:
         """The words of `Tiled`."""
         from engine.codelets.tile_transform import Tiled
 
         return Tiled(
-            array=self.address,
+            array=replace(self.address, offset=self.address.offset + self.skipped[0] * self.image),
             image=self.image,
             tile_row=self.tiles[0],
             tile_column=self.tiles[1],
