@@ -10,6 +10,7 @@ from typing import NamedTuple
 from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.ir import Module
 from engine.ir.floating_point import IEEE, FloatingPoint
+from engine.passes.batches_outermost import batches_outermost
 from engine.passes.common_subexpressions import common_subexpressions
 from engine.passes.complex_products import complex_products, has_complex_products
 from engine.passes.conditionals import conditionals_to_selects
@@ -30,6 +31,7 @@ from engine.passes.merged_dimensions import merged_dimensions
 from engine.passes.narrow_arguments import narrow_arguments
 from engine.passes.one_hot_sums import one_hot_sums
 from engine.passes.order import schedule_updates_last
+from engine.passes.outer_products import outer_products
 from engine.passes.outlined_bodies import call_prepared_bodies, with_prepared_bodies
 from engine.passes.reciprocal_square_roots import reciprocal_square_roots
 from engine.passes.recognized_functions import recognized_functions
@@ -125,6 +127,9 @@ FUSION: tuple[Pass, ...] = (
     narrow_arguments,
     merged_dimensions,
     sums_of_transposed_products,
+    batches_outermost,
+    outer_products,
+    simplify_shapes,
     common_subexpressions,
     recognized_functions,
     sparse_updates,
