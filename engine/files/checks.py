@@ -13,6 +13,7 @@ from engine.files.trust import check_vertex
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.device_operations import INFEED, is_queue, is_vertex, queue_of
 from engine.ir.factorizations import factorization_shapes, is_factorization
+from engine.ir.interpolation import interpolation_shape, is_interpolation
 from engine.ir.opcodes import OPCODES, opcodes_that
 from engine.ir.shape import INTEGERS
 from engine.ir.shape_rules import array_operands, array_result, require
@@ -224,9 +225,14 @@ def _custom_call(instruction: Instruction) -> None:
         shapes = factorization_shapes(instruction)
         require(instruction.shape == TupleShape(shapes), f"Expected {shapes}. Received: {instruction.shape}.")
         return
+    if is_interpolation(instruction):
+        shape = interpolation_shape(instruction)
+        require(instruction.shape == shape, f"Expected {shape}. Received: {instruction.shape}.")
+        return
     require(
         is_queue(instruction),
-        f"Expected a queue, vertex or factorization. Received: {instruction.get('custom_call_target')!r:.80}.",
+        f"Expected a queue, vertex, factorization or interpolation. "
+        f"Received: {instruction.get('custom_call_target')!r:.80}.",
     )
     require(bool(queue_of(instruction)), "Expected a queue with a name.")
     operands, shape = array_operands(instruction), instruction.shape

@@ -34,9 +34,11 @@ from engine.ir.device_operations import (
     queue_signature,
 )
 from engine.ir.factorizations import is_factorization
+from engine.ir.interpolation import is_interpolation
 from engine.lower.context import Context, Value, lowering
 from engine.lower.factorizations import lower_factorization
 from engine.lower.host_calls import lower_host_function
+from engine.lower.interpolation import lower_interpolation
 from engine.lower.vertices import lower_vertex
 from engine.program.program import Address, Buffer, Partition, ProgramQueue, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
@@ -54,7 +56,7 @@ Placed = list[tuple[Buffer, Buffer]]
 def lower_custom_call(context: Context, instruction: Instruction) -> Value:
     """An infeed's leaves and the token, an outfeed's token: the operand's, as its value has no readers.
 
-    A host function's results and the token; a vertex's results, or a factorization's.
+    A host function's results and the token; a vertex's results, a factorization's or an interpolation's.
     Raises UnsupportedOperation for other custom calls, ConfigurationError for a queue used with different leaves.
     """
     if is_host_function(instruction):
@@ -63,6 +65,8 @@ def lower_custom_call(context: Context, instruction: Instruction) -> Value:
         return lower_vertex(context, instruction)
     if is_factorization(instruction):
         return lower_factorization(context, instruction)
+    if is_interpolation(instruction):
+        return lower_interpolation(context, instruction)
     if not is_queue(instruction):
         raise context.unsupported(instruction)
     queue = _queue(context, instruction)

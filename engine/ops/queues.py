@@ -14,8 +14,10 @@ from engine.host_functions import bound_function
 from engine.ir import Instruction, Shape
 from engine.ir.device_operations import INFEED, is_host_function, is_queue, is_vertex, queue_of
 from engine.ir.factorizations import is_factorization
+from engine.ir.interpolation import is_interpolation
 from engine.ir.printer import print_instruction
 from engine.ops.factorizations import factorized
+from engine.ops.interpolation import interpolated
 from engine.ops.registry import Value, definition
 from engine.ops.vertices import run_vertices
 
@@ -65,10 +67,13 @@ def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
         return results[0] if isinstance(instruction.shape, Shape) else results
     if is_factorization(instruction):
         return factorized(instruction, operands)
+    if is_interpolation(instruction):
+        return interpolated(instruction, operands[0])
     if not is_queue(instruction):
         raise UnsupportedOperation(
             f"Expected an operation the engine defines. Received: {print_instruction(instruction)}. "
-            f"Of custom calls, only infeeds, outfeeds, host functions, vertices and factorizations have a definition."
+            f"Of custom calls, only infeeds, outfeeds, host functions, vertices, factorizations and interpolations "
+            f"have a definition."
         )
     *leaves, token = operands
     ring = (_bound.get() or {}).get(queue_of(instruction))

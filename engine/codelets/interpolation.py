@@ -1,0 +1,171 @@
+"""Bilinear interpolation of images, and its gradient: weighted sums of few rows, and of few columns of these.
+
+target[n, i, j] = sum over the taps of j of weight * (sum over the taps of i of weight * source[n, row, column]), in the
+order of taps, for all channels. An element without taps is zero; others are never read, so none of them are made NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.codelets import vector
+from engine.codelets.build import codelet, inner
+from engine.codelets.lazy import types
+from engine.codelets.memory import Emitter, intrinsic, load_f32, load_i64
+from engine.codelets.record import Address, Record, Table
+from engine.codelets.rows import word
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+LANES = lanes()
+TAP_WORDS = 3
+"""Of an element's taps: the first element that it reads, their number, and that of the first weight."""
+
+
+class Interpolation(Record):
+    """Parameters of `interpolate`. Unit: UNIT_ROWS rows of the result."""
+
+    source: Address = 0
+    target: Address = 0
+    row_taps: Table  # int64 [HEIGHT, TAP_WORDS]
+    row_weights: Table  # float32
+    column_taps: Table
+    column_weights: Table
+    images: int
+    height: int  # of the result
+    width: int
+    source_height: int
+    source_width: int
+    channels: int
+    unit_rows: int
+
+
+def _sums(of_two: bool, adds: bool, whole: bool) -> Any:
+    """An intrinsic: target = a * weight (+ b * weight_b) (+ target), of a vector or only of its first `count` lanes."""
+
+    @intrinsic
+    def sums(
+        typing_context: Any,
+        target: types.Type,
+        a: types.Type,
+        weight: types.Type,
+        b: types.Type,
+        weight_b: types.Type,
+        count: types.Type,
+    ) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            target, a, weight, b, weight_b, count = arguments
+            mask = None if whole else vector.lane_mask(builder, count)
+            factor, loaded = vector.splat(builder, weight), vector.load_vector(builder, a, mask)
+            if adds:
+                total = vector.multiply_add(builder, loaded, factor, vector.load_vector(builder, target, mask))
+            else:
+                total = builder.fmul(loaded, factor)
+            if of_two:
+                second = vector.load_vector(builder, b, mask)
+                total = vector.multiply_add(builder, second, vector.splat(builder, weight_b), total)
+            vector.store_vector(builder, total, target, mask)
+            return context.get_dummy_value()
+
+        kinds = types.int64, types.int64, types.float32, types.int64, types.float32, types.int64
+        return types.void(*kinds), emit
+
+    return sums
+
+
+@intrinsic
+def clear_vector(typing_context: Any, target: types.Type, count: types.Type) -> tuple[Any, Emitter]:
+    """Sets the first `count` lanes of the vector at `target` to zero."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        target, count = arguments
+        vector.store_vector(builder, vector.zeros(), target, vector.lane_mask(builder, count))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+one, one_part = _sums(False, False, True), _sums(False, False, False)
+add_one, add_one_part = _sums(False, True, True), _sums(False, True, False)
+two, two_part = _sums(True, False, True), _sums(True, False, False)
+add_two, add_two_part = _sums(True, True, True), _sums(True, True, False)
+
+
+@inner
+def sum_one(target: int, a: int, weight: float, adds: int, count: int) -> None:
+    """target (+)= a * weight, `count` elements."""
+    at = 0
+    while at + LANES <= count:
+        if adds:
+            add_one(target + 4 * at, a + 4 * at, weight, a, weight, LANES)
+        else:
+            one(target + 4 * at, a + 4 * at, weight, a, weight, LANES)
+        at += LANES
+    if at < count:
+        if adds:
+            add_one_part(target + 4 * at, a + 4 * at, weight, a, weight, count - at)
+        else:
+            one_part(target + 4 * at, a + 4 * at, weight, a, weight, count - at)
+
+
+@inner
+def sum_two(target: int, a: int, weight: float, b: int, weight_b: float, adds: int, count: int) -> None:
+    """target (+)= a * weight + b * weight_b, `count` elements."""
+    at = 0
+    while at + LANES <= count:
+        if adds:
+            add_two(target + 4 * at, a + 4 * at, weight, b + 4 * at, weight_b, LANES)
+        else:
+            two(target + 4 * at, a + 4 * at, weight, b + 4 * at, weight_b, LANES)
+        at += LANES
+    if at < count:
+        if adds:
+            add_two_part(target + 4 * at, a + 4 * at, weight, b + 4 * at, weight_b, count - at)
+        else:
+            two_part(target + 4 * at, a + 4 * at, weight, b + 4 * at, weight_b, count - at)
+
+
+@inner
+def sum_taps(target: int, source: int, pitch: int, taps: int, weights: int, count: int) -> None:
+    """The weighted sum of the lines `pitch` bytes apart that an element's taps name, `count` elements each."""
+    line, left, weight = source + pitch * load_i64(taps), load_i64(taps + 8), weights + 4 * load_i64(taps + 16)
+    at = 0
+    while left == 0 and at < count:
+        clear_vector(target + 4 * at, count - at)
+        at += LANES
+    adds = 0
+    while left >= 2:
+        sum_two(target, line, load_f32(weight), line + pitch, load_f32(weight + 4), adds, count)
+        line, weight, left, adds = line + 2 * pitch, weight + 8, left - 2, 1
+    if left == 1:
+        sum_one(target, line, load_f32(weight), adds, count)
+
+
+@codelet
+def interpolate(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Units lo <= unit < hi of an Interpolation."""
+    height, width = word(parameters, Interpolation.HEIGHT), word(parameters, Interpolation.WIDTH)
+    channels, unit_rows = word(parameters, Interpolation.CHANNELS), word(parameters, Interpolation.UNIT_ROWS)
+    row_taps, row_weights = word(parameters, Interpolation.ROW_TAPS), word(parameters, Interpolation.ROW_WEIGHTS)
+    column_taps, column_weights = (
+        word(parameters, Interpolation.COLUMN_TAPS),
+        word(parameters, Interpolation.COLUMN_WEIGHTS),
+    )
+    line = channels * word(parameters, Interpolation.SOURCE_WIDTH)
+    image = 4 * line * word(parameters, Interpolation.SOURCE_HEIGHT)
+    last, summed = word(parameters, Interpolation.IMAGES) * height, scratch + RESERVED_SCRATCH
+    for row in range(lo * unit_rows, min(hi * unit_rows, last)):
+        source = word(parameters, Interpolation.SOURCE) + row // height * image
+        target = word(parameters, Interpolation.TARGET) + 4 * row * width * channels
+        taps = row_taps + 8 * TAP_WORDS * (row % height)
+        sum_taps(summed, source, 4 * line, taps, row_weights, line)
+        for column in range(width):
+            at = column_taps + 8 * TAP_WORDS * column
+            sum_taps(target, summed, 4 * channels, at, column_weights, channels)
+            target += 4 * channels
+
+
+def interpolation_scratch_bytes(width: int, channels: int) -> int:
+    """The bytes of scratch for images of that width."""
+    return RESERVED_SCRATCH + 4 * width * channels
