@@ -226,8 +226,8 @@ def _custom_call(instruction: Instruction) -> None:
         require(instruction.shape == TupleShape(shapes), f"Expected {shapes}. Received: {instruction.shape}.")
         return
     if is_interpolation(instruction):
-        shape = interpolation_shape(instruction)
-        require(instruction.shape == shape, f"Expected {shape}. Received: {instruction.shape}.")
+        made = interpolation_shape(instruction)
+        require(instruction.shape == made, f"Expected {made}. Received: {instruction.shape}.")
         return
     require(
         is_queue(instruction),
