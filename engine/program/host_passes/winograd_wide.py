@@ -6,6 +6,7 @@ contractions.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import inf, prod
 
@@ -65,6 +66,7 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[tuple[ComputeSet, 
         return None
     if len(size.taps) not in (1, 2):
         return None
+    size = undilated(size)
     written, added = written_sums(rewriter, at)
     if written is None:
         return None
@@ -76,6 +78,25 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[tuple[ComputeSet, 
         if made is not None:
             return made, added
     return None
+
+
+def undilated(size: ConvolutionSize) -> ConvolutionSize:
+    """The same convolution without dilation, if it has one dimension: of rows of as many positions, by columns of taps.
+
+    Of a gradient by the kernel, whose taps are positions, the steps are the dilation. Others stay as they are.
+    """
+    if len(size.taps) != 1:
+        return size
+    (field,), (taps,), (step,), (dilation,) = size.field, size.taps, size.steps, size.dilations
+    apart = int(max(step, dilation))
+    positions = field if dilation > 1 else taps
+    if min(step, dilation) != 1 or apart != max(step, dilation) or apart == 1 or positions % apart:
+        return size
+    rows, column = (positions // apart, apart), (taps if dilation > 1 else field, 1)
+    if rows[0] < column[0]:
+        return size
+    field_, taps_ = (rows, column) if dilation > 1 else (column, rows)
+    return replace(size, field=field_, taps=taps_, steps=(1.0, 1.0), dilations=(1.0, 1.0))
 
 
 def _tiling(size: ConvolutionSize, backward: bool) -> Tiling | None:
