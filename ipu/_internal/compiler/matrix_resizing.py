@@ -40,6 +40,11 @@ def area(
     return original(images, size, align_corners=align_corners, name=name) if made is None else made
 
 
+def known_shape(images: tf.Tensor) -> list[Any]:
+    """The four dimensions, integers also where those of tensors are the Dimensions of version 1, or None."""
+    return list(images.shape.with_rank(4).as_list())
+
+
 def known_size(size: TensorLike) -> list[Any]:
     """Height and width, None where TensorFlow cannot compute them while it traces."""
     sizes = smart_constant_value(tf.convert_to_tensor(size, tf.int32))
@@ -94,7 +99,7 @@ def _resized(
     images: TensorLike, size: TensorLike, weights: Callable[[int, int], np.ndarray], name: str | None
 ) -> tf.Tensor | None:
     images = tf.convert_to_tensor(images)
-    sides, sizes = images.shape[1:3], known_size(size)
+    sides, sizes = known_shape(images)[1:3], known_size(size)
     if not all([*sides, *sizes]):
         return None
     by_rows, by_columns = (weights(a, b) for a, b in zip(sides, sizes, strict=True))

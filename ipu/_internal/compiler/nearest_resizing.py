@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ipu._internal.compiler.matrix_resizing import Original, coordinates, known_size, products
+from ipu._internal.compiler.matrix_resizing import Original, coordinates, known_shape, known_size, products
 from ipu._internal.types import TensorLike
 
 Sizes = Sequence[Any]
@@ -28,12 +28,13 @@ def nearest_neighbor(
 ) -> Any:
     """ResizeNearestNeighbor of [n, height, width, channels]; `original` where pixels are not repeated equally."""
     images = tf.convert_to_tensor(images)
-    sides, sizes = images.shape[1:3], known_size(size)
+    samples, *sides, channels = known_shape(images)
+    sizes = known_size(size)
     places = _places(sides, sizes, align_corners, half_pixel_centers)
-    if places is None or images.shape[3] is None or not _are_repeated(places, sides):
+    if places is None or channels is None or not _are_repeated(places, sides):
         return original(images, size, align_corners=align_corners, half_pixel_centers=half_pixel_centers, name=name)
-    (rows, columns), (new_rows, new_columns), channels = sides, sizes, images.shape[3]
-    batch = tf.shape(images)[0] if images.shape[0] is None else images.shape[0]
+    (rows, columns), (new_rows, new_columns) = sides, sizes
+    batch = tf.shape(images)[0] if samples is None else samples
     with tf.name_scope(name or "ResizeNearestNeighbor"):
         repeated = [batch, rows, new_rows // rows, columns, new_columns // columns, channels]
         return tf.reshape(
@@ -56,8 +57,8 @@ def nearest_neighbor_gradient(
     """
     grads = tf.convert_to_tensor(grads)
     sides = known_size(size)
-    places = _places(sides, grads.shape[1:3], align_corners, half_pixel_centers)
-    if places is None or grads.shape[3] is None or not grads.dtype.is_floating:
+    places = _places(sides, known_shape(grads)[1:3], align_corners, half_pixel_centers)
+    if places is None or known_shape(grads)[3] is None or not grads.dtype.is_floating:
         return original(grads, size, align_corners=align_corners, half_pixel_centers=half_pixel_centers, name=name)
     with tf.name_scope(name or "ResizeNearestNeighborGrad"):
         wide = tf.cast(grads, tf.float32) if grads.dtype.size < 4 else grads
@@ -83,8 +84,9 @@ def _summed(grads: tf.Tensor, sides: Sizes, places: list[np.ndarray]) -> tf.Tens
     rows, columns = sides
     if _are_repeated(places, sides):
         height, width = (len(each) // side for each, side in zip(places, sides, strict=True))
-        batch = tf.shape(grads)[0] if grads.shape[0] is None else grads.shape[0]
-        return tf.reduce_sum(tf.reshape(grads, [batch, rows, height, columns, width, grads.shape[3]]), axis=[2, 4])
+        samples, _, _, channels = known_shape(grads)
+        batch = tf.shape(grads)[0] if samples is None else samples
+        return tf.reduce_sum(tf.reshape(grads, [batch, rows, height, columns, width, channels]), axis=[2, 4])
     by_rows, by_columns = (np.equal(np.arange(side)[:, None], each) for each, side in zip(places, sides, strict=True))
     return products(grads, by_rows, by_columns)
 

@@ -7,6 +7,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
+from tensorflow._api.v2.compat.v1 import image
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import (
     array_ops,
@@ -41,6 +42,7 @@ def replace_host_operations() -> None:
     _replace(gen_string_ops, "string_format", formatted)
     _replace(array_ops, "ensure_shape", _ensure_shape)
     _replace(gen_image_ops, "resize_area", area)
+    _replace(image, "resize_area", area)  # the only public name that is the generated function itself
     _replace(gen_image_ops, "resize_bicubic", bicubic)
     _replace(gen_image_ops, "resize_nearest_neighbor", nearest_neighbor)
     _replace(gen_image_ops, "resize_nearest_neighbor_grad", nearest_neighbor_gradient)
