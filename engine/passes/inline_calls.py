@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.ir import Computation, Instruction, Module
+from engine.ir.op_names import stage_in
 from engine.ir.outlining import are_distinct, outlined_call
 from engine.passes.rewriting import Callees, Names, changed, with_computations, with_parts
 
@@ -44,9 +45,9 @@ class _Inliner:
         if instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":
             new[instruction] = operands[0].operands[instruction["tuple_index"]]
         elif instruction.opcode == "call" and not (self.keeps_outlined and outlined_call(instruction)):
-            new[instruction] = self.inline(called[0], operands)
+            new[instruction] = self.inline(called[0], operands, _scope(instruction))
         elif (branch := constant_branch(instruction, operands)) is not None:
-            new[instruction] = self.inline(called[branch], (operands[1 + branch],))
+            new[instruction] = self.inline(called[branch], (operands[1 + branch],), "")
         else:
             kept = (
                 changed(instruction, operands=operands, called=called)
@@ -56,15 +57,23 @@ class _Inliner:
             new[instruction] = self.names.settle(kept, instruction)
             self.instructions.append(new[instruction])
 
-    def inline(self, body: Computation, arguments: tuple[Instruction, ...]) -> Instruction:
-        """Adds a copy of a body, which may be called more than once; returns the root's copy."""
+    def inline(self, body: Computation, arguments: tuple[Instruction, ...], scope: str) -> Instruction:
+        """Adds a copy of a body, which may be called more than once, in a scope; returns the root's copy."""
+        first = len(self.instructions)
         new: dict[Instruction, Instruction] = {}
         for instruction in body.instructions:
             if instruction.opcode == "parameter":
                 new[instruction] = arguments[instruction["parameter_number"]]
             else:
                 self.add(instruction, new, copy=True)
+        for copied in self.instructions[first:] if scope else ():
+            copied.op_name = f"{scope}/{copied.op_name}" if copied.op_name else scope
         return new[body.root]
+
+
+def _scope(call: Instruction) -> str:
+    """The name of the call of an outlined function in a pipeline's stage, which those in its body lack; or none."""
+    return call.op_name if outlined_call(call) and stage_in(call.op_name) is not None else ""
 
 
 def constant_branch(instruction: Instruction, operands: tuple[Instruction, ...]) -> int | None:

@@ -19,6 +19,7 @@ from tensorflow.python.ops import gen_array_ops, resource_variable_ops
 
 from engine.errors import ConfigurationError
 from engine.ir.device_operations import OUTLINED, RECOMPUTATION_CHECKPOINT
+from engine.ir.op_names import BACKWARD, stage_in
 from ipu._internal.compiler.device_calls import device_call
 from ipu._internal.compiler.graph_structure import structure_of
 from ipu._internal.compiler.handles import is_variable
@@ -101,16 +102,26 @@ class _Caller:
         with record.stop_recording(), graph.gradient_override_map({"XlaCustomCallV2": GRADIENT}):
             with tf.name_scope(self.body.name):
                 tensors = device_call(OUTLINED, operands, config, results)
-        gradient = partial(self.gradient, operands, number)
+        gradient = partial(self.gradient, operands, number, str(graph.get_name_scope()))
         tensors[0].op._ipu_outlined_gradient = gradient
         record.record_operation(self.body.name, tensors, list(operands), gradient)
         return tensors
 
-    def gradient(self, operands: Sequence[tf.Tensor], number: int, *upstream: tf.Tensor) -> list[tf.Tensor | None]:
-        """The gradient by each operand of the call of that number, given the gradients by its results."""
+    def gradient(
+        self, operands: Sequence[tf.Tensor], number: int, scope: str, *upstream: tf.Tensor
+    ) -> list[tf.Tensor | None]:
+        """The gradient by each operand of the call of that number in `scope`, given the gradients by its results."""
         if self._gradient is None:
             self._gradient = _Gradient(self)
-        return self._gradient.call(operands, upstream, number)
+        with _gradient_scope(scope):
+            return self._gradient.call(operands, upstream, number)
+
+
+def _gradient_scope(scope: str) -> Any:
+    """The scope of the gradient of a call in a stage of a pipeline: that of the stage, which a tape does not open."""
+    if stage_in(scope) is None or stage_in(ops.get_default_graph().get_name_scope()) is not None:
+        return nullcontext()
+    return tf.name_scope(f"{BACKWARD}/{scope}/")
 
 
 @ops.RegisterGradient(GRADIENT)
