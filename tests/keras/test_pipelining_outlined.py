@@ -41,7 +41,7 @@ def test_gradients_are_in_the_stage_of_their_call(
     monkeypatch.setattr("engine.partition.pipeline.place", placed)
 
     def build(kit: Kit) -> Any:
-        class Outlined(kit.keras.layers.Layer):  # type: ignore[name-defined, misc]
+        class Outlined(kit.keras.layers.Layer):  # type: ignore[name-defined]
             def __init__(self, function: Callable[..., Any]) -> None:
                 super().__init__()
                 self.function = ipu.functional_ops.outlined_function(function)
