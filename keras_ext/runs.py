@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ class MethodRun:
 
     model: Any
     mode: str
+    epochs: int = 1
     opened: bool = False
     passes: DataPasses | None = None
 
@@ -77,6 +78,11 @@ def install(model_class: type, strategy_serves: Callable[[Any], bool]) -> None:
         wrap(model_class, method, functools.partial(_run_method, mode, signature, strategy_serves))
 
 
+def _epochs(given: Mapping[str, Any]) -> int:
+    """The number of epochs that the arguments of a method ask for; those of Keras' own calls are 1."""
+    return max(1, given.get("epochs", 1) - given.get("initial_epoch", 0))
+
+
 def _run_method(
     mode: str,
     signature: inspect.Signature,
@@ -93,7 +99,7 @@ def _run_method(
         named["verbose"] = 0  # process 0 alone draws progress bars, unless the program asks for more
     begin_report(model, mode)
     try:
-        with _run.replaced_by(MethodRun(model, mode)), pipelined_run(model, mode, given):
+        with _run.replaced_by(MethodRun(model, mode, _epochs(given))), pipelined_run(model, mode, given):
             if mode == "train":
                 check_validation(given, replicas_of(model.distribute_strategy))
             if mode == "test":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,14 +17,19 @@ PATIENCE = 1.0
 
 
 class ReadAhead:
-    """An epoch over a Python iterable. `open_epoch` is called for each one."""
+    """An epoch over a Python iterable. `open_epoch` is called for each one.
 
-    def __init__(self, open_epoch: Callable[[], Iterable[Any]]) -> None:
-        self._open_epoch = open_epoch
+    At most `needed` batches of an epoch are read ahead, if it is not None: a generator keeps the others for its next use.
+    """
+
+    def __init__(self, open_epoch: Callable[[], Iterable[Any]], needed: int | None = None) -> None:
+        self._open_epoch, self._needed = open_epoch, needed
         self._latest: ReadAheadIterator | None = None
 
     def __iter__(self) -> ReadAheadIterator:
-        self._latest = ReadAheadIterator(iter(self._open_epoch()))
+        if self._latest is not None:
+            self._latest.end()
+        self._latest = ReadAheadIterator(iter(self._open_epoch()), self._needed)
         return self._latest
 
     def close(self) -> None:
@@ -37,10 +43,12 @@ class ReadAheadIterator(FeedIterator):
 
     Without IPUConfig.optimizations.prefetch_data_streams groups are read on demand.
     Each group has a thread of its own that ends with it, so there is none when the caller takes no more.
+    No more than `needed` batches are read before they are asked for.
     """
 
-    def __init__(self, source: Iterator[Any]) -> None:
+    def __init__(self, source: Iterator[Any], needed: int | None = None) -> None:
         self._source = source
+        self._left = sys.maxsize if needed is None else needed
         self._group: _Group | None = None
         self._ready: deque[BatchSource] = deque()
         self._closed = False
@@ -63,8 +71,10 @@ class ReadAheadIterator(FeedIterator):
             left -= batches.steps
         if not taken:
             raise StopIteration
-        if not self._ready and current_system().config.optimizations.prefetch_data_streams:
-            self._group = self._group or _Group(self._source, limit)
+        self._left -= limit - left
+        ahead = min(limit, self._left)
+        if ahead > 0 and not self._ready and current_system().config.optimizations.prefetch_data_streams:
+            self._group = self._group or _Group(self._source, ahead)
         return taken
 
     def _read(self, limit: int) -> bool:
@@ -78,10 +88,17 @@ class ReadAheadIterator(FeedIterator):
 
     def close(self) -> None:
         """Reads no more; waits up to PATIENCE for the batch that is being read."""
+        self._end(PATIENCE)
+
+    def end(self) -> None:
+        """Reads no more; waits for the batch that is being read: a generator cannot be read by two threads."""
+        self._end(None)
+
+    def _end(self, patience: float | None) -> None:
         self._closed = True
         group, self._group = self._group, None
         if group is not None:
-            group.cancel()
+            group.cancel(patience)
 
 
 class _Group:
@@ -120,7 +137,7 @@ class _Group:
             raise self._error
         return self._batches
 
-    def cancel(self) -> None:
-        """Ends the thread after the batch that it is reading, and waits up to PATIENCE for that."""
+    def cancel(self, patience: float | None) -> None:
+        """Ends the thread after the batch that it is reading, and waits up to so many seconds for that."""
         self._cancelled = True
-        self._thread.join(PATIENCE)
+        self._thread.join(patience)

@@ -124,6 +124,7 @@ class IPUEpochIterator(EpochIterator):
         self.steps_per_epoch = steps_per_replica(batches, self._replicas)
         self._count_steps()
         run = runs.opening()
+        self._epochs = 1 if run is None else run.epochs
         accumulation = Accumulation() if run is None else run.accumulation()
         check_batches(self._partial_batch(batches), accumulation, self._replicas)
         check_executions(self._steps_of_a_pass(), self.steps_per_execution, accumulation)
@@ -165,8 +166,17 @@ class IPUEpochIterator(EpochIterator):
             steps = self.steps_per_execution
             if self._ends_executions:
                 steps = min(steps, self.steps_per_epoch or steps)
-            self._data = _batches(self.data_adapter, steps * self._replicas)
+            self._data = _batches(self.data_adapter, steps * self._replicas, self._needed_batches())
         return self._data if self._data is not self.data_adapter else self.data_adapter.get_numpy_iterator()
+
+    def _needed_batches(self) -> int | None:
+        """The batches that a pass over the data gives at most; None where the data end it."""
+        if self.steps_per_epoch is None:
+            return None
+        steps = self.steps_per_epoch
+        if not self._ends_executions:
+            steps = -(-steps // self.steps_per_execution) * self.steps_per_execution
+        return steps * self._epochs * self._replicas
 
     def _enumerate_iterator(self) -> Iterator[tuple[int, int, Any]]:
         known = (self.steps_per_epoch or self._num_batches or -1) > 0
@@ -203,8 +213,11 @@ class IPUEpochIterator(EpochIterator):
             raise ValueError(what) from None
 
 
-def _batches(adapter: DataAdapter, steps: int) -> Iterable[Any]:
-    """The iterable of an epoch, `steps` at once; the adapter itself where each epoch needs a new iterator of it."""
+def _batches(adapter: DataAdapter, steps: int, needed: int | None) -> Iterable[Any]:
+    """The iterable of a pass of which `needed` batches, or all if None, are used, `steps` of them at once.
+
+    The adapter itself where each pass needs a new iterator of it.
+    """
     if isinstance(adapter, ArrayDataAdapter):
         sliceable = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="numpy")
         rows = tree.map_structure(_whole_array, sliceable, none_is_leaf=False)
@@ -213,7 +226,7 @@ def _batches(adapter: DataAdapter, steps: int) -> Iterable[Any]:
         return PeekedBatches(super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead()), steps)
     _refuse_no_batches(adapter)
     # The workers of a PyDataset read ahead themselves.
-    return adapter if getattr(adapter, "enqueuer", None) is not None else ReadAhead(adapter.get_numpy_iterator)
+    return adapter if getattr(adapter, "enqueuer", None) is not None else ReadAhead(adapter.get_numpy_iterator, needed)
 
 
 def _refuse_no_batches(adapter: DataAdapter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from tf_keras.src.engine import data_adapter, training_utils
 
 from engine.partition.accumulation import Accumulation
 from keras_ext.epochs.feeds import BatchSource, RowBatches, RowIterator
+from keras_ext.epochs.limited import LimitedIterator
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
 from keras_ext.epochs.super_batches import super_batches
@@ -162,6 +164,22 @@ class IPUDataHandler(data_adapter.DataHandler):
         if run is not None and isinstance(self._adapter, data_adapter.DatasetAdapter):
             goes_on = not self._adapter.should_recreate_iterator()
             self._dataset = run.passes = DataPasses(self._dataset, goes_on, unused=1)
+
+    def enumerate_epochs(self) -> Iterator[tuple[int, LimitedIterator]]:
+        """Each epoch with its pass over the data, which goes on through the epochs or begins anew in each."""
+        latest = None
+        for epoch, iterator in super().enumerate_epochs():
+            if iterator is not latest:
+                latest, self._pass = iterator, LimitedIterator(iterator, sys.maxsize, self._replicas)
+            yield epoch, self._pass
+
+    def steps(self) -> Iterator[int]:
+        """The first step of each execution; an epoch that the data do not fill is the last, as with one step in each."""
+        for step in super().steps():
+            yield step
+            if self._pass.ended and not self._insufficient_data and self._inferred_steps is not None:
+                with self.catch_stop_iteration():
+                    raise StopIteration
 
     def _partial_batch(self) -> tuple[int, int] | None:
         if isinstance(self._adapter, RowsAdapter):

@@ -117,7 +117,8 @@ def test_an_epoch_that_data_do_not_fill_goes_on_as_in_keras(kit: Kit) -> None:
     x, y = data(72)
     rows = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
     plain, fast, _ = both(lambda: kit.compiled(kit.sequential()))
-    assert_same_fit(plain, fast, x=rows, steps_per_epoch=5, epochs=2)
+    assert_same_fit(plain, fast, x=rows, steps_per_epoch=5, epochs=4)
+    assert_same_fit(plain, fast, x=x, y=y, batch_size=8, steps_per_epoch=20, epochs=4)
     assert_same_fit(plain, fast, x=rows, steps_per_epoch=20, epochs=1)
 
 
