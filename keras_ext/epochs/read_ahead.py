@@ -19,7 +19,7 @@ PATIENCE = 1.0
 class ReadAhead:
     """An epoch over a Python iterable. `open_epoch` is called for each one.
 
-    At most `needed` batches of an epoch are read ahead, if it is not None: a generator keeps the others for its next use.
+    At most `needed` batches of an epoch are read ahead, if it is not None: a generator keeps others for its next use.
     """
 
     def __init__(self, open_epoch: Callable[[], Iterable[Any]], needed: int | None = None) -> None:

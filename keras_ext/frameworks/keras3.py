@@ -67,6 +67,7 @@ from keras_ext.frameworks.keras3_building import (
     is_being_built,
     optimizer_left_out,
     steps_alone,
+    tests,
 )
 from keras_ext.frameworks.keras3_executions import executions
 from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs
@@ -258,6 +259,8 @@ def install() -> None:
     trainer = keras_trainer.TensorFlowTrainer
     make_functions(trainer, Keras3(), PredictFunction, "_distribute_strategy")
     wrap(trainer, "predict_on_batch", _predict_on_batch)
+    wrap(trainer, "evaluate", tests)
+    wrap(trainer, "test_on_batch", tests)
     wrap(trainer, "_maybe_symbolic_build", _build_once)
     wrap(base_trainer.Trainer, "compile", _compile_in_scope)
     trainer.distribute_strategy = property(_distribute_strategy)

@@ -15,11 +15,13 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from ipu._internal.compiler.variables import tracing
+from ipu._internal.thread_values import ThreadValue
 from keras_ext.frameworks.common import users_own
 from keras_ext.types import Batch, Tensor
 from keras_ext.wrapping import Original
 
 _being_built: list[keras.Model] = []
+_tested: ThreadValue[keras.Model | None] = ThreadValue(None)
 
 
 def steps_alone(model: keras.Model) -> bool:
@@ -27,7 +29,15 @@ def steps_alone(model: keras.Model) -> bool:
 
     Layers, metrics and optimizers of such a model are built where the step is traced, as by Keras without a strategy.
     """
-    return users_own(type(model), "train_step") or type(model).call is keras.Model.call
+    kind = type(model)
+    own = users_own(kind, "train_step") or (_tested.value is model and users_own(kind, "test_step"))
+    return own or kind.call is keras.Model.call
+
+
+def tests(original: Original, model: keras.Model, *arguments: object, **named: object) -> Any:
+    """Keras' `evaluate` or `test_on_batch`, within which a test step of the model's own may be alone."""
+    with _tested.replaced_by(model):
+        return original(model, *arguments, **named)
 
 
 def building_batch(model: keras.Model, adapter: DataAdapter, batch: Batch) -> Any:

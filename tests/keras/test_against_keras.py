@@ -287,6 +287,22 @@ def test_own_train_step_says_alone_what_is_computed(kit: Kit, keras: Any, calls:
     kit.assert_same(program, Autoencoder if calls == "nothing" else Calling, loss=None, metrics=None)
 
 
+@pytest.mark.parametrize("method", ["evaluate", "test_on_batch"])
+@both_frameworks
+def test_own_test_step_says_alone_what_is_tested(kit: Kit, method: str) -> None:
+    """The compiled loss may not fit the data that it takes."""
+
+    class Own(kit.Subclassed):
+        def test_step(self, data: Any) -> Any:
+            return {"mean": tf.reduce_mean(self(data[0], training=False) ** 2)}
+
+    def program(model: Any) -> Any:
+        options = {"verbose": 0} if method == "evaluate" else {}
+        return getattr(model, method)(X, np.zeros((len(X), 7), np.float32), return_dict=True, **options)
+
+    kit.assert_same(program, Own, loss="mse", metrics=None)
+
+
 def test_an_optimizer_of_an_own_step_begins_at_the_weights_once(kit: Kit, keras: Any) -> None:
     """`build` copies the weights; TensorFlow's graphs lose them, so that Keras runs eagerly here."""
     if not hasattr(keras.optimizers, "ScheduleFreeAdamW"):
