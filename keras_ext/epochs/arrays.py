@@ -42,12 +42,6 @@ def as_array(value: Nest) -> np.ndarray | None:
     return array
 
 
-def own_array(value: Nest) -> np.ndarray | None:
-    """As `as_array`, in memory that nobody else writes: a Python iterator may fill one array again for each batch."""
-    array = as_array(value)
-    return array.copy() if array is not None and (array is value or not array.flags.owndata) else array
-
-
 def joined(arrays: list[np.ndarray]) -> np.ndarray:
     """Batches concatenated along their first axis; scalars become rows.
 

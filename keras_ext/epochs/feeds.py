@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from engine.runtime.feeds import RowFeed
-from keras_ext.epochs.arrays import as_array, joined, own_array
+from keras_ext.epochs.arrays import as_array, joined
+from keras_ext.epochs.copies import Copies
 from keras_ext.epochs.structure import BatchStructure, flatten
 from keras_ext.types import Nest
 
@@ -148,13 +149,14 @@ def take(iterator: Iterator[Any], limit: int) -> list[BatchSource]:
     """
     if isinstance(iterator, FeedIterator):
         return iterator.take(limit)
-    runs = _Runs()
+    runs, copies = _Runs(), Copies(limit)
     for _ in range(limit):
         try:
             batch = next(iterator)
         except StopIteration:
             break
-        runs.add(*flatten(batch, own_array))
+        copies.begin_batch()
+        runs.add(*flatten(batch, copies))
     if not runs:
         raise StopIteration
     return runs.sources()

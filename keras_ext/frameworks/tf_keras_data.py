@@ -174,7 +174,7 @@ class IPUDataHandler(data_adapter.DataHandler):
             yield epoch, self._pass
 
     def steps(self) -> Iterator[int]:
-        """The first step of each execution; one that the data do not fill ends the last epoch, as with one step in each."""
+        """The first step of each execution; one that the data do not fill is the last, as with one step in each."""
         for step in super().steps():
             yield step
             if self._pass.ended and not self._insufficient_data and self._inferred_steps is not None:
