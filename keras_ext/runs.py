@@ -6,13 +6,14 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.partition.accumulation import Accumulation
 from ipu._internal.thread_values import ThreadValue
 from keras_ext.accumulation import accumulation_of
 from keras_ext.epochs.passes import DataPasses
+from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.pipelining.micro_batches import pipelined_run
 from keras_ext.processes import share_statistics, writes_files
 from keras_ext.queue_options import prefetch_depth
@@ -36,6 +37,7 @@ class MethodRun:
     model: Any
     mode: str
     epochs: int = 1
+    readers: list[ReadAhead] = field(default_factory=list)
     opened: bool = False
     passes: DataPasses | None = None
 
@@ -63,6 +65,13 @@ def opening() -> MethodRun | None:
         return None
     run.opened = True
     return run
+
+
+def closed_after(reader: ReadAhead) -> ReadAhead:
+    """The reader of data, which reads no more when the run under way ends: it may do so before its last epoch."""
+    if _run.value is not None:
+        _run.value.readers.append(reader)
+    return reader
 
 
 def passes_of_training() -> DataPasses | None:
@@ -98,8 +107,9 @@ def _run_method(
     if "verbose" not in given and not writes_files(model):
         named["verbose"] = 0  # process 0 alone draws progress bars, unless the program asks for more
     begin_report(model, mode)
+    run = MethodRun(model, mode, _epochs(given))
     try:
-        with _run.replaced_by(MethodRun(model, mode, _epochs(given))), pipelined_run(model, mode, given):
+        with _run.replaced_by(run), pipelined_run(model, mode, given):
             if mode == "train":
                 check_validation(given, replicas_of(model.distribute_strategy))
             if mode == "test":
@@ -109,4 +119,6 @@ def _run_method(
                 share_statistics(model)
             return result
     finally:
+        for reader in run.readers:
+            reader.close()
         logger.debug("Queues of %s of model %r: %s", method.__name__, model.name, queue_report(model, mode))

@@ -226,8 +226,9 @@ def _batches(adapter: DataAdapter, steps: int, needed: int | None) -> Iterable[A
     if isinstance(adapter, TFDatasetAdapter):
         return PeekedBatches(super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead()), steps)
     _refuse_no_batches(adapter)
-    # The workers of a PyDataset read ahead themselves.
-    return adapter if getattr(adapter, "enqueuer", None) is not None else ReadAhead(adapter.get_numpy_iterator, needed)
+    if getattr(adapter, "enqueuer", None) is not None:  # the workers of a PyDataset read ahead themselves
+        return adapter
+    return runs.closed_after(ReadAhead(adapter.get_numpy_iterator, needed))
 
 
 def _refuse_no_batches(adapter: DataAdapter) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -365,30 +364,4 @@ def test_no_reader_is_left_after_an_interruption(error: type[BaseException]) -> 
 
     with pytest.raises(error):
         model_of(50).fit(endless(), steps_per_epoch=10_000, shuffle=False, verbose=0, callbacks=[Stop()])
-    wait_for_readers()
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-def test_a_generator_goes_on_where_an_earlier_use_ended(steps: int) -> None:
-    """Each batch is named by its label; the first two are read to see their shapes."""
-    losses = {"optimizer": keras.optimizers.SGD(0.0), "loss": "mean_absolute_error", "steps_per_execution": steps}
-    with IPUStrategy().scope():
-        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1, kernel_initializer="zeros")])
-        model.compile(**losses)
-
-    def slow() -> Iterator[Any]:
-        for number in range(100):
-            time.sleep(0.02)  # a reading ahead would still be under way when the next evaluation begins
-            yield np.zeros((1, 3), np.float32), np.full((1, 1), number, np.float32)
-
-    x, y = np.zeros((2, 3), np.float32), np.zeros((2, 1), np.float32)
-    history = model.fit(x, y, epochs=3, validation_data=slow(), validation_steps=3, verbose=0).history
-    source = slow()
-    assert history["val_loss"][0] == 1
-    model.fit(source, epochs=2, steps_per_epoch=3, shuffle=False, verbose=0)
-    assert next(source)[1] == 6
-    model.evaluate(source, steps=3, verbose=0)
-    assert next(source)[1] == 10
-    model.predict(source, steps=3, verbose=0)
-    assert next(source)[1] == 14
     wait_for_readers()
