@@ -91,9 +91,8 @@ def measured_here(name: str, rounds: int) -> dict[str, float]:
         for _ in range(3):
             loop.time(workers)
         rates.append(loop.rate(workers) * workers * second)
-    shares = [total / rate / step for rate, step in zip(rates, steps, strict=True)]
-    median = statistics.median
-    return {"gflop": 2e-9 * total, "peak": 2e-9 * median(rates), "step": 1e3 * median(steps), "share": median(shares)}
+    rate, step = statistics.median(rates), statistics.median(steps)
+    return {"gflop": 2e-9 * total, "peak": 2e-9 * rate, "step": 1e3 * step, "share": total / rate / step}
 
 
 def measured(name: str, rounds: int) -> dict[str, float]:

@@ -55,15 +55,15 @@ def races(measured: dict[str, Any], bounds: dict[str, Any]) -> str:
         kept = keras[1] and float(keras[1].strip("*")) >= workload.least_ratio
         ours = digits(measured[name]["ways"]["ipu"]["step"])
         title = name.replace(f", batch {workload.batch}", "")
-        reachable = [most(name, keras[1], bounds)] if bounds else []
+        reachable = [most(best(measured[name]["ways"], "keras", "step"), bounds.get(name))] if bounds else []
         rows.append([title, str(workload.batch), ours, *keras, *reachable, promise if kept else f"**{promise}**"])
         rows[-1] += [cell for pair in others for cell in pair]
     return table(headings, rows)
 
 
-def most(name: str, times: str, bounds: dict[str, Any]) -> str:
-    """The multiple of Keras' speed of a step that is nothing but its multiply-adds, at the processor's peak."""
-    return f"{float(times.strip('*')) / bounds[name]['share']:.1f}" if name in bounds and times else ""
+def most(keras: float | None, bound: dict[str, float] | None) -> str:
+    """The multiple of Keras' speed, of so many milliseconds, of multiply-adds alone at the processor's peak."""
+    return "" if keras is None or bound is None else f"{keras * bound['peak'] / bound['gflop'] / 1e3:.1f}"
 
 
 def inference(measured: dict[str, Any]) -> str:
