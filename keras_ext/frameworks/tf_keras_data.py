@@ -166,7 +166,7 @@ class IPUDataHandler(data_adapter.DataHandler):
             self._dataset = run.passes = DataPasses(self._dataset, goes_on, unused=1)
 
     def enumerate_epochs(self) -> Iterator[tuple[int, LimitedIterator]]:
-        """Each epoch with its pass over the data, which goes on through the epochs or begins anew in each."""
+        """Each epoch with its pass over the data, which goes on through the epochs or begins once more in each."""
         latest = None
         for epoch, iterator in super().enumerate_epochs():
             if iterator is not latest:
