@@ -64,13 +64,14 @@ def compile_ahead(program: Path, output: Path) -> int:
     from engine.machine_code.instruction_sets import check_system, flag_of, flags
     from engine.machine_code.keys import compilers_and_processor
     from engine.machine_code.processor import features_text, target
+    from engine.private_files import read_regular
     from engine.runtime import encoded_file
     from engine.runtime.encode import encode_program
     from engine.runtime.executable import Executable
     from engine.runtime.persistent_threads import codelets_of_persistent_threads
 
     check_system()
-    data = program.read_bytes()
+    data = read_regular(program)
     file = from_bytes(data, str(program))
     with recording() as objects, compiling(str(program)):
         encoded = encode_program(build_program(file.module, file.roles, file.constants))

@@ -20,13 +20,16 @@ import time
 from functools import cache
 from pathlib import Path
 
+from engine.errors import InvalidFile
 from engine.private_files import fault_of_folder, make_private, read_private, touch
 
 DAY = 24 * 3600.0
 UNUSED = 30 * DAY
-"""Seconds after which a folder that no process of this machine has used is deleted."""
+"""Seconds after which a folder or a file that no process of this machine has used is deleted."""
 UNUSED_ELSEWHERE = 180 * DAY
 """The same for machines that share the folder, whose clocks and use are unknown here."""
+MOST_BYTES = 4 << 30
+"""Bytes of all folders of compiled code; above, the files that have been unused for longest are deleted."""
 STAMP = "used-by-"
 STAMP_PERIOD = DAY
 FOLDER = re.compile(r"(codelets|objects|programs|ahead)(-[0-9a-f]{16})?")
@@ -62,8 +65,8 @@ def load(path: Path) -> bytes | None:
         if not _is_used(path.parent):
             return None
         data = read_private(path)
-    except PermissionError as error:
-        _notice("file", "A file of compiled code is not used (%s). It is made anew.", error)
+    except (PermissionError, InvalidFile) as error:
+        _notice("file", "A file of compiled code is not used (%s). It is compiled again.", str(error).rstrip("."))
         return None
     except OSError:
         return None
@@ -71,6 +74,7 @@ def load(path: Path) -> bytes | None:
     if _digest(path, content) != data[:DIGEST_BYTES]:
         return None
     _stamp(path.parent)
+    _note_use(path)
     return content
 
 
@@ -147,23 +151,67 @@ def _stamp_name() -> str:
 
 
 def _stamp(folder: Path) -> None:
-    """Records in a stamp file's time that this machine uses a folder: when it is opened, and daily."""
+    """Records in a stamp file's time that this machine uses a folder: when it is opened, and daily.
+
+    The first process to do so in a day also deletes what is unused.
+    """
     now = time.time()
     if now - _stamped.get(folder, 0.0) < STAMP_PERIOD:
         return
     _stamped[folder] = now
+    stamp = folder / _stamp_name()
     with contextlib.suppress(OSError):  # a read-only folder is not ours to clean up
-        touch(folder / _stamp_name())
+        stale = stamp.exists() and now - stamp.stat().st_mtime >= STAMP_PERIOD
+        touch(stamp)
+        if stale:
+            remove_unused(folder.parent)
+
+
+def _note_use(path: Path) -> None:
+    """Records in a file's time that it is used, at most daily."""
+    with contextlib.suppress(OSError):
+        if time.time() - path.stat().st_mtime >= STAMP_PERIOD:
+            os.utime(path)
 
 
 def remove_unused(root: Path) -> None:
-    """Deletes the folders of compiled code in `root` that have long been unused; never one used by this process."""
+    """Deletes what has long been unused of the compiled code in `root`: folders, and files of folders in use.
+
+    Of more than MOST_BYTES those files go first that have been unused for longest. A process that has loaded a file
+    does not need it any longer, and one that finds none compiles.
+    """
     with contextlib.suppress(OSError):
-        for folder in root.iterdir():
-            if FOLDER.fullmatch(folder.name) and folder not in _stamped and not folder.is_symlink():
-                with contextlib.suppress(OSError):
-                    if _is_unused(folder):
-                        shutil.rmtree(folder, ignore_errors=True)
+        folders = [each for each in root.iterdir() if FOLDER.fullmatch(each.name) and not each.is_symlink()]
+        files: list[tuple[float, int, Path]] = []
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                if folder not in _stamped and _is_unused(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+                else:
+                    files += _used_files(folder)
+        excess = sum(size for _, size, _ in files) - MOST_BYTES
+        for _, size, path in sorted(files):
+            if excess <= 0:
+                break
+            path.unlink(missing_ok=True)
+            excess -= size
+
+
+def _used_files(folder: Path) -> list[tuple[float, int, Path]]:
+    """The time of use, the size and the path of each file of a folder, after those long unused have been deleted."""
+    own = _stamp_name()
+    is_shared = any(stamp.name != own for stamp in folder.glob(STAMP + "*"))
+    oldest = time.time() - (UNUSED_ELSEWHERE if is_shared else UNUSED)
+    found = []
+    for entry in os.scandir(folder):
+        if entry.is_file(follow_symlinks=False) and not entry.name.startswith(STAMP):
+            status = entry.stat(follow_symlinks=False)
+            if status.st_mtime < oldest:
+                with contextlib.suppress(FileNotFoundError):  # another process deletes, too
+                    os.unlink(entry.path)
+            else:
+                found.append((status.st_mtime, status.st_size, Path(entry.path)))
+    return found
 
 
 def _is_unused(folder: Path) -> bool:

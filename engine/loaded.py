@@ -14,6 +14,7 @@ from engine.errors import ConfigurationError, InvalidFile, IPUError
 from engine.files.signature import Signature, TensorInfo
 from engine.ir.shape import shape_of
 from engine.machine_code.given_objects import has_compiler
+from engine.private_files import read_regular
 from engine.runtime import encoded_file
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.encoded_file import EncodedFile
@@ -155,7 +156,7 @@ class LoadedExecutable:
 
 def read_file(path: str | Path) -> ExecutableFile | EncodedFile:
     """The program of a file: encoded, if that was given with object code. Raises what `read_executable` does."""
-    data = Path(path).read_bytes()
+    data = read_regular(path)
     found = None if has_compiler() else encoded_file.find(data, str(path))
     if found is not None:
         return found

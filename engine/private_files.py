@@ -1,14 +1,19 @@
-"""Files and folders that only the user (or root, who may do anything) can have written.
+"""Bounded reads of files: regular ones alone, of a limited size, and those that only the user can have written.
 
-Code loaded from a cache runs as the user, so files of other users are not read, and nothing that may block is opened.
+A pipe or a device could keep a reader waiting for ever or fill its memory. Code loaded from a cache runs as the user,
+so files that others may have written (root excepted, who may do anything) are not read.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
+from engine.errors import InvalidFile
+
+LEAST_READ = 1 << 16
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -29,24 +34,65 @@ def fault_of_folder(folder: Path) -> str | None:
     return fault(status) if stat.S_ISDIR(status.st_mode) else "it is not a folder"
 
 
+def machine_memory() -> int:
+    """The machine's memory in bytes; 1 TiB where it is unknown."""
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 1 << 40
+
+
+def read_regular(path: str | Path, most_bytes: int | None = None) -> bytes:
+    """The content of a regular file of at most `most_bytes`, by default the machine's memory.
+
+    Raises OSError for a file that cannot be opened; InvalidFile for a pipe, a device, a folder or a larger file. Never
+    waits for another process.
+    """
+    return _read(path, machine_memory() if most_bytes is None else most_bytes, lambda status: None)
+
+
 def read_private(path: Path) -> bytes:
     """The content of a regular file that only the user can have written.
 
-    Raises FileNotFoundError if it does not exist, PermissionError for a file that others may have written, or a pipe, a
-    device or the like; never waits for another process.
+    Raises FileNotFoundError if it does not exist, PermissionError for a file that others may have written, InvalidFile
+    as `read_regular` does.
     """
+
+    def check(status: os.stat_result) -> None:
+        wrong = fault(status)
+        if wrong is not None:
+            raise PermissionError(f"{path}: {wrong}")
+
+    return _read(path, machine_memory(), check)
+
+
+def _read(path: str | Path, most_bytes: int, check: Callable[[os.stat_result], None]) -> bytes:
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         status = os.fstat(handle)
-        wrong = fault(status) if stat.S_ISREG(status.st_mode) else "it is not a regular file"
-        if wrong is not None:
-            raise PermissionError(f"{path}: {wrong}")
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidFile(f"Expected {path} to be a regular file. Received: {_kind(status)}.")
+        check(status)
         file = os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
         raise
+    parts: list[bytes] = []
+    rest = most_bytes
     with file:
-        return file.read()
+        # Files of /proc have no size.
+        while status.st_size <= most_bytes and (part := file.read(max(status.st_size, LEAST_READ))):
+            parts.append(part)
+            rest -= len(part)
+            if rest < 0:
+                break
+    if status.st_size > most_bytes or rest < 0:
+        raise InvalidFile(f"Expected at most {most_bytes} bytes in {path}. Received: a larger file.")
+    return b"".join(parts)
+
+
+def _kind(status: os.stat_result) -> str:
+    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(status.st_mode), "a device")
 
 
 def make_private(folder: Path) -> None:

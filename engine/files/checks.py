@@ -5,7 +5,6 @@ The rules of engine.ir trust the compiler that built a module in most of its att
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from math import prod
 
@@ -18,6 +17,7 @@ from engine.ir.opcodes import OPCODES, opcodes_that
 from engine.ir.shape import INTEGERS
 from engine.ir.shape_rules import array_operands, array_result, require
 from engine.ir.verifier import verify
+from engine.private_files import machine_memory
 
 Check = Callable[[Instruction], None]
 CHECKS: dict[str, Check] = {}
@@ -27,7 +27,7 @@ TOKEN = Shape("s32")
 
 def check_module(module: Module) -> None:
     """Raises InternalError for the first broken rule; the caller adds the file's name."""
-    space = _memory()
+    space = machine_memory()
     for computation in module.computations():
         for instruction in computation.instructions:
             require(
@@ -45,13 +45,6 @@ def check_module(module: Module) -> None:
             check = CHECKS.get(instruction.opcode)
             if check is not None:
                 check(instruction)
-
-
-def _memory() -> int:
-    """The machine's memory in bytes; 1 TiB where it is unknown."""
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 1 << 40
 
 
 def check_for(*opcodes: str) -> Callable[[Check], Check]:

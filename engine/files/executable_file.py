@@ -29,6 +29,7 @@ from engine.ir.device_operations import (
     queue_signature,
 )
 from engine.ir.shape import ELEMENT_TYPES
+from engine.private_files import read_regular
 
 SUFFIX = ".poplar_exec"
 ROLES = frozenset({"feed", "variable", "constant"})
@@ -86,7 +87,7 @@ def read_executable(path: str | Path) -> ExecutableFile:
     Raises FileNotFoundError and other OSErrors; InvalidFile, a ValueError, for a file that is truncated, altered, of
     another version or of another kind.
     """
-    return from_bytes(Path(path).read_bytes(), str(path))
+    return from_bytes(read_regular(path), str(path))
 
 
 def check_exportable(module: Module) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from engine.errors import InvalidFile
 from engine.files.arrays import ArrayReader, ArrayWriter, read_array_shape, write_array_shape
@@ -14,6 +14,10 @@ Item = TypeVar("Item")
 LITERAL = "literal"
 MOST_DEPTH = 16
 """Most levels of nested tuples."""
+MOST_INSTRUCTIONS = 1 << 18
+"""Most instructions of a program whose calls are inlined: those of computations that call each other twice double."""
+MOST_CALLS = 64
+"""Most levels of computations that call each other."""
 
 
 def write_module(module: Module, arrays: ArrayWriter) -> dict[str, Any]:
@@ -58,8 +62,11 @@ def read_module(value: Any, arrays: ArrayReader) -> Module:
     fields = _fields(value, ("name", "origins", "computations", "aliases"))
     origins = [text(each) for each in a_list(fields["origins"])]
     computations: list[Computation] = []
+    extents: dict[int, _Extent] = {}
     for each in a_list(fields["computations"]):
-        computations.append(_read_computation(each, computations, origins, arrays))
+        computation = _read_computation(each, computations, origins, arrays)
+        extents[id(computation)] = _extent(computation, extents)
+        computations.append(computation)
     if not computations:
         raise InvalidFile("Expected a module with computations. Received: none.")
     aliases: dict[int, int] = {}
@@ -89,6 +96,27 @@ def _read_computation(value: Any, callees: list[Computation], origins: list[str]
             )
         )
     return Computation(text(fields["name"]), instructions, _one_of(instructions, fields["root"]))
+
+
+class _Extent(NamedTuple):
+    """The instructions of a computation whose calls are inlined, and the levels of those calls."""
+
+    instructions: int
+    levels: int
+
+
+def _extent(computation: Computation, extents: dict[int, _Extent]) -> _Extent:
+    """The extent of a computation, from those of its callees. Raises InvalidFile for one that is not bounded."""
+    callees = [extents[id(callee)] for each in computation.instructions for callee in each.called]
+    instructions = len(computation.instructions) + sum(each.instructions for each in callees)
+    levels = 1 + max((each.levels for each in callees), default=0)
+    if instructions > MOST_INSTRUCTIONS:
+        raise InvalidFile(
+            f"Expected at most {MOST_INSTRUCTIONS} instructions, with calls inlined. Received: {instructions}."
+        )
+    if levels > MOST_CALLS:
+        raise InvalidFile(f"Expected at most {MOST_CALLS} levels of calls. Received: {levels}.")
+    return _Extent(instructions, levels)
 
 
 def _one_of(items: list[Item], number: Any) -> Item:

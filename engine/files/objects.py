@@ -9,6 +9,7 @@ from engine.files.container import pack, unpack, write_whole
 from engine.machine_code import given_objects, sources
 from engine.machine_code.given_objects import Origin
 from engine.machine_code.instruction_sets import check_flags
+from engine.private_files import read_regular
 
 
 def write_objects(path: Path, origin: Origin, objects: dict[str, bytes], required: list[str]) -> None:
@@ -24,7 +25,7 @@ def give_objects(path: Path) -> None:
     Raises OSError; InvalidFile for another kind of file or an altered one; ConfigurationError for another processor, or
     files of several processors or compilers in one process.
     """
-    header, sections = unpack(path.read_bytes(), str(path))
+    header, sections = unpack(read_regular(path), str(path))
     if header.get("kind") != "objects":
         raise InvalidFile(f"Expected a file that `python -m engine.aot` has written. Received: {path}, which is not.")
     check_flags(header["required"], str(path))

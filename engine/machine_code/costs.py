@@ -14,8 +14,11 @@ from pathlib import Path
 
 from engine.errors import ConfigurationError
 from engine.machine_code.processor import target
+from engine.private_files import read_regular
 
 VARIABLE = "SOFTWARE_IPU_COSTS"
+MOST_BYTES = 1 << 20
+"""Bytes of such a file."""
 WINOGRAD = "SOFTWARE_IPU_WINOGRAD"
 RESULTS = ("multiply_add", "split_multiply_add", "split", "gather")
 """Costs by which products are computed in one way or another."""
@@ -85,7 +88,7 @@ def with_file(found: Costs, path: Path) -> Costs:
     import tomllib  # only for those who name a file
 
     try:
-        sections = tomllib.loads(path.read_text())
+        sections = tomllib.loads(read_regular(path, MOST_BYTES).decode())
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"Expected {VARIABLE} to name a TOML file of costs. Received {path}: {error}"

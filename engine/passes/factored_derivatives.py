@@ -54,7 +54,7 @@ def _visit_for(computation: Computation) -> Visit:
         if before.array_shape.element_type not in FLOATS or not before.array_shape.rank:
             return None
         element_type = before.array_shape.element_type
-        for gradient in _shared(before, before, derivatives.users, 0):
+        for gradient in _shared(before, before, derivatives.users, 0, {}):
             found = _Derivative(before, gradient, derivatives, widens=False)
             if found.value is None or not derivatives.is_derivative(found.factors, gradient, element_type == "f16"):
                 continue
@@ -72,16 +72,21 @@ def _is_open(instruction: Instruction, root: Instruction, users: Users) -> bool:
     return instruction is root or (instruction.opcode in LINEAR and len(users[instruction]) == 1)
 
 
-def _shared(instruction: Instruction, root: Instruction, users: Users, depth: int) -> dict[Instruction, None]:
-    """The factors that all terms share."""
+def _shared(
+    instruction: Instruction, root: Instruction, users: Users, depth: int, known: dict[Instruction, dict]
+) -> dict[Instruction, None]:
+    """The factors that all terms share; `known` holds those of visited instructions, which a user may read twice."""
     if splat_value(instruction) is not None:
         return {}
     if depth == MOST_DEPTH or not _is_open(instruction, root, users):
         return {instruction: None}
-    found = [_shared(operand, root, users, depth + 1) for operand in instruction.operands]
-    if instruction.opcode in SUMS:
-        return {each: None for each in found[0] if each in found[1]}
-    return {each: None for part in found for each in part}
+    if instruction not in known:
+        found = [_shared(operand, root, users, depth + 1, known) for operand in instruction.operands]
+        if instruction.opcode in SUMS:
+            known[instruction] = {each: None for each in found[0] if each in found[1]}
+        else:
+            known[instruction] = {each: None for part in found for each in part}
+    return known[instruction]
 
 
 class _Derivative:
@@ -99,9 +104,16 @@ class _Derivative:
         is_wide = self.shape == root.array_shape
         self.smallest, self.largest = (SMALLEST, LARGEST) if is_wide else (SMALLEST_HALF, LARGEST_HALF)
         self.factors: list[Instruction] = []
+        self._remainders: dict[Instruction, Scaled | None] = {}
         self.value = self._without(root, 0)
 
     def _without(self, instruction: Instruction, depth: int) -> Scaled | None:
+        """What remains of a term; each is visited once, as its one user may read it twice."""
+        if instruction not in self._remainders:
+            self._remainders[instruction] = self._remainder(instruction, depth)
+        return self._remainders[instruction]
+
+    def _remainder(self, instruction: Instruction, depth: int) -> Scaled | None:
         if instruction is self.gradient:
             return Scaled(1.0, None)
         if depth == MOST_DEPTH or not _is_open(instruction, self.root, self.derivatives.users):

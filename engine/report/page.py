@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import zlib
 from typing import Any
 
 from engine.errors import InvalidFile
@@ -21,6 +22,8 @@ from engine.report.views import leads, views
 
 ROWS = 60
 """Rows of a long table in a page without scripts."""
+MOST_RATIO = 100
+"""Most bytes that one byte of a packed report unpacks to; those of this project have about ten."""
 MARK = '<script type="text/plain" id="packed">'
 
 
@@ -82,8 +85,20 @@ def unpacked(html: str, origin: str) -> dict[str, Any]:
     try:
         if not found:
             raise ValueError("no report in it")
-        content = json.loads(gzip.decompress(base64.b64decode(rest.partition("<")[0], validate=True)))
+        content = json.loads(_unzipped(base64.b64decode(rest.partition("<")[0], validate=True)))
         report = content["report"]
-    except (ValueError, OSError, EOFError, KeyError, TypeError) as error:
+    except (ValueError, zlib.error, KeyError, TypeError, RecursionError) as error:
         raise InvalidFile(f"Expected a report of this project in {origin}. Received another page: {error}.") from error
     return dict(report)
+
+
+def _unzipped(data: bytes) -> bytes:
+    """The content of one gzip member. Raises ValueError where it is cut off, or unpacks to far more bytes."""
+    unzip = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    most = MOST_RATIO * len(data)
+    content = unzip.decompress(data, most)
+    if unzip.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {most} bytes")
+    if not unzip.eof:
+        raise ValueError("it is cut off")
+    return content

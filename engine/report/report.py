@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.errors import InvalidFile
 from engine.files.container import write_whole
+from engine.private_files import read_regular
 from engine.profile.collectives import gradient_bytes
 from engine.profile.levers import Lever, levers
 from engine.profile.options import Assumptions
@@ -23,6 +24,9 @@ from engine.report.text import text, verdicts_text
 from engine.report.verdicts import CHIPS, on_other_chips
 from engine.shown import Shown, preformatted
 from engine.target import Target
+
+MOST_BYTES = 1 << 28
+"""Bytes of a page or a JSON file that is read. Reports of ResNet-50 have less than 2 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -79,7 +83,7 @@ class Report(Shown):
 
         Raises OSError; InvalidFile, a ValueError, for another file.
         """
-        content = Path(path).read_text(encoding="utf-8", errors="replace")
+        content = read_regular(path, MOST_BYTES).decode("utf-8", errors="replace")
         if Path(path).suffix == ".html":
             return cls(checked(unpacked(content, str(path)), str(path)))
         try:

@@ -13,6 +13,7 @@ import numpy as np
 from engine.errors import InvalidFile
 from engine.ir.shape import NUMPY_TYPES
 from engine.partition.stage_options import LibraryOptions, library_options_from
+from engine.private_files import read_regular
 
 FILE_NAME = "ipu_serving.json"
 FORMAT = 1
@@ -81,13 +82,10 @@ def read_manifest(directory: Path) -> Manifest:
     path = directory / "assets" / FILE_NAME
     expected = f"Expected a SavedModel that ipu.serving has exported, with {path.relative_to(directory)}"
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAXIMAL_BYTES + 1)
+        raw = read_regular(path, MAXIMAL_BYTES)
     except OSError as error:
         raise InvalidFile(f"{expected}. Received: {directory}: {error.strerror or error}.") from error
     try:
-        if len(raw) > MAXIMAL_BYTES:
-            raise ValueError(f"more than {MAXIMAL_BYTES} bytes")
         manifest = _parsed(json.loads(raw))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidFile(f"{expected} as it was written. Received: {error!r}. Export the model again.") from error

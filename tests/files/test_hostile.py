@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +13,20 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidFile
+import engine
+from engine import aot
+from engine.errors import ConfigurationError, InvalidFile
+from engine.files import read_executable
 from engine.files.container import pack, unpack
 from engine.files.executable_file import from_bytes, to_bytes
+from engine.files.objects import give_objects
+from engine.ir.builder import Builder
+from engine.machine_code import costs
+from engine.report import Report
+from engine.report.page import MARK, unpacked
+from engine.serving.manifest import read_manifest
 from tests.exploring import examples
-from tests.files.programs import classifier
+from tests.files.programs import classifier, plain_file
 from tests.interrupting import HANGS_SECONDS
 
 
@@ -73,6 +85,26 @@ def not_a_number(_: Any, program: Any) -> None:
     entry(program)[0][4]["parameter_number"] = True
 
 
+def calling_twice(levels: int, calls: int) -> bytes:
+    """A file of computations of which each calls the one before `calls` times."""
+    inner = None
+    for level in range(levels):
+        b = Builder(f"c{level}")
+        x = y = b.parameter("f32", (4,))
+        for _ in range(calls):
+            y = b.add(y, x) if inner is None else b.call(inner, y)
+        inner = b.build(y)
+    b = Builder()
+    return plain_file(b.module(b.tuple(b.call(inner, b.parameter("f32", (4,))))))
+
+
+@pytest.mark.parametrize("levels, calls, words", [(20, 2, "262144 instructions"), (100, 1, "64 levels of calls")])
+def test_calls_of_calls_are_bounded(levels: int, calls: int, words: str) -> None:
+    with pytest.raises(InvalidFile, match=f"Expected at most {words}"):
+        from_bytes(calling_twice(levels, calls), "a file")
+    from_bytes(calling_twice(8, calls), "a file")
+
+
 @pytest.mark.parametrize("change", [huge, outside, of_itself, deep, unknown, other_role, not_a_number])
 def test_lies_are_named(change: Any) -> None:
     with pytest.raises(InvalidFile, match="Expected a valid executable in a file"):
@@ -88,3 +120,48 @@ def test_nesting_without_end_is_refused() -> None:
     text = b"[" * 200_000 + b"]" * 200_000
     with pytest.raises(InvalidFile, match="JSON"):
         from_bytes(pack(header, {"program": text, "arrays": bytes(sections["arrays"])}), "a file")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_pipes_and_devices_are_refused_without_waiting(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "assets" / "ipu_serving.json"
+    path.parent.mkdir()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    read = [
+        engine.load,
+        read_executable,
+        give_objects,
+        Report.load,
+        lambda _: aot.compile_ahead(path, tmp_path / "objects"),
+    ]
+    for each in (*read, lambda _: read_manifest(tmp_path)):
+        with pytest.raises(InvalidFile, match=f"a regular file. Received: a {kind}"):
+            each(path)
+    monkeypatch.setenv("SOFTWARE_IPU_COSTS", str(path))
+    with pytest.raises(ConfigurationError, match=f"a regular file. Received: a {kind}"):
+        costs.with_file(costs.DEFAULT, path)
+
+
+def test_files_above_their_bound_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "costs.toml"
+    path.write_bytes(b"#" * (costs.MOST_BYTES + 1))
+    with pytest.raises(ConfigurationError, match=f"at most {costs.MOST_BYTES} bytes"):
+        costs.with_file(costs.DEFAULT, path)
+
+
+def test_reports_that_unpack_to_far_more_are_refused() -> None:
+    packed = gzip.compress(b" " * (1 << 22), 6)
+    with pytest.raises(InvalidFile, match="unpacks to more than"):
+        unpacked(MARK + base64.b64encode(packed).decode() + "</script>", "a page")
+    whole = gzip.compress(b'{"report": {"a": 1}}')
+    assert unpacked(MARK + base64.b64encode(whole).decode() + "</script>", "a page") == {"a": 1}
+    for damaged in (whole[:-10], b"", gzip.compress(b"{}"), b"not packed"):
+        with pytest.raises(InvalidFile, match="another page"):
+            unpacked(MARK + base64.b64encode(damaged).decode() + "</script>", "a page")

@@ -226,3 +226,44 @@ def test_new_folder_removes_old_ones(tmp_path: Path) -> None:
     old = aged(tmp_path / "software-ipu" / "codelets-0000000000000001", UNUSED + 60)
     made()
     assert not old.exists()
+
+
+def test_unused_files_of_a_folder_in_use_are_deleted(tmp_path: Path) -> None:
+    """Files are kept for longer where other machines use the folder, too; one that is read counts as used."""
+    folder = disk.cache_directory("objects")
+    old, read = folder / "old.o", folder / "read.o"
+    for path in (old, read):
+        store(path, b"code")
+        os.utime(path, (0, time.time() - UNUSED - disk.DAY))
+    assert load(read) == b"code"
+    elsewhere = folder / (disk.STAMP + "another-machine")
+    elsewhere.touch()
+    remove_unused(folder.parent)
+    assert old.exists() and read.exists()
+    elsewhere.unlink()
+    remove_unused(folder.parent)
+    assert not old.exists() and load(read) == b"code"
+
+
+def test_a_process_of_another_day_deletes_unused_files(tmp_path: Path) -> None:
+    folder = disk.cache_directory("objects")
+    old, stamp = folder / "old.o", folder / disk._stamp_name()
+    store(old, b"code")
+    os.utime(old, (0, time.time() - UNUSED - disk.DAY))
+    for age in (0.5 * disk.DAY, 1.5 * disk.DAY):
+        assert old.exists()
+        os.utime(stamp, (0, time.time() - age))
+        disk._stamped.clear()
+        load(folder / "another.o")
+        store(folder / "another.o", b"more")
+    assert not old.exists()
+
+
+def test_files_longest_unused_go_first_above_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [disk.cache_directory(kind) / f"{k}.o" for k in range(4) for kind in ("objects", "programs")]
+    for age, path in enumerate(paths):
+        store(path, bytes(1000))
+        os.utime(path, (0, time.time() - 100.0 * age))
+    monkeypatch.setattr(disk, "MOST_BYTES", 5 * (1000 + disk.DIGEST_BYTES))
+    remove_unused(paths[0].parent.parent)
+    assert [path.exists() for path in paths] == [True] * 5 + [False] * 3
