@@ -11,10 +11,10 @@ from contextlib import nullcontext
 
 from engine import trusting_vertices
 from engine.errors import ConfigurationError, IPUError
-from engine.serving.servable import WithSteps, open_servables
+from engine.serving.servable import WithSteps, open_servables, reloading
 
 logger = logging.getLogger("ipu.serving")
-PACKAGES = ("uvicorn", "starlette", "anyio", "h11", "click")
+PACKAGES = ("uvicorn", "starlette", "orjson", "prometheus_client", "anyio", "h11", "click")
 CONNECTIONS_PER_REQUEST = 4
 """Open connections for each concurrent request: many are idle, kept alive."""
 
@@ -39,7 +39,13 @@ def parser(command: str) -> argparse.ArgumentParser:
     made.add_argument(
         "--trust-vertices", action="store_true", help="run the code of vertices that the model brings with it"
     )
+    made.add_argument(
+        "--poll-seconds", type=_time, default=1.0, help="seconds between two looks for a new version; 0 is never"
+    )
     made.add_argument("--objects", help="a file of `python -m engine.aot`, where Numba is not installed")
+    made.add_argument("--ssl-certfile", help="a certificate chain in PEM: the server then speaks HTTPS alone")
+    made.add_argument("--ssl-keyfile", help="its private key in PEM, if it is in another file")
+    made.add_argument("--ssl-keyfile-password", help="the password of the private key")
     made.add_argument("--verbose", action="store_true", help="log each request")
     return made
 
@@ -64,13 +70,13 @@ def main(
 def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
     try:
         from engine.serving.application import Application, Limits
-        from engine.serving.server import bound_socket, serve
+        from engine.serving.server import Certificate, bound_socket, serve, server
     except ModuleNotFoundError as error:
         if error.name not in PACKAGES:
             raise
         raise ConfigurationError(
             f"Expected the packages that the server needs. Received: no module {error.name!r}. Install them: pip "
-            "install uvicorn starlette."
+            "install uvicorn starlette orjson prometheus-client."
         ) from error
     begin = time.perf_counter()
     servables = open_servables(options.directory, options.name, with_steps, options.objects)
@@ -82,17 +88,25 @@ def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
         predict_timeout=options.predict_timeout,
         concurrent_requests=options.max_requests,
         batch_window=options.batch_window / 1e3,
+        poll_period=options.poll_seconds,
     )
+    certificate = options.ssl_certfile and Certificate(
+        options.ssl_certfile, options.ssl_keyfile, options.ssl_keyfile_password
+    )
+    reload = reloading(
+        options.directory, options.name, with_steps, options.objects, timeout=options.predict_timeout or None
+    )
+    made = server(Application(servables, limits, reload), CONNECTIONS_PER_REQUEST * options.max_requests, certificate)
     listener = bound_socket(options.host, options.port)
     host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host
     for servable in servables:
         logger.info(
-            "Serving http://%s:%d/v1/models/%s, version %d, batches of %s, loaded in %.2f s",
-            *(address, port, servable.name, servable.version),
+            "Serving %s://%s:%d/v1/models/%s, version %d, batches of %s, loaded in %.2f s",
+            *("https" if certificate else "http", address, port, servable.name, servable.version),
             *(servable.manifest.batch_size or "one shape", time.perf_counter() - begin),
         )
-    serve(Application(servables, limits), listener, CONNECTIONS_PER_REQUEST * options.max_requests)
+    serve(made, listener)
     logger.info("Stopped")
 
 

@@ -1,4 +1,7 @@
-"""TensorFlow Serving's REST API as an ASGI application: status, metadata and predict, errors as JSON."""
+"""TensorFlow Serving's REST API as an ASGI application: status, metadata and predict, errors as JSON.
+
+Besides, health, readiness and metrics; and versions that appear or vanish while it serves.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
@@ -47,6 +51,8 @@ class NameConvertor(Convertor[str]):
 
 register_url_convertor("model", NameConvertor())
 
+Reload = Callable[[list[Servable]], list[Servable] | None]
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -59,24 +65,54 @@ class Limits:
     concurrent_requests: int = 256
     waiting_batches: int = 4096
     batch_window: float = 0.001
+    poll_period: float = 1.0
+    """Seconds between two looks for new versions; 0 is never."""
+
+
+class Metrics:
+    """What Prometheus reads of one application."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("model", "version")
+        self.requests = Counter(
+            "ipu_serving_requests", "Predict requests by status", (*labels, "status"), registry=self.registry
+        )
+        self.seconds = Histogram(
+            "ipu_serving_request_seconds", "Seconds from a request's head to its answer", labels, registry=self.registry
+        )
+        self.rows = Histogram(
+            "ipu_serving_request_rows",
+            "Rows of a request",
+            labels,
+            buckets=tuple(2.0**k for k in range(13)),
+            registry=self.registry,
+        )
+        self.under_way = Gauge("ipu_serving_requests_under_way", "Predict requests now", registry=self.registry)
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
 
 
 class Application:
-    """Serves models by name and version. `asgi` is the application for a server."""
+    """Serves models by name and version. `asgi` is the application for a server.
 
-    def __init__(self, servables: Sequence[Servable], limits: Limits | None = None) -> None:
+    `reload` takes the served versions and returns others in their place, or None; it may load, in a thread.
+    """
+
+    def __init__(
+        self, servables: Sequence[Servable], limits: Limits | None = None, reload: Reload | None = None
+    ) -> None:
         self._limits = limits or Limits()
+        self._reload = reload
+        self._batchers: dict[Servable, Batcher] = {}
         self._servables: dict[str, dict[int, Servable]] = {}
-        for servable in servables:
-            self._servables.setdefault(servable.name, {})[servable.version] = servable
-        self._batchers = {
-            (s.name, s.version): Batcher(
-                s, self._limits.batch_window, self._limits.waiting_batches, self._limits.predict_timeout or None
-            )
-            for s in servables
-        }
-        self._requests = 0
+        self.metrics = Metrics()
         self._bytes = 0
+        self._requests = 0
+        self._is_ready = False
+        self._put(servables)
         self._large_bodies = asyncio.Semaphore(1)
         root = "/v1/models/{name:model}"
         version = root + "/versions/{version:model}"
@@ -84,20 +120,73 @@ class Application:
             *(Route(f"{path}:predict", self._predict, methods=["POST"]) for path in (version, root)),
             *(Route(f"{path}/metadata", self._metadata, methods=["GET"]) for path in (version, root)),
             *(Route(path, self._status, methods=["GET"]) for path in (version, root)),
+            Route("/healthz", self._health, methods=["GET"]),
+            Route("/readyz", self._readiness, methods=["GET"]),
+            Route("/monitoring/prometheus/metrics", self._metrics, methods=["GET"]),
         ]
         handlers = {RequestError: _refused, HTTPException: _malformed, Exception: _failed}
         self.asgi = Starlette(routes=routes, exception_handlers=handlers, lifespan=self._lifespan)
         self.asgi.router.redirect_slashes = False
 
+    def _put(self, servables: Sequence[Servable]) -> list[Batcher]:
+        """Serves these versions from the next request on; returns the batchers of those that are served no longer."""
+        old = [batcher for servable, batcher in self._batchers.items() if servable not in servables]
+        self._batchers = {each: self._batchers.get(each) or self._batcher(each) for each in servables}
+        if self._is_ready:
+            for batcher in self._batchers.values():
+                batcher.start()
+        named: dict[str, dict[int, Servable]] = {}
+        for each in servables:
+            named.setdefault(each.name, {})[each.version] = each
+        self._servables = named
+        return old
+
+    def _batcher(self, servable: Servable) -> Batcher:
+        limits = self._limits
+        return Batcher(servable, limits.batch_window, limits.waiting_batches, limits.predict_timeout or None)
+
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         for batcher in self._batchers.values():
             batcher.start()
+        watch = asyncio.create_task(self._watch())
+        self._is_ready = True
         try:
             yield
         finally:
+            self._is_ready = False
+            watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
             for batcher in self._batchers.values():
                 await batcher.stop()
+
+    async def _watch(self) -> None:
+        """Serves other versions once they are loaded; the requests of the former ones get their answers."""
+        if self._reload is None or not self._limits.poll_period:
+            return
+        while True:
+            await asyncio.sleep(self._limits.poll_period)
+            try:
+                found = await asyncio.to_thread(self._reload, list(self._batchers))
+            except Exception:  # an error of one look must not end all others
+                logger.exception("Versions could not be looked for")
+                continue
+            if found is not None:
+                old = self._put(found)
+                for batcher in old:
+                    await batcher.drain()
+
+    async def _health(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def _readiness(self, _: Request) -> Response:
+        if not self._is_ready:
+            raise RequestError(503, "The server starts, or is shutting down")
+        return JSONResponse({"status": "ready"})
+
+    async def _metrics(self, _: Request) -> Response:
+        return Response(self.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _status(self, request: Request) -> Response:
         servable = self._servable(request)
@@ -114,24 +203,55 @@ class Application:
 
     async def _predict(self, request: Request) -> Response:
         servable = self._servable(request)
+        labels = servable.name, str(servable.version)
+        status, begin = 500, time.perf_counter()
+        try:
+            answer = await self._answer(request, servable)
+            status = 200
+        except RequestError as error:
+            status = error.status
+            raise
+        finally:
+            seconds = time.perf_counter() - begin
+            self.metrics.requests.labels(*labels, str(status)).inc()
+            self.metrics.seconds.labels(*labels).observe(seconds)
+        logger.debug("predict %s: %.3f ms", servable.name, 1e3 * seconds)
+        return Response(answer, media_type="application/json")
+
+    async def _answer(self, request: Request, servable: Servable) -> bytes:
+        """The JSON of a prediction, with its limits of requests, bytes and time."""
+        body = bytearray()
+        try:
+            with self._batchers[servable].in_use() as batcher:
+                await _within(self._limits.read_timeout, self._read(request, body), 408, "The request did not arrive")
+                with self._counted():
+                    arrays, in_rows = await self._parse(bytes(body), servable)
+                    if servable.manifest.batch_size is not None:
+                        self.metrics.rows.labels(servable.name, str(servable.version)).observe(len(arrays[0]))
+                    prediction = batcher.predict(arrays)
+                    results = await _within(
+                        self._limits.predict_timeout, prediction, 504, "The prediction was not made"
+                    )
+                    large = sum(result.nbytes for result in results) > LARGE_BODY
+                    return cast(bytes, await _in_thread_if(large, format_response, results, servable.manifest, in_rows))
+        finally:
+            self._bytes -= len(body)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Within, a request that has arrived is under way. Raises RequestError 503 where there are too many.
+
+        Those that still arrive do not count, as their clients decide for how long.
+        """
         if self._requests >= self._limits.concurrent_requests:
             raise RequestError(503, f"The server has its most of {self._limits.concurrent_requests} requests")
         self._requests += 1
-        begin = time.perf_counter()
-        body = bytearray()
+        self.metrics.under_way.set(self._requests)
         try:
-            await _within(self._limits.read_timeout, self._read(request, body), 408, "The request did not arrive")
-            arrays, in_rows = await self._parse(bytes(body), servable)
-            batcher = self._batchers[servable.name, servable.version]
-            prediction = batcher.predict(arrays)
-            results = await _within(self._limits.predict_timeout, prediction, 504, "The prediction was not made")
-            large = sum(result.nbytes for result in results) > LARGE_BODY
-            answer = await _in_thread_if(large, format_response, results, servable.manifest, in_rows)
+            yield
         finally:
             self._requests -= 1
-            self._bytes -= len(body)
-        logger.debug("predict %s: %d bytes in %.3f ms", servable.name, len(body), 1e3 * (time.perf_counter() - begin))
-        return Response(answer, media_type="application/json")
+            self.metrics.under_way.set(self._requests)
 
     def _servable(self, request: Request) -> Servable:
         """The requested version, or the newest; raises RequestError 404 where there is none."""

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -50,10 +52,29 @@ class Batcher:
         self._expected = self._batch_size or 1
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ipu-serving")
         self._task: asyncio.Task[None] | None = None
+        self._uses, self._unused = 0, asyncio.Event()
+        self._unused.set()
 
     def start(self) -> None:
-        """Starts to take requests, in the running event loop."""
-        self._task = asyncio.get_running_loop().create_task(self._work())
+        """Starts to take requests, in the running event loop; does nothing where it has been started."""
+        self._task = self._task or asyncio.get_running_loop().create_task(self._work())
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[Self]:
+        """Within, a request is under way that will ask for a prediction, or has."""
+        self._uses += 1
+        self._unused.clear()
+        try:
+            yield self
+        finally:
+            self._uses -= 1
+            if not self._uses:
+                self._unused.set()
+
+    async def drain(self) -> None:
+        """Stops once no request uses it."""
+        await self._unused.wait()
+        await self.stop()
 
     async def stop(self) -> None:
         """Stops after the running batch; requests that still wait get a RequestError, 503."""

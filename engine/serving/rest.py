@@ -6,17 +6,20 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import orjson
 
 from engine.serving.errors import RequestError
 from engine.serving.manifest import STRING, Manifest, TensorManifest
 
 SIGNATURE = "serving_default"
 BASE64 = "b64"
+MOST_AT_ONCE = 1 << 14
+"""Numbers that are made text in one call."""
 TYPE_NAMES = {
     **{"float16": "DT_HALF", "float32": "DT_FLOAT", "float64": "DT_DOUBLE", "bfloat16": "DT_BFLOAT16"},
     **{"int8": "DT_INT8", "int16": "DT_INT16", "int32": "DT_INT32", "int64": "DT_INT64", "bool": "DT_BOOL"},
@@ -50,21 +53,54 @@ def parse_request(body: bytes, manifest: Manifest) -> tuple[list[np.ndarray], bo
     if len({len(array) for array in arrays if manifest.batch_size is not None}) > 1:
         sizes = {tensor.name: len(array) for tensor, array in zip(manifest.inputs, arrays, strict=True)}
         raise RequestError(400, f"Expected inputs with one batch size. Received: {sizes}")
-    if any(array.dtype.kind in "fV" and np.isinf(array).any() for array in arrays):
-        _parsed(body, parse_float=_in_range)  # Python's parser makes infinity of 1e400
     return arrays, in_rows
 
 
 def format_response(results: Sequence[np.ndarray], manifest: Manifest, in_rows: bool) -> bytes:
     """The response: `predictions` with an element for each row, or `outputs` with a value for each output."""
-    values = {tensor.name: _plain(array, tensor) for tensor, array in zip(manifest.outputs, results, strict=True)}
-    if len(values) == 1:
-        merged: Any = next(iter(values.values()))
+    named = list(zip(manifest.outputs, results, strict=True))
+    if len(named) == 1:
+        merged = _encoded(named[0][1], named[0][0])
     elif in_rows:
-        merged = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+        rows = range(len(results[0]))
+        merged = b"[" + b",".join(_object((tensor, array[row]) for tensor, array in named) for row in rows) + b"]"
     else:
-        merged = values
-    return json.dumps({"predictions" if in_rows else "outputs": merged}).encode()
+        merged = _object(named)
+    return b'{"%s":%s}' % (b"predictions" if in_rows else b"outputs", merged)
+
+
+def _object(named: Iterable[tuple[TensorManifest, Any]]) -> bytes:
+    """The JSON of an object of outputs by name."""
+    return b"{" + b",".join(orjson.dumps(each.name) + b":" + _encoded(value, each) for each, value in named) + b"}"
+
+
+def _encoded(value: Any, tensor: TensorManifest) -> bytes:
+    """The JSON of an array, or of one of its rows."""
+    if tensor.dtype != STRING:
+        return _numbers_encoded(np.asarray(value))
+    strings = value.tolist() if isinstance(value, np.ndarray) else value
+    return orjson.dumps(_plain_strings(strings, tensor.name.endswith("_bytes")))
+
+
+def _numbers_encoded(array: np.ndarray) -> bytes:
+    """The JSON of numbers, a few at a time, as each call keeps the interpreter from other threads."""
+    if array.size <= MOST_AT_ONCE or not array.ndim:
+        return _few_encoded(array)
+    rows = MOST_AT_ONCE * len(array) // array.size
+    if not rows:
+        return b"[" + b",".join(map(_numbers_encoded, array)) + b"]"
+    parts = (_few_encoded(array[begin : begin + rows])[1:-1] for begin in range(0, len(array), rows))
+    return b"[" + b",".join(parts) + b"]"
+
+
+def _few_encoded(array: np.ndarray) -> bytes:
+    is_float = array.dtype.kind not in "biu"
+    values = array.astype(np.float64) if is_float else array
+    if is_float and not np.isfinite(values).all():
+        return json.dumps(values.tolist()).encode()  # orjson writes null for NaN and Infinity
+    if not array.ndim:
+        return orjson.dumps(values.item())
+    return orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def metadata(name: str, version: int, manifest: Manifest) -> dict[str, Any]:
@@ -87,14 +123,33 @@ def _tensor_info(tensor: TensorManifest, manifest: Manifest) -> dict[str, Any]:
     return {"dtype": TYPE_NAMES.get(tensor.dtype, "DT_INVALID"), "tensor_shape": shape, "name": tensor.name}
 
 
-def _parsed(body: bytes, parse_float: Callable[[str], float] | None = None) -> dict[str, Any]:
+def _parsed(body: bytes) -> dict[str, Any]:
     try:
-        request = json.loads(body.decode("utf-8"), parse_float=parse_float)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(400, f"JSON Parse error: {str(error)[:200]}") from error
+        request = orjson.loads(body)
+    except ValueError:
+        request = _parsed_by_python(body)
     if not isinstance(request, dict):
         raise RequestError(400, "Failed to process request: the body is no JSON object")
     return request
+
+
+def _parsed_by_python(body: bytes) -> Any:
+    """What orjson refuses: NaN and Infinity, as TensorFlow Serving has them, and lone surrogates; or the error.
+
+    Functions in Python for numbers let other threads run meanwhile.
+    """
+    try:
+        return json.loads(body.decode("utf-8"), parse_float=_in_range, parse_int=_whole, parse_constant=_constant)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, f"JSON Parse error: {str(error)[:200]}") from error
+
+
+def _whole(number: str) -> int:
+    return int(number)
+
+
+def _constant(name: str) -> float:
+    return float(name)
 
 
 def _in_range(number: str) -> float:
@@ -200,13 +255,6 @@ def _bytes(value: Any, tensor: TensorManifest) -> bytes:
     raise RequestError(
         400, f"Expected input {tensor.name!r} of strings or {{'b64': ...}}. Received: a {type(value).__name__}"
     )
-
-
-def _plain(array: np.ndarray, tensor: TensorManifest) -> Any:
-    if tensor.dtype != STRING:
-        return array.astype(np.float64).tolist() if array.dtype.kind not in "biuf" else array.tolist()
-    as_bytes = tensor.name.endswith("_bytes")
-    return _plain_strings(array.tolist(), as_bytes)
 
 
 def _plain_strings(value: Any, as_bytes: bool) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from engine import load
-from engine.errors import CallTimeout, ConfigurationError, InvalidFile
+from engine.errors import CallTimeout, ConfigurationError, InvalidFile, IPUError
 from engine.serving.manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class BatchFunction(Protocol):
         """The outputs. Raises CallTimeout if the compiled program has not ended within `timeout` seconds."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Servable:
     """A version of a model. `run` takes the arrays of one batch in the order of the manifest's inputs.
 
@@ -77,14 +77,56 @@ def open_servables(
         version = _version(path)
         default = path.name if version is None else path.parent.name
         return [open_servable(path, name or default, 1 if version is None else version, with_steps, objects)]
-    versions = {_version(child): child for child in path.iterdir() if (child / "saved_model.pb").is_file()}
-    numbers = [number for number in versions if number is not None]
-    if not numbers:
+    versions = _versions(path)
+    if not versions:
         raise InvalidFile(
             f"Expected a SavedModel, or a directory of them with numbers for names. Received: {str(directory)!r}, "
             "which holds neither."
         )
-    return [open_servable(versions[max(numbers)], name or path.name, max(numbers), with_steps, objects)]
+    newest = max(versions)
+    return [open_servable(versions[newest], name or path.name, newest, with_steps, objects)]
+
+
+def reloading(
+    directory: str | Path,
+    name: str | None = None,
+    with_steps: WithSteps | None = None,
+    objects: str | Path | None = None,
+    timeout: float | None = None,
+) -> Callable[[list[Servable]], list[Servable] | None]:
+    """A function from the served versions to those in their place, loaded and warm: the newest of the directory.
+
+    It gives None where the newest is served already, or cannot be loaded, which is logged once for each reason. A
+    directory that is a version itself stays the one that is served.
+    """
+    path, seen = Path(directory).resolve(), set[str]()
+
+    def reload(served: list[Servable]) -> list[Servable] | None:
+        versions = {} if (path / "saved_model.pb").is_file() else _versions(path)
+        if not versions or [each.version for each in served] == [max(versions)]:
+            return None
+        try:
+            found = open_servables(path, name, with_steps, objects)
+            for each in found:
+                each.warm_up(timeout)
+        except (IPUError, OSError) as error:
+            if str(error) not in seen:
+                logger.warning("%s, version %d, is not served: %s", path.name, max(versions), error)
+                seen.add(str(error))
+            return None
+        logger.info("%s, version %d, is served from now on", found[0].name, found[0].version)
+        return found
+
+    return reload
+
+
+def _versions(path: Path) -> dict[int, Path]:
+    """The SavedModels in a directory, by the numbers that they have for names."""
+    try:
+        found = {_version(child): child for child in path.iterdir() if (child / "saved_model.pb").is_file()}
+    except OSError:  # the directory is being replaced
+        return {}
+    return {number: child for number, child in found.items() if number is not None}
 
 
 def open_servable(

@@ -1,12 +1,23 @@
-"""Runs the application on uvicorn: its own socket, limits on connections, a graceful shutdown."""
+"""Runs the application on uvicorn: its own socket, deadlines and fairness of connections, a graceful shutdown."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
+import resource
+import signal
 import socket
-from typing import Any
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -15,7 +26,16 @@ from engine.serving.application import Application
 
 logger = logging.getLogger("ipu.serving")
 HEADER_TIMEOUT = 10.0
-"""Seconds within which a new connection must have sent the head of a request."""
+"""Seconds within which the head of a request must have arrived, from the connection or from its first byte on."""
+
+UNREAD_PERIOD = 10.0
+"""Seconds between two looks at an answer that its client has not read."""
+
+LEAST_READ = 64 << 10
+"""Bytes of an answer that its client must read in such a period."""
+
+MOST_UNREAD = 256 << 20
+"""Bytes of answers that all clients together have not read; above, the connection with the most of them is closed."""
 
 GRACE = 10
 """Seconds that running requests get when the server stops."""
@@ -24,23 +44,148 @@ HEADER_BYTES = 64 << 10
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
 
+OTHER_FILES = 256
+"""Open files of a server besides its connections."""
 
-class PromptProtocol(H11Protocol):
-    """Closes connections that never send a request, which would block others."""
+
+@dataclass(frozen=True)
+class Certificate:
+    """The files of a server that speaks TLS: a certificate chain and its private key, both in PEM."""
+
+    chain: str
+    key: str | None = None
+    password: str | None = None
+
+
+class Connection(H11Protocol):
+    """One client's connection. Each of its requests has a deadline, as has the reading of each answer.
+
+    Where there are more connections than `most`, the one whose client has sent no whole request for longest is closed,
+    of the address that has the most of them: a client that opens many locks nobody else out.
+    """
+
+    def __init__(self, most: int, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._most = most
+        self._deadline: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        self._idle_since = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether it is idle, or the body of its request has not arrived."""
+        return self.is_idle or self.cycle.more_body
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    @property
+    def _unread(self) -> int:
+        return self.transport.get_write_buffer_size()
 
     def connection_made(self, transport: Any) -> None:
-        """Starts the timeout for a request."""
+        """Starts the deadline of the first request; makes space for it where there is none."""
         super().connection_made(transport)
-        self._patience = self.loop.call_later(HEADER_TIMEOUT, self._close_if_silent)
+        self._idle_since = self.loop.time()
+        self._deadline = self.loop.call_later(HEADER_TIMEOUT, self._close)
+        if len(self.connections) > self._most and not self._make_space():
+            self.app = _full
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancels the timeout."""
-        self._patience.cancel()
+        """Cancels the deadlines."""
+        for timer in (self._deadline, self._reading):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
-    def _close_if_silent(self) -> None:
-        if not self.cycle and not self.transport.is_closing():
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        """Starts a deadline at a request's first byte, and ends it where its head is complete."""
+        super().data_received(data)
+        if not self.is_idle:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(HEADER_TIMEOUT, self._close)
+
+    def on_response_complete(self) -> None:
+        """Starts the deadline of the answer, where the client has not read it yet."""
+        self._idle_since = self.loop.time()
+        if self._unread and self._reading is None:
+            self._watch_reading(self._unread)
+            self._bound_unread()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """The answer to what is no HTTP, as JSON."""
+        body = json.dumps({"error": f"Malformed request: {msg}"}).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
+
+    def _close(self) -> None:
+        self.transport.abort()
+
+    def _make_space(self) -> bool:
+        """Closes a connection that waits for its client; whether there was one."""
+        others = [each for each in self.connections if isinstance(each, Connection) and each is not self]
+        waiting = [each for each in others if each.waits_for_client]
+        if not waiting:
+            return False
+        counts = Counter(each._address for each in others)
+        closed = max(waiting, key=lambda each: (counts[each._address], -each._idle_since))
+        closed._close()
+        self.connections.discard(closed)
+        return True
+
+    def _watch_reading(self, before: int) -> None:
+        self._reading = self.loop.call_later(UNREAD_PERIOD, self._check_reading, before)
+
+    def _check_reading(self, before: int) -> None:
+        self._reading = None
+        if not self._unread:
+            return
+        if self._unread > before - LEAST_READ:
+            self._close()
+        else:
+            self._watch_reading(self._unread)
+
+    def _bound_unread(self) -> None:
+        unread = {each: each._unread for each in self.connections if isinstance(each, Connection)}
+        if sum(unread.values()) > MOST_UNREAD:
+            max(unread, key=lambda each: unread[each])._close()
+
+
+class _Server(uvicorn.Server):
+    """Ends at SIGINT and SIGTERM once requests under way are answered, and does not raise them again."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Within, these signals end the server."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+async def _full(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+    """The application of connections for which there is no space, as all others have requests under way."""
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    body = json.dumps({"error": "The server has its most of connections, with requests under way in all of them"})
+    await send({"type": "http.response.body", "body": body.encode()})
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -61,27 +206,48 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return listener
 
 
-def server(application: Application, most_connections: int) -> uvicorn.Server:
-    """A server to run with sockets: `server(...).run(sockets=[...])` ends at SIGINT and SIGTERM."""
+def server(application: Application, most_connections: int, certificate: Certificate | None = None) -> uvicorn.Server:
+    """A server to run with sockets: `server(...).run(sockets=[...])` ends at SIGINT and SIGTERM.
+
+    Raises ConfigurationError for a certificate that cannot be used.
+    """
+    _allow_files(most_connections + OTHER_FILES)
     config = uvicorn.Config(
         application.asgi,
-        http=PromptProtocol,
+        http=cast(Any, partial(Connection, most_connections)),
         loop="asyncio",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=most_connections,
         backlog=BACKLOG,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=HEADER_BYTES,
         ws="none",
+        ssl_certfile=certificate.chain if certificate else None,
+        ssl_keyfile=certificate.key if certificate else None,
+        ssl_keyfile_password=certificate.password if certificate else None,
     )
-    return uvicorn.Server(config)
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"Expected a certificate chain and its private key in PEM, by --ssl-certfile and --ssl-keyfile. Received: "
+            f"{certificate.chain if certificate else None}: {error}."
+        ) from error
+    return _Server(config)
 
 
-def serve(application: Application, listener: socket.socket, most_connections: int) -> None:
+def _allow_files(count: int) -> None:
+    """Raises the limit of open files of this process to `count`, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def serve(made: uvicorn.Server, listener: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM."""
     with asyncio.Runner() as runner:
-        runner.run(server(application, most_connections).serve(sockets=[listener]))
+        runner.run(made.serve(sockets=[listener]))

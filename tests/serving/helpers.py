@@ -14,8 +14,8 @@ import keras
 import numpy as np
 
 from engine.serving.application import Application, Limits
-from engine.serving.servable import open_servables
-from engine.serving.server import bound_socket, server
+from engine.serving.servable import open_servables, reloading
+from engine.serving.server import Certificate, bound_socket, server
 from ipu._internal.serving.host_steps import with_steps
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import PATIENCE_SECONDS, wait_for
@@ -79,11 +79,18 @@ class Client:
 
 
 @contextlib.contextmanager
-def running(directory: Path, limits: Limits | None = None, name: str | None = None) -> Iterator[Client]:
+def running(
+    directory: Path,
+    limits: Limits | None = None,
+    name: str | None = None,
+    most_connections: int = 1000,
+    certificate: Certificate | None = None,
+) -> Iterator[Client]:
     """A server for a directory in a thread, with a client; at the end it has stopped in order."""
     servables = open_servables(directory, name, with_steps)
     listener = bound_socket("127.0.0.1", 0)
-    made = server(Application(servables, limits or PATIENT), most_connections=1000)
+    reload = reloading(directory, name, with_steps)
+    made = server(Application(servables, limits or PATIENT, reload), most_connections, certificate)
     made.config.timeout_graceful_shutdown = int(PATIENCE_SECONDS)
     thread = threading.Thread(target=made.run, kwargs={"sockets": [listener]})
     thread.start()
