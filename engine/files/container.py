@@ -109,18 +109,30 @@ def invalid(origin: str, expected: str, received: str) -> InvalidFile:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file atomically; raises OSError if it cannot be written."""
+    """Writes a file, whole or not at all, whenever the process or the machine ends; raises OSError if it cannot."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        put(Path(temporary), path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def put(written: Path, path: Path) -> None:
+    """Renames a file that has been written beside `path`, in its place, once it is on the disk."""
+    for each in (written, path.parent):
+        handle = os.open(each, os.O_RDONLY)
+        try:
+            if each == path.parent:
+                os.replace(written, path)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _umask() -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 from tf_keras.src.callbacks import BackupAndRestore
 from tf_keras.src.distribute.worker_training_state import WorkerTrainingState
 
+from engine.files.container import write_whole
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.frameworks.common import serves
 from keras_ext.processes import check_backup, without_others, writes_files
@@ -36,11 +38,16 @@ def _begin(on_train_begin: Original, callback: BackupAndRestore, logs: Logs = No
 def _back_up(original: Original, state: WorkerTrainingState, *arguments: object, **named: object) -> None:
     if not writes_files(state._model):
         return
+    manager, kept = state.write_checkpoint_manager, None
+    if serves(state._model._distribution_strategy):
+        # They are written before the checkpoint that they belong to, by its name: it counts once it is complete.
+        saved = without_others(lambda: int(manager.checkpoint.save_counter))
+        kept = Path(f"{manager._prefix}-{saved + 1}{SUFFIX}")
+        content = io.BytesIO()
+        np.savez(content, **random_states([]))  # type: ignore[arg-type]  # names, none of them allow_pickle
+        write_whole(kept, content.getvalue())
     without_others(original, state, *arguments, **named)
-    checkpoint = state.write_checkpoint_manager.latest_checkpoint
-    if serves(state._model._distribution_strategy) and checkpoint is not None:
-        kept = Path(checkpoint + SUFFIX)
-        np.savez(kept, **random_states([]))  # type: ignore[arg-type]  # names, none of them allow_pickle
+    if kept is not None and str(kept) == f"{manager.latest_checkpoint}{SUFFIX}":
         for old in set(kept.parent.glob(f"*{SUFFIX}")) - {kept}:
             old.unlink()
 

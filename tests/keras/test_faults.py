@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.callbacks import BackupAndRestore
+from tf_keras.src.distribute.worker_training_state import WorkerTrainingState
 
+from engine.errors import InvalidFile
 from keras_ext.random_states import random_states, restore_random_states
 from tests import forking
-from tests.keras.helpers import KITS, Kit, data, keras3_only
-from tests.keras.resuming import DATA, ending, state, train
+from tests.exploring import sample
+from tests.keras.helpers import CLASSES, FEATURES, KITS, Kit, data, keras3_only
+from tests.keras.resuming import DATA, EPOCHS, ending, state, train
 
 X, Y = data(48)
 
@@ -75,6 +81,75 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(framework: str, kind: str, 
         train(framework, kind, tmp_path, ending(KITS[framework].keras, interrupt))
     assert left == [files(tmp_path)] and left[0]  # a kill leaves the same
     goes_on_to_the_same_bits(framework, kind, tmp_path)
+
+
+def snapshots(framework: str, directory: Path, into: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> list[Path]:
+    """Copies of `directory` at so many moments of the third backup of a training: what kills then would leave."""
+    owner, name = (BackupAndRestore, "_save_model") if framework == "keras" else (WorkerTrainingState, "back_up")
+    back_up = getattr(owner, name)
+    events: list[int] = []
+    made: list[Path] = []
+
+    def watched(*arguments: Any, **named: Any) -> None:
+        events.append(0)
+        moments = {events[1] * (2 * k + 1) // (2 * count) for k in range(count)} if len(events) == 3 else set()
+
+        def event(frame: Any, kind: str, _: Any) -> None:
+            events[-1] += 1
+            if events[-1] in moments:
+                sys.setprofile(None)
+                made.append(Path(shutil.copytree(directory, into / str(events[-1]))))
+                sys.setprofile(event)
+
+        sys.setprofile(event)
+        try:
+            back_up(*arguments, **named)
+        finally:
+            sys.setprofile(None)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, watched)
+        train(framework, "arrays", directory)
+    assert len(events) == EPOCHS and len(made) == count
+    return made
+
+
+@pytest.mark.parametrize("framework", KITS)
+def test_a_fit_killed_in_a_backup_goes_on_to_the_same_bits(
+    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = train(framework, "arrays", None)
+    begun: set[int] = set()
+    for left in sample(snapshots(framework, tmp_path / "backup", tmp_path, monkeypatch, 40), 5):
+        resumed = train(framework, "arrays", left)
+        same_state(resumed, expected)
+        begun.add(resumed.history.epoch[0])
+    assert begun <= {2, 3} and 2 in begun
+
+
+@keras3_only
+@pytest.mark.parametrize("keeps_two", [False, True])
+def test_a_damaged_backup_is_named(
+    keeps_two: bool, kit: Kit, keras: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its former is used where Keras keeps two; other errors, as of another model, are Keras' own."""
+    arguments = {"double_checkpoint": keeps_two, "delete_checkpoint": False}
+    kit.ipu_model().fit(X, Y, epochs=3, verbose=0, callbacks=[keras.callbacks.BackupAndRestore(tmp_path, **arguments)])
+    weights = tmp_path / "latest.weights.h5"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    again = kit.ipu_model()
+    callback = keras.callbacks.BackupAndRestore(tmp_path, **arguments)
+    if not keeps_two:
+        with pytest.raises(InvalidFile, match=f"whole backup in {tmp_path}"):
+            again.fit(X, Y, epochs=3, verbose=0, callbacks=[callback])
+    else:
+        again.fit(X, Y, epochs=3, verbose=0, callbacks=[callback])
+        assert again.history.epoch == [2] and "latest.weights.h5 is damaged" in caplog.text
+    weights.write_bytes(whole)
+    other = kit.ipu_model(lambda: keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(CLASSES, name="d")]))
+    with pytest.raises(ValueError, match="could not be loaded|[Ss]hape"):
+        other.fit(X, Y, verbose=0, callbacks=[callback])
 
 
 @keras3_only
