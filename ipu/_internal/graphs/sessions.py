@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -12,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
+from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework.auto_control_deps_utils import get_read_write_resource_inputs
 
 from engine.errors import ConfigurationError
 from ipu._internal.compiler.executing import check_assignable
@@ -21,7 +25,11 @@ READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarI
 """Operations with a variable's handle that leave its value alone."""
 WRITERS = ("Assign", "Resource")
 """Prefixes of the types of operations that write a variable: assignments, updates of optimizers, and scatters."""
+PASSES = frozenset({"Identity", "Enter", "RefEnter", "Switch", "Merge", "NextIteration", "Exit"})
+"""Operations with a handle that is the handle of other operations."""
 Key = tuple[Any, ...]
+Name = tuple[bytes, bytes]
+"""Container and shared name of a variable, by which a session finds it."""
 
 
 @dataclass(eq=False)
@@ -33,9 +41,13 @@ class GraphPrograms:
 
     run_number: tf.Tensor
     operations: set[tf.Operation] = field(default_factory=set)
-    variables: dict[tuple[bytes, bytes], GraphVariable] = field(default_factory=dict)
+    variables: dict[Name, GraphVariable] = field(default_factory=dict)
     made: dict[tf.Operation, Any] = field(default_factory=dict)
     """The GraphProgram that an operation executes."""
+    in_datasets: set[Name] = field(default_factory=set)
+    """The variables whose handles are in data sets, by which iterators may write them in any run."""
+    looked_at: tuple[int, int] = (0, 0)
+    """The version of the graph, and its number of operations, in which `in_datasets` was found."""
 
     def variable(self, handle: tf.Tensor, found: Callable[[], Any]) -> GraphVariable:
         """The variable of a handle, made of `found()` at its first use."""
@@ -107,8 +119,86 @@ def reached(roots: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
                 pending.append(other)
 
 
+def _handle_op(tensor: tf.Tensor) -> tf.Operation | None:
+    """The operation that makes a variable's handle, if need be before PASSES; None for another tensor."""
+    if tensor.dtype != tf.resource:
+        return None
+    while tensor.op.type in PASSES:
+        tensor = tensor.op.inputs[0]
+    return tensor.op if tensor.op.type == "VarHandleOp" else None
+
+
+@functools.cache
+def _may_call(type_name: str) -> bool:
+    """Whether operations of this type call functions; those of a type that TensorFlow does not list are calls."""
+    definition = op_def_registry.get(type_name)
+    return definition is None or any(attribute.type in ("func", "list(func)") for attribute in definition.attr)
+
+
+def _called_nodes(operation: tf.Operation) -> Iterator[Any]:
+    """The nodes of the functions that an operation calls, and of those that these call."""
+    if not _may_call(operation.type):
+        return
+    functions, seen, pending = operation.graph._functions, set[str](), [operation.node_def]
+    while pending:
+        node = pending.pop()
+        values = node.attr.values()
+        called = [node.op, *(each.func.name for each in values), *(f.name for each in values for f in each.list.func)]
+        for name in called:
+            if name in functions and name not in seen:
+                seen.add(name)
+                nodes = functions[name].definition.node_def
+                pending.extend(nodes)
+                yield from nodes
+
+
+def _variables_of(operation: tf.Operation) -> dict[Name, bool]:
+    """The variables that an operation, or a function that it calls, has the handle of: whether it may write them."""
+    uses: dict[Name, bool] = {}
+    read_inputs = {id(tensor) for tensor in get_read_write_resource_inputs(operation)[0]}
+    for tensor in operation.inputs:
+        handle = _handle_op(tensor)
+        if handle is not None:
+            writes = operation.type not in READS and id(tensor) not in read_inputs
+            uses[_key(handle)] = uses.get(_key(handle), False) or writes
+    for node in _called_nodes(operation):
+        if node.op == "VarHandleOp":
+            uses[node.attr["container"].s, node.attr["shared_name"].s] = True
+    return uses
+
+
+def _writes_now(operation: tf.Operation) -> bool:
+    """Whether an operation that may write a variable does so itself: it is no data set, and passes no handle on."""
+    types = {operation.type, *(node.op for node in _called_nodes(operation))}
+    return any(each.startswith(WRITERS) and each not in READS for each in types) and not _makes_dataset(operation)
+
+
+def _makes_dataset(operation: tf.Operation) -> bool:
+    """Whether an operation, or a function that it calls, makes what may keep a handle: a data set."""
+    if any(tensor.dtype == tf.variant for tensor in operation.outputs):
+        return True
+    types = {node.op for node in _called_nodes(operation)}
+    definitions = (op_def_registry.get(each) for each in types)
+    return any(d is not None and any(o.type == types_pb2.DT_VARIANT for o in d.output_arg) for d in definitions)
+
+
+def _note_datasets(programs: GraphPrograms, graph: tf.Graph) -> None:
+    """Finds data sets that have variables among the new operations of a graph."""
+    version, count = programs.looked_at
+    if graph.version != version:
+        operations = graph.get_operations()
+        for operation in operations[count:]:
+            handles = [op for tensor in operation.inputs if (op := _handle_op(tensor)) is not None]
+            if handles and operation.type not in PASSES and _makes_dataset(operation):
+                programs.in_datasets.update(_key(op) for op in handles)
+        programs.looked_at = graph.version, len(operations)
+    for name in programs.in_datasets & programs.variables.keys():
+        programs.variables[name].in_dataset = True
+
+
 def use_of(session: Session, programs: GraphPrograms, targets: list[Any], fetches: list[Any]) -> Use:
     """What the run of these targets and fetches uses. Raises as `_check_order`."""
+    _note_datasets(programs, session.graph)
     known: dict[Key, Use] = session.__dict__.setdefault("_ipu_uses", {})
     key = (len(programs.variables), len(programs.operations), *map(id, targets), None, *map(id, fetches))
     if key not in known:
@@ -120,13 +210,12 @@ def use_of(session: Session, programs: GraphPrograms, targets: list[Any], fetche
             if operation in programs.operations:
                 executed.append(operation)
                 continue
-            for tensor in operation.inputs:
-                if tensor.dtype == tf.resource and tensor.op.type == "VarHandleOp":
-                    variable = programs.variables.get(_key(tensor.op))
-                    if variable is not None:
-                        (read if operation.type in READS else written).add(variable)
-                        if operation.type.startswith(WRITERS) and operation.type not in READS:
-                            writers.append((operation, variable))
+            for name, writes in _variables_of(operation).items():
+                variable = programs.variables.get(name)
+                if variable is not None:
+                    (written if writes else read).add(variable)
+                    if writes and _writes_now(operation):
+                        writers.append((operation, variable))
         _check_order(programs, executed, writers)
         use = Use(
             *(next(_numbers), weakref.ref(session), bool(executed), frozenset(read), frozenset(written)),

@@ -87,6 +87,9 @@ class GraphVariable:
     variable: Variable
     """TensorFlow's variable."""
     handle: tf.Tensor
+    in_dataset: bool = False
+    """Whether an iterator may read and write it in runs that show nothing of it."""
+    escaped = False
     _copies: weakref.WeakKeyDictionary[Session, _Copy] = field(default_factory=weakref.WeakKeyDictionary)
 
     def __post_init__(self) -> None:
@@ -113,7 +116,7 @@ class GraphVariable:
         run = _running.run
         assert run is not None
         copy = self._copy(run.session)
-        if not copy.device_is_valid or copy.buffer is None:
+        if self._escapes(run.session) or not copy.device_is_valid or copy.buffer is None:
             (value,) = session_run(run.session, {}, [self._load], [])
             if copy.buffer is None:
                 copy.buffer = DeviceBuffer(shape_of(value))
@@ -127,7 +130,7 @@ class GraphVariable:
         assert running is not None
         copy = self._copy(running.session)
         copy.session_is_valid = False
-        if self in running.touched:
+        if self._escapes(running.session) or self in running.touched:
             self.store(running.session)
 
     def store(self, session: Session) -> None:
@@ -146,6 +149,10 @@ class GraphVariable:
         copy = self._copy(session)
         with self._alone():
             copy.device_is_valid, copy.session_is_valid = False, True
+
+    def _escapes(self, session: Session) -> bool:
+        """Whether more than the runs of this session may use its variable: iterators, or other sessions of a server."""
+        return self.in_dataset or bool(session._target)
 
     def _copy(self, session: Session) -> _Copy:
         return self._copies.setdefault(session, _Copy())
