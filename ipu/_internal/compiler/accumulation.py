@@ -24,6 +24,8 @@ class ReplicaRows:
     They live as long as the program. After a change of the variable outside the program, all replicas start from it.
     """
 
+    escaped = False
+
     def __init__(self, variable: DeviceVariable, replicas: int) -> None:
         self._variable = variable
         self._replicas = replicas

@@ -14,6 +14,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from engine.errors import IPUError
 from engine.garbage import collector_paused
 from ipu._internal.compiler.refusals import ShapeFromValues
+from ipu._internal.compiler.variables import only_for_programs
 from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import Nest
 
@@ -63,6 +64,7 @@ def compilable(function: polymorphic_function.Function) -> polymorphic_function.
     @autograph.autograph_artifact
     @collector_paused()
     def call(*arguments: Nest, **named: Nest) -> Any:
+        only_for_programs()
         if any(isinstance(value, Baked) for value in tf.nest.flatten((arguments, named))):
             arguments, named = tf.nest.map_structure(_tensor, (arguments, named))
         if function_autograph:

@@ -22,10 +22,15 @@ def executing(variables: Iterable[Any]) -> AbstractContextManager[Any]:
 def check_assignable(variable: Any) -> None:
     """Raises HostFunctionError in a function that the variable's program calls: the assignment would be lost."""
     if _executing.value and id(variable.lock_holder) in _executing.value:
-        raise HostFunctionError(
-            f"Expected host functions to leave the variables of the program that calls them alone. Received: an "
-            f"assignment to {variable.name!r}. Return the value and assign it in the program, or assign it afterwards."
-        )
+        raise lost_assignment(variable)
+
+
+def lost_assignment(variable: Any) -> HostFunctionError:
+    """The error of a program that calls the host, of whose variables one was assigned meanwhile."""
+    return HostFunctionError(
+        f"Expected host functions to leave the variables of the program that calls them alone. Received: an "
+        f"assignment to {variable.name!r}. Return the value and assign it in the program, or assign it afterwards."
+    )
 
 
 def check_owner(function: HostFunction, variables: Iterable[Any]) -> None:

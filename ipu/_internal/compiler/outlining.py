@@ -24,6 +24,7 @@ from ipu._internal.compiler.device_calls import device_call
 from ipu._internal.compiler.graph_structure import structure_of
 from ipu._internal.compiler.handles import is_variable
 from ipu._internal.compiler.outlined_bodies import Body, keep
+from ipu._internal.compiler.variables import only_for_programs
 from ipu._internal.conversion import converted
 from ipu._internal.function_code import closed_over, codes_of
 from ipu._internal.types import Function, Nest
@@ -219,6 +220,7 @@ def _trace(
     structure: list[Any] = []
 
     def flat(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        only_for_programs()
         with _variables_of_graphs():
             results = body(*arguments)
         structure[:] = [results]

@@ -20,13 +20,14 @@ from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import Execution
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.executable_files import store_executable
-from ipu._internal.compiler.executing import check_assignable, check_owner, executing
+from ipu._internal.compiler.executing import check_assignable, check_owner, executing, lost_assignment
 from ipu._internal.compiler.fit import certainly_fits, check_program, with_storage
 from ipu._internal.compiler.optimizer_state import OptimizerState
 from ipu._internal.compiler.sources import source_of
 from ipu._internal.compiler.tokens import is_token
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.compiler.trace_events import events_of
+from ipu._internal.compiler.variables import device_buffers, written_meanwhile
 from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.config.system import current_system
 from ipu._internal.queues.registry import bound, signatures
@@ -298,16 +299,20 @@ class TracedProgram:
     ) -> list[np.ndarray]:
         for variable in self._traced.updated:
             check_assignable(variable)
-        buffers = [variable.device_buffer() for variable in self._traced.variables]
+        buffers = device_buffers(self._traced.variables)
         call = self._executable.run if self._events is None else self._events.recorded(self._executable.run)
         try:
             with executing(self._seen_by_calls) if self._seen_by_calls else contextlib.nullcontext():
-                return call(steps, feeds, buffers, outputs, observer, rings)
+                results = call(steps, feeds, buffers, outputs, observer, rings)
         finally:
+            lost = written_meanwhile(self._traced.updated) if self._seen_by_calls else None
             # An interrupted call has completed whole steps, so the device still holds the newest values.
             self.latest_run = run = object() if self._traced.replicas == 1 else None
             for variable in self._traced.updated:
                 variable.device_written(run)
+        if lost:
+            raise lost_assignment(lost[0])
+        return results
 
     def pack(self, results: Sequence[Any]) -> Any:
         """`results` in the structure that the traced function returned."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,19 @@ from engine.partition.storage import Storage
 from ipu._internal.compiler.batch_norm import with_groups
 from ipu._internal.compiler.distinct_scopes import keep_distinct_scopes
 from ipu._internal.compiler.emission import module_of
-from ipu._internal.compiler.handles import HandleVariable, is_variable
+from ipu._internal.compiler.handles import is_variable
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
 from ipu._internal.compiler.outlined_bodies import with_outlined_bodies
 from ipu._internal.compiler.sources import source_lines
 from ipu._internal.compiler.traced_pipelines import ipus_of_function, with_traced_pipelines
-from ipu._internal.compiler.variables import DeviceVariable, HostVariable, IPUVariable, engine_trace
+from ipu._internal.compiler.variables import (
+    DeviceVariable,
+    HostVariable,
+    IPUVariable,
+    engine_trace,
+    only_for_programs,
+    variable_of,
+)
 from ipu._internal.host_functions.replacements import replace_host_operations
 from ipu._internal.types import Variable
 
@@ -83,8 +91,13 @@ def graph_of(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tf
 
 
 def _traced(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tuple[Any, dict[int, IPUVariable]]:
+    @functools.wraps(function)
+    def traced(*arguments: tf.Tensor) -> Any:
+        only_for_programs()
+        return function(*arguments)
+
     with engine_trace() as used:
-        compiled = tf.function(function, jit_compile=True, autograph=False)
+        compiled = tf.function(traced, jit_compile=True, autograph=False)
         return compiled.get_concrete_function(*specs), used
 
 
@@ -143,12 +156,12 @@ def _with_checkpoints(module: Module) -> Module:
 
 
 def _variable(variable: Variable, handle: tf.Tensor) -> DeviceVariable:
-    if variable is None and is_variable(handle):
-        return HostVariable(HandleVariable(handle))
-    if variable is None:
+    known = variable_of(handle)
+    variable = variable if known is None else known
+    if variable is None and not is_variable(handle):
         raise UnsupportedOperation(
             f"Expected resources that are variables. Received: {getattr(handle, 'name', handle)!r}, "
             f"which is a table, an iterator or another host resource. Use it in the input pipeline; make iterators "
             f"over data sets in the strategy's scope."
         )
-    return variable if hasattr(variable, "device_buffer") else HostVariable(variable)
+    return variable if hasattr(variable, "device_buffer") else HostVariable(handle, variable)

@@ -1,22 +1,24 @@
-"""Device variables: host reads fetch, host assignments invalidate, and uses by TensorFlow functions are tracked."""
+"""Variables of the device, and which of their copies, TensorFlow's and the engine's, has the newest value."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import func_graph, ops
-from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
+from tensorflow.python.ops import resource_variable_ops
 
-from engine.ir import shape_of
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import execution_lock, found_lock, holding
 from ipu._internal.compiler.executing import check_assignable
+from ipu._internal.compiler.handles import HostValue, present_values
 from ipu._internal.compiler.variable_handles import handles_of_one_name
 from ipu._internal.types import TensorLike, Variable
 
@@ -26,10 +28,11 @@ SYMBOLIC_GRAPH = "scratch_graph"
 
 
 class _Tracing(threading.local):
-    """The variables, by handle, used by this thread's current trace; None outside a trace."""
+    """The variables, by handle, used by this thread's current trace, and the one that its own operation has now."""
 
     used: dict[int, IPUVariable] | None = None
     watcher: Callable[[IPUVariable], None] | None = None
+    inside: IPUVariable | None = None
 
 
 _tracing = _Tracing()
@@ -69,7 +72,8 @@ def in_symbolic_graph() -> bool:
     """Whether Keras is inferring the shapes of a layer's outputs, inside a trace or not."""
     graph = ops.get_default_graph() if ops.inside_function() else None
     while isinstance(graph, func_graph.FuncGraph):
-        if SYMBOLIC_GRAPH in graph.name:
+        # A function's graph may have the same name, and has a signature from the start.
+        if SYMBOLIC_GRAPH in graph.name and graph.structured_input_signature is None:
             return True
         graph = graph.outer_graph
     return False
@@ -78,44 +82,48 @@ def in_symbolic_graph() -> bool:
 class IPUVariable(resource_variable_ops.ResourceVariable):
     """A resource variable with a host copy (TensorFlow's) and a device copy (the engine's).
 
-    The engine takes `device_buffer()` and calls `device_written()` after it has updated it. All other readers see the
-    newest value; all other writers make the device copy stale. A TensorFlow function that captured the handle reads
-    and writes unnoticed, so while one lives the variable is copied in before, and back after, each execution.
+    The engine takes `device_buffer()` and calls `device_written()` after it has updated it. This class sees all reads
+    and assignments but those by the handle. Once that has escaped, as to a TensorFlow function that captures it, each
+    execution first compares the host copy with what it was, and copies its updates there.
     """
 
     _host_is_valid = True
     _device_is_valid = False
-    _known_use = False
+    escaped = False
+    """Whether the handle has left this class; for good, as TensorFlow may keep it where Python does not see it."""
     _buffer: DeviceBuffer | None = None
-    _foreign_graphs: weakref.WeakSet[func_graph.FuncGraph] | None = None
     _ipu_device: str | None = None
     written_by: object = None
-    """The run of a program that has written the newest value; None for a value from elsewhere."""
+    """The run of a program that has written the newest value; None for a value that may be from elsewhere."""
 
     def _init_from_args(self, *arguments: Any, **named: Any) -> None:
         with handles_of_one_name():
             super()._init_from_args(*arguments, **named)
 
-    def device_buffer(self) -> DeviceBuffer:
-        """The device copy, holding the newest value; the caller holds the lock, as executions do."""
-        if self._buffer is None or not self._device_is_valid or self._foreign_graphs:
-            self._upload()
+    def device_buffer(self, present: Any = None) -> DeviceBuffer:
+        """The device copy, holding the newest value; the caller holds the lock, as executions do.
+
+        `present` as for `HostValue.copied_to`.
+        """
+        if self.escaped or not self._device_is_valid:
+            self._upload(present)
         assert self._buffer is not None
         return self._buffer
 
     def device_written(self, run: object = None) -> None:
         """Notes that `run` has written the newest value, which only the device copy holds now."""
         self._device_is_valid, self._host_is_valid, self.written_by = True, False, run
-        if self._foreign_graphs:
+        if self.escaped:
             self._fetch()
             self.written_by = None
 
-    def _upload(self) -> None:
-        self._fetch()
-        value = np.asarray(gen_resource_variable_ops.read_variable_op(self._raw_handle, self._dtype).numpy())
-        if self._buffer is None:
-            self._buffer = DeviceBuffer(shape_of(value))
-        self._buffer.write(value)
+    def _upload(self, present: Any = None) -> None:
+        if not self._host_is_valid:
+            self._fetch()
+            present = None
+        if not self._device_is_valid:
+            self.host.forget()
+        self._buffer = self.host.copied_to(self._buffer, present)
         self._device_is_valid = True
 
     @property
@@ -135,18 +143,20 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     def _fetch(self) -> None:
         with self._alone():
-            if self._host_is_valid:
-                return
-            assert self._buffer is not None
-            value = self._buffer.read()
-            with ops.init_scope(), context.eager_mode():
-                gen_resource_variable_ops.assign_variable_op(self._raw_handle, ops.convert_to_tensor(value))
-            self._host_is_valid = True
+            if not self._host_is_valid:
+                assert self._buffer is not None
+                self.host.replace(self._buffer.value)
+                self._host_is_valid = True
+
+    @cached_property
+    def host(self) -> HostValue:
+        """The host copy."""
+        return HostValue(self._raw_handle)
 
     @property
     def _handle(self) -> Any:
         """The handle, which TensorFlow's eager operations take from here, in C, to read the variable."""
-        if not self._known_use and not ops.inside_function():
+        if _tracing.inside is not self and not ops.inside_function():
             if _tracing.watcher is not None:
                 _tracing.watcher(self)
             self._fetch()
@@ -155,20 +165,18 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     @_handle.setter
     def _handle(self, handle: TensorLike) -> None:
         self._raw_handle = handle
+        handle._ipu_variable = weakref.ref(self)  # a variable that is gone has no device copy
 
     @property
     def handle(self) -> Any:
-        """The host copy's handle, for unknown uses: reads (so fetch) or writes (so invalidate)."""
-        if self._known_use:
+        """The host copy's handle, for unknown uses, now or later; in a trace for those of the traced function."""
+        if _tracing.inside is self:
             return self._raw_handle
         if not ops.inside_function():
             check_assignable(self)
-            self._fetch()
-            self._device_is_valid, self.written_by = False, None
+            self.note_escape()
         elif _tracing.used is not None:
             _tracing.used[id(self._raw_handle)] = self
-        else:
-            self._note_foreign_use(ops.get_default_graph())
         return self._raw_handle
 
     @property
@@ -176,32 +184,34 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         """The device the variable was created for."""
         return self._ipu_device or self._raw_handle.device
 
-    def _note_foreign_use(self, graph: func_graph.FuncGraph) -> None:
-        graphs = []
-        while isinstance(graph, func_graph.FuncGraph):
-            if SYMBOLIC_GRAPH in graph.name:
-                return
-            graphs.append(graph)
-            graph = graph.outer_graph
+    def _distributed_container(self) -> IPUVariable:
+        return self  # optimizers would look for it at the handle
+
+    def note_escape(self) -> None:
+        """Notes that the handle has left this class: from now on the host copy may be read and written unnoticed."""
+        self.escaped = True  # before the fetch: an execution that ends meanwhile renews the host copy itself
         self._fetch()
         self.written_by = None
-        if self._foreign_graphs is None:
-            self._foreign_graphs = weakref.WeakSet()
-        self._foreign_graphs.update(graphs)
+
+    @contextlib.contextmanager
+    def _own_use(self) -> Iterator[None]:
+        """Within, this thread uses the handle for an operation of this class."""
+        outer, _tracing.inside = _tracing.inside, self
+        try:
+            yield
+        finally:
+            _tracing.inside = outer
 
     def _read(self, read: Callable[[], T]) -> T:
         """Runs a read of the host copy, which leaves the device copy valid."""
-        if ops.inside_function() or self._known_use:
+        if ops.inside_function() or _tracing.inside is self:
             return read()
         if _tracing.watcher is not None:
             _tracing.watcher(self)
-        with self._alone():  # `_known_use` is for this thread, and the copy stays the newest meanwhile
+        with self._alone():  # the copy stays the newest meanwhile
             self._fetch()
-            self._known_use = True
-            try:
+            with self._own_use():
                 return read()
-            finally:
-                self._known_use = False
 
     def _write(self, write: Callable[[], Any], read_value: bool) -> Any:
         """Runs an assignment to the host copy; one that fails changes neither copy."""
@@ -209,11 +219,9 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             return write()
         with self._alone():
             check_assignable(self)
-            self._known_use = True
-            try:
+            self.host.forget()
+            with self._own_use():
                 write()
-            finally:
-                self._known_use = False
             self._host_is_valid, self._device_is_valid, self.written_by = True, False, None
         return self if read_value else None
 
@@ -229,7 +237,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         """Replaces the device copy by an array of its shape and dtype, for later fetches; returns whether it did."""
         with self._alone():
             check_assignable(self)
-            if self._buffer is None or self._foreign_graphs or not isinstance(value, np.ndarray | np.generic):
+            if self._buffer is None or self.escaped or not isinstance(value, np.ndarray | np.generic):
                 return False
             if value.shape != self._buffer.shape.dimensions or value.dtype != self._dtype.as_numpy_dtype:
                 return False
@@ -251,6 +259,9 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     def is_initialized(self, name: str | None = None) -> Any:
         """Whether the variable has a value."""
         return self._read(lambda: super(IPUVariable, self).is_initialized(name))
+
+    def _restore_from_tensors(self, restored_tensors: dict[str, TensorLike]) -> Any:
+        return self._write(lambda: super(IPUVariable, self)._restore_from_tensors(restored_tensors), True)
 
     def assign(
         self, value: TensorLike, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
@@ -280,8 +291,40 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         )
 
 
+def variable_of(handle: Any) -> IPUVariable | None:
+    """The variable that has this handle; None for another resource, and for a variable that is gone."""
+    found: Callable[[], IPUVariable | None] = getattr(handle, "_ipu_variable", lambda: None)
+    return found()
+
+
+def only_for_programs() -> None:
+    """Notes that the function traced now becomes a program of the engine, and is never called in TensorFlow."""
+    ops.get_default_graph()._ipu_program = True
+
+
+_from_func_graph = atomic_function.from_func_graph
+
+
+@functools.wraps(_from_func_graph)
+def _noting_captures(name: str, graph: func_graph.FuncGraph, *arguments: Any, **named: Any) -> Any:
+    """A function of TensorFlow, with which the handles of the variables that it captures escape."""
+    # A branch's or loop's captures are those of the function that it is in, too.
+    is_inside = graph.is_control_flow_graph and isinstance(graph.outer_graph, func_graph.FuncGraph)
+    if not is_inside and not getattr(graph, "_ipu_program", False):
+        for captured, _ in graph.captures:
+            if (variable := variable_of(captured)) is not None:
+                variable.note_escape()
+    return _from_func_graph(name, graph, *arguments, **named)
+
+
+atomic_function.from_func_graph = _noting_captures
+
+
 class DeviceVariable(Protocol):
     """A variable that a program reads and updates on the device."""
+
+    escaped: bool
+    """Whether its `host` may have been written since the last execution, by the handle."""
 
     @property
     def name(self) -> str:
@@ -299,31 +342,55 @@ class DeviceVariable(Protocol):
 
 
 class HostVariable:
-    """The same interface for a variable from outside the strategy: copied in before, back after each execution."""
+    """The same interface for a variable from outside the strategy, of which an execution finds out what was written."""
 
-    def __init__(self, variable: Variable) -> None:
+    escaped = True
+
+    def __init__(self, handle: Any, variable: Variable = None) -> None:
         self.variable = variable
+        self._handle, self.host = handle, HostValue(handle)
         self._buffer: DeviceBuffer | None = None
 
     @property
     def name(self) -> str:
         """The variable's name."""
-        return self.variable.name
+        return "variable" if self.variable is None else self.variable.name
 
     @property
     def lock_holder(self) -> Any:
         """The object whose lock executions with the variable hold."""
-        return self.variable
+        return self._handle
 
-    def device_buffer(self) -> DeviceBuffer:
-        """A device copy of the variable's present value."""
-        value = np.asarray(self.variable.numpy())
-        if self._buffer is None:
-            self._buffer = DeviceBuffer(shape_of(value))
-        self._buffer.write(value)
+    def device_buffer(self, present: Any = None) -> DeviceBuffer:
+        """A device copy of the variable's present value; `present` as for `HostValue.copied_to`."""
+        self._buffer = self.host.copied_to(self._buffer, present)
         return self._buffer
 
     def device_written(self, run: object = None) -> None:
         """Copies the updated value back."""
         assert self._buffer is not None
-        self.variable.assign(self._buffer.read())
+        if self.variable is None or isinstance(self.variable, resource_variable_ops.BaseResourceVariable):
+            self.host.replace(self._buffer.value)
+        else:  # a strategy's, which may keep it several times
+            self.variable.assign(self._buffer.read())
+
+
+def device_buffers(variables: Iterable[DeviceVariable]) -> list[DeviceBuffer]:
+    """The device's copies of a program's variables, with the present values; the caller holds the locks."""
+    for each in variables:
+        if each.escaped:
+            return _compared(variables)
+    return [each.device_buffer() for each in variables]
+
+
+def _compared(variables: Iterable[DeviceVariable]) -> list[DeviceBuffer]:
+    escaped: list[Any] = [each for each in variables if each.escaped]
+    present = zip(escaped, present_values([each.host for each in escaped]), strict=True)
+    found = {id(each): each.device_buffer(tensor) for each, tensor in present}
+    return [found.get(id(each)) or each.device_buffer() for each in variables]
+
+
+def written_meanwhile(variables: Iterable[DeviceVariable]) -> list[DeviceVariable]:
+    """Variables of a program that were written by their handles since it began."""
+    escaped: list[Any] = [each for each in variables if each.escaped]
+    return [each for each in escaped if each.host.was_written()]

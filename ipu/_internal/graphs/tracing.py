@@ -21,7 +21,7 @@ from engine.errors import ConfigurationError, UnsupportedOperation
 from ipu._internal.compiler.function_trace import function_trace
 from ipu._internal.compiler.tokens import traced_for
 from ipu._internal.compiler.trace import TracedStep, bind
-from ipu._internal.compiler.variables import DeviceVariable, IPUVariable, engine_trace
+from ipu._internal.compiler.variables import DeviceVariable, IPUVariable, engine_trace, only_for_programs
 from ipu._internal.graphs.lost_updates import check_updates, refusing_lost_updates
 from ipu._internal.graphs.sessions import programs_of
 from ipu._internal.graphs.variables import GraphVariable
@@ -122,6 +122,7 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
 
     @in_present_scope
     def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
+        only_for_programs()
         with OptionalXlaContext(True):  # in which loops have the static bounds that XLA needs
             returned = computation(*tf.nest.pack_sequence_as(list(inputs), list(arguments)))
             check_updates(returned)
