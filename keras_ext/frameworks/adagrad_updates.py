@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ext.frameworks.traced_updates import add, divide, is_served, made, multiply, shared_by
+from keras_ext.frameworks.traced_updates import add, divide, is_served, made, multiply, shared_by, totals
 from keras_ext.types import Tensor
 from keras_ext.wrapping import Original
 
@@ -19,8 +19,8 @@ def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: 
         return original(optimizer, gradient, variable, learning_rate)
     compute = partial(_common, optimizer, tf.as_dtype(variable.dtype), learning_rate)
     rate, epsilon = shared_by(optimizer, variable.dtype, learning_rate, numbers, compute)
-    gradient = tf.cast(gradient, variable.dtype)
-    total = add(tf.convert_to_tensor(accumulator), made("Square", gradient))
+    gradient, squares = totals(gradient, variable.dtype)
+    total = add(tf.convert_to_tensor(accumulator), squares)
     optimizer.assign(accumulator, total)
     optimizer.assign_sub(variable, divide(multiply(rate, gradient), made("Sqrt", add(total, epsilon))))
 

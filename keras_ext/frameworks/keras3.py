@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src import tree
+from keras.src.backend.tensorflow import numpy as keras_numpy
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.callbacks.callback_list import CallbackList
@@ -43,9 +44,10 @@ from keras_ext.epochs.read_ahead import ReadAhead
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import (
+    adadelta_updates,
     adagrad_updates,
     adam_updates,
-    clipped_slices,
+    indexed_slices,
     keras3_backup,
     keras3_graphs,
     keras3_layers,
@@ -268,9 +270,11 @@ def install() -> None:
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
     wrap(BaseOptimizer, "apply", apply_built)
     wrap_once(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ("update_step",)))
-    wrap(TFOptimizer, "_backend_update_step", clipped_slices.update_dense)
-    wrap(base_optimizer, "global_norm", clipped_slices.norm_of_values)
-    wrap(keras.optimizers.LossScaleOptimizer, "check_finite", clipped_slices.check_values)
+    wrap(keras_numpy, "divide", indexed_slices.divide)
+    wrap(TFOptimizer, "_backend_update_step", indexed_slices.update_as_chosen)
+    wrap(base_optimizer, "global_norm", indexed_slices.norm_of_values)
+    wrap(keras.optimizers.LossScaleOptimizer, "check_finite", indexed_slices.check_values)
+    wrap(keras.optimizers.Adadelta, "update_step", adadelta_updates.update_step)
     wrap(keras.optimizers.Adam, "update_step", adam_updates.update_step)
     wrap(keras.optimizers.RMSprop, "update_step", rmsprop_updates.update_step)
     wrap(keras.optimizers.SGD, "update_step", sgd_updates.update_step)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ext.frameworks.traced_updates import add, is_served, made, multiply, shared_by
+from keras_ext.frameworks.traced_updates import add, is_served, made, multiply, shared_by, total
 from keras_ext.types import Tensor
 from keras_ext.wrapping import Original
 
@@ -20,7 +20,7 @@ def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: 
         return original(optimizer, gradient, variable, learning_rate)
     compute = partial(_common, optimizer, tf.as_dtype(variable.dtype), learning_rate)
     rate, *betas = shared_by(optimizer, variable.dtype, learning_rate, numbers, compute)
-    gradient, moment = tf.cast(gradient, variable.dtype), tf.convert_to_tensor(m)
+    gradient, moment = total(gradient, variable.dtype), tf.convert_to_tensor(m)
     first, second = (
         add(multiply(moment, beta), multiply(gradient, rest))
         for beta, rest in zip(betas[::2], betas[1::2], strict=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ext.frameworks.traced_updates import add, divide, is_served, made, multiply, shared_by, subtract
+from keras_ext.frameworks.traced_updates import add, divide, is_served, made, multiply, shared_by, subtract, totals
 from keras_ext.types import Tensor
 from keras_ext.wrapping import Original
 
@@ -26,10 +26,10 @@ def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: 
     rate, epsilon, first, second, of_moment, to_moment, of_gradient, to_gradient, of_square = shared_by(
         optimizer, variable.dtype, learning_rate, numbers, compute
     )
-    gradient = tf.cast(gradient, variable.dtype)
+    gradient, squares = totals(gradient, variable.dtype)
     moment, square = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
     moment = add(moment, multiply(subtract(gradient, moment), first))
-    square = add(square, multiply(subtract(made("Square", gradient), square), second))
+    square = add(square, multiply(subtract(squares, square), second))
     optimizer.assign(m, moment)
     optimizer.assign(v, square)
     ahead = add(divide(multiply(of_moment, moment), to_moment), divide(multiply(of_gradient, gradient), to_gradient))

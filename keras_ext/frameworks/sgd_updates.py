@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ext.frameworks.traced_updates import is_served, multiply, shared_by, subtract
+from keras_ext.frameworks.traced_updates import is_served, multiply, shared_by, subtract, total
 from keras_ext.types import Tensor
 from keras_ext.wrapping import Original
 
@@ -19,7 +19,7 @@ def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: 
         return original(optimizer, gradient, variable, learning_rate)
     compute = partial(_common, optimizer, tf.as_dtype(variable.dtype), learning_rate)
     rate, momentum = shared_by(optimizer, variable.dtype, learning_rate, (optimizer.momentum,), compute)
-    scaled = multiply(tf.cast(gradient, variable.dtype), rate)
+    scaled = multiply(total(gradient, variable.dtype), rate)
     if not moments:
         return optimizer.assign_sub(variable, scaled)
     moment = subtract(multiply(tf.convert_to_tensor(moments[0]), momentum), scaled)

@@ -30,7 +30,7 @@ from ipu._internal.compiler.batch_norm import group_moments, over_group
 from ipu._internal.compiler.variables import tracing
 from keras_ext import acceleration, extension, processes, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
-from keras_ext.frameworks import category_counts, clipped_slices, tf_keras_backup, tf_keras_graphs
+from keras_ext.frameworks import category_counts, indexed_slices, tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
@@ -124,8 +124,8 @@ def install() -> None:
     wrap(BatchNormalizationBase, "_no_sync_calculate_mean_and_var", _moments)
     wrap(RNN, "__init__", _make_stateful)
     wrap(preprocessing_utils, "dense_bincount", category_counts.dense_bincount)
-    wrap(optimizers._BaseOptimizer, "_deduplicate_sparse_grad", clipped_slices.update_dense)
-    wrap(optimizer_v2.OptimizerV2, "_distributed_apply", clipped_slices.update_dense_pairs)
+    wrap(optimizers._BaseOptimizer, "_deduplicate_sparse_grad", indexed_slices.update_dense)
+    wrap(optimizer_v2.OptimizerV2, "_distributed_apply", indexed_slices.update_dense_pairs)
     wrap(sgd.SGD, "update_step", _update_without_idle_velocities)
     wrap(nadam.Nadam, "build", _build_as_traced_twice)
     wrap(loss_scale_optimizer, "strategy_supports_loss_scaling", _supports_loss_scaling)

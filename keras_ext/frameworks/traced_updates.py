@@ -31,8 +31,8 @@ def applying() -> Iterator[None]:
 
 
 def is_served(gradient: Tensor, numbers: Values, *variables: Any) -> bool:
-    """Whether an update is traced within `applying`, of a dense gradient, floats and variables of one dtype."""
-    if _shared.value is None or not tf.is_tensor(gradient) or isinstance(gradient, tf.IndexedSlices):
+    """Whether an update is traced within `applying`, of a gradient, floats and variables of one dtype."""
+    if _shared.value is None or not tf.is_tensor(gradient):
         return False
     one_dtype = all(each.dtype == variables[0].dtype for each in variables)  # which are names or tf.DType
     return one_dtype and all(isinstance(each, float) for each in numbers)
@@ -49,6 +49,23 @@ def shared_by(optimizer: Any, dtype: Any, learning_rate: Any, numbers: Values, c
     if key not in shared:
         shared[key] = (learning_rate, *compute())
     return shared[key][1:]
+
+
+def total(gradient: Tensor, dtype: Any) -> Tensor:
+    """A gradient in a dtype; of IndexedSlices the sums of rows, in a tensor as large as the variable."""
+    return tf.convert_to_tensor(tf.cast(gradient, dtype))
+
+
+def totals(gradient: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
+    """A gradient and its square in a dtype; of IndexedSlices the sums of rows, and those of the squares of rows.
+
+    Keras squares each row by itself where a batch names it twice.
+    """
+    gradient = tf.cast(gradient, dtype)
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient, made("Square", gradient)
+    squares = tf.IndexedSlices(made("Square", gradient.values), gradient.indices, gradient.dense_shape)
+    return tf.convert_to_tensor(gradient), tf.convert_to_tensor(squares)
 
 
 def made(kind: str, *operands: Tensor, name: str | None = None) -> Tensor:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from ipu._internal.compiler.marks import as_of_variable, mark_gradient, note_updated_once, optimizing
 from ipu._internal.compiler.variables import tracing
-from keras_ext.frameworks.clipped_slices import taken
+from keras_ext.frameworks.indexed_slices import taken
 from keras_ext.frameworks.common import serves, users_own
 from keras_ext.frameworks.traced_updates import applying
 from keras_ext.types import KerasOptimizer, Tensor
@@ -28,11 +28,18 @@ VariablesOf = Callable[[Any], Iterable[Any]]
 
 @contextlib.contextmanager
 def updating(
-    optimizer: KerasOptimizer, gradients: Sequence[Any], variables: Sequence[Any], variables_of: VariablesOf
+    optimizer: KerasOptimizer,
+    gradients: Sequence[Any],
+    variables: Sequence[Any],
+    variables_of: VariablesOf,
+    updates_slices: bool,
 ) -> Iterator[list[Any]]:
-    """The marked gradients that a method of an optimizer takes in place of its own, one for each of `variables`."""
+    """The marked gradients that a method of an optimizer takes in place of its own, one for each of `variables`.
+
+    `updates_slices` says whether this Keras updates variables with IndexedSlices.
+    """
     _refuse_outside_of_run()
-    given = taken(optimizer, gradients)
+    given = taken(optimizer, gradients, updates_slices)
     with optimizing() as marks:
         if marks is not None:
             given = [mark_gradient(marks, gradient, v) for gradient, v in zip(given, variables, strict=True)]
@@ -67,7 +74,7 @@ def apply_pairs(
     """
     pairs = list(grads_and_vars)
     variables = [variable for _, variable in pairs]
-    with updating(optimizer, [gradient for gradient, _ in pairs], variables, variables_of) as gradients:
+    with updating(optimizer, [gradient for gradient, _ in pairs], variables, variables_of, False) as gradients:
         given = _cast(optimizer, gradients, variables, takes)
         return apply(optimizer, list(zip(given, variables, strict=True)), *arguments, **named)
 
@@ -84,7 +91,7 @@ def apply_lists(
 ) -> Any:
     """Calls a method `apply` that takes gradients, and variables or None; `takes` as for `apply_pairs`."""
     known = optimizer._trainable_variables if trainable_variables is None else list(trainable_variables)
-    with updating(optimizer, list(grads), known, variables_of) as gradients, applying():
+    with updating(optimizer, list(grads), known, variables_of, True) as gradients, applying():
         given = _cast(optimizer, gradients, known, takes)
         return apply(optimizer, given, None if trainable_variables is None else known, *arguments, **named)
 
