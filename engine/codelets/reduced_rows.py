@@ -10,7 +10,7 @@ from __future__ import annotations
 from engine.codelets.build import codelet, inner
 from engine.codelets.memory import call4, load_i8, load_i64, store_i8, store_i64
 from engine.codelets.record import Record
-from engine.codelets.row_sums import RowSums, clear, clear_rows, sum_rows
+from engine.codelets.row_sums import RowSums, clear, clear_rows, put_sums, reader_of, sum_rows
 from engine.codelets.rows import copy_memory, word
 from engine.codelets.scratch import after
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -20,7 +20,7 @@ LANES = 16
 
 
 class ReducedRows(Record):
-    """Parameters of `reduced_rows`, before a RowSums and the parameters of the reader. Unit: elements of the table."""
+    """Parameters of `reduced_rows`, before those of `row_sums` for one table. Unit: elements of the table."""
 
     elements: int  # of the table
     unit_elements: int
@@ -78,7 +78,7 @@ def reduced_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     chunk_rows = word(parameters, ReducedRows.CHUNK_ROWS)
     ends, chunk_bytes = word(summing, RowSums.ENDS), word(summing, RowSums.CHUNK_BYTES)
     words, width = word(summing, RowSums.READER_WORDS), word(summing, RowSums.WIDTH)
-    reader, of_chunk = summing + 8 * RowSums.WORDS, chunk_rows * width
+    reader, of_chunk = reader_of(summing), chunk_rows * width
     sums = scratch + RESERVED_SCRATCH
     block = after(sums, chunk_bytes)
     flags = after(block, 8 * words)
@@ -87,7 +87,7 @@ def reduced_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     clear(flags, (chunk_rows + 63) >> 6 << 4)
     clear(taken, LANES)
     copy_memory(block, reader, 8 * words)
-    store_i64(block + 8 * word(summing, RowSums.READER_SUMS), taken)
+    put_sums(summing, block, taken)
     result, pitch = word(parameters, ReducedRows.RESULT), word(parameters, ReducedRows.PITCH)
     for unit in range(lo, hi):
         first = unit * unit_elements

@@ -1,9 +1,9 @@
-"""Sums of rows by row number, chunk by chunk of a table, fused with the codelet that reads them: no table of sums.
+"""Sums of rows by row number, chunk by chunk of tables, fused with the codelet that reads them: no tables of sums.
 
 `sort_rows` sorts the positions of a batch by the chunks of their rows, stably. `row_sums` sums the rows of a chunk in
 the worker's scratch, from zero on and in the order of the batch, so that the bits are those of a scatter into zeros;
-then the *reader*, a generated codelet, runs on the chunk's unit as if the table were in memory. Rows outside the table
-are skipped.
+then the *reader*, a generated codelet, runs on the chunk's unit as if the tables were in memory. Tables have the same
+shape and row numbers: an embedding's gradient, and its squares. Rows outside the tables are skipped.
 """
 
 from __future__ import annotations
@@ -32,19 +32,25 @@ class SortRows(Record):
 
 
 class RowSums(Record):
-    """Parameters of `row_sums`, before the parameters of the reader. Unit: a chunk of rows."""
+    """Parameters of `row_sums`, before its RowSources and the parameters of the reader. Unit: a chunk of rows."""
 
     ends: Address = 0
     entries: Address = 0
-    updates: Address = 0  # the rows to add: row of position p at p // REPEAT * OUTER + p % REPEAT * INNER bytes
-    repeat: int
-    outer: int
-    inner: int
+    sources: int
     width: int  # float32 elements of a row
     chunk_bytes: int
     reader: Address = 0  # the codelet
     reader_words: int  # of its parameters
-    reader_sums: int  # the index of the parameter word that holds the address of the table of sums
+
+
+class RowSource(Record):
+    """The rows that are added to one table."""
+
+    updates: Address = 0  # row of position p at p // REPEAT * OUTER + p % REPEAT * INNER bytes
+    repeat: int
+    outer: int
+    inner: int
+    reader_sums: int  # the index of the reader's parameter word that holds the address of the table of sums
 
 
 @codelet
@@ -102,24 +108,48 @@ def _add(target: int, source: int, count: int) -> None:
 
 
 @inner
+def source_of(parameters: int, number: int) -> int:
+    """The address of a RowSource; `parameters` are a RowSums, here and below."""
+    return parameters + 8 * (RowSums.WORDS + RowSource.WORDS * number)
+
+
+@inner
+def reader_of(parameters: int) -> int:
+    """The address of the reader's parameters."""
+    return source_of(parameters, word(parameters, RowSums.SOURCES))
+
+
+@inner
+def put_sums(parameters: int, block: int, sums: int) -> None:
+    """Has the reader with parameters at `block` read the first table at `sums`, others a chunk's bytes later each."""
+    for number in range(word(parameters, RowSums.SOURCES)):
+        read = block + 8 * word(source_of(parameters, number), RowSource.READER_SUMS)
+        store_i64(read, sums + word(parameters, RowSums.CHUNK_BYTES) * number)
+
+
+@inner
 def sum_rows(parameters: int, sums: int, begin: int, end: int) -> None:
-    """Adds the rows of entries begin <= entry < end to the chunk's sums; `parameters` are a RowSums."""
-    entries, updates = word(parameters, RowSums.ENTRIES), word(parameters, RowSums.UPDATES)
-    repeat, width = word(parameters, RowSums.REPEAT), word(parameters, RowSums.WIDTH)
-    outer, inside = word(parameters, RowSums.OUTER), word(parameters, RowSums.INNER)
-    for at in range(begin, end):
-        entry = load_i64(entries + 8 * at)
-        position = entry >> 32
-        source = updates + position // repeat * outer + position % repeat * inside
-        _add(sums + 4 * width * (entry & 0xFFFFFFFF), source, width)
+    """Adds the rows of entries begin <= entry < end to the chunk's sums of each table."""
+    entries, width = word(parameters, RowSums.ENTRIES), word(parameters, RowSums.WIDTH)
+    for number in range(word(parameters, RowSums.SOURCES)):
+        source, table = source_of(parameters, number), sums + word(parameters, RowSums.CHUNK_BYTES) * number
+        updates, repeat = word(source, RowSource.UPDATES), word(source, RowSource.REPEAT)
+        outer, inside = word(source, RowSource.OUTER), word(source, RowSource.INNER)
+        for at in range(begin, end):
+            entry = load_i64(entries + 8 * at)
+            position = entry >> 32
+            row = updates + position // repeat * outer + position % repeat * inside
+            _add(table + 4 * width * (entry & 0xFFFFFFFF), row, width)
 
 
 @inner
 def clear_rows(parameters: int, sums: int, begin: int, end: int) -> None:
     """Sets the sums of these entries' rows to zero again."""
     entries, width = word(parameters, RowSums.ENTRIES), word(parameters, RowSums.WIDTH)
-    for at in range(begin, end):
-        clear(sums + 4 * width * (load_i64(entries + 8 * at) & 0xFFFFFFFF), width)
+    for number in range(word(parameters, RowSums.SOURCES)):
+        table = sums + word(parameters, RowSums.CHUNK_BYTES) * number
+        for at in range(begin, end):
+            clear(table + 4 * width * (load_i64(entries + 8 * at) & 0xFFFFFFFF), width)
 
 
 @codelet
@@ -127,14 +157,15 @@ def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """Sums the chunks lo <= chunk < hi and runs the reader on each."""
     ends, chunk_bytes = word(parameters, RowSums.ENDS), word(parameters, RowSums.CHUNK_BYTES)
     reader, words = word(parameters, RowSums.READER), word(parameters, RowSums.READER_WORDS)
+    sums_bytes = chunk_bytes * word(parameters, RowSums.SOURCES)
     sums = scratch + RESERVED_SCRATCH
-    block = after(sums, chunk_bytes)
-    copy_memory(block, parameters + 8 * RowSums.WORDS, 8 * words)
-    clear(sums, chunk_bytes >> 2)
+    block = after(sums, sums_bytes)
+    copy_memory(block, reader_of(parameters), 8 * words)
+    clear(sums, sums_bytes >> 2)
     for chunk in range(lo, hi):
         begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
         end = load_i64(ends + 8 * chunk)
         sum_rows(parameters, sums, begin, end)
-        store_i64(block + 8 * word(parameters, RowSums.READER_SUMS), sums - chunk * chunk_bytes)
+        put_sums(parameters, block, sums - chunk * chunk_bytes)
         call4(reader, block, chunk, chunk + 1, scratch)
         clear_rows(parameters, sums, begin, end)

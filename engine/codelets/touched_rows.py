@@ -18,7 +18,7 @@ from engine.codelets.build import codelet, inner
 from engine.codelets.gather import fetch_lines
 from engine.codelets.memory import call4, load_i8, load_i32, load_i64, store_i8, store_i32, store_i64
 from engine.codelets.record import Address, Record
-from engine.codelets.row_sums import RowSums, clear, clear_rows, sum_rows
+from engine.codelets.row_sums import RowSums, clear, clear_rows, put_sums, reader_of, sum_rows
 from engine.codelets.rows import copy_memory, word
 from engine.codelets.scratch import after
 from engine.machine_code.abi import RESERVED_SCRATCH
@@ -39,7 +39,7 @@ KEPT, MOMENT, DRIFTING = 0, 1, 2
 
 
 class TouchedRows(Record):
-    """Parameters of `touched_rows`, before its UpdatedTables, a RowSums and the parameters of the reader.
+    """Parameters of `touched_rows`, before its UpdatedTables and the parameters of `row_sums`.
 
     The reader's units are rows. Unit: a chunk of rows.
     """
@@ -98,8 +98,8 @@ def _keeps_untouched_rows(parameters: int, sums: int, block: int, rows: int, scr
     drift = word(parameters, TouchedRows.DRIFT)
     probed = PROBED if drift == 0 else DRIFT_PROBED
     pitch = 4 * width * probed
-    copy_memory(block, summing + 8 * RowSums.WORDS, 8 * word(summing, RowSums.READER_WORDS))
-    store_i64(block + 8 * word(summing, RowSums.READER_SUMS), sums)
+    copy_memory(block, reader_of(summing), 8 * word(summing, RowSums.READER_WORDS))
+    put_sums(summing, block, sums)
     _probe(parameters, word(summing, RowSums.READER), block, rows, probed, scratch)
     other = rows + pitch * tables
     if drift != 0:
@@ -129,7 +129,7 @@ def _is_touched(parameters: int, row: int) -> bool:
     found = 0
     for number in range(word(parameters, TouchedRows.TABLES)):
         table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
-        address = word(summing + 8 * RowSums.WORDS, word(table, UpdatedTable.LOAD)) + 4 * width * row
+        address = word(reader_of(summing), word(table, UpdatedTable.LOAD)) + 4 * width * row
         kind = word(table, UpdatedTable.KIND)
         if kind == MOMENT:
             for at in range(width):
@@ -179,7 +179,7 @@ def _fetch(parameters: int, summing: int, first: int, end: int) -> None:
     while row < end:
         for number in range(word(parameters, TouchedRows.TABLES)):
             table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
-            address = word(summing + 8 * RowSums.WORDS, word(table, UpdatedTable.LOAD)) + row_bytes * row
+            address = word(reader_of(summing), word(table, UpdatedTable.LOAD)) + row_bytes * row
             fetch_lines(address, row_bytes + (address & 63))
         row = _next_touched(flags, row + 1, end)
 
@@ -226,10 +226,11 @@ def touched_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
     rows, chunk_rows = word(parameters, TouchedRows.ROWS), word(parameters, TouchedRows.CHUNK_ROWS)
     generation, drift = word(parameters, TouchedRows.GENERATION), word(parameters, TouchedRows.DRIFT)
     sums = scratch + RESERVED_SCRATCH
-    block = after(sums, chunk_bytes)
-    clear(sums, chunk_bytes >> 2)
+    sums_bytes = chunk_bytes * word(summing, RowSums.SOURCES)
+    block = after(sums, sums_bytes)
+    clear(sums, sums_bytes >> 2)
     keeps = _keeps_untouched_rows(parameters, sums, block, after(block, 8 * words), scratch)
-    copy_memory(block, summing + 8 * RowSums.WORDS, 8 * words)
+    copy_memory(block, reader_of(summing), 8 * words)
     if keeps and lo < hi:
         _begin_chunk(parameters, summing, lo)
     for chunk in range(lo, hi):
@@ -244,7 +245,7 @@ def touched_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
         first = chunk * chunk_rows
         last = min(first + chunk_rows, rows)
         sum_rows(summing, sums, begin, end)
-        store_i64(block + 8 * word(summing, RowSums.READER_SUMS), sums - chunk * chunk_bytes)
+        put_sums(summing, block, sums - chunk * chunk_bytes)
         if known and count & 0xFFFFFFFF <= chunk_rows // MOST_TOUCHED:
             _update_touched(parameters, reader, block, first, last, scratch)
         else:

@@ -43,14 +43,14 @@ def _skipping(compute_set: ComputeSet, uses: BufferUses) -> TouchedRowsWork | No
     assert isinstance(summed, SummedRows)
     chunk_rows = summed.chunk_bytes // (4 * summed.width)
     inner = next((s.partition.inner for s in compute_set.writes if s.partition is not None), 0)
-    if chunk_rows < 2 or summed.table.shape.bytes < LARGE_BYTES or not inner or summed.width % inner:
+    if chunk_rows < 2 or summed.tables[0].table.shape.bytes < LARGE_BYTES or not inner or summed.width % inner:
         return None
     if any(address.moved is not None for address in summed.addresses):
         return None
     tables, drift = _updated_tables(summed, uses)
     if not tables or (drift is not None and chunk_rows < DRIFT_PROBED):
         return None
-    rows = summed.table.shape.elements // summed.width
+    rows = summed.tables[0].table.shape.elements // summed.width
     flags = Buffer(f"{compute_set.name}.touched", Shape("s8", (rows,)), permanent=True)
     counts = Buffer(f"{compute_set.name}.counts", Shape("s64", (compute_set.units,)), permanent=True)
     return TouchedRowsWork(summed, summed.width // inner, tables, Address(flags), Address(counts), drift)
@@ -98,7 +98,7 @@ def _updated_tables(summed: SummedRows, uses: BufferUses) -> tuple[Tables, Nest 
 
 def _is_sums(summed: SummedRows, access: int) -> bool:
     operand = summed.reader.operands[access]
-    return isinstance(operand, Strided) and operand.address.buffer is summed.table
+    return isinstance(operand, Strided) and summed.is_table(operand.address.buffer)
 
 
 def _are_same(loop: FusedLoop, one: int, other: int) -> bool:
@@ -108,12 +108,14 @@ def _are_same(loop: FusedLoop, one: int, other: int) -> bool:
 def _table(summed: SummedRows, access: int) -> Buffer | None:
     """The buffer of an access that runs over a whole table as the sums', in row-major order; None for others."""
     loop = summed.reader
-    operand, (sums,) = loop.operands[access], loop.operands_at(summed.table)
+    table, operand = summed.tables[0].table, loop.operands[access]
     packed = tuple(4 * prod(loop.extents[d + 1 :]) for d in range(len(loop.extents)))
-    if not isinstance(operand, Strided) or not operand.strides == sums.strides == packed or operand.address.offset:
+    if any(sums.strides != packed for each in summed.tables for sums in loop.operands_at(each.table)):
+        return None
+    if not isinstance(operand, Strided) or operand.strides != packed or operand.address.offset:
         return None
     buffer = operand.address.buffer
-    same = buffer.shape.elements == summed.table.shape.elements and loop.nest.accesses[access].element_type == "f32"
+    same = buffer.shape.elements == table.shape.elements and loop.nest.accesses[access].element_type == "f32"
     return buffer if same else None
 
 
@@ -126,7 +128,7 @@ def _even_nodes(summed: SummedRows, moments: set[int]) -> set[int]:
         elif isinstance(node, Input):
             operand = summed.reader.operands[node.access]
             if isinstance(operand, Strided) and (
-                operand.address.buffer is summed.table or not operand.strides[nest.partition]
+                summed.is_table(operand.address.buffer) or not operand.strides[nest.partition]
             ):
                 even.add(number)
         elif isinstance(node, Apply) and all(each in even for each in node.operands):

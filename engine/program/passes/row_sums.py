@@ -1,8 +1,9 @@
 """Gradients of embedding tables that are never stored in memory: rows are summed where the optimizer reads them.
 
 Three compute sets (zeros; a scatter-add of rows into them; a nest that reads the sums, as Adam's does) become two: the
-rows are sorted by chunks of the table, then for each chunk they are summed in scratch and the nest runs on it. Nests
-before that, which sum the gradient's squares for a norm or test whether it is finite, read the rows that are named.
+rows are sorted by chunks of the table, then for each chunk they are summed in scratch and the nest runs on it. The nest
+may read several tables of sums, as of a gradient and of its squares. Nests before that, which sum the gradient's squares
+for a norm or test whether it is finite, read the rows that are named.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from engine.program.uses import BufferUses, is_any_between
 from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.reduced_rows import ReducedRowsWork
-from engine.program.work.row_sums import SummedRows
+from engine.program.work.row_sums import SummedRows, SummedTable
 
 CHUNK_BYTES = 16384
 """Bytes of one unit's sums: with the other operands of the nest, they fit in the nearest cache."""
@@ -41,96 +42,132 @@ class RowScatter(ComputeSet):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """The row of position p starts p // repeat * outer + p % repeat * inner bytes into a buffer."""
+class _Sums:
+    """A scatter of rows into zeros, which a loop alone reads after `reductions`: their numbers, and result operands.
 
-    buffer: Buffer
-    repeat: int
-    outer: int
-    inner: int
+    `spread` are the compute sets that would only repeat them.
+    """
+
+    at: int
+    scatter: RowScatter
+    rows: SummedTable
+    spread: list[int]
+    reading: int
+    reductions: dict[int, int]
+    grain: int
+
+    @property
+    def ids(self) -> Buffer:
+        return self.scatter.reads[1].buffer
 
 
 @dataclass(frozen=True, slots=True)
 class _Summing:
-    """The sums of a table's rows, sorted by chunks of 2**shift rows."""
+    """The sums of rows of tables with the same row numbers, sorted by chunks of 2**shift rows."""
 
     scatter: RowScatter
-    table: Buffer
-    rows: _Rows
+    tables: tuple[SummedTable, ...]
     ends: Buffer
     entries: Buffer
     shift: int
 
     @property
+    def shape(self) -> Shape:
+        return self.tables[0].table.shape
+
+    @property
     def width(self) -> int:
-        return self.table.shape.elements // self.table.shape.dimensions[0]
+        return self.shape.elements // self.shape.dimensions[0]
 
     @property
     def reads(self) -> list[Span]:
-        return [Span(self.ends), Span(self.entries), Span(self.rows.buffer)]
+        return [Span(self.ends), Span(self.entries), *(Span(each.updates.buffer) for each in self.tables)]
+
+    def is_table(self, buffer: Buffer) -> bool:
+        return any(each.table is buffer for each in self.tables)
+
+    def of(self, table: Buffer) -> _Summing:
+        """Those of one table alone."""
+        return replace(self, tables=tuple(each for each in self.tables if each.table is table))
 
     def work(self, loop: FusedLoop) -> SummedRows:
         """A loop that reads the sums from scratch."""
-        rows = self.rows
+        row_bytes = 4 * self.width
         return SummedRows(
-            *(loop, self.table, Address(self.ends), Address(self.entries), Address(rows.buffer)),
-            *(rows.repeat, rows.outer, rows.inner, self.width, 4 * self.width << self.shift),
+            loop, self.tables, Address(self.ends), Address(self.entries), self.width, row_bytes << self.shift
         )
 
     def work_estimate(self, reader: ComputeSet) -> WorkEstimate:
         """That of a reader and of the sums."""
-        estimate, named = reader.work_estimate, self.scatter.named
+        estimate, named = reader.work_estimate, self.scatter.named * len(self.tables)
         elements = estimate.elements | {"scatter": named * self.width}
         return WorkEstimate(elements, estimate.multiply_adds, estimate.element_type, lookups=named)
 
 
 def fuse_row_sums(program: Program) -> Program:
-    """Fuses each scatter of rows into zeros with the fused loop that alone reads the sums, each its own element."""
+    """Fuses scatters of rows into zeros with the fused loop that alone reads the sums, each its own element.
+
+    A loop may read several tables of sums, if rows have the same numbers in each.
+    """
     found = [at for at, each in enumerate(program.compute_sets) if isinstance(each, RowScatter) and each.named]
     if not found or program.exceptions is not None:
         return program
     rewriter = ProgramRewriter(program)
     for at in found:
-        _rewrite(rewriter, at)
+        if at not in rewriter.removed:
+            _rewrite(rewriter, at, found)
     return rewriter.result()
 
 
-def _rewrite(rewriter: ProgramRewriter, at: int) -> None:
-    """Replaces the scatter and its reader, and removes what only they needed, if that is possible."""
+def _rewrite(rewriter: ProgramRewriter, at: int, scatters: list[int]) -> None:
+    """Replaces a scatter, others with the same row numbers and their reader, and removes what only they needed."""
+    first = _sums(rewriter, at)
+    if first is None or not _keeps(rewriter, first.ids, at, first.reading):
+        return
+    uses, reader, shape = rewriter.uses, rewriter.sets[first.reading], first.rows.table.shape
+    later = [each for each in scatters if each > at and rewriter.sets[each].reads[1].buffer is first.ids]
+    others = [_sums(rewriter, each) for each in later if each not in rewriter.removed]
+    joined = [first]
+    for each in others:
+        if each is not None and each.rows.table.shape == shape:
+            joined += [each] if (each.reading, each.grain) == (first.reading, first.grain) else []
+    shift = _shift(shape)
+    sort, ends, entries = _sort(first.scatter, first.ids, first.rows.table, shift)
+    summing = _Summing(first.scatter, tuple(each.rows for each in joined), ends, entries, shift)
+    rewriter.replace(at, sort)
+    rewriter.remove([each.at for each in joined[1:]])
+    rewriter.replace(first.reading, _fused(reader, summing, first.grain))
+    for each in joined:
+        for number, result in each.reductions.items():
+            rewriter.replace(number, _reduced(rewriter.sets[number], summing.of(each.rows.table), result))
+        rewriter.remove(each.spread)
+    for zeros in (each.scatter.reads[0].buffer for each in joined):
+        fill = _writer(uses, zeros)
+        if fill is not None and uses.users(zeros) == [fill] and not uses.escapes(zeros):
+            rewriter.remove([fill])
+
+
+def _sums(rewriter: ProgramRewriter, at: int) -> _Sums | None:
+    """A scatter of rows into zeros that can be summed where a loop reads the sums; None for others."""
     uses, scatter = rewriter.uses, rewriter.sets[at]
     assert isinstance(scatter, RowScatter)
-    zeros, ids, updates = (span.buffer for span in scatter.reads)
+    zeros, _, updates = (span.buffer for span in scatter.reads)
     table = scatter.writes[0].buffer
     *reducing, reading = [user for user in uses.users(table) if user != at] or [-1]
     if table.shape.bytes < LEAST_BYTES or table.kind != "arena" or zeros is table:
-        return
+        return None
     if scatter.named > MOST_NAMED * table.shape.dimensions[0] and updates.shape.bytes > FAR_BYTES:
-        return
+        return None
     fill = _writer(uses, zeros)
     if fill is None or min((reading, *reducing)) < at or not _is_zero_fill(rewriter.sets[fill]) or uses.escapes(table):
-        return
-    reductions = {each: reduction_of(rewriter.sets[each], table) for each in reducing}
-    if None in reductions.values():
-        return
-    reader = rewriter.sets[reading]
-    loop = _reading_loop(reader, table)
+        return None
+    results = [reduction_of(rewriter.sets[each], table) for each in reducing]
+    reductions = {each: result for each, result in zip(reducing, results, strict=True) if result is not None}
     rows, begin, spread = _rows(rewriter, scatter, updates, at)
-    if loop is None or not _keeps(rewriter, rows.buffer, begin, reading) or not _keeps(rewriter, ids, at, reading):
-        return
-    shift = _shift(table.shape)
-    grain = _grain(reader, table, 1 << shift)
-    if grain is None:
-        return
-    sort, ends, entries = _sort(scatter, ids, table, shift)
-    rewriter.replace(at, sort)
-    summing = _Summing(scatter, table, rows, ends, entries, shift)
-    rewriter.replace(reading, _fused(reader, loop, summing, grain))
-    for each, result in reductions.items():
-        assert result is not None
-        rewriter.replace(each, _reduced(rewriter.sets[each], summing, result))
-    rewriter.remove(spread)
-    if uses.users(zeros) == [fill] and not uses.escapes(zeros):
-        rewriter.remove([fill])
+    grain = _grain(rewriter.sets[reading], table, 1 << _shift(table.shape))
+    if len(reductions) < len(reducing) or grain is None or not _keeps(rewriter, rows.updates.buffer, begin, reading):
+        return None
+    return _Sums(at, scatter, rows, spread, reading, reductions, grain)
 
 
 def _writer(uses: BufferUses, buffer: Buffer) -> int | None:
@@ -155,18 +192,13 @@ def _is_zero_fill(compute_set: ComputeSet) -> bool:
     return compute_set.reads[0].buffer.kind == "constant" and value is not None and not any(value.tobytes())
 
 
-def _reading_loop(reader: ComputeSet, table: Buffer) -> FusedLoop | None:
-    """The reader's fused loop, if it has no reductions and reads the table of sums by one address."""
-    loop = reader.work
-    if not isinstance(loop, FusedLoop) or loop.nest.reductions or any(s.buffer is table for s in reader.writes):
-        return None
-    return loop if [a.offset for a in loop.addresses if a.buffer is table] == [0] else None
-
-
-def _rows(rewriter: ProgramRewriter, scatter: RowScatter, updates: Buffer, at: int) -> tuple[_Rows, int, list[int]]:
+def _rows(
+    rewriter: ProgramRewriter, scatter: RowScatter, updates: Buffer, at: int
+) -> tuple[SummedTable, int, list[int]]:
     """Address of the rows, the compute set from which they are there, and the one that would only repeat them."""
     width = updates.shape.bytes // scatter.named
-    plain = _Rows(updates, 1, width, 0), at, list[int]()
+    table = scatter.writes[0].buffer
+    plain = SummedTable(table, Address(updates), 1, width, 0), at, list[int]()
     uses = rewriter.uses
     copying = _writer(uses, updates)
     if copying is None or copying > at or uses.users(updates) != [copying, at] or uses.escapes(updates):
@@ -186,7 +218,7 @@ def _rows(rewriter: ProgramRewriter, scatter: RowScatter, updates: Buffer, at: i
     repeat, outer, inner = (extents[1], steps[0], steps[1]) if len(extents) == 3 else (1, steps[0], 0)
     if any(copying < mark.position <= at for mark in rewriter.program.marks):
         return plain
-    return _Rows(source, repeat, outer, inner), copying, [copying]
+    return SummedTable(table, Address(source), repeat, outer, inner), copying, [copying]
 
 
 def _keeps(rewriter: ProgramRewriter, buffer: Buffer, begin: int, end: int) -> bool:
@@ -207,7 +239,15 @@ def _shift(table: Shape) -> int:
 
 
 def _grain(reader: ComputeSet, table: Buffer, chunk_rows: int) -> int | None:
-    """The nest's grain for which a unit is one chunk; None if there is none."""
+    """The grain of a reading nest for which a unit is one chunk; None if there is none.
+
+    The nest has no reductions and reads the table of sums by one address.
+    """
+    loop = reader.work
+    if not isinstance(loop, FusedLoop) or loop.nest.reductions or any(s.buffer is table for s in reader.writes):
+        return None
+    if [a.offset for a in loop.addresses if a.buffer is table] != [0]:
+        return None
     partition = next(span.partition for span in reader.reads if span.buffer is table)
     width = table.shape.elements // table.shape.dimensions[0]
     if partition is None or partition.inner * partition.extent != table.shape.elements:
@@ -242,13 +282,13 @@ def _sort(scatter: RowScatter, ids: Buffer, table: Buffer, shift: int) -> tuple[
     return sort, ends, entries
 
 
-def _fused(reader: ComputeSet, loop: FusedLoop, summing: _Summing, grain: int) -> ComputeSet:
+def _fused(reader: ComputeSet, summing: _Summing, grain: int) -> ComputeSet:
     """The reader with the sums computed in scratch."""
-    table = summing.table
+    assert isinstance(reader.work, FusedLoop)
     return ComputeSet(
-        *(reader.name, summing.work(replace(loop, grain=grain))),
-        -(-table.shape.dimensions[0] >> summing.shift),
-        [*(_cut(span, grain) for span in reader.reads if span.buffer is not table), *summing.reads],
+        *(reader.name, summing.work(replace(reader.work, grain=grain))),
+        -(-summing.shape.dimensions[0] >> summing.shift),
+        [*(_cut(span, grain) for span in reader.reads if not summing.is_table(span.buffer)), *summing.reads],
         [_cut(span, grain) for span in reader.writes],
         summing.work_estimate(reader),
         op_name=reader.op_name,
@@ -263,7 +303,7 @@ def _reduced(reader: ComputeSet, summing: _Summing, result: int) -> ComputeSet:
     return replace(
         reader,
         work=ReducedRowsWork(summing.work(reader.work), result, named),
-        reads=[*(span for span in reader.reads if span.buffer is not summing.table), *summing.reads],
+        reads=[*(span for span in reader.reads if not summing.is_table(span.buffer)), *summing.reads],
         work_estimate=summing.work_estimate(replace(reader, work_estimate=WorkEstimate(elements, 0, "f32"))),
     )
 

@@ -15,7 +15,7 @@ from engine.program.work.row_sums import SummedRows
 
 @dataclass(frozen=True, slots=True)
 class ReducedRowsWork(Work):
-    """`summed`, whose reader has one loop over all elements and one result, run on the rows that are named.
+    """`summed`, of one table, whose reader has one loop over all elements and one result, run on the named rows.
 
     `result` is the number of that result's operand, `named` the number of rows summed.
     """
@@ -40,7 +40,7 @@ class ReducedRowsWork(Work):
         operand = reader.operands[self.result]
         assert isinstance(operand, Strided)
         head = ReducedRows(
-            elements=summed.table.shape.elements,
+            elements=summed.tables[0].table.shape.elements,
             unit_elements=reader.grain,
             chunk_rows=summed.chunk_bytes // (4 * width),
             grain=0,

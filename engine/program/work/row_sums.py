@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.codelets.record import block
-from engine.codelets.row_sums import RowSums, row_sums
+from engine.codelets.row_sums import RowSource, RowSums, row_sums
 from engine.codelets.scratch import ScratchSpace, space_of
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Encoded, Footprint, Work, addresses_in
@@ -14,37 +14,50 @@ from engine.program.work.fused_loop import FusedLoop
 
 
 @dataclass(frozen=True, slots=True)
-class SummedRows(Work):
-    """`reader` runs on the chunks of a table of float32 sums, `table`, that is never stored in memory.
+class SummedTable:
+    """A table of float32 sums that is never stored in memory.
 
-    A row has `width` elements, a chunk `chunk_bytes`. The row to add that has position p starts
-    p // repeat * outer + p % repeat * inner bytes after `updates`; `ends` and `entries` are written by `sort_rows`.
+    The row to add that has position p starts p // repeat * outer + p % repeat * inner bytes after `updates`.
     """
 
-    reader: FusedLoop
     table: Buffer
-    ends: Address
-    entries: Address
     updates: Address
     repeat: int
     outer: int
     inner: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummedRows(Work):
+    """`reader` runs on the chunks of tables of sums, which have one shape.
+
+    A row has `width` elements, a chunk `chunk_bytes`; `ends` and `entries` are written by `sort_rows`.
+    """
+
+    reader: FusedLoop
+    tables: tuple[SummedTable, ...]
+    ends: Address
+    entries: Address
     width: int
     chunk_bytes: int
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Those of the reader except the table, and those of the rows."""
-        own = [a for a in addresses_in(self.reader) if a.buffer is not self.table]
-        return (*own, self.ends, self.entries, self.updates)
+        """Those of the reader except the tables, and those of the rows."""
+        own = [a for a in addresses_in(self.reader) if not self.is_table(a.buffer)]
+        return (*own, self.ends, self.entries, *(each.updates for each in self.tables))
+
+    def is_table(self, buffer: Buffer) -> bool:
+        """Whether a buffer is one of the tables of sums."""
+        return any(each.table is buffer for each in self.tables)
 
     def footprints(self) -> Iterator[Footprint]:
-        """Those of the reader, except for the table in scratch."""
-        return (each for each in self.reader.footprints() if each.address.buffer is not self.table)
+        """Those of the reader, except for the tables in scratch."""
+        return (each for each in self.reader.footprints() if not self.is_table(each.address.buffer))
 
     def scratch_with(self, *more: int) -> ScratchSpace:
         """Areas for the sums, for the reader's parameters, and `more` of so many bytes."""
-        return space_of(self.chunk_bytes, 8 * len(self.reader.encode().words), *more)
+        return space_of(self.chunk_bytes * len(self.tables), 8 * len(self.reader.encode().words), *more)
 
     def encode(self) -> Encoded:
         """The fields of `row_sums`, then the reader's block."""
@@ -52,18 +65,24 @@ class SummedRows(Work):
         head = RowSums(
             ends=self.ends,
             entries=self.entries,
-            updates=self.updates,
-            repeat=self.repeat,
-            outer=self.outer,
-            inner=self.inner,
+            sources=len(self.tables),
             width=self.width,
             chunk_bytes=self.chunk_bytes,
             reader_words=len(reader.words),
-            reader_sums=reader.words_of(self.table)[0],
         )
+        sources = [
+            RowSource(
+                updates=each.updates,
+                repeat=each.repeat,
+                outer=each.outer,
+                inner=each.inner,
+                reader_sums=reader.words_of(each.table)[0],
+            )
+            for each in self.tables
+        ]
         return Encoded.of(
             row_sums,
-            block(head, reader.parts((self.table,))),
+            block(head, sources, reader.parts([each.table for each in self.tables])),
             self.scratch_with(),
             ((RowSums.READER, reader.codelet),),
         )
