@@ -80,7 +80,7 @@ class MicroBatch:
     ) -> tuple[Instruction, Instruction]:
         """The ids and rows of all micro-batches with those of this one, of a gradient that is a sum of rows."""
         b = self._builder
-        sums = EqualRows(gradient).sums()
+        sums = EqualRows(gradient).sums(gradient.operands[2])
         known = set(b.instructions)
         b.instructions += [each for each in topological([sums]) if each not in known]
         if self._accumulation.reduction == "mean":

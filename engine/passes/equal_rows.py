@@ -18,14 +18,14 @@ class EqualRows:
 
     def __init__(self, scatter: Instruction) -> None:
         self.like = scatter
-        _, self.ids, self.rows = scatter.operands
-        self.named = self.rows.array_shape.dimensions[0]
+        _, self.ids, rows = scatter.operands
+        self.named = rows.array_shape.dimensions[0]
 
-    def sums(self) -> Instruction:
-        """[named, width]: at the first of equal ids the sum of their rows, in their order; zeros at the others."""
-        shape = self.rows.array_shape
+    def sums(self, rows: Instruction) -> Instruction:
+        """[named, width]: at the first of equal ids the sum of their `rows`, in their order; zeros at the others."""
+        shape = rows.array_shape
         zeros = splat_of(self.like, np.zeros((), shape.dtype), shape)
-        operands = (zeros, self.first, self.rows)
+        operands = (zeros, self.first, rows)
         return make(self.like, "scatter", shape, operands, self.like.called, **self.like.attributes)
 
     @cached_property

@@ -2,7 +2,8 @@
 
 The gradient of an embedding is a scatter-add of rows into zeros. Where a variable's new value is its old one wherever
 that gradient is zero (SGD without momentum, Adagrad), only the rows of the batch are gathered, updated and scattered
-back. Gradients of equal ids are summed first, in the same order as before, so the result has the same bits.
+back. Gradients of equal ids are summed first, in the same order as before, so the result has the same bits. An update
+may have several gradients of the same ids: Keras 3's Adagrad has one of the squares of rows.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.ir import Computation, Instruction, Module, ScatterDimensionNumbers
+from engine.ir import Computation, Instruction, Module, ScatterDimensionNumbers, Shape
 from engine.ops.apply import single_operation
 from engine.passes.construct import broadcast
 from engine.passes.equal_rows import EqualRows, pair, take_rows
@@ -29,9 +30,15 @@ ROW_SCATTER = ScatterDimensionNumbers((1,), (0,), (0,), 1)
 def sparse_updates(module: Module) -> Module:
     """Rewrites every update in the entry that leaves the rows outside the batch unchanged."""
     replacements: dict[Instruction, Instruction] = {}
+    by_ids: dict[tuple[Instruction, Shape], list[Instruction]] = {}
     for instruction in module.entry.instructions:
         if is_row_sum(instruction):
-            update = _find_update(module, instruction)
+            by_ids.setdefault((instruction.operands[1], instruction.array_shape), []).append(instruction)
+    for gradients in by_ids.values():
+        updates = [_find_update(module, [each]) for each in gradients]
+        others = [each for each, update in zip(gradients, updates, strict=True) if update is None]
+        updates += [_find_update(module, others)] if len(others) > 1 else []
+        for update in updates:
             if update is not None:
                 replacements |= _UpdatedRows(update).replacements()
     if not replacements:
@@ -48,9 +55,9 @@ def sparse_updates(module: Module) -> Module:
 
 @dataclass(frozen=True, slots=True)
 class RowUpdate:
-    """A gradient by rows, the operations on it, and for each variable's new value the parameter with the old one."""
+    """Gradients by rows, the operations on them, and for each variable's new value the parameter with the old one."""
 
-    gradient: Instruction
+    gradients: list[Instruction]
     inside: tuple[Instruction, ...]
     results: dict[Instruction, Instruction]
 
@@ -78,19 +85,19 @@ def _is_zero(instruction: Instruction) -> bool:
     return instruction.opcode == "constant" and not np.any(instruction["literal"])
 
 
-def _find_update(module: Module, gradient: Instruction) -> RowUpdate | None:
-    """The instructions that depend on the gradient, if they only update variables, and only in its rows; else None."""
+def _find_update(module: Module, gradients: list[Instruction]) -> RowUpdate | None:
+    """The instructions that depend on gradients, if they only update variables, and only in their rows; else None."""
     olds = {module.results[r]: module.entry.parameters[p] for p, r in module.aliases.items()}
     others = {r for k, r in enumerate(module.results) if k not in module.aliases.values()}
-    value: dict[Instruction, object] = {gradient: "zero"}
-    inside: list[Instruction] = [gradient]
+    value: dict[Instruction, object] = dict.fromkeys(gradients, "zero")
+    inside: list[Instruction] = []
     results: dict[Instruction, Instruction] = {}
     for instruction in module.entry.instructions:
         if instruction is module.entry.root or not any(o in value for o in instruction.operands):
             continue
-        if not is_elementwise(instruction) or instruction.shape != gradient.shape or instruction in others:
+        if not is_elementwise(instruction) or instruction.shape != gradients[0].shape or instruction in others:
             return None
-        if not all(o in value or _is_by_row(o, gradient) for o in instruction.operands):
+        if not all(o in value or _is_by_row(o, gradients[0]) for o in instruction.operands):
             return None
         value[instruction] = _without_gradient(instruction, value)
         inside.append(instruction)
@@ -98,7 +105,7 @@ def _find_update(module: Module, gradient: Instruction) -> RowUpdate | None:
             if value[instruction] is not olds[instruction]:
                 return None
             results[instruction] = olds[instruction]
-    return RowUpdate(gradient, tuple(inside), results) if results else None
+    return RowUpdate(gradients, tuple(inside), results) if results else None
 
 
 def _is_by_row(operand: Instruction, gradient: Instruction) -> bool:
@@ -140,8 +147,8 @@ class _UpdatedRows:
 
     def __init__(self, update: RowUpdate) -> None:
         self.update = update
-        self.like = update.gradient
-        _, ids, rows = update.gradient.operands
+        self.like = update.gradients[0]
+        _, ids, rows = self.like.operands
         self.shape = rows.array_shape
         self.ids = ids
         self.small: dict[Instruction, Instruction] = {}
@@ -149,8 +156,9 @@ class _UpdatedRows:
     def replacements(self) -> dict[Instruction, Instruction]:
         """For each new table, the scatter of its new rows into the old one."""
         equal = EqualRows(self.like)
-        self.small[self.update.gradient] = take_rows(self.like, equal.sums(), equal.first)
-        for instruction in self.update.inside[1:]:
+        for gradient in self.update.gradients:
+            self.small[gradient] = take_rows(self.like, equal.sums(gradient.operands[2]), equal.first)
+        for instruction in self.update.inside:
             operands = [self._row_values(o) for o in instruction.operands]
             self.small[instruction] = make(
                 instruction, instruction.opcode, self.shape, operands, **instruction.attributes

@@ -2,7 +2,7 @@
 
 Three compute sets (zeros; a scatter-add of rows into them; a nest that reads the sums, as Adam's does) become two: the
 rows are sorted by chunks of the table, then for each chunk they are summed in scratch and the nest runs on it. The nest
-may read several tables of sums, as of a gradient and of its squares. Nests before that, which sum the gradient's squares
+may read several tables of sums, as of a gradient and of its squares. Nests before that, which sum a gradient's squares
 for a norm or test whether it is finite, read the rows that are named.
 """
 
