@@ -16,41 +16,25 @@ from engine.errors import ConfigurationError
 from ipu._internal.compiler.function_trace import reduces_over_replicas
 from ipu._internal.compiler.marks import in_marked_step
 from ipu._internal.compiler.variables import tracing
-from keras_ext.frameworks.common import KERAS, dense, users_own
+from keras_ext.frameworks.common import dense
 from keras_ext.types import KerasOptimizer
 from keras_ext.wrapping import Original
 
 VARIABLE = "SOFTWARE_IPU_EMBEDDING_GRADIENTS"
 """The environment variable that says with what Keras 3 updates embeddings: `slices` unless set, or `dense`."""
-CLIPS = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_transformers")
-"""Attributes of an optimizer that changes gradients before it updates variables; the last has users' functions."""
-APPLIES = ("apply", "apply_gradients")
 SUMS = ("gradient_accumulation_steps", "loss_scale_factor")
 """Attributes with which Keras 3 adds tensors to gradients, or divides these as tensors only."""
-OURS = "keras_ext."
 
 
-def taken(optimizer: KerasOptimizer, gradients: Iterable[Any], updates_slices: bool) -> list[Any]:
-    """The gradients for a method of an optimizer: IndexedSlices as they are if it takes them, else as tensors.
-
-    `updates_slices` says whether its Keras updates variables with IndexedSlices.
-    """
-    if in_marked_step() or reduces_over_replicas() or not _takes_slices(optimizer, updates_slices):
-        return [dense(each) for each in gradients]
-    return list(gradients)
-
-
-def _takes_slices(optimizer: KerasOptimizer, updates_slices: bool) -> bool:
-    """Whether an optimizer, or one that it wraps, updates with IndexedSlices or clips them, or a user's method may."""
+def taken(optimizer: KerasOptimizer, gradients: Iterable[Any]) -> list[Any]:
+    """The gradients for a method of an optimizer: IndexedSlices as they are, or as tensors where they are added."""
     chain: list[Any] = [optimizer]
     while (inner := getattr(chain[-1], "inner_optimizer", None)) is not None:
         chain.append(inner)
-    if any(getattr(each, name, None) for each in chain for name in SUMS):
-        return False
-    if updates_slices and not _are_dense():
-        return True
-    own = any(users_own(type(each), name, (*KERAS, OURS)) for each in chain for name in APPLIES)
-    return own or any(getattr(each, name, None) for each in chain for name in CLIPS)
+    are_added = any(getattr(each, name, None) for each in chain for name in SUMS)
+    if in_marked_step() or reduces_over_replicas() or are_added:
+        return [dense(each) for each in gradients]
+    return list(gradients)
 
 
 def _are_dense() -> bool:
@@ -67,18 +51,6 @@ def _are_dense() -> bool:
 def update_as_chosen(original: Original, optimizer: KerasOptimizer, gradients: Sequence[Any], *arguments: Any) -> Any:
     """Calls Keras 3's method that takes clipped gradients, with tensors if the environment says so."""
     return original(optimizer, [dense(each) for each in gradients] if _are_dense() else gradients, *arguments)
-
-
-def update_dense(original: Original, optimizer: KerasOptimizer, gradients: Sequence[Any], *arguments: Any) -> Any:
-    """Calls a method that takes clipped gradients, with tensors."""
-    return original(optimizer, [dense(each) for each in gradients], *arguments)
-
-
-def update_dense_pairs(
-    original: Original, optimizer: KerasOptimizer, distribution: Any, pairs: Iterable[Any], **named: Any
-) -> Any:
-    """Calls a method that takes clipped gradients with their variables, with tensors."""
-    return original(optimizer, distribution, [(dense(gradient), variable) for gradient, variable in pairs], **named)
 
 
 def divide(original: Original, x1: Any, x2: Any) -> Any:

@@ -22,7 +22,7 @@ from tf_keras.src.losses import Loss
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers import nadam, optimizer_v1, sgd
 from tf_keras.src.optimizers import optimizer as optimizers
-from tf_keras.src.optimizers.legacy import optimizer_v2
+from tf_keras.src.optimizers.legacy import adagrad, adam, gradient_descent, optimizer_v2, rmsprop
 from tf_keras.src.utils.generic_utils import Progbar
 from tf_keras.src.utils.losses_utils import ReductionV2
 
@@ -30,8 +30,8 @@ from ipu._internal.compiler.batch_norm import group_moments, over_group
 from ipu._internal.compiler.variables import tracing
 from keras_ext import acceleration, extension, processes, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
-from keras_ext.frameworks import category_counts, indexed_slices, tf_keras_backup, tf_keras_graphs
-from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
+from keras_ext.frameworks import category_counts, tf_keras_backup, tf_keras_graphs
+from keras_ext.frameworks.common import dense, plain_outside, serves, users_own, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
 from keras_ext.frameworks.tf_keras_saving import keep_options
@@ -50,6 +50,12 @@ OPTIMIZERS = {
     loss_scale_optimizer.LossScaleOptimizerV3: (),
 }
 """Classes whose methods apply gradients, and the methods that custom optimizers override to update one variable."""
+
+
+UPDATES_AS_TENSORS = [
+    kind._resource_apply_sparse for kind in (adagrad.Adagrad, adam.Adam, gradient_descent.SGD, rmsprop.RMSprop)
+]
+"""Methods of legacy optimizers that, without momentum, update with IndexedSlices as with the tensors they become."""
 
 
 class TFKeras(Framework):
@@ -124,12 +130,29 @@ def install() -> None:
     wrap(BatchNormalizationBase, "_no_sync_calculate_mean_and_var", _moments)
     wrap(RNN, "__init__", _make_stateful)
     wrap(preprocessing_utils, "dense_bincount", category_counts.dense_bincount)
-    wrap(optimizers._BaseOptimizer, "_deduplicate_sparse_grad", indexed_slices.update_dense)
-    wrap(optimizer_v2.OptimizerV2, "_distributed_apply", indexed_slices.update_dense_pairs)
+    wrap(optimizers._BaseOptimizer, "_deduplicate_sparse_grad", _without_equal_rows)
+    wrap(optimizer_v2.OptimizerV2, "_distributed_apply", _update_pairs)
     wrap(sgd.SGD, "update_step", _update_without_idle_velocities)
     wrap(nadam.Nadam, "build", _build_as_traced_twice)
     wrap(loss_scale_optimizer, "strategy_supports_loss_scaling", _supports_loss_scaling)
     wrap(Loss, "_get_reduction", _reduction)
+
+
+def _without_equal_rows(original: Original, optimizer: Any, gradients: Sequence[Any]) -> Any:
+    """Calls the method that adds rows of equal ids, with tensors unless a user's method updates a variable."""
+    own = users_own(type(optimizer), "update_step")
+    return original(optimizer, gradients if own else [dense(each) for each in gradients])
+
+
+def _update_pairs(original: Original, optimizer: Any, distribution: Any, pairs: Iterable[Any], **named: Any) -> Any:
+    """A legacy optimizer's method that takes clipped gradients: tensors, where they update as IndexedSlices do.
+
+    Others leave rows alone that no batch names, with their momentum.
+    """
+    sparse = getattr(type(optimizer), "_resource_apply_sparse", None)
+    as_tensors = sparse in UPDATES_AS_TENSORS and not getattr(optimizer, "_momentum", False)
+    given = [(dense(gradient) if as_tensors else gradient, variable) for gradient, variable in pairs]
+    return original(optimizer, distribution, given, **named)
 
 
 def _set_steps(model: Model, steps: int) -> None:

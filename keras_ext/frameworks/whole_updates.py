@@ -28,18 +28,11 @@ VariablesOf = Callable[[Any], Iterable[Any]]
 
 @contextlib.contextmanager
 def updating(
-    optimizer: KerasOptimizer,
-    gradients: Sequence[Any],
-    variables: Sequence[Any],
-    variables_of: VariablesOf,
-    updates_slices: bool,
+    optimizer: KerasOptimizer, gradients: Sequence[Any], variables: Sequence[Any], variables_of: VariablesOf
 ) -> Iterator[list[Any]]:
-    """The marked gradients that a method of an optimizer takes in place of its own, one for each of `variables`.
-
-    `updates_slices` says whether this Keras updates variables with IndexedSlices.
-    """
+    """The marked gradients that a method of an optimizer takes in place of its own, one for each of `variables`."""
     _refuse_outside_of_run()
-    given = taken(optimizer, gradients, updates_slices)
+    given = taken(optimizer, gradients)
     with optimizing() as marks:
         if marks is not None:
             given = [mark_gradient(marks, gradient, v) for gradient, v in zip(given, variables, strict=True)]
@@ -74,7 +67,7 @@ def apply_pairs(
     """
     pairs = list(grads_and_vars)
     variables = [variable for _, variable in pairs]
-    with updating(optimizer, [gradient for gradient, _ in pairs], variables, variables_of, False) as gradients:
+    with updating(optimizer, [gradient for gradient, _ in pairs], variables, variables_of) as gradients:
         given = _cast(optimizer, gradients, variables, takes)
         return apply(optimizer, list(zip(given, variables, strict=True)), *arguments, **named)
 
@@ -91,7 +84,7 @@ def apply_lists(
 ) -> Any:
     """Calls a method `apply` that takes gradients, and variables or None; `takes` as for `apply_pairs`."""
     known = optimizer._trainable_variables if trainable_variables is None else list(trainable_variables)
-    with updating(optimizer, list(grads), known, variables_of, True) as gradients, applying():
+    with updating(optimizer, list(grads), known, variables_of) as gradients, applying():
         given = _cast(optimizer, gradients, known, takes)
         return apply(optimizer, given, None if trainable_variables is None else known, *arguments, **named)
 

@@ -1,4 +1,4 @@
-"""Updates of the rows of a variable by optimizers of TensorFlow 1, of operations that XLA has.
+"""Updates of the rows of a variable by optimizers of TensorFlow 1 and of tf_keras, of operations that XLA has.
 
 Each has the arguments of TensorFlow's operation. `indices` are different from each other.
 """
@@ -54,6 +54,21 @@ def _momentum(
     return resources.resource_scatter_sub(var, indices, lr * step)
 
 
+def _keras_momentum(
+    _: Any,
+    var: tf.Tensor,
+    accum: tf.Tensor,
+    lr: TensorLike,
+    grad: tf.Tensor,
+    indices: tf.Tensor,
+    momentum: tf.Tensor,
+    **options: Any,
+) -> tf.Operation:
+    sums = _updated(accum, indices, _rows(accum, indices, grad) * momentum - lr * grad)
+    step = sums * momentum - lr * grad if options.get("use_nesterov") else sums
+    return resources.resource_scatter_add(var, indices, step)
+
+
 def _rms_prop(original: Any, *arguments: Any, mg: tf.Tensor | None = None, **options: Any) -> tf.Operation:
     var, ms, mom, lr, rho, momentum, epsilon, grad, indices = arguments
     squares = _updated(ms, indices, _rows(ms, indices, grad) * rho + grad * grad * (1 - rho))
@@ -82,7 +97,8 @@ def _ftrl(original: Any, *arguments: Any, **options: Any) -> tf.Operation:
     before, weights = _rows(accum, indices, grad), _rows(var, indices, grad)
     sums = _updated(accum, indices, before + grad * grad)
     change = (sums**-lr_power - before**-lr_power) / lr
-    line = _updated(linear, indices, _rows(linear, indices, grad) + grad - change * weights)
+    shrunk = grad + 2 * options.get("l2_shrinkage", 0) * weights
+    line = _updated(linear, indices, _rows(linear, indices, grad) + shrunk - change * weights)
     clipped = tf.clip_by_value(line, -l1, l1) - line
     return resources.resource_scatter_update(var, indices, clipped / (sums**-lr_power / lr + 2 * l2))
 
@@ -96,3 +112,29 @@ SPARSE_UPDATES: dict[str, Callable[..., tf.Operation]] = {
     "resource_sparse_apply_centered_rms_prop": _centered_rms_prop,
 }
 """By the name of TensorFlow's operation; the first argument is that operation."""
+
+_FTRL = ("var", "accum", "linear", "grad", "indices", "lr", "l1", "l2", "lr_power")
+_RMS_PROP = ("var", "ms", "mom", "lr", "rho", "momentum", "epsilon", "grad", "indices")
+
+
+def _named(update: Callable[..., tf.Operation], *positional: str) -> Callable[..., tf.Operation]:
+    """An update that takes all arguments by name."""
+
+    def named(original: Any, **arguments: Any) -> tf.Operation:
+        first = [arguments.pop(name) for name in positional]
+        return update(original, *first, **arguments)
+
+    return named
+
+
+RAW_SPARSE_UPDATES: dict[str, Callable[..., tf.Operation]] = {
+    "ResourceSparseApplyAdadelta": _named(
+        *(_adadelta, "var", "accum", "accum_update", "lr", "rho", "epsilon", "grad", "indices")
+    ),
+    "ResourceSparseApplyFtrl": _named(_ftrl, *_FTRL),
+    "ResourceSparseApplyFtrlV2": _named(_ftrl, *_FTRL),
+    "ResourceSparseApplyKerasMomentum": _keras_momentum,
+    "ResourceSparseApplyRMSProp": _named(_rms_prop, *_RMS_PROP),
+    "ResourceSparseApplyCenteredRMSProp": _named(_centered_rms_prop, "var", "mg", *_RMS_PROP[1:]),
+}
+"""The same by the name in tf.raw_ops."""

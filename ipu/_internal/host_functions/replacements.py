@@ -7,7 +7,9 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
+from tensorflow._api.v2 import raw_ops
 from tensorflow._api.v2.compat.v1 import image
+from tensorflow._api.v2.compat.v2 import raw_ops as keras_raw_ops
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import (
     array_ops,
@@ -26,7 +28,7 @@ from ipu._internal.compiler.known_conditions import conditional
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
 from ipu._internal.compiler.sparse_products import sparse_by_dense
-from ipu._internal.compiler.sparse_updates import SPARSE_UPDATES
+from ipu._internal.compiler.sparse_updates import RAW_SPARSE_UPDATES, SPARSE_UPDATES
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.host_functions.calls import declare_shape
 from ipu._internal.host_functions.outside import is_outside
@@ -51,6 +53,9 @@ def replace_host_operations() -> None:
     _replace(cond_v2, "cond_v2", conditional)
     for name, update in SPARSE_UPDATES.items():
         _replace(gen_training_ops, name, update)
+    for name, update in RAW_SPARSE_UPDATES.items():
+        _replace(raw_ops, name, update)
+        _replace(keras_raw_ops, name, update)
 
 
 def _replace(module: ModuleType, name: str, replacement: Callable[..., Any]) -> None:
