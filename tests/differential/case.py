@@ -43,8 +43,6 @@ class Case:
     metrics: Callable[[ModuleType], list[Any]] = lambda keras: []
     random: bool = False
     """Draws random numbers in training: compared with `jit_compile=True`, which draws the same."""
-    dense_gradients: bool = False
-    """The reference gets dense gradients in place of IndexedSlices, whose duplicate rows it does not add up."""
     counts_traces: bool = False
     """Numbers depend on how often TensorFlow has traced a step: the reference's is traced once, and has one step."""
     framework: str = ""

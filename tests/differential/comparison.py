@@ -20,7 +20,7 @@ import tensorflow as tf
 from engine.errors import UnsupportedOperation
 from ipu.ipu_strategy import IPUStrategy
 from tests.differential.case import BATCH, STEPS, Case
-from tests.differential.frameworks import Framework, make_gradients_dense
+from tests.differential.frameworks import Framework
 
 FLOOR, LAST_PLACES, FACTOR, ORDERS, MOVED = 1e-5, 2, 3.0, 2, 30.0
 Results = list[np.ndarray]
@@ -91,8 +91,6 @@ class Subject:
             metrics=case.metrics(keras),
             **{"jit_compile": False, "steps_per_execution": 2, **compilation},
         )
-        if case.dense_gradients:
-            make_gradients_dense(self.model.optimizer)
         self.variables = framework.state(self.model)
 
     def read(self) -> Results:

@@ -194,7 +194,7 @@ def optimizer(name: str, make: Of, variant: str = "", kind: str = "optimizers") 
 
 
 def embedding(kind: str, name: str, make: Of) -> Case:
-    """With dense gradients: Keras itself does not add duplicate rows up before an update that is not linear."""
+    """A model of few words, which batches name several times."""
     features = (tokens(6),)
 
     def build(keras: ModuleType) -> Any:
@@ -202,7 +202,7 @@ def embedding(kind: str, name: str, make: Of) -> Case:
         rows = keras.layers.Embedding(10, 4)(inputs[0])
         return keras.Model(inputs[0], keras.layers.Dense(CLASSES)(keras.layers.Flatten()(rows)))
 
-    return Case(kind, name, "embedding", features, classes, build, logits_loss, make, dense_gradients=True)
+    return Case(kind, name, "embedding", features, classes, build, logits_loss, make)
 
 
 def named_optimizer(name: str, variant: str = "", **named: Any) -> list[Case]:

@@ -1,9 +1,9 @@
-"""What the suite must know of a framework: its public names, its state, and how to make its gradients dense."""
+"""What the suite must know of a framework: its public names and its state."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
@@ -67,24 +67,6 @@ def _below(value: Any, base: type) -> bool:
 
 def _defined_name(defined: str, public: list[str]) -> str:
     return defined if defined in public else public[0]
-
-
-def make_gradients_dense(optimizer: Any) -> None:
-    """Adds the duplicate rows of an embedding's gradient up once this optimizer has clipped them."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    method = "_clip_gradients" if hasattr(optimizer, "_clip_gradients") else "_transform_gradients"
-    original = getattr(optimizer, method)
-
-    def dense(gradient: Any) -> Any:
-        return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
-
-    def clip(gradients: Iterable[Any]) -> list[Any]:
-        return [dense(each) for each in original(gradients)]
-
-    def transform(pairs: Iterable[Any]) -> list[Any]:
-        return [(dense(gradient), variable) for gradient, variable in original(pairs)]
-
-    object.__setattr__(optimizer, method, clip if method == "_clip_gradients" else transform)
 
 
 def framework(name: str) -> Framework:

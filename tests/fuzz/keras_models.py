@@ -29,9 +29,7 @@ class RandomModel:
         self.scale = float(rng.choice([1.0, 1.0, 30.0])) if self.policy == "mixed_float16" else 1.0
         rows = self.batch * self.steps
         if self.tokens:
-            # Keras clips and squares the gradients of a word named twice one by one, the engine their sum.
-            words = np.stack([rng.permutation(WORDS)[: self.batch * self.shape[0]] for _ in range(self.steps)])
-            self.x = words.reshape(rows, *self.shape).astype(np.int32)
+            self.x = rng.integers(0, WORDS, (rows, *self.shape), dtype=np.int32)
         else:
             self.x = rng.normal(size=(rows, *self.shape)).astype(np.float32)
         self.y = (self.scale * rng.normal(size=(rows, 2))).astype(np.float32)

@@ -13,21 +13,21 @@ import tf_keras
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit, assert_close, tf_keras_only
 from tests.keras.micro_batches import configure
-from tests.keras.test_embeddings import BATCH, TARGETS, TOKENS, pooled, same_as_dense, scaled
+from tests.keras.test_embeddings import BATCH, TARGETS, TOKENS, pooled, same_as_keras, scaled
 
 CLIPPED = {"clipnorm": 0.1, "global_clipnorm": 0.1, "clipvalue": 0.01}
 
 
 @pytest.mark.parametrize(("name", "clip"), [*(("SGD", each) for each in CLIPPED), ("Adam", "global_clipnorm")])
 def test_optimizers(kit: Kit, name: str, clip: str) -> None:
-    """Adam, which shows least, with a scaled loss. Its update in Keras 3 adds no equal rows: it is given tensors."""
+    """Adam, which shows least, with a scaled loss."""
     family = kit.keras.optimizers
 
     def optimizer() -> Any:
         made = getattr(family, name)(0.5 if name == "SGD" else 0.02, **{clip: CLIPPED[clip]})
         return made if name == "SGD" else scaled(family)(made)
 
-    same_as_dense(kit, pooled, optimizer, dense=name == "Adam" and kit.is_keras3)
+    same_as_keras(kit, pooled, optimizer)
 
 
 @tf_keras_only
@@ -38,7 +38,7 @@ def test_legacy_optimizers(kit: Kit, chosen: str) -> None:
         return [(tf.clip_by_norm(gradient, 0.1), variable) for gradient, variable in pairs]
 
     argument: dict[str, Any] = {chosen: CLIPPED.get(chosen, [clipped])}
-    same_as_dense(kit, pooled, lambda: tf_keras.optimizers.legacy.SGD(0.5, **argument), dense=False)
+    same_as_keras(kit, pooled, lambda: tf_keras.optimizers.legacy.SGD(0.5, **argument))
 
 
 def test_users_methods_that_apply_gradients(kit: Kit) -> None:
@@ -52,7 +52,7 @@ def test_users_methods_that_apply_gradients(kit: Kit) -> None:
                 gradients = [tf.clip_by_norm(each, 0.1) for each in gradients]
             return super().apply_gradients(list(zip(gradients, variables, strict=True)), *arguments, **named)
 
-    same_as_dense(kit, pooled, lambda: Clipping(0.5), dense=False)
+    same_as_keras(kit, pooled, lambda: Clipping(0.5))
 
 
 def loop_of(kit: Kit) -> tuple[Any, Callable[..., Any]]:

@@ -1,9 +1,8 @@
 """Small models of every kind train for ten steps on the engine and stay with TensorFlow.
 
 Weights, losses and predictions may be three times as far from TensorFlow's as these are from TensorFlow's own on
-batches whose rows are permuted, or 1e-4. TensorFlow's gradients of embeddings are made dense: Keras would not add
-duplicate rows up before an update that is not linear. Models that draw random numbers are compared with
-`jit_compile=True`, which draws the same ones, to 1e-4.
+batches whose rows are permuted, or 1e-4. Models that draw random numbers are compared with `jit_compile=True`, which
+draws the same ones, to 1e-4.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import pytest
 
 from ipu.ipu_strategy import IPUStrategy
 from tests.differential.comparison import Results, distance, flat
-from tests.differential.frameworks import make_gradients_dense
 from tests.models.small_models import EXAMPLES, Example
 
 STEPS, BATCH, FLOOR, FACTOR = 10, 8, 1e-4, 3.0
@@ -27,7 +25,6 @@ class Trainee:
         keras.utils.set_random_seed(3)
         self.example, self.model = example, example.build()
         self.model.jit_compile = jit_compile
-        make_gradients_dense(self.model.optimizer)
         self.model.optimizer.build(self.model.trainable_variables)
         self.variables = [*self.model.variables, *self.model.optimizer.variables]
         self.fresh = [variable.numpy() for variable in self.variables]
