@@ -37,8 +37,12 @@ def train_step(optimizer: str, named: int = NAMED, rows_of_table: int = ROWS, id
     spread = b.broadcast(rate, whole, ())
     step = b.multiply(gradient, spread)
     new_slot = slot
-    if optimizer == "adagrad":
-        new_slot = b.add(slot, b.multiply(gradient, gradient))
+    if optimizer in ("adagrad", "adagrad of Keras 3"):
+        squares = b.multiply(gradient, gradient)
+        if optimizer != "adagrad":
+            operands = (zeros, ids, b.multiply(rows, rows))
+            squares = b.instruction("scatter", table.shape, operands, (add_body(b),), scatter_dimension_numbers=NUMBERS)
+        new_slot = b.add(slot, squares)
         step = b.divide(step, b.inferred("sqrt", (new_slot,)))
     if optimizer == "momentum":
         new_slot = b.add(b.multiply(slot, spread), gradient)
@@ -58,7 +62,7 @@ def arguments(named: int = NAMED, seed: int = 0) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("named", [NAMED, MANY])
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adagrad of Keras 3"])
 def test_same_bits_as_the_dense_update(optimizer: str, named: int) -> None:
     dense = train_step(optimizer, named)
     sparse = sparse_updates(dense)
@@ -69,7 +73,7 @@ def test_same_bits_as_the_dense_update(optimizer: str, named: int) -> None:
 
 
 @pytest.mark.parametrize("named", [NAMED, MANY])
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adagrad of Keras 3"])
 def test_engine_touches_no_other_row(optimizer: str, named: int) -> None:
     module = train_step(optimizer, named)
     program = build_program(module, ["variable"] * 5, {})

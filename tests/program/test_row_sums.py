@@ -34,8 +34,13 @@ def adam_step(
     repeated: bool = False,
     read_twice: bool = False,
     reversed_reader: bool = False,
+    squares: bool = False,
+    other_ids: bool = False,
 ) -> Module:
-    """(table', momentum') of one update that changes every row; parameters: table, momentum, ids, rows, rate."""
+    """(table', momentum') of one update that changes every row; parameters: table, momentum, ids, rows, rate.
+
+    The momentum may be of sums of `squares` of rows, with the same ids or others.
+    """
     b = Builder()
     old, momentum = b.parameter("f32", table), b.parameter("f32", table)
     named = b.parameter(kind, ids)
@@ -47,18 +52,25 @@ def adam_step(
     else:
         rows = b.parameter("f32", shape)
     rate = b.broadcast(b.parameter("f32"), table, ())
-    body = Builder("sum")
-    gradient = b.instruction(
-        "scatter",
-        old.shape,
-        (b.splat(0.0, table), named, rows),
-        (body.build(body.add(body.parameter("f32"), body.parameter("f32"))),),
-        scatter_dimension_numbers=numbers_of(ids, vector, table),
-    )
+
+    def summed(ids_of_rows: Instruction, added: Instruction) -> Instruction:
+        body = Builder("sum")
+        return b.instruction(
+            "scatter",
+            old.shape,
+            (b.splat(0.0, table), ids_of_rows, added),
+            (body.build(body.add(body.parameter("f32"), body.parameter("f32"))),),
+            scatter_dimension_numbers=numbers_of(ids, vector, table),
+        )
+
+    gradient = summed(named, rows)
     results: list[Instruction] = []
     read = b.instruction("reverse", old.shape, (gradient,), dimensions=(0,)) if reversed_reader else gradient
+    if squares or other_ids:
+        numbers = b.instruction("reverse", named.shape, (named,), dimensions=(0,)) if other_ids else named
+        read = summed(numbers, b.multiply(rows, rows))
     new_momentum = b.add(momentum, b.multiply(b.subtract(read, momentum), rate))
-    new = b.subtract(old, b.multiply(new_momentum, rate))
+    new = b.subtract(old, b.multiply(new_momentum, b.add(rate, gradient) if squares or other_ids else rate))
     results += [new, new_momentum]
     if read_twice:
         results.append(gradient)
@@ -107,6 +119,10 @@ CASES: dict[str, dict[str, Any]] = {
     "rows of one": {"table": (9001, 1), "ids": (300,)},
     "one wide row to a chunk": {"table": (9, 5003), "ids": (18,)},
     "table of matrices": {"table": (513, 3, 20)},
+    "squares": {"squares": True},
+    "squares, odd width": {"squares": True, "table": (1001, 17)},
+    "squares of repeated rows": {"squares": True, "ids": (6, 9, 1), "vector": True, "repeated": True},
+    "other ids": {"other_ids": True},
     "more ids than rows": {"table": (300, 40), "ids": (600,)},
     "many ids of few bytes": {"table": (300, 40), "ids": (1600,)},
     "many bytes of few ids": {"table": (1024, 64), "ids": (2000,)},
@@ -137,9 +153,20 @@ def test_the_bits_of_the_dense_gradient(case: str, monkeypatch: pytest.MonkeyPat
         assert one.tobytes() == other.tobytes()
 
 
+@pytest.mark.parametrize(("squares", "tables"), [({"squares": True}, 2), ({"other_ids": True}, 1)])
+def test_tables_with_the_same_ids_are_summed_together(squares: dict[str, bool], tables: int) -> None:
+    program = program_of(adam_step(**squares))
+    (work,) = (each.work for each in program.compute_sets if isinstance(each.work, SummedRows))
+    assert len(work.tables) == tables
+    written = [span.buffer for each in program.compute_sets for span in each.writes if span.buffer.kind == "arena"]
+    whole = [buffer for buffer in written if buffer.shape == Shape("f32", (1024, 64))]
+    assert bool(whole) == (tables == 1)
+
+
 @pytest.mark.parametrize("workers", [2, 3, 5])
-def test_any_number_of_workers(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = adam_step((4099, 40), (33, 11), repeated=True)
+@pytest.mark.parametrize("squares", [False, True])
+def test_any_number_of_workers(workers: int, squares: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = adam_step((4099, 40), (33, 11), repeated=True, squares=squares)
     roles = ["variable"] * 5
     held = []
     for count in (1, workers):
