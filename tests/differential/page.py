@@ -29,9 +29,8 @@ NaN, infinities and shapes must match. Training must move the weights by at leas
 differ. {distances}
 
 Layers that draw random numbers in training are compared with TensorFlow under `jit_compile=True`, which draws the same
-ones; tf_keras keeps its random state in variables for this (`enable_tf_random_generator`). TensorFlow gets the
-gradients of embeddings dense, since its sparse ones update duplicate rows one by one. `RandomCrop` of Keras 3 crops to
-a size that XLA does not know, and XLA alone scales the whole image instead; the engine crops, and so does the
+ones; tf_keras keeps its random state in variables for this (`enable_tf_random_generator`). `RandomCrop` of Keras 3
+crops to a size that XLA does not know, and XLA alone scales the whole image instead; the engine crops, and so does the
 reference. The number of bins of a `CategoryEncoding`, which TensorFlow takes from the data, is `num_tokens` here.
 """
 MISSING = """## What is missing

@@ -46,14 +46,9 @@ def adam(
 def adam_of_squares(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
     """As Keras 3 does, with the squares of rows that are named twice."""
     zeros, ids, rows = gradient.operands
-    operands = (zeros, ids, b.multiply(rows, rows))
-    return adam(
-        b,
-        old,
-        gradient,
-        rate,
-        b.instruction("scatter", gradient.shape, operands, gradient.called, **gradient.attributes),
-    )
+    operands, body = (zeros, ids, b.multiply(rows, rows)), gradient.called
+    squares = b.instruction("scatter", gradient.shape, operands, body, **gradient.attributes)
+    return adam(b, old, gradient, rate, squares)
 
 
 def momentum(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
