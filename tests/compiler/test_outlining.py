@@ -177,7 +177,7 @@ def test_more_tapes_than_one(strategy: Any, weights: list[tf.Variable]) -> None:
 
 
 def test_rows_of_a_table(strategy: Any, weights: list[tf.Variable]) -> None:
-    """Their gradients within the body are IndexedSlices, which know no static shape."""
+    """Their gradients within the body are IndexedSlices, and those by operands, too."""
 
     def step(decorate: Any) -> Callable[[tf.Tensor], list[tf.Tensor]]:
         rows = decorate(lambda table, ids: 2.0 * tf.gather(table, ids) * tf.nn.embedding_lookup(weights[0], ids))
@@ -186,7 +186,10 @@ def test_rows_of_a_table(strategy: Any, weights: list[tf.Variable]) -> None:
             with tf.GradientTape() as tape:
                 tape.watch(x)
                 loss = tf.reduce_sum(rows(x, tf.constant([1, 2, 2])) * rows(x, tf.constant([0, 1, 2])))
-            return [tf.convert_to_tensor(each) for each in tape.gradient(loss, [x, weights[0]])]
+            gradients = tape.gradient(loss, [x, weights[0]])
+            assert all(isinstance(each, tf.IndexedSlices) for each in gradients)
+            squares = [tf.IndexedSlices(each.values**2, each.indices, each.dense_shape) for each in gradients]
+            return [tf.convert_to_tensor(each) for each in (*gradients, *squares)]
 
         return run
 

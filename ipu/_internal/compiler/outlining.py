@@ -137,7 +137,7 @@ class _Gradient:
     def __init__(self, forward: _Caller) -> None:
         body, variables = forward.body, forward.variables
         self._upstream = [k for k, each in enumerate(body.outputs) if each.dtype.is_floating]
-        self._connected: list[int] = []
+        self._parts: dict[int, list[tf.Tensor]] = {}
 
         def gradient(*flat: tf.Tensor) -> list[tf.Tensor]:
             arguments, upstream = flat[: len(body.specs)], flat[len(body.specs) :]
@@ -151,11 +151,8 @@ class _Gradient:
             targets = [results[k] for k in self._upstream]
             found = tape.gradient(targets, [sources[k] for k in differentiable], list(upstream))
             by_source = dict(zip(differentiable, found, strict=True))
-            self._connected = [k for k, each in by_source.items() if each is not None]
-            gradients = [tf.convert_to_tensor(by_source[k]) for k in self._connected]
-            for k, dense in zip(self._connected, gradients, strict=True):
-                dense.set_shape(sources[k].shape)  # which IndexedSlices do not know
-            return gradients
+            self._parts = {k: _parts(each, sources[k].shape) for k, each in by_source.items() if each is not None}
+            return [part for parts in self._parts.values() for part in parts]
 
         outputs = [body.outputs[k] for k in self._upstream]
         specs = [*body.specs, *(tf.TensorSpec(each.shape, each.dtype) for each in outputs)]
@@ -163,7 +160,7 @@ class _Gradient:
         handles = {id(variable.handle): k for k, variable in enumerate(variables)}
         self._order = [handles[id(handle)] for handle in concrete.captured_inputs]
         self._arguments = len(body.specs)
-        self._caller = _Caller(Body(f"{body.name}_gradient", concrete), variables) if self._connected else None
+        self._caller = _Caller(Body(f"{body.name}_gradient", concrete), variables) if self._parts else None
 
     def call(self, operands: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor], number: int) -> list[tf.Tensor | None]:
         """The gradient by each operand of the call of that number; None by those that it does not depend on."""
@@ -172,9 +169,25 @@ class _Gradient:
             arguments, values = operands[: self._arguments], operands[self._arguments :]
             dense = (tf.convert_to_tensor(upstream[k]) for k in self._upstream)  # from IndexedSlices
             given = [*arguments, *dense, *(values[k] for k in self._order)]
-            for k, gradient in zip(self._connected, self._caller.call(given, number), strict=True):
+            found = iter(self._caller.call(given, number))
+            for k, parts in self._parts.items():
+                gradient = next(found)
+                if len(parts) > 1:
+                    gradient = tf.IndexedSlices(
+                        gradient, next(found), tf.constant(operands[k].shape.as_list(), tf.int32)
+                    )
                 gradients[k] = gradient
         return gradients
+
+
+def _parts(gradient: Any, shape: tf.TensorShape) -> list[tf.Tensor]:
+    """The tensors of a gradient by a tensor of that shape: of IndexedSlices whose size is known, values and indices."""
+    if isinstance(gradient, tf.IndexedSlices) and gradient.indices.shape.is_fully_defined():
+        gradient.values.set_shape(gradient.indices.shape.concatenate(shape[1:]))
+        return [gradient.values, gradient.indices]
+    dense = tf.convert_to_tensor(gradient)
+    dense.set_shape(shape)  # which IndexedSlices do not know
+    return [dense]
 
 
 def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> Any:
