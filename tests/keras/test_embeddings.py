@@ -68,6 +68,25 @@ def masked_recurrence(kit: Kit) -> Model:
     return kit.keras.Sequential([*start, layers.LSTM(4), layers.Dense(3)])
 
 
+def positions(kit: Kit) -> Model:
+    """A second table, of positions, each of which all sequences name; and a look-up of the first in a function."""
+
+    class Positions(kit.keras.layers.Layer):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = kit.keras.layers.Embedding(VOCABULARY, WIDTH)
+            self.places = kit.keras.layers.Embedding(LENGTH, WIDTH)
+
+        def call(self, tokens: Any) -> Any:
+            places = tf.broadcast_to(tf.range(LENGTH), tf.shape(tokens))
+            rows = tf.recompute_grad(lambda ids: tf.tanh(self.words(ids)))(tf.reverse(tokens, [1]))
+            return self.words(tokens) + self.places(places) * rows
+
+    tokens = kit.keras.layers.Input((LENGTH,), dtype="int32")
+    rows = kit.keras.layers.Flatten()(Positions()(tokens))
+    return kit.keras.Model(tokens, kit.keras.layers.Dense(3)(rows))
+
+
 def tied(kit: Kit) -> Model:
     """The table is the output layer's kernel, too: part of its gradient names rows, part does not."""
 
@@ -90,6 +109,7 @@ MODELS: dict[str, Build] = {
     "shared": shared,
     "masked": masked,
     "masked_recurrence": masked_recurrence,
+    "positions": positions,
     "tied": tied,
 }
 
