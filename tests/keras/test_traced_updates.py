@@ -33,6 +33,8 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "rmsprop of a schedule": lambda: optimizers.RMSprop(optimizers.schedules.ExponentialDecay(1e-2, 3, 0.9), rho=0.8),
     "rmsprop, momentum": lambda: optimizers.RMSprop(1e-2, momentum=0.9),
     "rmsprop, centered": lambda: optimizers.RMSprop(1e-2, centered=True),
+    "rmsprop, both": lambda: optimizers.RMSprop(1e-2, momentum=0.9, centered=True),
+    "adadelta": lambda: optimizers.Adadelta(1.0, weight_decay=0.1),
 }
 EACH: dict[str, Callable[[], Any]] = {
     "plain": lambda: optimizers.Adam(1e-2),
