@@ -52,8 +52,10 @@ OPTIMIZERS = {
 """Classes whose methods apply gradients, and the methods that custom optimizers override to update one variable."""
 
 
+UPDATES = ("_resource_apply_dense", "_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices")
 UPDATES_AS_TENSORS = [
-    kind._resource_apply_sparse for kind in (adagrad.Adagrad, adam.Adam, gradient_descent.SGD, rmsprop.RMSprop)
+    [getattr(kind, name) for name in UPDATES]
+    for kind in (adagrad.Adagrad, adam.Adam, gradient_descent.SGD, rmsprop.RMSprop)
 ]
 """Methods of legacy optimizers that, without momentum, update with IndexedSlices as with the tensors they become."""
 
@@ -149,8 +151,8 @@ def _update_pairs(original: Original, optimizer: Any, distribution: Any, pairs: 
 
     Others leave rows alone that no batch names, with their momentum.
     """
-    sparse = getattr(type(optimizer), "_resource_apply_sparse", None)
-    as_tensors = sparse in UPDATES_AS_TENSORS and not getattr(optimizer, "_momentum", False)
+    updates = [getattr(type(optimizer), name) for name in UPDATES]
+    as_tensors = updates in UPDATES_AS_TENSORS and not getattr(optimizer, "_momentum", False)
     given = [(dense(gradient) if as_tensors else gradient, variable) for gradient, variable in pairs]
     return original(optimizer, distribution, given, **named)
 
