@@ -1,0 +1,114 @@
+"""Runs a plan with plain Keras and in its modes, and says what differs."""
+
+from __future__ import annotations
+
+import textwrap
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from tests.crossings import harness
+from tests.crossings.compare import Items, differences
+from tests.crossings.documented import excused
+from tests.crossings.plan import Plan
+
+KERAS = {"keras": keras, "tf_keras": tf_keras}
+REFUSALS = {"UnsupportedOperation", "ConfigurationError", "StepCountError"}
+EXACT = 1e7
+"""Roundings of float64 that are no difference: some 1e-9."""
+FLOATS_OF_16_BITS = 2.0**12
+"""Roundings of float32 that make one of 16 bits, with some more."""
+
+
+def check(plan: Plan) -> list[str]:
+    """A line for each difference in any of the plan's modes; none if all are as in plain Keras or documented.
+
+    The first line is "refused ..." where the engine refuses a program of the IPU's API.
+    """
+    source = plan.source()
+    wanted = _run(source, plan.keras, "plain")
+    for mode in plan.modes:
+        got = _run(source, plan.keras, mode)
+        if mode == "scope" and (reason := _refusal(got, wanted)):
+            return [f"refused: {reason}"]
+        found = excused(plan, differences(got, wanted))
+        if found and _only_floats(found):
+            truth = _run(source, plan.keras, "plain", "float64")
+            if "mixed_precision" in plan.names:
+                found = excused(plan, differences(got, wanted, truth, FLOATS_OF_16_BITS))
+            else:
+                exact = _run(source, plan.keras, mode, "float64")
+                found = excused(plan, differences(exact, truth, roundings=EXACT, f="float64"))
+                found = [f"float64 {line}" for line in found] or excused(plan, differences(got, wanted, truth))
+        if found:
+            return [f"{mode} {line}" for line in found]
+    return []
+
+
+def _only_floats(found: list[str]) -> bool:
+    return all(" off by " in line for line in found)
+
+
+def _refusal(got: Items, wanted: Items) -> str:
+    """The first error that is a refusal of the engine's, where plain Keras has none; "" if there is none."""
+    for (label, value), (_, other) in zip(got, wanted, strict=False):
+        if isinstance(value, harness.Raised) and not isinstance(other, harness.Raised) and REFUSALS & {*value.classes}:
+            return f"{label}: {value}"
+        if type(value) is not type(other):
+            return ""
+    return ""
+
+
+@lru_cache(maxsize=4)
+def _kept(source: str, keras_name: str, mode: str, f: str) -> Any:
+    names: dict[str, Any] = {"np": np, "tf": tf, "note": None}
+    names |= {name: getattr(harness, name) for name in ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain")}
+    exec(compile(source, "<program>", "exec"), names)
+    return harness.run(names["program"], KERAS[keras_name], mode, f)
+
+
+def _run(source: str, keras_name: str, mode: str, f: str = "float32") -> Items:
+    # Plain Keras' runs are kept: shrinking asks for them again.
+    return (_kept if mode == "plain" else _kept.__wrapped__)(source, keras_name, mode, f)
+
+
+def raised_by_keras(plan: Plan) -> list[str]:
+    """The labels of a plan's actions at which plain Keras raises, with the errors."""
+    wanted = _run(plan.source(), plan.keras, "plain")
+    return [f"{label}: {value!r}" for label, value in wanted if isinstance(value, harness.Raised)]
+
+
+def stand_alone(plan: Plan) -> str:
+    """A program that shows the difference and needs nothing of the tests: it prints both sides of each value."""
+    here = Path(__file__).parent
+    mode = plan.modes[0]
+    parts = [
+        (here / "harness.py").read_text(),
+        f"import {plan.keras} as K\n\n\n{plan.source()}\n\n",
+        textwrap.dedent(
+            f"""
+            def leaves(path, value):
+                pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+                return [leaf for key, each in pairs for leaf in leaves(f"{{path}}/{{key}}", each)] or [(path, value)]
+
+
+            wanted, got = (
+                [leaf for number, (label, value) in enumerate(run(program, K, mode)) for leaf in leaves(f"{{number}} {{label}}", value)]
+                for mode in ("plain", {mode!r})
+            )
+            for path, value in wanted:
+                here = dict(got).get(path)
+                same = repr(here) == repr(value)
+                with contextlib.suppress(TypeError):
+                    same = same or np.allclose(here, value, rtol=1e-3, atol=1e-5, equal_nan=True)
+                if not same:
+                    print(path, "plain", value, "here", here, sep="\\n  ")
+            """
+        ).strip(),
+    ]
+    return "\n\n".join(parts)
