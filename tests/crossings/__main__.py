@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Most of the time of jitted programs goes into XLA's compiler, and no result needs its best code.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
-from tests.crossings.documented import AWAITED, parse  # noqa: E402
+from tests.crossings.documented import AWAITED, exclusions  # noqa: E402
 from tests.crossings.generate import generate  # noqa: E402
 from tests.crossings.plan import GROUPS, Plan, all_features  # noqa: E402
 from tests.crossings.shrink import shrink  # noqa: E402
@@ -30,7 +30,7 @@ def main() -> int:
         return _list()
     first = int(time.time()) % 1_000_000 * 1000 if arguments.seed is None else arguments.seed
     wanted = [word for word in arguments.features.split(",") if word]
-    without = parse(tuple(word for word in arguments.without.split(",") if word) + (() if arguments.awaited else AWAITED))
+    without = exclusions(tuple(word for word in arguments.without.split(",") if word) + (() if arguments.awaited else AWAITED))
     if arguments.plan:
         plans = {Plan.read(line): number for number, line in enumerate(arguments.plan)}
     else:

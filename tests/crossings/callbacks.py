@@ -27,13 +27,15 @@ def own(d: Draft, name: str, hook: str, *lines: str) -> None:
 @feature("callback", "train_batch_begin", "train_batch_end", "epoch_begin", "epoch_end", "train_begin", "batch_end", weight=3)
 def sets_rate(d: Draft, option: str) -> None:
     d.need("schedule" not in d.tags)
-    number = "0" if option == "train_begin" else "number"
-    own(d, "SetsRate", option, f"self.model.optimizer.learning_rate = 0.05 / (1 + {number})")
+    count = "self.count = getattr(self, 'count', 0) + 1"
+    own(d, "SetsRate", option, count, "self.model.optimizer.learning_rate = 0.05 / self.count")
 
 
 @feature("callback", "epoch_end", "train_batch_end", "train_batch_begin", weight=2)
 def stops(d: Draft, option: str) -> None:
-    own(d, "Stops", option, f"if number == {0 if option == 'epoch_end' else 1}:", "    self.model.stop_training = True")
+    count = "self.count = getattr(self, 'count', 0) + 1"
+    most = 1 if option == "epoch_end" else 2
+    own(d, "Stops", option, count, f"if self.count == {most}:", "    self.model.stop_training = True")
 
 
 @feature("callback", "epoch_end", "epoch_begin", "train_batch_end", "train_begin", "assign", weight=3)

@@ -67,7 +67,7 @@ def _refusal(got: Items, wanted: Items) -> str:
 @lru_cache(maxsize=4)
 def _kept(source: str, keras_name: str, mode: str, f: str) -> Any:
     names: dict[str, Any] = {"np": np, "tf": tf, "note": None}
-    names |= {name: getattr(harness, name) for name in ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain")}
+    names |= {name: getattr(harness, name) for name in ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain", "set_policy", "variable")}
     exec(compile(source, "<program>", "exec"), names)
     return harness.run(names["program"], KERAS[keras_name], mode, f)
 

@@ -92,8 +92,14 @@ def sgd(d: Draft, option: str) -> None:
         d.slots |= {"momentum": "0.8"} | ({"nesterov": "True"} if option == "nesterov" else {})
 
 
+def _counting(d: Draft, is_counting: bool = True) -> None:
+    """What depends on the count of updates differs after data of unknown length, at whose end plain Keras counts one."""
+    d.need(not is_counting or "unknown length" not in d.tags)
+
+
 @feature("optimizer", "plain", "amsgrad", weight=3)
 def adam(d: Draft, option: str) -> None:
+    _counting(d)
     d.optimizer = "K.optimizers.Adam"
     # A larger epsilon keeps rounding errors of gradients near zero from whole steps.
     d.slots |= {"epsilon": "1e-3"} | ({"amsgrad": "True"} if option == "amsgrad" else {})
@@ -114,6 +120,7 @@ OTHERS = {
 
 @feature("optimizer", *OTHERS, weight=3)
 def other_optimizer(d: Draft, option: str) -> None:
+    _counting(d, option not in ("RMSprop", "Adagrad", "Adadelta", "Ftrl"))
     d.need(d.is_keras3 or option not in ("Nadam", "Lamb"))
     d.optimizer = f"K.optimizers.{option}"
     d.slots |= dict(each.split("=") for each in OTHERS[option].split(", "))
@@ -122,6 +129,7 @@ def other_optimizer(d: Draft, option: str) -> None:
 @feature("optimizer", "SGD", "Adam", "RMSprop", keras=("tf_keras",))
 def legacy(d: Draft, option: str) -> None:
     d.optimizer = f"K.optimizers.legacy.{option}"
+    _counting(d, option == "Adam")
     if option != "SGD":
         d.slots["epsilon"] = "1e-3"
     d.tags.add("legacy")
@@ -151,6 +159,7 @@ def clipping(d: Draft, option: str) -> None:
 @feature("slots", "every step", "overwritten", weight=2)
 def averaged(d: Draft, option: str) -> None:
     """Exponential moving averages of weights."""
+    _counting(d)
     d.need("legacy" not in d.tags and d.optimizer != "Signed")
     d.slots |= {"use_ema": "True", "ema_momentum": "0.7"}
     if option == "overwritten":
@@ -160,6 +169,7 @@ def averaged(d: Draft, option: str) -> None:
 
 @feature("slots", "2", "3", keras=("keras",), weight=2)
 def accumulated(d: Draft, option: str) -> None:
+    _counting(d)
     d.slots["gradient_accumulation_steps"] = option
     d.tags.add("accumulation")
 
@@ -179,6 +189,7 @@ def loss_scale(d: Draft, option: str) -> None:
 
 @feature("schedule", "ExponentialDecay", "PiecewiseConstantDecay", "CosineDecay", "own", "callable", weight=2)
 def schedule(d: Draft, option: str) -> None:
+    _counting(d, option != "callable")
     d.need("legacy" not in d.tags or option != "callable")
     d.rate = {
         "ExponentialDecay": "K.optimizers.schedules.ExponentialDecay(0.1, 3, 0.5, staircase=True)",

@@ -63,6 +63,7 @@ def dataset(d: Draft, option: str) -> None:
         d.given = f"dict(x={made}, **{{steps: -(-n // b)}})"
         d.tags.add("endless")
     if option == "no length":
+        d.need("counting" not in d.tags)
         d.tags.add("unknown length")
 
 
@@ -88,6 +89,7 @@ def generator(d: Draft, option: str) -> None:
         d.given = "dict(x=batches(99), **{steps: -(-n // b)})"
         d.tags.add("endless")
     else:
+        d.need("counting" not in d.tags)
         d.fit["epochs"] = "1"
         d.tags |= {"one epoch", "unknown length"}
 
@@ -95,6 +97,7 @@ def generator(d: Draft, option: str) -> None:
 @feature("data", weight=0.6)
 def failing_generator(d: Draft, _: str) -> None:
     """Data that raise in the middle of an epoch."""
+    d.need("counting" not in d.tags)
     d.is_arrays, d.has_length = False, False
     d.add_class(GENERATE)
     d.given = "dict(x=batches(1, 2))"

@@ -115,7 +115,7 @@ class Raised:
 
 def _last(variable: Any) -> str:
     path = getattr(variable, "path", None) or variable.name
-    return path.rpartition("/")[2].partition(":")[0]
+    return path.rpartition("/")[2].partition(":")[0].rpartition("_")[2]
 
 
 def _is_seed(variable: Any) -> bool:
@@ -152,7 +152,7 @@ def numbers(K: Any) -> Any:
         def __call__(self, shape: Any, dtype: Any = None, **_: Any) -> Any:
             shape = tuple(int(n) for n in shape)
             drawn = np.random.default_rng(self.seed).normal(size=shape).astype(np.float32)
-            return tf.constant(drawn / np.float32(np.sqrt(shape[0] if shape else 1)), dtype or K.backend.floatx())
+            return tf.constant(drawn / np.float32(np.sqrt(np.prod(shape[:-1]) if shape else 1)), dtype or K.backend.floatx())
 
         def get_config(self) -> dict[str, int]:
             return {"seed": self.seed}
@@ -165,6 +165,16 @@ def part(structure: Any, begin: int, end: int) -> Any:
     return tf.nest.map_structure(lambda array: array[begin:end], structure)
 
 
+def variable(weight: Any) -> Any:
+    """TensorFlow's variable of a weight."""
+    return weight if isinstance(weight, tf.Variable) else weight.value
+
+
+def set_policy(K: Any, name: str) -> None:
+    """Sets the dtype policy of layers."""
+    K.mixed_precision.set_global_policy(name)
+
+
 def run(program: Callable[[Any, Notes, str], None], K: Any, mode: str, f: str = "float32") -> list[tuple[str, Any]]:
     """What `program(K, note, f)` notes in a mode; "plain" is Keras alone."""
     from tensorflow.python import ipu
@@ -174,6 +184,7 @@ def run(program: Callable[[Any, Notes, str], None], K: Any, mode: str, f: str = 
     note, floats = Notes(K, mode, f), K.backend.floatx()
     K.backend.clear_session()
     K.backend.set_floatx(f)
+    set_policy(K, f)
     K.utils.set_random_seed(1)
     acceleration = ipu.accelerate() if mode == "call" else contextlib.nullcontext()
     with warnings.catch_warnings(), acceleration:
@@ -184,5 +195,6 @@ def run(program: Callable[[Any, Notes, str], None], K: Any, mode: str, f: str = 
             note.items.append(("the program", Raised(error)))
         finally:
             K.backend.set_floatx(floats)
+            set_policy(K, floats)
             note.close()
     return note.items

@@ -216,10 +216,8 @@ def random_layers(d: Draft, option: str) -> None:
 @feature("policy", "mixed_float16", "mixed_bfloat16")
 def mixed_precision(d: Draft, option: str) -> None:
     d.need(d.kind in ("dense", "image") and not d.tags & {"random"})
-    head = "if f == 'float64':\n    policy = 'float64'\nelse:\n    policy = '%s'\n" % option
-    setter = "K.config.set_dtype_policy" if d.is_keras3 else "K.mixed_precision.set_global_policy"
     body = d.make.replace("\n", "\n    ")
-    d.make = f"{head}{setter}(policy)\ntry:\n    {body}\nfinally:\n    {setter}(f)"
+    d.make = f"set_policy(K, f if f == 'float64' else '{option}')\ntry:\n    {body}\nfinally:\n    set_policy(K, f)"
     d.tags.add("16 bits")
 
 

@@ -78,6 +78,8 @@ def own_step(d: Draft, option: str) -> None:
     d.add_class("\n".join((textwrap.dedent(CLASS).strip(), *steps)))
     d.make = "return Own()"
     d.tags |= {"unbuilt", "own step"}
+    if option == "branch":
+        d.tags.add("counting")
 
 
 @feature("model")

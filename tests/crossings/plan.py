@@ -140,8 +140,12 @@ class Plan:
         return [self.keras, *(f"mode:{mode}" for mode in self.modes), *(f.partition("=")[0] for f in self.features)]
 
     def has(self, names: frozenset[str]) -> bool:
-        """Whether all of these, with or without options, are in the plan."""
-        return names <= {*self.names, *self.features}
+        """Whether all of these, with or without options, are in the plan, defaults of its groups included."""
+        words = {name: option for name, _, option in (word.partition("=") for word in self.features)}
+        groups = {all_features()[name].group for name in words}
+        words |= {each.name: "" for group in GROUPS if group not in groups and (each := first_of(group))}
+        full = {f"{name}={all_features()[name].option(option)}".replace(" ", "_") for name, option in words.items()}
+        return names <= {*self.names, *words, *full, *self.features}
 
     def draft(self) -> Draft:
         """The written draft. Raises Misfit where features do not go together."""

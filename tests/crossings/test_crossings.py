@@ -1,0 +1,109 @@
+"""Whole Keras programs, drawn from features, do what they do with plain Keras."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.crossings import workers
+from tests.crossings.check import check, stand_alone
+from tests.crossings.compare import differences
+from tests.crossings.documented import TABLE, excused, exclusions
+from tests.crossings.generate import generate
+from tests.crossings.plan import FRAMEWORKS, Misfit, Plan, all_features
+from tests.crossings.shrink import shrink
+from tests.exploring import more_seeds
+
+SEEDS, MORE_SEEDS = range(10), more_seeds(range(10, 60), 100)
+DOCS = Path(__file__).parent.parent.parent / "docs"
+# Keras and TensorFlow warn of many things that these programs do on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def run(seed: int) -> None:
+    plan = generate(seed, without=exclusions())
+    found = check(plan)
+    if found and not found[0].startswith("refused"):
+        pytest.fail("\n".join([f"python -m tests.crossings --plan '{plan}'", *found[:10]]), pytrace=False)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_program(seed: int) -> None:
+    run(seed)
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("seed", MORE_SEEDS)
+def test_more_programs(seed: int) -> None:
+    run(seed)
+
+
+def test_a_plan_is_its_line() -> None:
+    plans = [generate(seed) for seed in range(20)]
+    assert [Plan.read(str(plan)) for plan in plans] == plans
+    assert [generate(seed) for seed in range(20)] == plans
+
+
+@pytest.mark.parametrize("name", all_features())
+def test_each_option_makes_a_program(name: str) -> None:
+    """In company that some of them need."""
+    company = ((), ("classifier",), ("averaged",), ("stateful",), ("own_step",), ("validation", "arrays"))
+    for option in all_features()[name].options:
+        word = f"{name}={option.replace(' ', '_')}" if option else name
+        sources = [source for keras in FRAMEWORKS for others in company if (source := _source(keras, word, *others))]
+        assert sources, word
+        for source in sources:
+            compile(source, word, "exec")
+
+
+def _source(keras: str, *words: str) -> str:
+    try:
+        return Plan(keras, ("scope",), words).source()
+    except Misfit:
+        return ""
+
+
+def test_programs_have_what_is_wanted_and_nothing_that_is_excluded() -> None:
+    without = exclusions(("adam+mode:copy", "legacy"))
+    plans = [generate(seed, ("adam", "fit"), without) for seed in range(30)]
+    assert all(plan.has(frozenset({"adam", "fit"})) for plan in plans)
+    assert not any(plan.has(exclusion) for plan in plans for exclusion in without)
+    assert {mode for plan in plans for mode in plan.modes} == {"scope", "block", "call"}
+
+
+def test_other_numbers_errors_and_orders_are_seen() -> None:
+    wanted = [("fit", {"loss": np.float32(0.5), "count": 3}), ("state", np.linspace(0, 1, 5, dtype=np.float32))]
+    assert not differences(wanted, wanted)
+    changed: list[Any] = [("fit", {"loss": np.float32(0.51), "count": 4}), *wanted[1:]]
+    assert {line.partition(":")[0] for line in differences(changed, wanted)} == {"fit #1/loss", "fit #1/count"}
+    assert {line.partition(":")[0] for line in differences(wanted[::-1], wanted)} == {"order"}
+    assert differences([("fit", workers.Checked), *wanted[1:]], wanted)
+
+
+def test_a_failure_is_cut_down_to_its_features() -> None:
+    plan = Plan.read("keras scope recurrent=GRU size=22/4 adam=amsgrad clipping=clipvalue logged=all fit evaluate predict")
+    small = shrink(plan, lambda each: {"adam", "logged"} <= {*each.names})
+    assert str(small) == "keras scope adam logged"
+    assert "def program(K, note, f):" in stand_alone(small)
+
+
+def test_crashes_and_hangs_are_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan.read("keras scope fit")
+    worker = workers.Worker()
+    worker.give(plan)
+    worker.process.kill()
+    assert worker.take().found == ["crash: the process ended with -9"]
+    monkeypatch.setattr(workers, "LIMIT_SECONDS", 0.0)
+    checker = workers.Checker()
+    assert checker(plan).found == ["hang: it takes more than 0 s"]
+    checker.end()
+
+
+def test_documented_differences_are_on_their_pages() -> None:
+    assert all((DOCS / row.page).exists() and row.reason for row in TABLE)
+    plan = Plan.read("keras scope generator=finite fit")
+    line = "scope end #1/iterations: plain 4, here 3"
+    assert excused(plan, [line, line.replace("iterations", "weights")]) == [line.replace("iterations", "weights")]
