@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -52,7 +53,7 @@ def main() -> int:
         if kind == "FAILED":
             small = _shrunk(result, shrinker) if arguments.shrink else result
             failures.setdefault(str(small.plan), []).append(result)
-            if len(failures[str(small.plan)]) == 1:
+            if arguments.shrink and len(failures[str(small.plan)]) == 1:
                 _report(small, arguments.programs)
         if done % 10 == 0 or done == len(plans):
             print(f"{done}: {dict(ends)}, {(time.monotonic() - start) / done:.1f} s each", flush=True)
@@ -111,7 +112,7 @@ def _report(result: Checked, folder: Path | None) -> None:
         from tests.crossings.check import stand_alone
 
         folder.mkdir(parents=True, exist_ok=True)
-        name = "_".join(str(result.plan).replace("=", "-").replace(",", "-").split())[:120]
+        name = re.sub(r"\W+", "_", str(result.plan))[:120]
         (folder / f"{name}.py").write_text(stand_alone(result.plan))
         print(f"    {folder / name}.py", flush=True)
 

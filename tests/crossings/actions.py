@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.crossings.plan import FIT, Draft, action, feature
 
 
+COMPILE = "note('compile', lambda: compiled(model) and None)"
+
+
 def _act(d: Draft, label: str, expression: str) -> None:
     d.actions.append(action(label, expression))
 
@@ -66,7 +69,7 @@ def freeze(d: Draft, option: str) -> None:
         "all back": "setattr(model, 'trainable', True)",
     }[option]
     d.actions.append(f"note('freeze', lambda: {line} and None)")
-    d.actions.append("note('compile', lambda: compiled(model) and None)")
+    d.actions.append(f"with note.scope():\n    {COMPILE}")
 
 
 @feature("action")
@@ -74,9 +77,9 @@ def freeze_without_compile(d: Draft, _: str) -> None:
     d.actions.append("note('freeze', lambda: setattr(model.layers[-1], 'trainable', False))")
 
 
-@feature("action", weight=1.5)
-def recompile(d: Draft, _: str) -> None:
-    d.actions.append("note('compile', lambda: compiled(model) and None)")
+@feature("action", "in scope", "outside", weight=1.5)
+def recompile(d: Draft, option: str) -> None:
+    d.actions.append(COMPILE if option == "outside" else f"with note.scope():\n    {COMPILE}")
 
 
 @feature("action", "rate", "optimizer")
@@ -152,7 +155,7 @@ def save_and_load(d: Draft, option: str) -> None:
             "file = note.path('.weights.h5')",
             "note('save weights', lambda: model.save_weights(file))",
             "with note.scope():\n    other = note('other', lambda: compiled(make()))",
-            "note('build', lambda: other.build((None, 4)) if not other.built else None)",
+            action("call of the other", "other(part(x, 0, b))"),
             "note('load weights', lambda: other.load_weights(file))",
             "model = other",
         ]
@@ -188,7 +191,7 @@ def clone(d: Draft, option: str) -> None:
     made = "K.models.clone_model(model)" if option == "clone" else "type(model).from_config(model.get_config())"
     d.actions += [
         f"with note.scope():\n    other = note('clone', lambda: compiled({made}))",
-        "note('build', lambda: other.build((None, 4)) if not other.built else None)",
+        action("call of the other", "other(part(x, 0, b))"),
         "note('copy', lambda: other.set_weights(model.get_weights()))",
         "model = other",
     ]

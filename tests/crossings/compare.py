@@ -39,7 +39,8 @@ def differences(got: Items, wanted: Items, truth: Items | None = None, roundings
                 found.append(f"{path}: plain {shown(value)}, here {shown(ours[path])}, off by {off:.2g} of {limit:.2g}")
         elif not _same(ours[path], value):
             found.append(f"{path}: plain {shown(value)}, here {shown(ours[path])}")
-    return found + [f"{path}: plain nothing, here {shown(ours[path])}" for path in ours if path not in theirs]
+    found += [f"{path}: plain nothing, here {shown(ours[path])}" for path in ours if path not in theirs]
+    return sorted(found, key=lambda line: "Error: " not in line)
 
 
 def _off(value: np.ndarray, truth: np.ndarray) -> float:

@@ -95,6 +95,8 @@ def sgd(d: Draft, option: str) -> None:
 def _counting(d: Draft, is_counting: bool = True) -> None:
     """What depends on the count of updates differs after data of unknown length, at whose end plain Keras counts one."""
     d.need(not is_counting or "unknown length" not in d.tags)
+    if is_counting:
+        d.tags.add("counting")
 
 
 @feature("optimizer", "plain", "amsgrad", weight=3)

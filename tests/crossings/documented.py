@@ -10,6 +10,8 @@ from tests.crossings.plan import Plan
 AWAITED: tuple[str, ...] = (
     *("apply_gradients+mode:block", "apply_gradients+mode:call", "apply_gradients+mode:copy"),
     *("changes_arrays", "keras+embedding=repeated", "keras+embedding=masked", "bad_call=labels"),
+    *("recompile=outside+mode:block", "recompile=outside+mode:scope", "keras+wrapped_step+mode:scope"),
+    *("keras+wrapped_step+mode:block", "keras+wrapped_step+mode:call"),
 )
 
 
@@ -46,6 +48,7 @@ TABLE = (
     *_rows(
         *("keras+dataset=no_length", "keras+generator=finite", "keras+failing_generator"),
         *("tf_keras+dataset=no_length", "tf_keras+generator=finite", "tf_keras+failing_generator"),
+        *("tf_keras+generator=iterator", "steps_per_epoch=100"),
         values=r".*(iterations|slots/0 (iteration|iter)):",
         reason="at the end of data of unknown length plain Keras counts an update that it does not make",
         page="accelerate.md",

@@ -192,6 +192,7 @@ def embedding(d: Draft, option: str) -> None:
         f"{end}, L.Dense(1, {DENSE.format(3)})])"
     )
     d.kind = "tokens"
+    d.tags.add("counting")  # sparse updates decay slots of all rows, in plain Keras once more at the end of data
 
 
 @feature("model")

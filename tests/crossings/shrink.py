@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from tests.crossings.plan import Misfit, Plan, all_features
 
 Fails = Callable[[Plan], bool]
-MOST_TRIES = 60
+MOST_TRIES = 30
 
 
 def shrink(plan: Plan, fails: Fails) -> Plan:

@@ -95,7 +95,7 @@ def test_crashes_and_hangs_are_failures(monkeypatch: pytest.MonkeyPatch) -> None
     worker = workers.Worker()
     worker.give(plan)
     worker.process.kill()
-    assert worker.take().found == ["crash: the process ended with -9"]
+    assert workers.first_ready([worker]).take().found == ["crash: the process ended with -9"]
     monkeypatch.setattr(workers, "LIMIT_SECONDS", 0.0)
     checker = workers.Checker()
     assert checker(plan).found == ["hang: it takes more than 0 s"]

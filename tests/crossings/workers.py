@@ -86,7 +86,7 @@ def checked(plans: Iterable[Plan], processes: int) -> Iterator[Checked]:
             if len(workers) == processes:
                 break
         while workers:
-            worker = _first_ready(workers)
+            worker = first_ready(workers)
             yield worker.take()
             plan = next(waiting, None)
             if worker.is_over or plan is None:
@@ -102,7 +102,8 @@ def checked(plans: Iterable[Plan], processes: int) -> Iterator[Checked]:
             worker.end()
 
 
-def _first_ready(workers: list[Worker]) -> Worker:
+def first_ready(workers: list[Worker]) -> Worker:
+    """Waits for a worker that has a result, has crashed, or has taken too long."""
     while True:
         first = min(workers, key=lambda worker: worker.since)
         left = first.since + LIMIT_SECONDS - time.monotonic()
@@ -125,7 +126,7 @@ class Checker:
             self.end()
             self._worker = Worker()
         self._worker.give(plan)
-        return (_first_ready([self._worker])).take()
+        return first_ready([self._worker]).take()
 
     def end(self) -> None:
         """Ends the process, if there is one."""
