@@ -43,20 +43,24 @@ def main() -> int:
     ends, counts, raised, start = Counter[str](), Counter[str](), Counter[str](), time.monotonic()
     failures: dict[str, list[Checked]] = {}
     shrinker = Checker()
-    for done, result in enumerate(checked(plans, arguments.processes), 1):
-        kind = "same" if not result.found else "refused" if result.found[0].startswith("refused") else "FAILED"
-        ends[kind] += 1
-        counts.update({*result.plan.names})
-        raised.update(line.partition(" #")[0].partition(":")[0] for line in result.raised)
-        if kind != "same":
-            print(f"{kind} seed {plans[result.plan]}: {result.plan}", *result.found[:4], sep="\n    ", flush=True)
-        if kind == "FAILED":
-            small = _shrunk(result, shrinker) if arguments.shrink else result
-            failures.setdefault(str(small.plan), []).append(result)
-            if arguments.shrink and len(failures[str(small.plan)]) == 1:
-                _report(small, arguments.programs)
-        if done % 10 == 0 or done == len(plans):
-            print(f"{done}: {dict(ends)}, {(time.monotonic() - start) / done:.1f} s each", flush=True)
+    try:
+        for done, result in enumerate(checked(plans, arguments.processes), 1):
+            kind = "same" if not result.found else "refused" if result.found[0].startswith("refused") else "FAILED"
+            ends[kind] += 1
+            counts.update({*result.plan.names})
+            raised.update(line.partition(" #")[0].partition(":")[0] for line in result.raised)
+            if kind != "same" or arguments.verbose:
+                line = f"{kind} seed {plans[result.plan]}, {result.seconds:.1f} s: {result.plan}"
+                print(line, *result.found[:4], sep="\n    ", flush=True)
+            if kind == "FAILED":
+                small = _shrunk(result, shrinker) if arguments.shrink else result
+                failures.setdefault(str(small.plan), []).append(result)
+                if arguments.shrink and len(failures[str(small.plan)]) == 1:
+                    _report(small, arguments.programs)
+            if done % 10 == 0 or done == len(plans):
+                print(f"{done}: {dict(ends)}, {(time.monotonic() - start) / done:.1f} s each", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
     shrinker.end()
     _table(counts, raised)
     for plan, results in failures.items():
@@ -77,6 +81,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-shrink", dest="shrink", action="store_false", help="print failures as they are")
     parser.add_argument("--programs", type=Path, help="a folder for programs that stand alone, one for each failure")
     parser.add_argument("--source", action="store_true", help="print the programs and run none")
+    parser.add_argument("--verbose", action="store_true", help="print all plans, not only of those that fail")
     parser.add_argument("--list", action="store_true", help="print the features and run nothing")
     return parser.parse_args()
 

@@ -125,6 +125,7 @@ def checkpoints(d: Draft, option: str) -> None:
 
 @feature("callback", "epoch", "2")
 def backup(d: Draft, option: str) -> None:
+    d.need("unbuilt" not in d.tags)  # which plain Keras 3 refuses
     frequency = "'epoch'" if option == "epoch" else option
     d.callbacks.append(f"K.callbacks.BackupAndRestore(note.path(''), save_freq={frequency})")
 
