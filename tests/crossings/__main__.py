@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
 import time
 from collections import Counter
@@ -29,13 +30,19 @@ def main() -> int:
     arguments = _arguments()
     if arguments.list:
         return _list()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts jobs in the background with Ctrl-C ignored
+        signal.signal(number, signal.default_int_handler)
     first = int(time.time()) % 1_000_000 * 1000 if arguments.seed is None else arguments.seed
     wanted = [word for word in arguments.features.split(",") if word]
-    without = exclusions(tuple(word for word in arguments.without.split(",") if word) + (() if arguments.awaited else AWAITED))
+    without = exclusions(
+        tuple(word for word in arguments.without.split(",") if word) + (() if arguments.awaited else AWAITED)
+    )
     if arguments.plan:
         plans = {Plan.read(line): number for number, line in enumerate(arguments.plan)}
     else:
-        plans = {generate(seed, wanted, without, arguments.modes): seed for seed in range(first, first + arguments.count)}
+        plans = {
+            generate(seed, wanted, without, arguments.modes): seed for seed in range(first, first + arguments.count)
+        }
         print(f"seeds {first} to {first + arguments.count - 1}", flush=True)
     if arguments.source:
         print(*(f"# {plan}\n{plan.source()}" for plan in plans), sep="\n\n")
@@ -108,7 +115,9 @@ def _shrunk(result: Checked, checker: Checker) -> Checked:
 def _kind(line: str) -> str:
     """How a program fails, of the words of its first line."""
     words = line.split()
-    return "hang" if words[0] == "hang:" else "crash" if words[0] == "crash:" else "Error" if "Error" in line else "value"
+    return (
+        "hang" if words[0] == "hang:" else "crash" if words[0] == "crash:" else "Error" if "Error" in line else "value"
+    )
 
 
 def _report(result: Checked, folder: Path | None) -> None:
@@ -125,7 +134,11 @@ def _report(result: Checked, folder: Path | None) -> None:
 def _table(counts: Counter[str], raised: Counter[str]) -> None:
     names = [*sorted({name for name in counts if ":" in name or name.endswith("keras")}), *all_features()]
     print("Programs by feature:", *(f"{name} {counts[name]}" for name in names), sep="\n  ")
-    print("Actions at which plain Keras raises:", *(f"{label} {count}" for label, count in raised.most_common()), sep="\n  ")
+    print(
+        "Actions at which plain Keras raises:",
+        *(f"{label} {count}" for label, count in raised.most_common()),
+        sep="\n  ",
+    )
 
 
 if __name__ == "__main__":

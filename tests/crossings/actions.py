@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.crossings.plan import FIT, Draft, action, feature
 
-
 COMPILE = "note('compile', lambda: compiled(model) and None)"
 
 
@@ -42,7 +41,7 @@ def on_batch(d: Draft, option: str) -> None:
     d.need(d.is_keras3 or "steps per execution" not in d.tags)
     expressions = {
         "train": f"[model.train_on_batch({batch}) for _ in range(3)]",
-        "weighted": f"model.train_on_batch({batch}, sample_weight=np.linspace(0, 1, len(part(y, 0, b))), return_dict=True)",
+        "weighted": f"model.train_on_batch({batch}, sample_weight=np.linspace(0, 1, min(b, n)), return_dict=True)",
         "test": f"model.test_on_batch({batch})",
         "predict": "model.predict_on_batch(part(x, 0, b))",
     }
@@ -98,7 +97,8 @@ def write_weights(d: Draft, option: str) -> None:
         "set_weights": "model.set_weights([w * 0.5 if w.dtype.kind == 'f' else w for w in model.get_weights()])",
         "assign": "[v.assign(v * 0.5) for v in model.trainable_variables] and None",
         "assign_sub": "[v.assign_sub(0.1 * v) for v in model.trainable_variables] and None",
-        "scatter": "[variable(v).scatter_sub(tf.IndexedSlices(0 * v[:1] + 0.1, [0])) for v in model.trainable_variables] and None",
+        "scatter": "[variable(v).scatter_sub(tf.IndexedSlices(0 * v[:1] + 0.1, [0])) "
+        "for v in model.trainable_variables] and None",
     }[option]
     _act(d, "write", line)
 
@@ -160,7 +160,11 @@ def save_and_load(d: Draft, option: str) -> None:
             "model = other",
         ]
         return
-    load = "model = note('load', lambda: K.models.load_model(file, safe_mode=False), model)" if d.is_keras3 else "model = note('load', lambda: K.models.load_model(file), model)"
+    load = (
+        "model = note('load', lambda: K.models.load_model(file, safe_mode=False), model)"
+        if d.is_keras3
+        else "model = note('load', lambda: K.models.load_model(file), model)"
+    )
     d.actions += [
         f"file = note.path('.{'h5' if option == 'h5' else 'keras'}')",
         "note('save', lambda: model.save(file))",
@@ -205,7 +209,9 @@ def second_model(d: Draft, option: str) -> None:
         d.need(d.kind == "dense" and not d.tags & {"inputs", "outputs", "unbuilt", "classes"})
         made = "compiled(K.Sequential([L.Input((4,)), *[layer for layer in model.layers if layer.weights]]))"
     d.actions += [
-        f"with note.scope():\n    other = note.owned({made})" if option == "alternating" else f"with note.scope():\n    other = note('other', lambda: {made})",
+        f"with note.scope():\n    other = note.owned({made})"
+        if option == "alternating"
+        else f"with note.scope():\n    other = note('other', lambda: {made})",
         action("fit of another", FIT.replace("model.", "other.", 1)),
         action("fit", FIT),
         action("fit of another", FIT.replace("model.", "other.", 1)),
@@ -240,7 +246,11 @@ def look(d: Draft, _: str) -> None:
 def reset(d: Draft, option: str) -> None:
     if option == "states":
         d.need(d.kind == "stateful")
-        reset = "[layer.reset_state() for layer in model.layers if hasattr(layer, 'reset_state')] and None" if d.is_keras3 else "model.reset_states()"
+        reset = (
+            "[layer.reset_state() for layer in model.layers if hasattr(layer, 'reset_state')] and None"
+            if d.is_keras3
+            else "model.reset_states()"
+        )
         _act(d, "reset states", reset)
     else:
         _act(d, "reset metrics", "model.reset_metrics()")

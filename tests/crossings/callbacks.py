@@ -24,7 +24,9 @@ def own(d: Draft, name: str, hook: str, *lines: str) -> None:
         d.tags.add("batch hooks")
 
 
-@feature("callback", "train_batch_begin", "train_batch_end", "epoch_begin", "epoch_end", "train_begin", "batch_end", weight=3)
+@feature(
+    "callback", "train_batch_begin", "train_batch_end", "epoch_begin", "epoch_end", "train_begin", "batch_end", weight=3
+)
 def sets_rate(d: Draft, option: str) -> None:
     d.need("schedule" not in d.tags)
     count = "self.count = getattr(self, 'count', 0) + 1"
@@ -43,7 +45,12 @@ def changes_weights(d: Draft, option: str) -> None:
     if option == "assign":
         own(d, "Assigns", "epoch_end", "for v in self.model.trainable_variables:", "    v.assign(0.5 * v)")
         return
-    own(d, "Halves", option, "self.model.set_weights([w / 2 if w.dtype.kind == 'f' else w for w in self.model.get_weights()])")
+    own(
+        d,
+        "Halves",
+        option,
+        "self.model.set_weights([w / 2 if w.dtype.kind == 'f' else w for w in self.model.get_weights()])",
+    )
 
 
 @feature("callback", "samples", "validation")
@@ -135,7 +142,7 @@ def of_keras(d: Draft, option: str) -> None:
     made = {
         "TerminateOnNaN": "TerminateOnNaN()",
         "CSVLogger": "CSVLogger(note.path('.csv'))",
-        "LambdaCallback": "LambdaCallback(on_epoch_end=lambda e, logs: note.items.append(('lambda', plain([e, logs]))))",
+        "LambdaCallback": "LambdaCallback(on_epoch_end=lambda e, logs: note('lambda', lambda: [e, dict(logs)]))",
     }
     d.callbacks.append(f"K.callbacks.{made[option]}")
 

@@ -19,6 +19,8 @@ from tests.crossings.plan import Plan
 
 KERAS = {"keras": keras, "tf_keras": tf_keras}
 REFUSALS = {"UnsupportedOperation", "ConfigurationError", "StepCountError"}
+OF_PROGRAMS = ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain", "rows", "set_policy", "variable")
+"""What the source of a program uses of the harness."""
 EXACT = 1e7
 """Roundings of float64 that are no difference: some 1e-9."""
 FLOATS_OF_16_BITS = 2.0**12
@@ -67,7 +69,7 @@ def _refusal(got: Items, wanted: Items) -> str:
 @lru_cache(maxsize=4)
 def _kept(source: str, keras_name: str, mode: str, f: str) -> Any:
     names: dict[str, Any] = {"np": np, "tf": tf, "note": None}
-    names |= {name: getattr(harness, name) for name in ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain", "set_policy", "variable")}
+    names |= {name: getattr(harness, name) for name in OF_PROGRAMS}
     exec(compile(source, "<program>", "exec"), names)
     return harness.run(names["program"], KERAS[keras_name], mode, f)
 
@@ -93,12 +95,13 @@ def stand_alone(plan: Plan) -> str:
         textwrap.dedent(
             f"""
             def leaves(path, value):
-                pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+                value = dict(enumerate(value)) if isinstance(value, list) else value
+                pairs = value.items() if isinstance(value, dict) else ()
                 return [leaf for key, each in pairs for leaf in leaves(f"{{path}}/{{key}}", each)] or [(path, value)]
 
 
             wanted, got = (
-                [leaf for number, (label, value) in enumerate(run(program, K, mode)) for leaf in leaves(f"{{number}} {{label}}", value)]
+                leaves("", [[label, value] for label, value in run(program, K, mode)])
                 for mode in ("plain", {mode!r})
             )
             for path, value in wanted:

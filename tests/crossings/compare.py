@@ -19,11 +19,15 @@ SMALL = 1e-2
 """Numbers are compared with those around 1 where all of an array are smaller than this."""
 
 
-def differences(got: Items, wanted: Items, truth: Items | None = None, roundings: float = ROUNDINGS, f: str = "float32") -> list[str]:
+def differences(
+    got: Items, wanted: Items, truth: Items | None = None, roundings: float = ROUNDINGS, f: str = "float32"
+) -> list[str]:
     """A line for each value that differs. With `truth`, of plain Keras in float64, errors are measured from there."""
     theirs, ours = dict(leaves(wanted)), dict(leaves(got))
     exact = dict(leaves(truth)) if truth is not None else {}
-    noise = max((_off(value, exact[path]) for path, value in theirs.items() if _comparable(value, exact.get(path))), default=0.0)
+    noise = max(
+        (_off(value, exact[path]) for path, value in theirs.items() if _comparable(value, exact.get(path))), default=0.0
+    )
     found = []
     for path, value in theirs.items():
         if path not in ours:
@@ -47,7 +51,9 @@ def _off(value: np.ndarray, truth: np.ndarray) -> float:
     """The largest error relative to the largest number; infinite where other numbers are not finite."""
     value, truth = (np.asarray(each, np.float64) for each in (value, truth))
     finite = np.isfinite(truth)
-    if not np.array_equal(np.isfinite(value), finite) or not np.array_equal(value[~finite], truth[~finite], equal_nan=True):
+    if not np.array_equal(np.isfinite(value), finite) or not np.array_equal(
+        value[~finite], truth[~finite], equal_nan=True
+    ):
         return np.inf
     if not finite.any():
         return 0.0

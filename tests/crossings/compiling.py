@@ -40,7 +40,11 @@ def classifier(d: Draft, option: str) -> None:
     activation = "" if option == "logits" else "'softmax', "
     head = f"L.Dense(3, {activation}"
     d.make = d.make.replace("L.Dense(1, ", head)
-    d.compile["loss"] = "K.losses.SparseCategoricalCrossentropy(from_logits=True)" if option == "logits" else "'sparse_categorical_crossentropy'"
+    d.compile["loss"] = (
+        "K.losses.SparseCategoricalCrossentropy(from_logits=True)"
+        if option == "logits"
+        else "'sparse_categorical_crossentropy'"
+    )
     if option == "one hot":
         d.targets = ["np.eye(3)[rng.integers(0, 3, n)].astype(f)"]
         d.compile["loss"] = "'categorical_crossentropy'"
@@ -93,7 +97,7 @@ def sgd(d: Draft, option: str) -> None:
 
 
 def _counting(d: Draft, is_counting: bool = True) -> None:
-    """What depends on the count of updates differs after data of unknown length, at whose end plain Keras counts one."""
+    """What depends on the count of updates differs after data of unknown length: plain Keras counts one at the end."""
     d.need(not is_counting or "unknown length" not in d.tags)
     if is_counting:
         d.tags.add("counting")

@@ -56,7 +56,7 @@ def dataset(d: Draft, option: str) -> None:
         "mapped": ".map(lambda *a: a)",
     }
     drop = ", drop_remainder=True" if option == "dropped" else ""
-    made = f"tf.data.Dataset.from_tensor_slices((tuple(x) if isinstance(x, list) else x, tuple(y) if isinstance(y, list) else y)).batch(b{drop}){sets[option]}"
+    made = f"tf.data.Dataset.from_tensor_slices(rows((x, y), 0, n)).batch(b{drop}){sets[option]}"
     d.given = f"dict(x={made})"
     d.has_length = option in ("plain", "dropped", "mapped")
     if option == "repeated":
@@ -73,7 +73,7 @@ def batches(epochs=1, fails=None):
         for number, i in enumerate(range(0, n, b)):
             if number == fails:
                 raise LookupError('broken data')
-            yield part((x, y), i, i + b)
+            yield rows((x, y), i, i + b)
 """
 
 
@@ -113,7 +113,7 @@ class Rows(K.utils.BASE):
     def __len__(self):
         return -(-n // b)
     def __getitem__(self, index):
-        return part((x, y), index * b, index * b + b)
+        return rows((x, y), index * b, index * b + b)
     def on_epoch_end(self):
         note.items.append(('rows on_epoch_end', None))
 """
@@ -133,7 +133,11 @@ def sequence(d: Draft, option: str) -> None:
 @feature("weights", "samples", "zeros", "integers")
 def sample_weight(d: Draft, option: str) -> None:
     d.need(d.is_arrays and "outputs" not in d.tags)
-    weights = {"samples": "np.linspace(0, 2, n).astype(f)", "zeros": "(np.arange(n) >= b).astype(f)", "integers": "np.arange(n) % 3"}
+    weights = {
+        "samples": "np.linspace(0, 2, n).astype(f)",
+        "zeros": "(np.arange(n) >= b).astype(f)",
+        "integers": "np.arange(n) % 3",
+    }
     d.given = d.given[:-1] + f", sample_weight={weights[option]})"
 
 
@@ -192,6 +196,8 @@ def validation(d: Draft, option: str) -> None:
     if option == "generator":
         d.need("endless" not in d.tags)
         # tf_keras loses those of its batches that it has read ahead.
-        d.fit["validation_data"] = f"(part((x, y), {'i, i + b' if d.is_keras3 else '0, b'}) for i in range(0, n, b) for _ in range(9))"
+        d.fit["validation_data"] = (
+            f"(rows((x, y), {'i, i + b' if d.is_keras3 else '0, b'}) for i in range(0, n, b) for _ in range(9))"
+        )
         d.fit["validation_steps"] = "1"
     d.tags.add("validation")

@@ -19,7 +19,7 @@ CHANCES = {
 
 
 def generate(seed: int, wanted: Sequence[str] = (), without: Sequence[frozenset[str]] = (), modes: int = 1) -> Plan:
-    """The plan of a seed, with the `wanted` features, in so many modes; none that has all of an exclusion's features."""
+    """The plan of a seed, with `wanted` features, in so many modes; never one with all features of an exclusion."""
     rng = np.random.default_rng(seed)
     while True:
         plan = _drawn(rng, wanted, modes)
@@ -38,7 +38,13 @@ def _drawn(rng: np.random.Generator, wanted: Sequence[str], modes: int) -> Plan:
         asked = [word for word in named if all_features()[word.partition("=")[0]].group == group]
         for word in asked:
             plan = _with(plan, word)
-        chances = CHANCES[group][len(asked) :] if group == "action" or len(CHANCES[group]) > 1 else () if asked else CHANCES[group]
+        chances = (
+            CHANCES[group][len(asked) :]
+            if group == "action" or len(CHANCES[group]) > 1
+            else ()
+            if asked
+            else CHANCES[group]
+        )
         for chance in chances:
             if rng.random() >= chance:
                 break

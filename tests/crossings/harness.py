@@ -1,4 +1,4 @@
-"""Runs a program of Keras in one mode and notes all that a user could see of it; stands alone, so reports begin with it."""
+"""Runs a program of Keras in one mode and notes what a user could see of it; it stands alone, and begins reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ import tensorflow as tf
 
 MODES = ("scope", "block", "call", "copy")
 """`IPUStrategy.scope()`, `with ipu.accelerate():`, `ipu.accelerate()` and `ipu.accelerate(model)`."""
-HOOKS = ("train_begin", "train_end", "epoch_begin", "epoch_end", "test_begin", "test_end", "predict_begin", "predict_end")
+HOOKS = (
+    "train_begin",
+    "train_end",
+    "epoch_begin",
+    "epoch_end",
+    "test_begin",
+    "test_end",
+    "predict_begin",
+    "predict_end",
+)
 BATCH_HOOKS = tuple(f"{mode}_batch_{when}" for mode in ("train", "test", "predict") for when in ("begin", "end"))
 
 
@@ -152,7 +161,9 @@ def numbers(K: Any) -> Any:
         def __call__(self, shape: Any, dtype: Any = None, **_: Any) -> Any:
             shape = tuple(int(n) for n in shape)
             drawn = np.random.default_rng(self.seed).normal(size=shape).astype(np.float32)
-            return tf.constant(drawn / np.float32(np.sqrt(np.prod(shape[:-1]) if shape else 1)), dtype or K.backend.floatx())
+            return tf.constant(
+                drawn / np.float32(np.sqrt(np.prod(shape[:-1]) if shape else 1)), dtype or K.backend.floatx()
+            )
 
         def get_config(self) -> dict[str, int]:
             return {"seed": self.seed}
@@ -173,6 +184,11 @@ def variable(weight: Any) -> Any:
 def set_policy(K: Any, name: str) -> None:
     """Sets the dtype policy of layers."""
     K.mixed_precision.set_global_policy(name)
+
+
+def rows(structure: Any, begin: int, end: int) -> Any:
+    """Rows of a structure as an element of data, in which Keras 3 takes no lists."""
+    return tuple(tuple(each) if isinstance(each, list) else each for each in part(structure, begin, end))
 
 
 def run(program: Callable[[Any, Notes, str], None], K: Any, mode: str, f: str = "float32") -> list[tuple[str, Any]]:

@@ -4,38 +4,42 @@ from __future__ import annotations
 
 from tests.crossings.plan import Draft, feature
 
-DENSE = "kernel_initializer=N({})"
+K1, K2, K3, K4, K5 = (f"kernel_initializer=N({seed})" for seed in range(1, 6))
 
 
 @feature("model", weight=2)
 def sequential(d: Draft, _: str) -> None:
-    d.make = f"return K.Sequential([L.Input((4,)), L.Dense(5, 'tanh', {DENSE.format(1)}), L.Dense(1, {DENSE.format(2)})])"
+    d.make = f"return K.Sequential([L.Input((4,)), L.Dense(5, 'tanh', {K1}), L.Dense(1, {K2})])"
 
 
 @feature("model")
 def unbuilt(d: Draft, _: str) -> None:
-    d.make = f"return K.Sequential([L.Dense(5, 'tanh', {DENSE.format(1)}), L.Dense(1, {DENSE.format(2)})])"
+    d.make = f"return K.Sequential([L.Dense(5, 'tanh', {K1}), L.Dense(1, {K2})])"
     d.tags.add("unbuilt")
 
 
 @feature("model", "skip", "shared", "nested", weight=2)
 def functional(d: Draft, option: str) -> None:
     hidden = {
-        "skip": f"h = L.Concatenate()([L.Dense(5, 'relu', {DENSE.format(1)})(i), i])",
-        "shared": f"dense = L.Dense(4, 'tanh', {DENSE.format(1)})\nh = dense(dense(i))",
-        "nested": f"inner = K.Sequential([L.Input((4,)), L.Dense(4, 'tanh', {DENSE.format(1)})])\nh = inner(i) + i",
+        "skip": f"h = L.Concatenate()([L.Dense(5, 'relu', {K1})(i), i])",
+        "shared": f"dense = L.Dense(4, 'tanh', {K1})\nh = dense(dense(i))",
+        "nested": f"inner = K.Sequential([L.Input((4,)), L.Dense(4, 'tanh', {K1})])\nh = inner(i) + i",
     }[option]
     if option == "nested":
         hidden = hidden.replace("inner(i) + i", "L.Add()([inner(i), i])")
-    d.make = f"i = K.Input((4,))\n{hidden}\nreturn K.Model(i, L.Dense(1, {DENSE.format(2)})(h))"
+    d.make = f"i = K.Input((4,))\n{hidden}\nreturn K.Model(i, L.Dense(1, {K2})(h))"
 
 
 @feature("model", "batch", "layer", "group")
 def normalized(d: Draft, option: str) -> None:
     d.need(option != "group" or d.is_keras3)
-    layer = {"batch": "BatchNormalization(momentum=0.5)", "layer": "LayerNormalization()", "group": "GroupNormalization(2)"}
-    hidden = f"L.Dense(4, {DENSE.format(1)}), L.{layer[option]}, L.Activation('tanh')"
-    d.make = f"return K.Sequential([L.Input((4,)), {hidden}, L.Dense(1, {DENSE.format(2)})])"
+    layer = {
+        "batch": "BatchNormalization(momentum=0.5)",
+        "layer": "LayerNormalization()",
+        "group": "GroupNormalization(2)",
+    }
+    hidden = f"L.Dense(4, {K1}), L.{layer[option]}, L.Activation('tanh')"
+    d.make = f"return K.Sequential([L.Input((4,)), {hidden}, L.Dense(1, {K2})])"
 
 
 @feature("model", "list", "dict", weight=2)
@@ -48,8 +52,8 @@ def two_outputs(d: Draft, option: str) -> None:
         outputs = "{'a': a, 'c': c}"
         d.compile |= {"loss": "{'a': 'mse', 'c': 'mae'}", "loss_weights": "{'a': 1.0, 'c': 0.3}"}
     d.make = (
-        f"i = K.Input((4,))\nh = L.Dense(5, 'tanh', {DENSE.format(1)})(i)\n"
-        f"a = L.Dense(1, name='a', {DENSE.format(2)})(h)\nc = L.Dense(2, name='c', {DENSE.format(3)})(h)\n"
+        f"i = K.Input((4,))\nh = L.Dense(5, 'tanh', {K1})(i)\n"
+        f"a = L.Dense(1, name='a', {K2})(h)\nc = L.Dense(2, name='c', {K3})(h)\n"
         f"return K.Model(i, {outputs})"
     )
     d.tags.add("outputs")
@@ -62,8 +66,8 @@ def two_inputs(d: Draft, option: str) -> None:
     inputs = "{'p': p, 'q': q}" if option == "dict" else "[p, q]"
     d.make = (
         "p, q = K.Input((4,), name='p'), K.Input((3,), name='q')\n"
-        f"h = L.Concatenate()([L.Dense(3, 'tanh', {DENSE.format(1)})(p), L.Dense(3, 'relu', {DENSE.format(2)})(q)])\n"
-        f"return K.Model({inputs}, L.Dense(1, {DENSE.format(3)})(h))"
+        f"h = L.Concatenate()([L.Dense(3, 'tanh', {K1})(p), L.Dense(3, 'relu', {K2})(q)])\n"
+        f"return K.Model({inputs}, L.Dense(1, {K3})(h))"
     )
     d.tags.add("inputs")
 
@@ -105,14 +109,14 @@ class Counting(L.Layer):
 @feature("model")
 def layer_with_state(d: Draft, _: str) -> None:
     d.add_class(COUNTING)
-    d.make = f"return K.Sequential([L.Input((4,)), L.Dense(5, 'tanh', {DENSE.format(1)}), Counting(), L.Dense(1, {DENSE.format(2)})])"
+    d.make = f"return K.Sequential([L.Input((4,)), L.Dense(5, 'tanh', {K1}), Counting(), L.Dense(1, {K2})])"
 
 
 @feature("model", "regularizer", "activity", "add_loss")
 def losses_of_layers(d: Draft, option: str) -> None:
     hidden = {
-        "regularizer": f"L.Dense(5, 'tanh', kernel_regularizer='l2', {DENSE.format(1)})",
-        "activity": f"L.Dense(5, 'tanh', activity_regularizer='l1', {DENSE.format(1)})",
+        "regularizer": f"L.Dense(5, 'tanh', kernel_regularizer='l2', {K1})",
+        "activity": f"L.Dense(5, 'tanh', activity_regularizer='l1', {K1})",
         "add_loss": "Penalty()",
     }[option]
     if option == "add_loss":
@@ -125,16 +129,16 @@ def losses_of_layers(d: Draft, option: str) -> None:
                     return inputs
             """
         )
-        hidden = f"L.Dense(5, 'tanh', {DENSE.format(1)}), {hidden}"
-    d.make = f"return K.Sequential([L.Input((4,)), {hidden}, L.Dense(1, {DENSE.format(2)})])"
+        hidden = f"L.Dense(5, 'tanh', {K1}), {hidden}"
+    d.make = f"return K.Sequential([L.Input((4,)), {hidden}, L.Dense(1, {K2})])"
 
 
 @feature("model")
 def convolutional(d: Draft, _: str) -> None:
     d.inputs = ["rng.normal(size=(n, 6, 6, 2)).astype(f)"]
     d.make = (
-        f"return K.Sequential([L.Input((6, 6, 2)), L.Conv2D(3, 3, activation='relu', {DENSE.format(1)}), "
-        f"L.MaxPooling2D(), L.Flatten(), L.Dense(1, {DENSE.format(2)})])"
+        f"return K.Sequential([L.Input((6, 6, 2)), L.Conv2D(3, 3, activation='relu', {K1}), "
+        f"L.MaxPooling2D(), L.Flatten(), L.Dense(1, {K2})])"
     )
     d.kind = "image"
 
@@ -148,11 +152,13 @@ def recurrent(d: Draft, option: str) -> None:
     layer = option if option in ("LSTM", "GRU", "SimpleRNN") else "GRU"
     made = f"L.{layer}(4, {CELL})"
     if option == "masked":
-        d.inputs = ["rng.normal(size=(n, 5, 3)).astype(f) * (np.arange(5) < rng.integers(1, 6, (n, 1)))[..., None].astype(f)"]
+        d.inputs = [
+            "rng.normal(size=(n, 5, 3)).astype(f) * (np.arange(5) < rng.integers(1, 6, (n, 1)))[..., None].astype(f)"
+        ]
         made = f"L.Masking(), {made}"
     if option == "bidirectional":
         made = f"L.Bidirectional({made})"
-    d.make = f"return K.Sequential([L.Input((5, 3)), {made}, L.Dense(1, {DENSE.format(3)})])"
+    d.make = f"return K.Sequential([L.Input((5, 3)), {made}, L.Dense(1, {K3})])"
     d.kind = "sequence"
 
 
@@ -161,7 +167,7 @@ def stateful(d: Draft, option: str) -> None:
     """Recurrent state that goes on from batch to batch."""
     d.inputs = ["rng.normal(size=(n, 3, 2)).astype(f)"]
     shape = "L.Input(batch_shape=(b, 3, 2))" if d.is_keras3 else "L.Input((3, 2), batch_size=b)"
-    d.make = f"return K.Sequential([{shape}, L.{option}(3, stateful=True, {CELL}), L.Dense(1, {DENSE.format(3)})])"
+    d.make = f"return K.Sequential([{shape}, L.{option}(3, stateful=True, {CELL}), L.Dense(1, {K3})])"
     d.kind = "stateful"
     d.tags.add("whole batches")
 
@@ -172,7 +178,7 @@ def return_state(d: Draft, _: str) -> None:
     d.make = (
         f"i = K.Input((5, 3))\ns, h, c = L.LSTM(4, return_sequences=True, return_state=True, {CELL})(i)\n"
         f"t = L.LSTM(4, kernel_initializer=N(3), recurrent_initializer=N(4))(s, initial_state=[h, c])\n"
-        f"return K.Model(i, L.Dense(1, {DENSE.format(5)})(t))"
+        f"return K.Model(i, L.Dense(1, {K5})(t))"
     )
     d.kind = "sequence"
 
@@ -189,7 +195,7 @@ def embedding(d: Draft, option: str) -> None:
     end = f"L.GRU(3, {CELL})" if masked else "L.Flatten()"
     d.make = (
         f"return K.Sequential([L.Input((4,), dtype='int32'), L.Embedding(40, 3, embeddings_initializer=N(4){masked}), "
-        f"{end}, L.Dense(1, {DENSE.format(3)})])"
+        f"{end}, L.Dense(1, {K3})])"
     )
     d.kind = "tokens"
     d.tags.add("counting")  # sparse updates decay slots of all rows, in plain Keras once more at the end of data
@@ -199,17 +205,21 @@ def embedding(d: Draft, option: str) -> None:
 def attention(d: Draft, _: str) -> None:
     d.inputs = ["rng.normal(size=(n, 5, 4)).astype(f)"]
     d.make = (
-        f"i = K.Input((5, 4))\nh = L.MultiHeadAttention(2, 3, {DENSE.format(1)})(i, i, use_causal_mask=True)\n"
+        f"i = K.Input((5, 4))\nh = L.MultiHeadAttention(2, 3, {K1})(i, i, use_causal_mask=True)\n"
         f"h = L.LayerNormalization()(L.Add()([h, i]))\n"
-        f"return K.Model(i, L.Dense(1, {DENSE.format(2)})(L.GlobalAveragePooling1D()(h)))"
+        f"return K.Model(i, L.Dense(1, {K2})(L.GlobalAveragePooling1D()(h)))"
     )
     d.kind = "sequence"
 
 
 @feature("model", "Dropout", "GaussianNoise", "SpatialDropout1D")
 def random_layers(d: Draft, option: str) -> None:
-    layer = "L.Reshape((5, 1)), L.SpatialDropout1D(0.4, seed=3), L.Flatten()" if option.startswith("Spatial") else f"L.{option}(0.4, seed=3)"
-    d.make = f"return K.Sequential([L.Input((4,)), L.Dense(5, 'tanh', {DENSE.format(1)}), {layer}, L.Dense(1, {DENSE.format(2)})])"
+    layer = (
+        "L.Reshape((5, 1)), L.SpatialDropout1D(0.4, seed=3), L.Flatten()"
+        if option.startswith("Spatial")
+        else f"L.{option}(0.4, seed=3)"
+    )
+    d.make = f"return K.Sequential([L.Input((4,)), L.Dense(5, 'tanh', {K1}), {layer}, L.Dense(1, {K2})])"
     d.compile["jit_compile"] = "True"
     d.tags.add("random")
 

@@ -11,7 +11,7 @@ import pytest
 from tests.crossings import workers
 from tests.crossings.check import check, stand_alone
 from tests.crossings.compare import differences
-from tests.crossings.documented import TABLE, excused, exclusions
+from tests.crossings.documented import TABLE, exclusions, excused
 from tests.crossings.generate import generate
 from tests.crossings.plan import FRAMEWORKS, Misfit, Plan, all_features
 from tests.crossings.shrink import shrink
@@ -84,7 +84,9 @@ def test_other_numbers_errors_and_orders_are_seen() -> None:
 
 
 def test_a_failure_is_cut_down_to_its_features() -> None:
-    plan = Plan.read("keras scope recurrent=GRU size=22/4 adam=amsgrad clipping=clipvalue logged=all fit evaluate predict")
+    plan = Plan.read(
+        "keras scope recurrent=GRU size=22/4 adam=amsgrad clipping=clipvalue logged=all fit evaluate predict"
+    )
     small = shrink(plan, lambda each: {"adam", "logged"} <= {*each.names})
     assert str(small) == "keras scope adam logged"
     assert "def program(K, note, f):" in stand_alone(small)
@@ -103,7 +105,8 @@ def test_crashes_and_hangs_are_failures(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_documented_differences_are_on_their_pages() -> None:
-    assert all((DOCS / row.page).exists() and row.reason for row in TABLE)
+    for row in TABLE:
+        assert row.reason in " ".join((DOCS / row.page).read_text().split())
     plan = Plan.read("keras scope generator=finite fit")
     line = "scope end #1/iterations: plain 4, here 3"
     assert excused(plan, [line, line.replace("iterations", "weights")]) == [line.replace("iterations", "weights")]
