@@ -55,7 +55,7 @@ def main() -> int:
             kind = "same" if not result.found else "refused" if result.found[0].startswith("refused") else "FAILED"
             ends[kind] += 1
             counts.update({*result.plan.names})
-            raised.update(line.partition(" #")[0].partition(":")[0] for line in result.raised)
+            raised.update(": ".join(line.split(": ")[:2]) for line in result.raised)
             if kind != "same" or arguments.verbose:
                 line = f"{kind} seed {plans[result.plan]}, {result.seconds:.1f} s: {result.plan}"
                 print(line, *result.found[:4], sep="\n    ", flush=True)

@@ -42,6 +42,7 @@ def stops(d: Draft, option: str) -> None:
 
 @feature("callback", "epoch_end", "epoch_begin", "train_batch_end", "train_begin", "assign", weight=3)
 def changes_weights(d: Draft, option: str) -> None:
+    d.need(option != "train_begin" or "unbuilt" not in d.tags)  # plain Keras has no weights yet
     if option == "assign":
         own(d, "Assigns", "epoch_end", "for v in self.model.trainable_variables:", "    v.assign(0.5 * v)")
         return
@@ -69,6 +70,8 @@ def freezes(d: Draft, option: str) -> None:
 @feature("callback", "evaluate", "predict", "predict_on_batch", "call", weight=2)
 def looks(d: Draft, option: str) -> None:
     """Evaluates or predicts after each epoch."""
+    # tf_keras then asks for more batches than the one.
+    d.need(d.is_keras3 or option != "predict_on_batch" or "steps per execution" not in d.tags)
     part = "part(x, 0, b)"
     line = {
         "evaluate": f"self.model.evaluate({part}, part(y, 0, b), batch_size=b, verbose=0)",

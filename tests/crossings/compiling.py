@@ -26,6 +26,7 @@ def other_loss(d: Draft, option: str) -> None:
     if option == "class":
         d.add_class(
             """
+            @K.utils.register_keras_serializable('crossings')
             class Cubed(K.losses.Loss):
                 def call(self, y, p):
                     return tf.reduce_mean(tf.abs(tf.cast(y, p.dtype) - p) ** 3, -1)
@@ -73,10 +74,13 @@ def metrics(d: Draft, option: str) -> None:
     }
     d.compile["metrics"] = f"[{made[option]}]"
     if option == "function":
-        d.add_class("def bias(y, p):\n    return tf.cast(y, p.dtype) - p")
+        d.add_class(
+            "@K.utils.register_keras_serializable('crossings')\ndef bias(y, p):\n    return tf.cast(y, p.dtype) - p"
+        )
     if option == "class":
         d.add_class(
             """
+            @K.utils.register_keras_serializable('crossings')
             class Largest(K.metrics.Metric):
                 def __init__(self, name='largest', **named):
                     super().__init__(name=name, **named)
@@ -220,6 +224,8 @@ def schedule(d: Draft, option: str) -> None:
 
 @feature("compile", "3", "2", "5", "100", weight=3)
 def steps_per_execution(d: Draft, option: str) -> None:
+    # tf_keras has no logs of an execution in which data end.
+    d.need(d.is_keras3 or "unknown length" not in d.tags)
     d.compile["steps_per_execution"] = option
     d.tags.add("steps per execution")
 

@@ -158,6 +158,7 @@ def epochs(d: Draft, option: str) -> None:
 def steps_per_epoch(d: Draft, option: str) -> None:
     d.need("endless" not in d.tags and "whole batches" not in d.tags)
     d.need(option != "100" or "counting" not in d.tags)
+    d.need(option != "100" or d.is_keras3 or "steps per execution" not in d.tags)
     d.fit["steps_per_epoch"] = option
     d.tags.add("steps given")
 
