@@ -13,10 +13,11 @@ AWAITED: tuple[str, ...] = (
     *("apply_gradients+mode:block", "apply_gradients+mode:call", "apply_gradients+mode:copy"),
     *("changes_arrays", "keras+embedding=repeated", "keras+embedding=masked", "bad_call=labels"),
     *("recompile=outside+mode:block", "recompile=outside+mode:scope", "keras+wrapped_step+mode:scope"),
-    "keras+mode:copy+frozen=all+freeze=all_back",
+    *("keras+mode:copy+frozen=all+freeze=all_back", "replace=optimizer", "freeze_without_compile", "freezes"),
     *("keras+wrapped_step+mode:block", "keras+wrapped_step+mode:call"),
     *(f"tf_keras+{model}+{call}" for model in UNBUILT for call in EAGER),
     *(f"keras+own_step+{call}" for call in EAGER),
+    *(f"failing_generator+{other}" for other in ("mode:block", "mode:call", "mode:copy", "steps_per_execution")),
 )
 
 
@@ -69,6 +70,12 @@ TABLE = (
         *("steps_per_execution+logged",),
         values=r".*callback train_batch_(begin|end) #\d+/0:|.*callback (test|predict)_batch_(begin|end) #\d+/0:",
         reason="callbacks get the number of its last batch",
+        page="accelerate.md",
+    ),
+    *_rows(
+        "failing_generator",
+        values=r".*: plain (Unknown|InvalidArgument)Error: .*, here LookupError: ",
+        reason="An error of data comes as it was raised",
         page="accelerate.md",
     ),
     *_rows(

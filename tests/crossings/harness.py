@@ -102,7 +102,7 @@ class Notes:
             values["learning rate"] = plain(optimizer.learning_rate)
         metrics = model.metrics if getattr(model, "compiled", optimizer is not None) else []
         values["metrics"] = [[m.name, [np.asarray(v) for v in m.variables if not _is_seed(v)]] for m in metrics]
-        values["trainable"] = [layer.trainable for layer in model.layers]
+        values["trainable"] = [layer.trainable for layer in model.layers if layer.weights]
         values["stop_training"] = bool(getattr(model, "stop_training", False))
         self.items.append((label, plain(values)))
 
