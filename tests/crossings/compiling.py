@@ -60,11 +60,11 @@ def metrics(d: Draft, option: str) -> None:
         one, other = "['mae']", "['mse']"
         d.compile["metrics"] = f"{{'a': {one}, 'c': {other}}}" if d.target_names else f"[{one}, {other}]"
         return
+    d.need(option != "accuracy" or "classes" in d.tags)
+    d.need(option == "accuracy" or "classes" not in d.tags or "'categorical_crossentropy'" in d.compile["loss"])
     if option == "weighted":
         d.compile["weighted_metrics"] = "['mae']"
         return
-    d.need(option != "accuracy" or "classes" in d.tags)
-    d.need("classes" not in d.tags or option not in ("function", "class", "object"))
     made = {
         "name": "'mae'",
         "object": "K.metrics.RootMeanSquaredError()",
