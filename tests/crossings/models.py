@@ -109,6 +109,7 @@ class Counting(L.Layer):
 @feature("model")
 def layer_with_state(d: Draft, _: str) -> None:
     d.add_class(COUNTING)
+    d.tags.add("counting")
     d.make = f"return K.Sequential([L.Input((4,)), L.Dense(5, 'tanh', {K1}), Counting(), L.Dense(1, {K2})])"
 
 
