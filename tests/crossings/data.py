@@ -42,7 +42,8 @@ def lists(d: Draft, _: str) -> None:
 def other_types(d: Draft, _: str) -> None:
     """Arrays of other float types than the model's."""
     d.need(d.kind == "dense" and not d.tags & {"inputs", "outputs"})
-    d.given = "dict(x=x.astype('float64'), y=np.round(8 * y).astype('int64'), batch_size=b)"
+    labels = "y" if "classes" in d.tags else "np.round(8 * y)"
+    d.given = f"dict(x=x.astype('float64'), y={labels}.astype('int64'), batch_size=b)"
 
 
 @feature("data", "plain", "repeated", "no length", "dropped", "mapped", weight=2)

@@ -17,6 +17,7 @@ AWAITED: tuple[str, ...] = (
     *("keras+wrapped_step+mode:block", "keras+wrapped_step+mode:call"),
     *(f"tf_keras+{model}+{call}" for model in UNBUILT for call in EAGER),
     *(f"keras+own_step+{call}" for call in EAGER),
+    *(f"tf_keras+run_eagerly+generator=iterator+mode:{mode}" for mode in ("block", "call", "copy")),
     *(f"failing_generator+{other}" for other in ("mode:block", "mode:call", "mode:copy", "steps_per_execution")),
 )
 
