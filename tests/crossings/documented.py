@@ -12,7 +12,7 @@ EAGER = ("call", "foreign_function=own_loop", "looks=call", "save_and_load=weigh
 AWAITED: tuple[str, ...] = (
     *("apply_gradients+mode:block", "apply_gradients+mode:call", "apply_gradients+mode:copy"),
     *("changes_arrays", "keras+embedding=repeated", "keras+embedding=masked", "bad_call=labels"),
-    *("recompile=outside+mode:block", "recompile=outside+mode:scope", "keras+wrapped_step+mode:scope"),
+    *("tf_keras+recompile=outside", "keras+wrapped_step+mode:scope"),
     *("keras+mode:copy+frozen=all+freeze=all_back", "replace=optimizer", "freeze_without_compile", "freezes"),
     *("keras+wrapped_step+mode:block", "keras+wrapped_step+mode:call"),
     *(f"tf_keras+{model}+{call}" for model in UNBUILT for call in EAGER),
@@ -81,7 +81,7 @@ TABLE = (
     ),
     *_rows(
         "mode:copy+before_copying",
-        values=r".*/metrics",
+        values=r".*/(metrics|stop_training)",
         reason="A copy's metrics begin without values",
         page="accelerate.md",
     ),
