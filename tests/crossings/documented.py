@@ -15,8 +15,7 @@ AWAITED: tuple[str, ...] = (
     *("tf_keras+recompile=outside", "keras+wrapped_step+mode:scope"),
     *("keras+mode:copy+frozen=all+freeze=all_back", "replace=optimizer", "freeze_without_compile", "freezes"),
     *("keras+wrapped_step+mode:block", "keras+wrapped_step+mode:call"),
-    *(f"tf_keras+{model}+{call}" for model in UNBUILT for call in EAGER),
-    *(f"keras+own_step+{call}" for call in EAGER),
+    *(f"{model}+{call}" for model in UNBUILT for call in EAGER),
     *(f"tf_keras+run_eagerly+generator=iterator+mode:{mode}" for mode in ("block", "call", "copy")),
     *(f"failing_generator+{other}" for other in ("mode:block", "mode:call", "mode:copy", "steps_per_execution")),
 )
