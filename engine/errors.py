@@ -57,6 +57,21 @@ class FloatingPointException(IPUError, FloatingPointError):
     elements: int = 0
 
 
+class InvalidValue(IPUError, ValueError):
+    """A value of the data that an operation does not take, such as a label that is no class; the message names it.
+
+    `operation` is TensorFlow's, `op_name` and `layer` name its origin. `value` is at `position` of the operand, in
+    `step` of the call, from 0 on. Variables have their values from before that step.
+    """
+
+    operation: str = ""
+    op_name: str = ""
+    layer: str = ""
+    position: tuple[int, ...] = ()
+    value: Any = None
+    step: int = 0
+
+
 class HostFunctionError(IPUError, RuntimeError):
     """A function of the host, called by a program, that failed or returned something other than declared."""
 

@@ -39,7 +39,12 @@ MODULES = (
         "engine.codelets.reduced_rows",
         "engine.codelets.per_iteration",
     ),
-    *("engine.codelets.queues", "engine.codelets.host_call", "engine.codelets.exceptions"),
+    *(
+        "engine.codelets.value_check",
+        "engine.codelets.queues",
+        "engine.codelets.host_call",
+        "engine.codelets.exceptions",
+    ),
     *("engine.codelets.sort", "engine.codelets.host_table"),
     *("engine.codelets.edge_sums", "engine.codelets.edge_products"),
 )

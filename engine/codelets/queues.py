@@ -60,7 +60,7 @@ class Call(IntEnum):
 
     STOP = 0
     LEAVE_AT = 1
-    PASSED = 2  # the number of barriers the waiting worker has passed
+    PASSED = 2  # the number of barriers that worker 0 has passed; those of the others follow, a CONTROL_LINE apart
     ABORT = 3
     PAUSES = 4  # the number of pauses before a waiting worker naps
     NAP = 5  # f(int microseconds)
@@ -109,11 +109,17 @@ def _control(ring: int, index: int) -> int:
 
 
 @inner
-def leave_step(call: int) -> None:
-    """Makes all workers leave the step at the next jump that allows it, once they have passed one more barrier."""
+def leave_step_of(call: int, worker: int) -> None:
+    """Makes all workers leave the step at the next jump that allows it, once this one has passed one more barrier."""
     store_release(word(call, Call.STOP), LEAVE_INSIDE_STEP)
     if load_acquire(word(call, Call.LEAVE_AT)) == 0:
-        store_release(word(call, Call.LEAVE_AT), word(word(call, Call.PASSED), 0) + 1)
+        store_release(word(call, Call.LEAVE_AT), word(word(call, Call.PASSED) + 8 * CONTROL_LINE * worker, 0) + 1)
+
+
+@inner
+def leave_step(call: int) -> None:
+    """The same for worker 0."""
+    leave_step_of(call, 0)
 
 
 @inner

@@ -24,9 +24,12 @@ from engine.codelets.queues import (
 from engine.debug.memory import TileHomes
 from engine.errors import DebugError
 from engine.ir.shape import Shape
+from engine.ir.value_checks import invalid_value
+from engine.ops.queues import failing_element
 from engine.program.program import Address, ComputeSet, Program, ProgramQueue
 from engine.program.work.codelet_work import has_codelet, parameters_of
 from engine.program.work.host_call import HostCall
+from engine.program.work.value_check import ValueCheckWork
 from engine.runtime.rings import AnyRing, InfeedRing
 
 TAKING, MAKING_SPACE = (infeed_wait, infeed_row), (outfeed_wait, outfeed_row)
@@ -81,20 +84,33 @@ class HostSide:
 
     def call(self, compute_set: ComputeSet, work: HostCall, iterations: Sequence[int]) -> None:
         """Calls a function of the host, once. Raises its error; DebugError for operands with unwritten elements."""
-        operands = []
-        for address, shape in zip(work.operands, work.function.operands, strict=True):
-            home, cells = self._memory[address.buffer], self._cells(address, shape, iterations)
-            written = home.written()
-            if written is not None and not written[cells].all():
-                raise DebugError(
-                    f"Expected operands of compute set {compute_set.name!r} to be written. Received: unwritten "
-                    f"elements of {address.buffer.name!r}. Look at the compute sets before."
-                )
-            operands.append(home.cells[cells].view(shape.dtype).reshape(shape.dimensions))
+        pairs = zip(work.operands, work.function.operands, strict=True)
+        operands = [self._operand(compute_set, address, shape, iterations) for address, shape in pairs]
         results = work.function(operands)
         for address, shape, result in zip(work.results, work.function.results, results, strict=True):
             home, cells = self._memory[address.buffer], self._cells(address, shape, iterations)
             home.write(cells, result.reshape(-1).view(home.cells.dtype), 0)
+
+    def check(self, compute_set: ComputeSet, work: ValueCheckWork, iterations: Sequence[int], step: int) -> None:
+        """Makes a check of values, once. Raises InvalidValue if it fails; DebugError as `call`."""
+        values = self._operand(compute_set, work.operand, work.shape, iterations)
+        element = failing_element(work.check, values)
+        if element >= 0:
+            value = values.reshape(-1)[element]
+            raise invalid_value(work.check, work.shape, work.op_name, element, value, step, step + 1)
+
+    def _operand(
+        self, compute_set: ComputeSet, address: Address, shape: Shape, iterations: Sequence[int]
+    ) -> np.ndarray:
+        """The array at an address. Raises DebugError unless all of it has been written."""
+        home, cells = self._memory[address.buffer], self._cells(address, shape, iterations)
+        written = home.written()
+        if written is not None and not written[cells].all():
+            raise DebugError(
+                f"Expected operands of compute set {compute_set.name!r} to be written. Received: unwritten "
+                f"elements of {address.buffer.name!r}. Look at the compute sets before."
+            )
+        return home.cells[cells].view(shape.dtype).reshape(shape.dimensions)
 
     def _cells(self, address: Address, shape: Shape, iterations: Sequence[int]) -> np.ndarray:
         """The numbers of an array's cells in a buffer."""

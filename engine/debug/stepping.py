@@ -26,6 +26,7 @@ from engine.program.program import Buffer, ComputeSet, Program, Span
 from engine.program.touches import Ranges
 from engine.program.work.base import Encoded
 from engine.program.work.host_call import HostCall
+from engine.program.work.value_check import ValueCheckWork
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.executor import COMPUTING, Column, RowKind
 
@@ -113,6 +114,10 @@ class Stepper:
         if isinstance(compute_set.work, HostCall):
             self.host.call(compute_set, compute_set.work, iterations)
             self.record.ran(compute_set, NOTHING, sum(shape.bytes for shape in compute_set.work.function.results))
+            return
+        if isinstance(compute_set.work, ValueCheckWork):
+            self.host.check(compute_set, compute_set.work, iterations, step)
+            self.record.ran(compute_set, NOTHING, 0)
             return
         if self.host.before(compute_set):
             uses = self._uses(compute_set, ranges)

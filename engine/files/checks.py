@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from string import Formatter
+from typing import get_args
 
 from engine.files.trust import check_vertex
 from engine.ir import Instruction, Module, Shape, TupleShape
@@ -16,6 +18,7 @@ from engine.ir.interpolation import interpolation_shape, is_interpolation
 from engine.ir.opcodes import OPCODES, opcodes_that
 from engine.ir.shape import INTEGERS
 from engine.ir.shape_rules import array_operands, array_result, require
+from engine.ir.value_checks import CheckKind, ValueCheck, is_value_check
 from engine.ir.verifier import verify
 from engine.private_files import machine_memory
 
@@ -209,6 +212,24 @@ def _random_bits(instruction: Instruction) -> None:
     require(bits.element_type in INTEGERS, f"Expected bits of an integer type. Received: {bits}.")
 
 
+def _value_check(instruction: Instruction) -> None:
+    operands = array_operands(instruction)
+    require(len(operands) == 2 and operands[1] == instruction.shape == TOKEN, "Expected an array and a token s32[].")
+    try:
+        check = ValueCheck.of(instruction)
+        fields = {field for _, field, _, _ in Formatter().parse(check.message) if field is not None}
+    except (KeyError, TypeError, ValueError):
+        require(False, f"Expected a value check. Received: {instruction.get('backend_config')!r:.80}.")
+        return
+    limits = [*check.lows, *check.bounds]
+    require(check.kind in get_args(CheckKind), f"Expected a kind of check. Received: {check.kind!r:.80}.")
+    require(
+        len(check.lows) == len(check.bounds) > 0 and all(type(k) is int and -(2**63) <= k < 2**63 for k in limits),
+        "Expected as many lows as bounds, 64-bit integers.",
+    )
+    require(fields <= {"value", "position", "low", "bound"}, f"Expected fields of a check. Received: {fields}.")
+
+
 @check_for("custom-call")
 def _custom_call(instruction: Instruction) -> None:
     if is_vertex(instruction):
@@ -222,9 +243,12 @@ def _custom_call(instruction: Instruction) -> None:
         made = interpolation_shape(instruction)
         require(instruction.shape == made, f"Expected {made}. Received: {instruction.shape}.")
         return
+    if is_value_check(instruction):
+        _value_check(instruction)
+        return
     require(
         is_queue(instruction),
-        f"Expected a queue, vertex, factorization or interpolation. "
+        f"Expected a queue, value check, vertex, factorization or interpolation. "
         f"Received: {instruction.get('custom_call_target')!r:.80}.",
     )
     require(bool(queue_of(instruction)), "Expected a queue with a name.")

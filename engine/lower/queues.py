@@ -35,10 +35,12 @@ from engine.ir.device_operations import (
 )
 from engine.ir.factorizations import is_factorization
 from engine.ir.interpolation import is_interpolation
+from engine.ir.value_checks import is_value_check
 from engine.lower.context import Context, Value, lowering
 from engine.lower.factorizations import lower_factorization
 from engine.lower.host_calls import lower_host_function
 from engine.lower.interpolation import lower_interpolation
+from engine.lower.value_checks import lower_value_check
 from engine.lower.vertices import lower_vertex
 from engine.program.program import Address, Buffer, Partition, ProgramQueue, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
@@ -56,11 +58,13 @@ Placed = list[tuple[Buffer, Buffer]]
 def lower_custom_call(context: Context, instruction: Instruction) -> Value:
     """An infeed's leaves and the token, an outfeed's token: the operand's, as its value has no readers.
 
-    A host function's results and the token; a vertex's results, a factorization's or an interpolation's.
+    A host function's results and the token; a check's token; a vertex's, factorization's or interpolation's results.
     Raises UnsupportedOperation for other custom calls, ConfigurationError for a queue used with different leaves.
     """
     if is_host_function(instruction):
         return lower_host_function(context, instruction)
+    if is_value_check(instruction):
+        return lower_value_check(context, instruction)
     if is_vertex(instruction):
         return lower_vertex(context, instruction)
     if is_factorization(instruction):

@@ -16,6 +16,7 @@ from engine.ir.device_operations import INFEED, is_host_function, is_queue, is_v
 from engine.ir.factorizations import is_factorization
 from engine.ir.interpolation import is_interpolation
 from engine.ir.printer import print_instruction
+from engine.ir.value_checks import ValueCheck, invalid_value, is_value_check
 from engine.ops.factorizations import factorized
 from engine.ops.interpolation import interpolated
 from engine.ops.registry import Value, definition
@@ -57,8 +58,15 @@ def bound(queues: Mapping[str, AnyQueue]) -> Iterator[None]:
 def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     """An infeed takes a row, an outfeed appends one, a host function is called; the token is returned. Vertices run.
 
-    Raises the ring's error if it ended, and that of the function.
+    Raises the ring's error if it ended, that of the function, and InvalidValue for a value that fails a check.
     """
+    if is_value_check(instruction):
+        check, values = ValueCheck.of(instruction), operands[0]
+        element = failing_element(check, values)
+        if element >= 0:
+            shape = instruction.operands[0].array_shape
+            raise invalid_value(check, shape, instruction.op_name, element, values.reshape(-1)[element], 0, 1)
+        return operands[-1]
     if is_host_function(instruction):
         results = bound_function(instruction)(operands[:-1])
         return (*results, operands[-1]) if not isinstance(instruction.shape, Shape) else operands[-1]
@@ -72,8 +80,8 @@ def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     if not is_queue(instruction):
         raise UnsupportedOperation(
             f"Expected an operation the engine defines. Received: {print_instruction(instruction)}. "
-            f"Of custom calls, only infeeds, outfeeds, host functions, vertices, factorizations and interpolations "
-            f"have a definition."
+            f"Of custom calls, only infeeds, outfeeds, host functions, value checks, vertices, factorizations and "
+            f"interpolations have a definition."
         )
     *leaves, token = operands
     ring = (_bound.get() or {}).get(queue_of(instruction))
@@ -91,3 +99,21 @@ def _not_bound(instruction: Instruction) -> ConfigurationError:
     return ConfigurationError(
         f"Expected a ring for queue {queue_of(instruction)!r}. Received: none. Pass it to run(queues=...)."
     )
+
+
+def failing_element(check: ValueCheck, values: np.ndarray) -> int:
+    """The number of the first element, in row-major order, that fails the check; -1 if all pass."""
+    flat = np.asarray(values).reshape(-1)
+    if check.kind == "finite":
+        failing = ~np.isfinite(flat.astype(np.float64))
+    elif check.kind == "nonzero":
+        failing = flat == 0
+    else:
+        lows, bounds = (np.resize(np.array(limits, np.int64), flat.size) for limits in (check.lows, check.bounds))
+        if flat.dtype.kind == "f":
+            wide = flat.astype(np.float64)
+            failing = ~((wide > lows - 1.0) & (wide < bounds))
+        else:
+            failing = (flat < lows) | (flat >= bounds)
+    found = np.flatnonzero(failing)
+    return int(found[0]) if found.size else -1

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from engine.ir import GatherDimensionNumbers, Instruction, PaddingDimension, ScatterDimensionNumbers
 from engine.ir.opcodes import ELEMENTWISE
+from engine.ir.value_checks import ValueCheck, is_value_check
 from engine.passes.dynamic_dimensions import Resolver, Sizes, on, refused, resolve_dynamic_dimensions
 from engine.passes.rewriting import changed
 
@@ -111,6 +112,18 @@ def _reduce(made: Resolver, instruction: Instruction) -> Resolved:
     masked = [made.masked(array, inner, start) for array, start in zip(arrays, starts, strict=True)]
     outer = {d - sum(r < d for r in reduced): size for d, size in sizes.items() if d not in reduced}
     return made.with_operands(instruction, (*masked, *starts)), outer
+
+
+@on("custom-call")
+def _value_check(made: Resolver, instruction: Instruction) -> Resolved:
+    """Elements beyond the size become one that passes."""
+    if not is_value_check(instruction):
+        sizes = made.sizes_of(*instruction.operands)
+        raise refused(instruction, next(iter(sizes)))
+    (operand,), check = instruction.operands, ValueCheck.of(instruction)
+    passing = 1 if check.kind == "nonzero" else max(check.lows[0], 0)
+    fill = made.number(passing, operand.array_shape.element_type)
+    return made.with_operands(instruction, [made.masked(operand, made.sizes_of(operand), fill)]), {}
 
 
 @on("dot")

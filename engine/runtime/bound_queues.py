@@ -42,6 +42,16 @@ def check_rings(queues: Mapping[str, QueueSignature], rings: Mapping[str, AnyRin
         raise ConfigurationError("Expected a ring of its own for each queue. Received: one ring for several queues.")
 
 
+def words_of_call(state: np.ndarray) -> np.ndarray:
+    """The words of the call block of a call with this state block."""
+    words = np.zeros(Call.WORDS, np.int64)
+    offsets = {Call.STOP: State.STOP, Call.LEAVE_AT: State.LEAVE_AT, Call.PASSED: State.ARRIVALS}
+    for word, offset in (offsets | {Call.ABORT: State.ABORT}).items():
+        words[word] = state.ctypes.data + 8 * offset
+    words[Call.PAUSES], words[Call.NAP] = pauses_before_sleep(), _nap_address()
+    return words
+
+
 class BoundQueues:
     """The ring of each queue of a program, and its call block, if any, through which codelets see the call."""
 
@@ -65,6 +75,11 @@ class BoundQueues:
             addresses |= dict(zip(queue.leaves, ring.leaf_addresses, strict=True))
         return addresses
 
+    @property
+    def call_block(self) -> np.ndarray | None:
+        """The call block's words, which `words_of_call` gives; None for a program without one."""
+        return None if self._call_block is None else self._call
+
     def note_bound(self) -> None:
         """Records that blocks have the addresses that `bind` returned: until then, each call returns them."""
         self._is_bound = True
@@ -73,10 +88,7 @@ class BoundQueues:
         """Prepares rings and call block for a call with this state block."""
         if self._call_block is None:
             return
-        words = {Call.STOP: State.STOP, Call.LEAVE_AT: State.LEAVE_AT, Call.PASSED: State.ARRIVALS}
-        for word, offset in (words | {Call.ABORT: State.ABORT}).items():
-            self._call[word] = state.ctypes.data + 8 * offset
-        self._call[Call.PAUSES], self._call[Call.NAP] = pauses_before_sleep(), _nap_address()
+        self._call[...] = words_of_call(state)
         for ring in self._rings.values():
             ring.begin()
 

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from engine.runtime.bound_queues import words_of_call
 from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.executor import State, executor
 from engine.runtime.feeds import RowFeed
+from engine.runtime.value_checks import ValueChecks
 from engine.runtime.workers import state_of_one_step, unknown_row
 
 COMPLETED = int(State.COMPLETED)
@@ -25,6 +27,7 @@ class BriefCall:
 
     `builder` owns arrays whose addresses are in the table. `feeds` and `outputs` are views of the program's memory: its
     feeds, by number, and its results. `choice` gets the time of each call, if others could have several workers.
+    `call_block` is the program's, if it has one, for its `checks` of values.
     """
 
     workers = 1
@@ -37,11 +40,15 @@ class BriefCall:
         feeds: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
         choice: WorkerChoice | None = None,
+        call_block: np.ndarray | None = None,
+        checks: ValueChecks | None = None,
     ) -> None:
         self._kept = table, builder, scratch
         self._state = state = state_of_one_step(table, scratch)
         self._first, self._words = state.copy(), state.data
         self._arguments = state.ctypes.data, 0, 1, scratch.ctypes.data
+        self._call_block, self._checks = call_block, checks
+        self._call_words = None if call_block is None else words_of_call(state)
         self._feeds, self._outputs, self._choice = tuple(feeds), tuple(outputs), choice
 
     def run_rows(self, feeds: Sequence[RowFeed], counts: Sequence[int]) -> list[np.ndarray]:
@@ -54,8 +61,12 @@ class BriefCall:
         for feed, array in zip(self._feeds, arrays, strict=True):
             feed[...] = array
         self._state[...] = self._first
+        if self._call_block is not None:
+            self._call_block[...] = self._call_words
         executor(*self._arguments)
         if self._words[COMPLETED] != 1:
+            if self._checks is not None:
+                self._checks.raise_failure(0, 1)
             raise unknown_row(self._state)
         if self._choice is not None:
             self._choice.note_alone(begin, time.perf_counter())

@@ -238,9 +238,9 @@ class Executable:
         the observer ended the call. An observer follows it from another thread, so it needs the outputs of all steps.
         `queues` has a ring for each of the program's queues; elements that a call does not take stay for the next one.
         Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short;
-        ConfigurationError for rings that do not fit; the error of a ring that the program has found closed, or of a
-        host function, whose step counts as not begun; CallTimeout at the end of the time of `limit`, with variables as
-        after the last whole step: a loop that may take long is left between two iterations.
+        ConfigurationError for rings that do not fit; the error of a closed ring, a host function or a check of values,
+        whose step counts as not begun; CallTimeout at the end of the time of `limit`, with variables as after the last
+        whole step: a loop that may take long is left between two iterations.
         """
         self._check(steps, feeds)
         brief = self.brief_call(variables) if steps == 1 and observer is None and not queues else None
@@ -279,7 +279,7 @@ class Executable:
             self._host_calls.end()
             self._queues.end()
         if completed_steps(state) < steps:
-            self._host_calls.raise_failure()
+            self._host_calls.raise_failure(completed_steps(state), steps)
             self._queues.raise_if_ended()
         del held
         return rings if outputs == "all" else [self._output(k).copy() for k in range(len(self.program.outputs))]
@@ -294,6 +294,7 @@ class Executable:
             return None
         if workers not in self._brief or variables != self._variables:
             self._bind(variables)
+            self._bind_queues({})
             self._brief[workers] = self._prepared(workers)
         return self._brief[workers]
 
@@ -309,14 +310,14 @@ class Executable:
 
     def _prepared(self, workers: int) -> BriefCall | SharedCall:
         outputs = [self._output(k) for k in range(len(self.program.outputs))]
-        scratch, _ = self._workspace_for(workers)
+        scratch, checks = self._workspace_for(workers)[0], (self._queues.call_block, self._host_calls.checks)
         if workers > 1:
             made = self._built_table([*self._infeeds, *self._running.compute_sets], self._marks(), workers)
             blocks = [self._feed_blocks[number] for number in sorted(self.program.feeds)]
-            return SharedCall(*made, scratch, blocks, outputs, self.choice)
+            return SharedCall(*made, scratch, blocks, outputs, self.choice, *checks)
         made = self._built_table(self._running.compute_sets, self._running.marks, 1, len(self._infeeds))
         feeds = [self._value(buffer, buffer.shape) for _, buffer in sorted(self.program.feeds.items())]
-        return BriefCall(*made, scratch, feeds, outputs, None if self._is_small else self.choice)
+        return BriefCall(*made, scratch, feeds, outputs, None if self._is_small else self.choice, *checks)
 
     def _marks(self) -> list[Mark]:
         """Marks of the program with its infeeds before it."""

@@ -34,6 +34,7 @@ from engine.codelets.memory import (
     store_i64,
     store_release,
 )
+from engine.codelets.queues import CONTROL_LINE
 from engine.codelets.rows import word
 from engine.codelets.waiting import Waiting, announce, call_with_five, fetch_and_max, wait_until
 from engine.errors import InternalError
@@ -41,7 +42,7 @@ from engine.machine_code.abi import COUNTERS, Scratch
 from engine.runtime.buffers import aligned_zeros
 
 CLOCK_MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 0)
-LINE_BYTES = 128  # two cache lines: processors fetch them in pairs
+LINE_BYTES = 8 * CONTROL_LINE
 
 
 class RowKind(IntEnum):

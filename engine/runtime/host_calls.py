@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.errors import HostFunctionError
 from engine.program.program import ComputeSet, Program
 from engine.program.work.host_call import HostCall
+from engine.runtime.value_checks import ValueChecks
 
 
 class HostCalls:
@@ -13,6 +14,7 @@ class HostCalls:
     def __init__(self, program: Program) -> None:
         self._functions = [each.work.function for each in program.compute_sets if isinstance(each.work, HostCall)]
         self._running = False
+        self.checks = ValueChecks(program)
         self.run_c = any(not each.function.needs_gil and each.codelet is None for each in self._functions)
         """Whether C code runs, during which no signal is handled."""
         self.take_the_caller = (
@@ -59,8 +61,9 @@ class HostCalls:
         for each in self._functions:
             each.interrupt()
 
-    def raise_failure(self) -> None:
-        """Raises the error of the function that has ended a step."""
+    def raise_failure(self, step: int, steps: int) -> None:
+        """Raises the error of the function, or of the check of values, that has ended `step` of a call."""
+        self.checks.raise_failure(step, steps)
         for each in self._functions:
             each.raise_failure()
 

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.codelets.rows import point_feed
+from engine.runtime.bound_queues import words_of_call
 from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.executor import State
 from engine.runtime.feeds import RowFeed
 from engine.runtime.persistent_threads import has_persistent_threads, persistent_threads
+from engine.runtime.value_checks import ValueChecks
 from engine.runtime.workers import run_segment, state_of_one_step, unknown_row
 
 COMPLETED = int(State.COMPLETED)
@@ -25,6 +27,7 @@ class SharedCall:
 
     `builder` owns arrays whose addresses are in the table, whose first compute sets copy the feeds: `feeds` has
     the block of each. `outputs` are views of the program's results. `choice` gets the time of each call.
+    `call_block` is the program's, if it has one, for its `checks` of values.
     """
 
     def __init__(
@@ -35,6 +38,8 @@ class SharedCall:
         feeds: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
         choice: WorkerChoice,
+        call_block: np.ndarray | None = None,
+        checks: ValueChecks | None = None,
     ) -> None:
         self.workers = len(scratch)
         self._kept = table, builder, scratch
@@ -43,6 +48,8 @@ class SharedCall:
         self._first, self._words = state.copy(), state.data
         self._arguments = state.ctypes.data, scratch.ctypes.data, scratch.strides[0]
         self._feeds, self._outputs, self._choice = tuple(feeds), tuple(outputs), choice
+        self._call_block, self._checks = call_block, checks
+        self._call_words = None if call_block is None else words_of_call(state)
 
     def run_rows(self, feeds: Sequence[RowFeed], counts: Sequence[int]) -> list[np.ndarray]:
         """Copies of the results for the first rows of feeds, of each one's number of rows."""
@@ -61,6 +68,8 @@ class SharedCall:
         begin = time.perf_counter()
         self._state[...] = self._first
         self._claims[...] = 0
+        if self._call_block is not None:
+            self._call_block[...] = self._call_words
         if has_persistent_threads():
             table, _, scratch = self._kept
             run_segment(table, 1, 0, self.workers, scratch, self._state, inline=True)
@@ -69,6 +78,8 @@ class SharedCall:
             with persistent_threads(self.workers) as threads:
                 had_cores = threads.call(*self._arguments)
         if self._words[COMPLETED] != 1:
+            if self._checks is not None:
+                self._checks.raise_failure(0, 1)
             raise unknown_row(self._state)
         results = [output.copy() for output in self._outputs]
         self._choice.note_brief(time.perf_counter() - begin, had_cores)

@@ -1,0 +1,126 @@
+"""Checks values that an operation is about to use: the first that it does not take is recorded, and the step left."""
+
+from __future__ import annotations
+
+from engine.codelets.build import codelet, inner
+from engine.codelets.gather import load_index
+from engine.codelets.memory import load_f32, load_f64, load_i64, pointer, store_i64
+from engine.codelets.queues import leave_step_of
+from engine.codelets.record import Address, Record, Table
+from engine.codelets.rows import word
+from engine.machine_code.abi import Scratch
+
+RANGE, FLOAT_RANGE, NONZERO, FINITE = range(4)
+
+
+class ValueCheckBlock(Record):
+    """Parameters of `check_values`. Unit: `grain` elements."""
+
+    call: Address = 0  # the call block
+    record: Table  # two words for each unit: 1 + the number of the element that fails, its bits
+    operand: Address = 0
+    elements: int
+    grain: int
+    kind: int
+    item_bytes: int
+    signed: int
+    exponent: int  # the bits that are all set in infinities and NaNs only
+    period: int
+    lows: Table  # `period` words
+    bounds: Table  # `period` words
+
+
+@inner
+def _limit(parameters: int, limits: int, element: int) -> int:
+    """The low or the bound of an element."""
+    period = word(parameters, ValueCheckBlock.PERIOD)
+    return word(limits, 0) if period == 1 else word(limits, element % period)
+
+
+@inner
+def _low(parameters: int, element: int) -> int:
+    return _limit(parameters, word(parameters, ValueCheckBlock.LOWS), element)
+
+
+@inner
+def _bound(parameters: int, element: int) -> int:
+    return _limit(parameters, word(parameters, ValueCheckBlock.BOUNDS), element)
+
+
+@inner
+def _bits(parameters: int, element: int) -> int:
+    size = word(parameters, ValueCheckBlock.ITEM_BYTES)
+    address = word(parameters, ValueCheckBlock.OPERAND) + element * size
+    return load_index(address, size, word(parameters, ValueCheckBlock.SIGNED))
+
+
+@inner
+def _is_float_outside(parameters: int, element: int) -> bool:
+    """Whether a float, truncated, is outside of the range; NaN is."""
+    size = word(parameters, ValueCheckBlock.ITEM_BYTES)
+    address = word(parameters, ValueCheckBlock.OPERAND) + element * size
+    value = load_f64(address) if size == 8 else load_f32(address) * 1.0
+    low, high = float(_low(parameters, element)) - 1.0, float(_bound(parameters, element))
+    return not (value > low and value < high)
+
+
+@inner
+def _fails(parameters: int, element: int) -> bool:
+    """Whether one element fails."""
+    kind = word(parameters, ValueCheckBlock.KIND)
+    if kind == 1:
+        return _is_float_outside(parameters, element)
+    value = _bits(parameters, element)
+    if kind == 2:
+        return value == 0
+    if kind == 3:
+        exponent = word(parameters, ValueCheckBlock.EXPONENT)
+        return (value & exponent) == exponent
+    return value < _low(parameters, element) or value >= _bound(parameters, element)
+
+
+@inner
+def _count(parameters: int, first: int, last: int) -> int:
+    """The number of elements that fail, or any other that is 0 only if none does; vectors where types allow it."""
+    kind, size = word(parameters, ValueCheckBlock.KIND), word(parameters, ValueCheckBlock.ITEM_BYTES)
+    address, found = word(parameters, ValueCheckBlock.OPERAND), 0
+    low, high = _low(parameters, 0), _bound(parameters, 0)
+    is_plain = kind == 0 and word(parameters, ValueCheckBlock.PERIOD) == 1
+    if is_plain and size == 4 and word(parameters, ValueCheckBlock.SIGNED) != 0:
+        words = pointer(address, "int32")
+        for k in range(first, last):
+            found += (words[k] < low) | (words[k] >= high)
+    elif is_plain and size == 8 and word(parameters, ValueCheckBlock.SIGNED) != 0:
+        wide = pointer(address, "int64")
+        for k in range(first, last):
+            found += (wide[k] < low) | (wide[k] >= high)
+    elif kind == 1 and size == 4 and word(parameters, ValueCheckBlock.PERIOD) == 1:
+        singles, least, most = pointer(address, "float32"), float(low) - 1.0, float(high)
+        for k in range(first, last):
+            found += 1 - ((singles[k] > least) & (singles[k] < most))
+    elif kind == 3 and size == 4:
+        exponent, floats = word(parameters, ValueCheckBlock.EXPONENT), pointer(address, "int32")
+        for k in range(first, last):
+            found += (floats[k] & exponent) == exponent
+    else:
+        for k in range(first, last):
+            found += _fails(parameters, k)
+    return found
+
+
+@codelet
+def check_values(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Records the first element of each unit that fails; then all workers leave the step at the next jump."""
+    elements, grain = word(parameters, ValueCheckBlock.ELEMENTS), word(parameters, ValueCheckBlock.GRAIN)
+    for unit in range(lo, hi):
+        first, last = unit * grain, min((unit + 1) * grain, elements)
+        if _count(parameters, first, last) != 0:
+            while not _fails(parameters, first):
+                first += 1
+            entry = word(parameters, ValueCheckBlock.RECORD) + 16 * unit
+            if load_i64(entry) == 0:
+                size = word(parameters, ValueCheckBlock.ITEM_BYTES)
+                address = word(parameters, ValueCheckBlock.OPERAND) + first * size
+                store_i64(entry + 8, load_i64(address) if size == 8 else load_index(address, size, 1))
+                store_i64(entry, first + 1)
+            leave_step_of(word(parameters, ValueCheckBlock.CALL), word(scratch, Scratch.WORKER))
