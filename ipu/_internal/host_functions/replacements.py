@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
+import tensorflow as tf
 from tensorflow._api.v2 import raw_ops
 from tensorflow._api.v2.compat.v1 import image
 from tensorflow._api.v2.compat.v2 import raw_ops as keras_raw_ops
@@ -17,6 +18,8 @@ from tensorflow.python.ops import (
     gen_array_ops,
     gen_image_ops,
     gen_logging_ops,
+    gen_math_ops,
+    gen_nn_ops,
     gen_resource_variable_ops,
     gen_sparse_ops,
     gen_string_ops,
@@ -51,6 +54,9 @@ def replace_host_operations() -> None:
     _replace(gen_sparse_ops, "sparse_tensor_dense_mat_mul", sparse_by_dense)
     _replace(gen_resource_variable_ops, "resource_gather_nd", _gather_nd)
     _replace(cond_v2, "cond_v2", conditional)
+    _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
+    _replace(gen_math_ops, "arg_min", partial(_among_numbers, tf.less))
+    _replace(gen_nn_ops, "in_top_kv2", _in_top_k)
     for name, update in SPARSE_UPDATES.items():
         _replace(gen_training_ops, name, update)
     for name, update in RAW_SPARSE_UPDATES.items():
@@ -94,3 +100,28 @@ def _ensure_shape(original: Callable[..., Any], input: Any, shape: Any, name: st
 def _gather_nd(_: Callable[..., Any], resource: Any, indices: Any, dtype: Any, name: str | None = None) -> Any:
     """tf.gather_nd of a variable: XLA has it of tensors alone."""
     return gen_array_ops.gather_nd(gen_resource_variable_ops.read_variable_op(resource, dtype), indices, name=name)
+
+
+def _among_numbers(
+    is_better: Callable[..., Any],
+    original: Callable[..., Any],
+    input: Any,
+    dimension: Any,
+    output_type: tf.DType = tf.int64,
+    name: str | None = None,
+) -> Any:
+    """tf.argmax and argmin as TensorFlow's kernels: NaN is never chosen. XLA's choice depends on the order it is in."""
+    input = tf.convert_to_tensor(input)
+    if input.dtype.is_floating:
+        worst = input.dtype.min if is_better is tf.greater else input.dtype.max
+        worst = tf.constant(worst, input.dtype)
+        input = tf.where(is_better(input, worst), input, worst)
+    return original(input, dimension, output_type, name=name)
+
+
+def _in_top_k(original: Callable[..., Any], predictions: Any, targets: Any, k: Any, name: str | None = None) -> Any:
+    """tf.math.in_top_k as TensorFlow's kernel: False in rows with NaN or infinities, and for a target of no class."""
+    predictions, targets = tf.convert_to_tensor(predictions), tf.convert_to_tensor(targets)
+    classes = tf.shape(predictions, targets.dtype)[1]
+    known = (targets >= 0) & (targets < classes) & tf.reduce_all(tf.math.is_finite(predictions), axis=1)
+    return tf.logical_and(original(predictions, targets, k, name=name), known)
