@@ -20,6 +20,7 @@ from ipu._internal.compiler.processes import processes_of
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.replication import alone, without_groups
 from ipu._internal.compiler.trace import graph_of, trace_step
+from ipu._internal.compiler.value_checks import checking
 from ipu._internal.config.system import current_system
 from ipu._internal.pipelining.streaming import (
     Stream,
@@ -105,7 +106,13 @@ def compile_step(
 
     Raises as `ProgramCache.get`.
     """
-    flat_step, specs = _flat(step, signature)
+    with checking.replaced_by(True):
+        return _compile_step(*_flat(step, signature), replicas, updates)
+
+
+def _compile_step(
+    flat_step: Callable[..., Any], specs: Sequence[tf.TensorSpec], replicas: int, updates: Updates | None
+) -> TracedProgram:
     if updates is None:
         return TracedProgram(without_groups(alone(trace_step(flat_step, specs), replicas)))
     if updates.streaming and (updates.training or updates.transport is not None):

@@ -97,7 +97,7 @@ def test_pages_are_true() -> None:
         f"docs/{name}.md"
         for name in ("index", "accelerate", "tour", "supported_ops", "debugging", "tensorflow1", "layers", "estimators")
     ]
-    docs += [f"docs/{name}.md" for name in ("loops", "replicas", "configuration", "mixed_precision")]
+    docs += [f"docs/{name}.md" for name in ("loops", "replicas", "configuration", "mixed_precision", "value_checks")]
     output_of(forking.module, "tests.examples.pages", "README.md", *sample(docs, 2))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
+import tensorflow as tf
 
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit, both_frameworks
@@ -40,12 +42,21 @@ def test_modes(kit: Kit) -> None:
 
 
 @both_frameworks
-def test_categories_out_of_range_are_not_counted(kit: Kit) -> None:
-    categories = np.array([[3, each, 6] for each in OUTSIDE])
+@pytest.mark.parametrize("checked", [True, False])
+def test_categories_out_of_range_are_refused_as_in_keras(
+    kit: Kit, checked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unchecked they are not counted. Keras 3 does not count those that are too large either."""
+    monkeypatch.setenv("SOFTWARE_IPU_VALUE_CHECKS", "keras" if checked else "none")
     with IPUStrategy().scope():
         given = kit.keras.Input((3,), dtype="int64")
         encoded = [kit.keras.layers.CategoryEncoding(CATEGORIES, mode)(given) for mode in ("multi_hot", "count")]
-        found = kit.keras.Model(given, encoded).predict(categories, verbose=0)
-    expected = np.tile(np.eye(CATEGORIES)[3] + np.eye(CATEGORIES)[6], (len(OUTSIDE), 1))
-    for result in found:
-        np.testing.assert_array_equal(result, expected)
+        model = kit.keras.Model(given, encoded)
+    for outside in OUTSIDE:
+        categories = np.array([[3, outside, 6]])
+        if checked and (outside < 0 or not kit.is_keras3):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"non-negative|range 0 <= values < num_tokens"):
+                model.predict(categories, verbose=0)
+            continue
+        for result in model.predict(categories, verbose=0):
+            np.testing.assert_array_equal(result, [np.eye(CATEGORIES)[3] + np.eye(CATEGORIES)[6]])

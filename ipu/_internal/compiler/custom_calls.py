@@ -1,14 +1,15 @@
 """Functions with custom calls in place of the operations of costly_kernels.py, for the time of a conversion to HLO.
 
-Factorizations of matrices are replaced in each function that can be reached: loops, branches and called functions.
-The other operations, which XLA can convert, are replaced in the outer function alone.
+Factorizations of matrices are replaced, and checks of values (value_checks.py) added, in each function that can be
+reached: loops, branches and called functions. The other operations, which XLA can convert, are replaced in the outer
+function alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,8 +19,12 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+from tensorflow.python.ops.handle_data_util import copy_handle_data
 
+from engine.ir.value_checks import ValueCheck
 from ipu._internal.compiler.costly_kernels import FACTORIZATIONS, constants, is_candidate, make_custom_call, results
+from ipu._internal.compiler.value_checks import RULES, assertion, check_node, checks_of, texts_of
+from ipu._internal.compiler.value_checks import SUFFIX as CHECK_SUFFIX
 
 CALLS = {
     "Case": 1,
@@ -33,17 +38,25 @@ CALLS = {
 }
 """Operations that call functions; the number of inputs that are not the functions'."""
 INLINE = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+BRANCHES = frozenset({"If", "StatelessIf"})
+GUARD = frozenset({"Assert", "Const", "Identity", "NoOp", "Placeholder"})
+"""Operations of the branch of a conditional that only asserts."""
 SUFFIX = "_custom_calls_"
 
 _numbers = itertools.count()
 
 
 @contextlib.contextmanager
-def with_custom_calls(concrete: ConcreteFunction) -> Iterator[str | None]:
-    """The name of a function like `concrete` with custom calls, for the time of the context; None if it needs none."""
-    functions = _Functions()
+def with_custom_calls(
+    concrete: ConcreteFunction, costly: bool, checks: bool, passing: bool = True
+) -> Iterator[str | None]:
+    """The name of a function like `concrete` with custom calls, for the time of the context; None if it needs none.
+
+    Calls in place of `costly` operations, or `checks` of values, or both. Checks pass their operands on if `passing`.
+    """
+    functions = _Functions(costly, checks, passing)
     try:
-        yield functions.rewritten(concrete.name, concrete.graph, all_candidates=True)
+        yield functions.rewritten(concrete.name, concrete.graph, outermost=True)
     finally:
         for each in functions.made:
             context.context().remove_function(each)
@@ -52,26 +65,33 @@ def with_custom_calls(concrete: ConcreteFunction) -> Iterator[str | None]:
 class _Functions:
     """Functions like others with custom calls, one for each function and shapes of its inputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, costly: bool, checks: bool, passing: bool) -> None:
+        self.costly, self.checks, self.passing = costly, checks, passing
         self.made: list[str] = []
-        self._factorizing: dict[str, bool] = {}
+        self._affected: dict[str, bool] = {}
         self._called: dict[tuple[str, tuple[str, ...]], tuple[str | None, Any]] = {}
         # Of results of calls, beyond what their graph knows; by identity, in graphs that `_called` keeps alive.
         self._shapes: dict[int, tf.TensorShape] = {}
 
-    def rewritten(self, name: str, graph: Any, all_candidates: bool) -> str | None:
+    def rewritten(self, name: str, graph: Any, outermost: bool) -> str | None:
         """The name of a function like the one of this name and graph; None if it needs no custom calls."""
         operations = {each.name: each for each in graph.get_operations()}
         candidates = {
             key: each
             for key, each in operations.items()
-            if (all_candidates or each.type in FACTORIZATIONS) and is_candidate(each)
+            if self.costly and (outermost or each.type in FACTORIZATIONS) and is_candidate(each)
         }
-        called = {key: self._of_call(each, graph) for key, each in operations.items() if each.type in CALLS}
+        checks = self._checks(operations.values(), graph) if self.checks else {}
+        called = {
+            key: self._of_call(each, graph)
+            for key, each in operations.items()
+            if each.type in CALLS and not (key in checks and each.type in BRANCHES)
+        }
         called = {key: renamed for key, renamed in called.items() if renamed}
-        if not candidates and not called:
+        if not candidates and not called and not checks:
             return None
         definition = context.context().get_function_def(name)
+        _add_checks(definition, {operations[key]: found for key, found in checks.items()}, self.passing)
         known = constants(definition)
         _replace(definition, {key: each for key, each in candidates.items() if key not in known})
         for node in definition.node_def:
@@ -82,17 +102,44 @@ class _Functions:
         self.made.append(definition.signature.name)
         return self.made[-1]
 
+    def _checks(self, operations: Iterable[tf.Operation], graph: Any) -> dict[str, list[tuple[int, ValueCheck]]]:
+        """The checks of operations by name, with the numbers of the inputs."""
+        found: dict[str, list[tuple[int, ValueCheck]]] = {}
+        for each in operations:
+            if each.type in BRANCHES:
+                guarded = self._guarded(each, graph)
+                found[each.name] = [] if guarded is None else [(0, guarded)]
+            else:
+                found[each.name] = list(checks_of(each))
+        return {name: checks for name, checks in found.items() if checks}
+
+    def _guarded(self, conditional: tf.Operation, graph: Any) -> ValueCheck | None:
+        """The check of a conditional that only asserts what it tests: it needs no branches then."""
+        asserting = _graph(conditional.get_attr("else_branch").name, graph)
+        operations = asserting.get_operations()
+        assertions = [each for each in operations if each.type == "Assert"]
+        if len(assertions) != 1 or any(each.type not in GUARD for each in operations):
+            return None
+        given = _origin(assertions[0].inputs[0])
+        number = next((k for k, each in enumerate(asserting.inputs) if each is given), None)
+        if number is None or _origin(conditional.inputs[1 + number]) is not _origin(conditional.inputs[0]):
+            return None
+        return assertion(texts_of(assertions[0]))
+
     def _of_call(self, call: tf.Operation, graph: Any) -> dict[str, str]:
         """The names of the functions in place of those that an operation calls, where they need any."""
         found = {}
         for each in _functions(call.node_def):
-            if not self._factorizes(each.name, graph):
+            if not self._is_affected(each.name, graph):
                 continue
             shapes = [self._shape(given) for given in call.inputs[CALLS[call.type] :]]
             key = each.name, tuple(map(str, shapes))
             if key not in self._called:
                 specialized = _specialized(each.name, _graph(each.name, graph), shapes)
-                self._called[key] = self.rewritten(each.name, specialized, all_candidates=False), specialized
+                for given, own in zip(call.inputs[CALLS[call.type] :], specialized.inputs, strict=False):
+                    if own.dtype == tf.resource:  # a graph made from a definition does not know its variables' shapes
+                        copy_handle_data(given, own)
+                self._called[key] = self.rewritten(each.name, specialized, outermost=False), specialized
             renamed, specialized = self._called[key]
             if renamed:
                 found[each.name] = renamed
@@ -106,16 +153,24 @@ class _Functions:
             return None
         return given.shape if given.shape.is_fully_defined() else self._shapes.get(id(given), given.shape)
 
-    def _factorizes(self, name: str, outer: Any) -> bool:
-        """Whether a function or one that it calls has a factorization."""
-        if name not in self._factorizing:
+    def _is_affected(self, name: str, outer: Any) -> bool:
+        """Whether a function or one that it calls has an operation that is replaced or checked in all functions."""
+        if name not in self._affected:
             graph = _graph(name, outer)
-            self._factorizing[name] = any(
-                each.type in FACTORIZATIONS
-                or (each.type in CALLS and any(self._factorizes(f.name, graph) for f in _functions(each.node_def)))
+            self._affected[name] = any(
+                (self.costly and each.type in FACTORIZATIONS)
+                or (self.checks and each.type in RULES)
+                or (each.type in CALLS and any(self._is_affected(f.name, graph) for f in _functions(each.node_def)))
                 for each in graph.get_operations()
             )
-        return self._factorizing[name]
+        return self._affected[name]
+
+
+def _origin(tensor: tf.Tensor) -> tf.Tensor:
+    """The tensor of which one is a copy."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
 
 
 def _functions(node: NodeDef) -> list[NameAttrList]:
@@ -144,6 +199,41 @@ def _specialized(name: str, graph: Any, shapes: Sequence[tf.TensorShape | None])
     for each in definition.arg_attr.values():
         each.attr.pop("_output_shapes", None)
     return function_def_to_graph(definition, input_shapes=shapes)
+
+
+def _add_checks(
+    definition: FunctionDef, checks: Mapping[tf.Operation, list[tuple[int, ValueCheck]]], passing: bool
+) -> None:
+    """Adds checks before inputs of nodes that a call of the function runs."""
+    nodes, known = {node.name: node for node in definition.node_def}, constants(definition)
+    running = _running(definition, nodes)
+    made: dict[tuple[str, ValueCheck], str] = {}
+    for operation, found in checks.items():
+        if operation.name not in running:
+            continue
+        node = nodes[operation.name]
+        for number, check in found:
+            given = node.input[number]
+            if given.partition(":")[0] in known:
+                continue
+            if (given, check) not in made:
+                name, operand = f"{node.name}{CHECK_SUFFIX}{number}", operation.inputs[number]
+                passes = passing and operand.shape.is_fully_defined()
+                definition.node_def.append(check_node(name, given, operand, check, passes))
+                made[given, check] = f"{name}:results:0" if passes else given
+            node.input[number] = made[given, check]
+
+
+def _running(definition: FunctionDef, nodes: Mapping[str, NodeDef]) -> set[str]:
+    """The nodes that a call of a function runs: those on which results and side effects depend."""
+    pending = [given.partition(":")[0] for given in (*definition.ret.values(), *definition.control_ret.values())]
+    running: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in nodes and name not in running:
+            running.add(name)
+            pending += [given.removeprefix("^").partition(":")[0] for given in nodes[name].input]
+    return running
 
 
 def _replace(definition: FunctionDef, costly: dict[str, tf.Operation]) -> None:

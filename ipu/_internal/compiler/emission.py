@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import logging
 
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -17,20 +19,22 @@ from ipu._internal.compiler.hlo import import_hlo
 from ipu._internal.compiler.refusals import refusal
 from ipu._internal.host_functions.calls import check_shapes
 
+logger = logging.getLogger("ipu")
 
-def module_of(concrete: ConcreteFunction, specs: list[tf.TensorSpec]) -> Module:
+
+def module_of(concrete: ConcreteFunction, specs: list[tf.TensorSpec], checks: bool = False) -> Module:
     """The module of a concrete function: parameters for `specs`, then for what it captures.
 
-    Raises as `emitted` and `import_hlo`.
+    With `checks` it has those of value_checks.py. Raises as `emitted` and `import_hlo`.
     """
     try:
-        return import_hlo(emitted(concrete, specs))
+        return import_hlo(emitted(concrete, specs, checks=checks))
     except DynamicOperand:
-        return import_hlo(emitted(concrete, specs, custom_calls=False))
+        return import_hlo(emitted(concrete, specs, costly=False, checks=checks))
 
 
-def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec], custom_calls: bool = True) -> bytes:
-    """The HloModuleProto of a concrete function, with or without the `custom_calls` of costly_kernels.py.
+def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec], costly: bool = True, checks: bool = False) -> bytes:
+    """The HloModuleProto of a concrete function, with or without the custom calls of costly_kernels.py and `checks`.
 
     Raises UnsupportedOperation for dynamic shapes, strings, and operations that XLA refuses.
     """
@@ -45,15 +49,21 @@ def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec], custom_calls
             "Encode text on the host, in the input pipeline."
         )
     check_shapes(concrete.graph)
-    with with_custom_calls(concrete) if custom_calls else contextlib.nullcontext() as name:
-        if name is not None:
-            # An error names operations of the function as it was traced.
-            with contextlib.suppress(tf.errors.OpError, ValueError):
-                return _serialized(concrete, name, specs)
+    ways = itertools.product((True, False) if checks else (True,), (True, False) if costly else (False,))
+    for passing, replaced in ways:
+        with with_custom_calls(concrete, replaced, checks, passing) as name:
+            if name is not None:
+                # An error names operations of the function as it was traced.
+                with contextlib.suppress(tf.errors.OpError, ValueError):
+                    return _serialized(concrete, name, specs)
     try:
-        return _serialized(concrete, concrete.name, specs)
+        made = _serialized(concrete, concrete.name, specs)
     except (tf.errors.OpError, ValueError) as error:
         raise refusal(error) from error
+    with with_custom_calls(concrete, False, checks) as name:
+        if name is not None:
+            logger.warning("Values of %r are not checked: XLA has no program with the checks.", concrete.name)
+    return made
 
 
 def _serialized(concrete: ConcreteFunction, name: str, specs: list[tf.TensorSpec]) -> bytes:

@@ -9,12 +9,16 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from engine.errors import InternalError, UnsupportedOperation
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
+from engine.ir.check_tokens import TOKEN
 from engine.ir.shape import NUMPY_TYPES
+from engine.ir.value_checks import is_value_check
 from engine.passes.dynamic_dimension_rules import resolve_dynamic_dimensions
+from engine.passes.rewriting import changed
 from ipu._internal.compiler.costly_expansions import expanded, in_order, is_costly
 from ipu._internal.compiler.custom_calls import SUFFIX
 from ipu._internal.compiler.hlo_attributes import PRIMITIVE_TYPES, Proto, read_attributes
 from ipu._internal.compiler.refusals import ShapeFromValues
+from ipu._internal.compiler.value_checks import SUFFIX as CHECK_SUFFIX
 
 
 def import_hlo(serialized: bytes) -> Module:
@@ -73,9 +77,14 @@ def _computation(proto: Proto, computation_of: Callable[[int], Computation]) -> 
             operands=tuple(by_id[operand] for operand in each.operand_ids),
             attributes=read_attributes(each),
             called=tuple(computation_of(callee) for callee in each.called_computation_ids),
-            op_name=each.metadata.op_name,
+            op_name=re.sub(rf"{CHECK_SUFFIX}\d+$", "", each.metadata.op_name),
         )
         is_dynamic = not dynamic.isdisjoint(each.operand_ids)
+        if is_value_check(read):
+            # Users take the operand itself, so that no pass sees a check between them.
+            instructions.append(changed(read, shape=TOKEN))
+            by_id[each.id] = read.operands[0]
+            continue
         instructions += expanded(read, is_dynamic) if is_costly(read) else [read]
         by_id[each.id] = instructions[-1]
     if len(instructions) > len(by_id) and not any(each.control_predecessor_ids for each in proto.instructions):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from engine.compile_progress import compile_progress
-from engine.errors import ConfigurationError
+from engine.errors import ConfigurationError, InvalidValue
 from engine.host_functions import host_function
 from engine.ir import Module
 from engine.ir.device_operations import calls_of_host_functions, config_of
@@ -24,9 +24,10 @@ from ipu._internal.compiler.executing import check_assignable, check_owner, exec
 from ipu._internal.compiler.fit import certainly_fits, check_program, with_storage
 from ipu._internal.compiler.optimizer_state import OptimizerState
 from ipu._internal.compiler.sources import source_of
-from ipu._internal.compiler.tokens import is_token
+from ipu._internal.compiler.tokens import CheckToken, is_token
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.compiler.trace_events import events_of
+from ipu._internal.compiler.value_checks import InvalidArgumentError
 from ipu._internal.compiler.variables import device_buffers, written_meanwhile
 from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.config.system import current_system
@@ -175,7 +176,8 @@ class TracedProgram:
         self._floating_point = current_system().floating_point
         self.latest_run: object = None
         """Token of the latest run, which the variables written by it keep; None before it and for several replicas."""
-        self._execution = Execution(traced.variables)
+        self._execution = Execution([each for each in traced.variables if not isinstance(each, CheckToken)])
+        self._updated = [each for each in traced.updated if not isinstance(each, CheckToken)]
         for call in calls:
             function = host_function(config_of(call)["function"])
             function.replicas = traced.replicas * traced.sequential
@@ -265,7 +267,8 @@ class TracedProgram:
 
         Executions that share variables are serialized; another thread that reads one of them waits for the end.
         Raises the errors of a data set that feeds the program, tf.errors.OutOfRangeError at its end, and leaves
-        the variables unchanged then; FailedPreconditionError for a queue that is not initialized.
+        the variables unchanged then; FailedPreconditionError for a queue that is not initialized;
+        InvalidArgumentError for a value that fails a check, with variables as before its step.
         """
         if not self._queues:
             return self._execution.alone(lambda: self._run(steps, feeds, outputs, None))
@@ -297,18 +300,20 @@ class TracedProgram:
         observer: Observer | None,
         rings: Mapping[str, AnyRing] | None = None,
     ) -> list[np.ndarray]:
-        for variable in self._traced.updated:
+        for variable in self._updated:
             check_assignable(variable)
         buffers = device_buffers(self._traced.variables)
         call = self._executable.run if self._events is None else self._events.recorded(self._executable.run)
         try:
             with executing(self._seen_by_calls) if self._seen_by_calls else contextlib.nullcontext():
                 results = call(steps, feeds, buffers, outputs, observer, rings)
+        except InvalidValue as error:
+            raise InvalidArgumentError(error) from None
         finally:
-            lost = written_meanwhile(self._traced.updated) if self._seen_by_calls else None
+            lost = written_meanwhile(self._updated) if self._seen_by_calls else None
             # An interrupted call has completed whole steps, so the device still holds the newest values.
             self.latest_run = run = object() if self._traced.replicas == 1 else None
-            for variable in self._traced.updated:
+            for variable in self._updated:
                 variable.device_written(run)
         if lost:
             raise lost_assignment(lost[0])

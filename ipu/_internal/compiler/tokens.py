@@ -14,6 +14,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 
+from engine.ir import Shape
+from engine.runtime.buffers import DeviceBuffer
 from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.thread_values import ThreadValue
 
@@ -42,7 +44,29 @@ def device_token() -> IPUVariable:
 
 def is_token(variable: object) -> bool:
     """Whether a variable is a device's token, whose value is unused."""
-    return any(variable is token for token in _tokens.values())
+    return isinstance(variable, CheckToken) or any(variable is token for token in _tokens.values())
+
+
+class CheckToken:
+    """The token of a check of values, of one program: its value is unused, too."""
+
+    name = "value_check_token"
+    escaped = False
+
+    def __init__(self) -> None:
+        self._buffer = DeviceBuffer(Shape("s32"))
+
+    @property
+    def lock_holder(self) -> CheckToken:
+        """The token itself, which no other program has."""
+        return self
+
+    def device_buffer(self) -> DeviceBuffer:
+        """The device's copy."""
+        return self._buffer
+
+    def device_written(self, run: object = None) -> None:
+        """Nothing to note."""
 
 
 @contextlib.contextmanager

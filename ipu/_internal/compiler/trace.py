@@ -14,6 +14,7 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from engine.compile_progress import slow_notice
 from engine.errors import UnsupportedOperation
 from engine.ir import Module
+from engine.ir.check_tokens import with_check_tokens, without_checks
 from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
 from engine.partition.storage import Storage
 from ipu._internal.compiler.batch_norm import with_groups
@@ -23,7 +24,9 @@ from ipu._internal.compiler.handles import is_variable
 from ipu._internal.compiler.optimizer_state import OptimizerState, optimizer_state_of
 from ipu._internal.compiler.outlined_bodies import with_outlined_bodies
 from ipu._internal.compiler.sources import source_lines
-from ipu._internal.compiler.traced_pipelines import ipus_of_function, with_traced_pipelines
+from ipu._internal.compiler.tokens import CheckToken
+from ipu._internal.compiler.traced_pipelines import has_pipeline_marks, ipus_of_function, with_traced_pipelines
+from ipu._internal.compiler.value_checks import values_are_checked
 from ipu._internal.compiler.variables import (
     DeviceVariable,
     HostVariable,
@@ -129,7 +132,12 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
             continue
         roles.append("variable")
         resources[number] = _variable(by_handle.get(id(tensor)), tensor)
-    imported = module_of(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments])
+    imported = module_of(concrete, [tf.TensorSpec(a.shape, a.dtype) for a in arguments], values_are_checked())
+    if has_pipeline_marks(imported):
+        imported = without_checks(imported)
+    imported, tokens = with_check_tokens(imported)
+    roles += ["variable"] * len(tokens)
+    resources |= {number: CheckToken() for number in tokens}
     op_names = {each.op_name for computation in imported.computations() for each in computation.instructions}
     keep_distinct_scopes(imported)
     module, pipelines = with_traced_pipelines(_with_checkpoints(with_outlined_bodies(imported)))

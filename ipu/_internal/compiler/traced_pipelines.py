@@ -21,12 +21,17 @@ latest: list[Pipelined] = []
 """The pipelines of the last compiled function that has any, in the order in which it calls them."""
 
 
+def has_pipeline_marks(module: Module) -> bool:
+    """Whether loops of a module were traced as pipelines."""
+    return any(target_of(i) == PIPELINE_ITERATION for c in module.computations() for i in c.instructions)
+
+
 def with_traced_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
     """The module with the loops that were traced as pipelines turned into pipelines, and these.
 
     Raises as `engine.partition.traced_pipelines.with_pipelines`.
     """
-    if not any(target_of(i) == PIPELINE_ITERATION for c in module.computations() for i in c.instructions):
+    if not has_pipeline_marks(module):
         return module, []
     # The engine's passes load Numba, which takes long: imported only for a pipeline.
     from engine.partition.traced_pipelines import with_pipelines
