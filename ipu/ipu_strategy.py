@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -51,18 +51,12 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         self._ipu_device = ipu_device
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-        initial_value = kwargs.get("initial_value")
-        if initial_value is None and kwargs.get("shape") is not None and kwargs.get("dtype") is not None:
+        if kwargs.get("initial_value") is None and kwargs.get("shape") is not None and kwargs.get("dtype") is not None:
             # A SavedModel is being loaded: it creates its variables first and restores their values afterwards.
-            initial_value = kwargs["initial_value"] = functools.partial(tf.zeros, kwargs["shape"], kwargs["dtype"])
-        liftable = callable(initial_value) or not _is_symbolic(initial_value)
-        with ops.init_scope():
-            eager = tf.executing_eagerly()
-        if self._keeps_on_host or not (eager and liftable):
+            kwargs["initial_value"] = functools.partial(tf.zeros, kwargs["shape"], kwargs["dtype"])
+        if self._keeps_on_host or not is_liftable(kwargs.get("initial_value")):
             return super()._create_variable(next_creator, **kwargs)
-        with ops.init_scope(), ops.device(self._device):
-            arguments = {name: value for name, value in kwargs.items() if name in _VARIABLE_ARGUMENTS}
-            variable = IPUVariable(**arguments)
+        variable = device_variable(kwargs, self._device)
         variable._ipu_device = f"/job:localhost/replica:0/task:0{self._ipu_device}"
         return variable
 
@@ -110,8 +104,17 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         return reduced(reduce_op, value)
 
 
-def _is_symbolic(value: object) -> bool:
-    return tf.is_tensor(value) and not hasattr(value, "numpy")
+def is_liftable(initial_value: object) -> bool:
+    """Whether a variable of this initial value, or a function of it, can be eager, and so be a device variable."""
+    with ops.init_scope():
+        eager = tf.executing_eagerly()
+    return eager and (callable(initial_value) or not tf.is_tensor(initial_value) or hasattr(initial_value, "numpy"))
+
+
+def device_variable(arguments: Mapping[str, Any], device: str) -> IPUVariable:
+    """A device variable whose host copy is on `device`, given what TensorFlow gives to creators of variables."""
+    with ops.init_scope(), ops.device(device):
+        return IPUVariable(**{name: value for name, value in arguments.items() if name in _VARIABLE_ARGUMENTS})
 
 
 # One container for each device keeps its extended alive; TensorFlow compares these to tell strategies apart.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
+from tensorflow.python.ops import variable_v1, variables
 
 from engine.errors import StepCountError
 from ipu._internal.compiler.variables import tracing
@@ -20,6 +24,26 @@ KERAS = ("keras.", "tf_keras.", "tensorflow.")
 def serves(strategy: object) -> bool:
     """Whether Keras models of this strategy run on the engine."""
     return isinstance(strategy, IPUStrategyV1) and strategy.serves_keras
+
+
+@contextlib.contextmanager
+def outside_of_strategies() -> Iterator[None]:
+    """Within, TensorFlow is in no IPUStrategy's scope: models that belong to none run as if there were none."""
+    if not isinstance(tf.distribute.get_strategy(), IPUStrategyV1) or not tf.distribute.in_cross_replica_context():
+        yield
+        return
+    distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
+    try:
+        with tf.variable_creator_scope(_create_plain):
+            yield
+    finally:
+        distribute_lib._pop_per_thread_mode()
+
+
+def _create_plain(next_creator: Callable[..., Any], **arguments: Any) -> Any:
+    """A variable of TensorFlow's, whatever the creators outside make."""
+    make = variables.default_variable_creator_v2
+    return (variable_v1.default_variable_creator if "use_resource" in arguments else make)(None, **arguments)
 
 
 def plain_outside(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:

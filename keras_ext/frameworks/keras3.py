@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterable, Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -16,6 +17,7 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.callbacks.callback_list import CallbackList
 from keras.src.callbacks.model_checkpoint import ModelCheckpoint
+from keras.src.callbacks.progbar_logger import ProgbarLogger
 from keras.src.callbacks.tensorboard import TensorBoard
 from keras.src.models import cloning
 from keras.src.models.functional import Functional
@@ -35,7 +37,7 @@ from keras.src.utils.progbar import Progbar
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
 from ipu.ipu_strategy import IPUStrategyV1
-from keras_ext import acceleration, extension, processes, progress_bars, runs, step_callbacks, tensorboard
+from keras_ext import accelerated_methods, attempts, batch_hooks, extension, processes, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.epochs.feeds import RowBatches
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
@@ -118,10 +120,11 @@ class IPUEpochIterator(EpochIterator):
 
     def __init__(self, distribute_strategy: tf.distribute.Strategy | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self.arguments = arguments
         self._data: Any = None  # an iterable, or the adapter where each epoch needs a new iterator of it
         self._passes: DataPasses | None = None
         self._replicas = replicas_of(distribute_strategy)
-        self._ends_executions = acceleration.steps_are_chosen.value
+        self._ends_executions = accelerated_methods.steps_are_chosen.value
         # Keras counts the batches of all replicas here, and the steps of each everywhere else.
         batches = self.steps_per_epoch
         self.steps_per_epoch = steps_per_replica(batches, self._replicas)
@@ -291,7 +294,9 @@ def install() -> None:
     processes.install(ModelCheckpoint, CallbackList)
     wrap(saving_lib, "get_attr_skipset", processes.without_others)  # it creates variables where files are written
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
-    acceleration.install(trainer, acceleration.Framework("_distribute_strategy", _set_steps, steps_need_length=False))
+    accelerated_methods.install(trainer, ACCELERATED)
+    attempts.install(CallbackList)
+    wrap(PyDatasetAdapter, "on_epoch_begin", attempts.begin_epoch)
     registration.register_on_demand(object_registration, "keras")
     keras3_backup.install()
     keras3_graphs.install()
@@ -299,10 +304,44 @@ def install() -> None:
     keras3_logs.install()
     keras3_metrics.install()
     keras3_scopes.install()
+    batch_hooks.install(keras.callbacks.Callback, CallbackList, _idle_hooks())
+
+
+def _idle_hooks() -> batch_hooks.Idle:
+    """The methods for batches of Keras' own callbacks, which do nothing if these act by epoch."""
+    callbacks = keras.callbacks
+    by_epoch, bars = batch_hooks.by_epoch, (f"on_{mode}_batch_end" for mode in ("train", "test", "predict"))
+    saved = by_epoch(callbacks.ModelCheckpoint, "_should_save_on_batch")
+    backed_up = by_epoch(callbacks.BackupAndRestore, "_should_save_on_batch")
+    shown = batch_hooks.by_epoch(callbacks.TensorBoard)
+    return {
+        callbacks.ModelCheckpoint.on_train_batch_end: saved,
+        callbacks.BackupAndRestore.on_train_batch_end: backed_up,
+        callbacks.TensorBoard.on_train_batch_begin: shown,
+        callbacks.TensorBoard.on_train_batch_end: shown,
+        callbacks.TensorBoard.on_test_batch_begin: shown,
+        **{getattr(ProgbarLogger, bar): batch_hooks.is_of(ProgbarLogger, "_update_progbar") for bar in bars},
+    }
+
+
+def _remake_validation(model: keras.Model, again: Callable[[Any], Any]) -> None:
+    epoch = getattr(model, "_eval_epoch_iterator", None)
+    if isinstance(epoch, IPUEpochIterator):
+        given = {**epoch.arguments, "x": again(epoch.arguments["x"]), "steps_per_execution": model.steps_per_execution}
+        model._eval_epoch_iterator = keras_trainer.TFEpochIterator(model.distribute_strategy, **given)
 
 
 def _set_steps(model: keras.Model, steps: int) -> None:
     model.steps_per_execution = steps
+
+
+ACCELERATED = accelerated_methods.Framework(
+    *("_distribute_strategy", _set_steps),
+    steps_need_length=False,
+    iterator=lambda data: isinstance(data, types.GeneratorType),
+    as_source=lambda reader: reader.generator(),
+    remake_validation=_remake_validation,
+)
 
 
 def _predict_on_batch(original: Original, model: keras.Model, x: Nest) -> Any:
@@ -370,7 +409,7 @@ def _optimizer_variables(optimizer: BaseOptimizer) -> list[Any]:
 
 
 def _distribute_strategy(model: keras.Model) -> tf.distribute.Strategy:
-    """Keras' property, but a model created outside stays plain when it is fitted inside a scope."""
+    """Keras' property, but a model created outside stays plain where it is used inside a scope."""
     if model._distribute_strategy is not None:
         return model._distribute_strategy
     return plain_outside(tf.distribute.get_strategy())

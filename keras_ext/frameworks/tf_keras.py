@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx
-from tf_keras.src.callbacks import CallbackList, ModelCheckpoint, TensorBoard
+from tf_keras.src.callbacks import (
+    BackupAndRestore,
+    Callback,
+    CallbackList,
+    ModelCheckpoint,
+    ProgbarLogger,
+    TensorBoard,
+)
 from tf_keras.src.engine import data_adapter
 from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential
@@ -28,7 +35,7 @@ from tf_keras.src.utils.losses_utils import ReductionV2
 
 from ipu._internal.compiler.batch_norm import group_moments, over_group
 from ipu._internal.compiler.variables import tracing
-from keras_ext import acceleration, extension, processes, progress_bars, runs, step_callbacks, tensorboard
+from keras_ext import accelerated_methods, attempts, batch_hooks, extension, processes, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import category_counts, tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import dense, plain_outside, serves, users_own, with_plain_steps
@@ -126,7 +133,8 @@ def install() -> None:
     tensorboard.install(TensorBoard)
     processes.install(ModelCheckpoint, CallbackList)
     runs.install(Model, lambda model: serves(getattr(model, "_distribution_strategy", None)))
-    acceleration.install(Model, acceleration.Framework("_distribution_strategy", _set_steps, steps_need_length=True))
+    accelerated_methods.install(Model, ACCELERATED)
+    attempts.install(CallbackList)
     registration.register("tf_keras")
     tf_keras_backup.install()
     wrap(BatchNormalizationBase, "_no_sync_calculate_mean_and_var", _moments)
@@ -138,6 +146,29 @@ def install() -> None:
     wrap(nadam.Nadam, "build", _build_as_traced_twice)
     wrap(loss_scale_optimizer, "strategy_supports_loss_scaling", _supports_loss_scaling)
     wrap(Loss, "_get_reduction", _reduction)
+    batch_hooks.install(Callback, CallbackList, _idle_hooks())
+
+
+def _idle_hooks() -> batch_hooks.Idle:
+    """The methods for batches of Keras' own callbacks, which do nothing if these act by epoch."""
+    saved = batch_hooks.by_epoch(ModelCheckpoint, "_should_save_on_batch")
+    backed_up, shown = batch_hooks.by_epoch(BackupAndRestore, "_backup"), batch_hooks.by_epoch(TensorBoard)
+    bars = (f"on_{mode}_batch_end" for mode in ("train", "test", "predict"))
+    return {
+        ModelCheckpoint.on_train_batch_end: saved,
+        BackupAndRestore.on_train_batch_begin: backed_up,
+        BackupAndRestore.on_train_batch_end: backed_up,
+        TensorBoard.on_train_batch_begin: shown,
+        TensorBoard.on_train_batch_end: shown,
+        **{getattr(ProgbarLogger, bar): batch_hooks.is_of(ProgbarLogger, "_batch_update_progbar") for bar in bars},
+    }
+
+
+def _remake_validation(model: Model, again: Callable[[Any], Any]) -> None:
+    arguments, named = getattr(getattr(model, "_eval_data_handler", None), "_ipu_arguments", ((), None))
+    if named is not None:
+        given = {**named, "x": again(named["x"]), "steps_per_execution": model._steps_per_execution}
+        model._eval_data_handler = data_adapter.get_data_handler(*arguments, **given)
 
 
 def _without_equal_rows(original: Original, optimizer: Any, gradients: Sequence[Any]) -> Any:
@@ -162,6 +193,15 @@ def _set_steps(model: Model, steps: int) -> None:
         model._steps_per_execution.assign(steps)
 
 
+ACCELERATED = accelerated_methods.Framework(
+    *("_distribution_strategy", _set_steps),
+    steps_need_length=True,
+    iterator=data_adapter.GeneratorDataAdapter.can_handle,
+    as_source=lambda reader: reader,
+    remake_validation=_remake_validation,
+)
+
+
 def _compile(original: Original, model: Model, *arguments: object, **named: object) -> None:
     ours = serves(getattr(model, "_distribution_strategy", None))
     original(model, *arguments, **(with_plain_steps(named) if ours else named))
@@ -180,8 +220,11 @@ def _adopt_optimizers(structure: Nest, strategy: tf.distribute.Strategy) -> None
 
 
 def _get_data_handler(original: Original, *arguments: Nest, **named: Any) -> data_adapter.DataHandler:
-    ours = serves(getattr(named["model"], "_distribution_strategy", None))
-    return (data_handler if ours else original)(*arguments, **named)
+    if not serves(getattr(named["model"], "_distribution_strategy", None)):
+        return original(*arguments, **named)
+    handler = data_handler(*arguments, **named)
+    handler._ipu_arguments = arguments, named
+    return handler
 
 
 def _single_batch_iterator(

@@ -1,0 +1,263 @@
+"""The methods of accelerated models: how many steps a call of the engine runs, and plain Keras where it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from engine.errors import ConfigurationError, IPUError, OutOfTileMemory, StepCountError, UnsupportedOperation
+from ipu._internal.compiler.fit import chip_is_checked
+from ipu._internal.thread_values import ThreadValue
+from keras_ext.acceleration import AcceleratingStrategy, Fallback, belong, plain, suspended
+from keras_ext.attempts import Attempt, Replayed, attempt, replayed_of
+from keras_ext.batch_hooks import see_batches
+from keras_ext.frameworks.common import outside_of_strategies
+from keras_ext.plain_steps import Outside, falls_back
+from keras_ext.training import StepFunction
+from keras_ext.types import KerasModel, Nest
+from keras_ext.wrapping import Original, wrap
+
+logger = logging.getLogger("ipu")
+REFUSALS = (UnsupportedOperation, ConfigurationError, StepCountError, OutOfTileMemory)
+STEPS = 32
+"""Most steps of one call where `compile` names none. A call costs some 0.1 ms, and progress is shown between calls."""
+MODES = {
+    **{"fit": "train", "evaluate": "test", "predict": "predict"},
+    **{"train_on_batch": "train", "test_on_batch": "test", "predict_on_batch": "predict"},
+}
+LOOPS = ("fit", "evaluate", "predict")
+SOURCES = ("x", "validation_data")
+"""The arguments that may be iterators."""
+CONTINUES = "an update takes several batches, callbacks follow each step, stages form a pipeline, or data are refused"
+"""Why plain Keras does not continue, batch by batch, a call of which batches have run."""
+REASON = re.compile(r"(?<=\.) (?=It comes|docs/)")
+"""What follows the reason in an error: where an operation comes from, and what to write instead."""
+
+
+@dataclass
+class _Accelerated:
+    """What is known of one model since it was compiled."""
+
+    chooses_steps: bool = True
+    steps: int = 1
+    refused: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """The parts of one Keras: a model's attribute for its strategy, and how its methods take steps and data.
+
+    `steps_need_length` says whether several steps need data of a known length, `iterator` which iterators it takes,
+    and `as_source` makes one of a reader. `remake_validation` has plain Keras make the cached validation data of a fit
+    again, of the arguments that a function returns for those of the engine.
+    """
+
+    strategy_attribute: str
+    set_steps: Callable[[Any, int], None]
+    steps_need_length: bool
+    iterator: Callable[[Any], bool]
+    as_source: Callable[[Any], Any]
+    remake_validation: Callable[[Any, Callable[[Any], Any]], None]
+
+
+_running: ThreadValue[KerasModel | None] = ThreadValue(None)
+steps_are_chosen = ThreadValue(False)
+"""Whether the steps of a call of the engine are this file's choice, in the method that runs in this thread."""
+
+
+def install(model_class: type, framework: Framework) -> None:
+    """Wraps the methods of one framework's models; models of other strategies behave as before."""
+    belong(model_class, framework.strategy_attribute)
+    for method, mode in MODES.items():
+        signature = inspect.signature(getattr(model_class, method))
+        wrap(model_class, method, functools.partial(_run, method, mode, signature, framework))
+    owner = next(
+        kind for kind in model_class.__mro__ if "compile" in vars(kind)
+    )  # Keras compares it to find custom ones
+    wrap(owner, "compile", functools.partial(_compile, inspect.signature(owner.compile), framework))  # type: ignore[attr-defined]
+
+
+def _compile(
+    signature: inspect.Signature,
+    framework: Framework,
+    compile: Original,
+    model: KerasModel,
+    *given: object,
+    **named: Any,
+) -> None:
+    arguments = signature.bind(model, *given, **named).arguments
+    arguments = {**arguments, **arguments.get("kwargs", {})}
+    chooses = not any(name.endswith("steps_per_execution") for name in arguments)
+    vars(model)["_ipu_accelerated"] = _Accelerated(chooses)
+    strategy = getattr(model, framework.strategy_attribute, None)
+    if strategy is None or isinstance(strategy, AcceleratingStrategy):
+        with outside_of_strategies():
+            return compile(model, *given, **named)
+    return compile(model, *given, **named)
+
+
+def _run(
+    name: str,
+    mode: str,
+    signature: inspect.Signature,
+    framework: Framework,
+    method: Original,
+    model: KerasModel,
+    *given: object,
+    **named: Any,
+) -> Any:
+    strategy = getattr(model, framework.strategy_attribute, None)
+    if isinstance(strategy, AcceleratingStrategy):
+        with outside_of_strategies():
+            return _run_accelerated(name, mode, framework, method, model, signature.bind(model, *given, **named))
+    if strategy is not None or _running.value is model:  # or plain Keras runs a refused method
+        return method(model, *given, **named)
+    with plain(model, name), outside_of_strategies():
+        return method(model, *given, **named)
+
+
+def _run_accelerated(
+    name: str, mode: str, framework: Framework, method: Original, model: KerasModel, call: inspect.BoundArguments
+) -> Any:
+    strategy = getattr(model, framework.strategy_attribute)
+    state = vars(model).setdefault("_ipu_accelerated", _Accelerated())
+    # The steps of a fit are those of the evaluations in it, too: its data have been opened with them.
+    chooses = state.chooses_steps and _running.value is not model
+    if chooses and name in LOOPS and mode not in state.refused:
+        _set_steps(framework, model, state, _steps_for(call.arguments, framework.steps_need_length))
+    with _running.replaced_by(model), steps_are_chosen.replaced_by(state.chooses_steps):
+        if mode in state.refused:
+            return _run_plain(framework, mode, method, model, call, state, chooses)
+        before = _calls(model, mode)
+
+        def has_run() -> bool:
+            return _calls(model, mode) != before
+
+        begun = Attempt(model, has_run) if name in LOOPS or before == 0 else None
+        _make_replayed(framework, model, call, has_run)
+
+        def fall_back(refused: KerasModel, error: IPUError) -> Outside | None:
+            if refused is not model or not isinstance(error, REFUSALS) or not has_run():
+                return None
+            _tell(strategy, model, name, error, "some batches of ")
+            return functools.partial(_plain, framework, model)
+
+        try:
+            with chip_is_checked.replaced_by(False), falls_back.replaced_by(fall_back), attempt.replaced_by(begun):
+                return method(*call.args, **call.kwargs)
+        except REFUSALS as error:
+            if has_run():
+                error.add_note(f"Plain Keras does not continue this {name} batch by batch: {CONTINUES}.")
+                raise
+            state.refused.add(mode)
+            _tell(strategy, model, name, error)
+        if begun is not None:
+            begun.refuse()
+            if begun.callback_list is not None:
+                call.arguments["callbacks"] = begun.callback_list
+        for source in SOURCES:
+            if source in call.arguments:
+                call.arguments[source] = _again(framework, call.arguments[source])
+        with attempt.replaced_by(begun):
+            return _run_plain(framework, mode, method, model, call, state, chooses)
+
+
+def _make_replayed(
+    framework: Framework, model: KerasModel, call: inspect.BoundArguments, has_run: Callable[[], bool]
+) -> None:
+    """Has iterators among the arguments of a call read so that plain Keras can read the same items."""
+    tested = _calls(model, "test")
+    for source, runs in (("x", has_run), ("validation_data", lambda: _calls(model, "test") != tested)):
+        data = call.arguments.get(source)
+        if framework.iterator(data) and replayed_of(data) is None:
+            call.arguments[source] = framework.as_source(Replayed(data, runs).again())
+
+
+def _again(framework: Framework, data: Nest) -> Any:
+    """Data from their beginning, if they are an iterator's."""
+    replayed = replayed_of(data)
+    return data if replayed is None else framework.as_source(replayed.again())
+
+
+def _set_steps(framework: Framework, model: KerasModel, state: _Accelerated, steps: int) -> None:
+    """Sets the steps of a call; Keras' own functions are made for a number of them."""
+    if steps == state.steps:
+        return
+    framework.set_steps(model, steps)
+    state.steps = steps
+    for mode in ("train", "test", "predict"):
+        if not isinstance(getattr(model, f"{mode}_function"), StepFunction):
+            setattr(model, f"{mode}_function", None)
+
+
+def _run_plain(
+    framework: Framework,
+    mode: str,
+    method: Original,
+    model: KerasModel,
+    call: inspect.BoundArguments,
+    state: _Accelerated,
+    chooses: bool,
+) -> Any:
+    """The result of a method while Keras finds a model without a strategy, and makes its own function.
+
+    Steps that a program has not given are Keras' own number, until the end of a method within another.
+    """
+    if chooses:
+        _set_steps(framework, model, state, 1)
+    of_outer = state.steps if state.chooses_steps else 1
+    if of_outer > 1:
+        framework.set_steps(model, 1)
+    if isinstance(getattr(model, f"{mode}_function"), StepFunction):
+        setattr(model, f"{mode}_function", None)
+    try:
+        with _plain(framework, model):
+            if call.arguments.get("kwargs", {}).get("_use_cached_eval_dataset"):
+                framework.remake_validation(model, functools.partial(_again, framework))
+            return method(*call.args, **call.kwargs)
+    finally:
+        if of_outer > 1:
+            framework.set_steps(model, of_outer)
+
+
+@contextlib.contextmanager
+def _plain(framework: Framework, model: KerasModel) -> Iterator[None]:
+    """Within, the model is plain Keras'."""
+    strategy = getattr(model, framework.strategy_attribute)
+    setattr(model, framework.strategy_attribute, None)
+    try:
+        with suspended():
+            yield
+    finally:
+        setattr(model, framework.strategy_attribute, strategy)
+
+
+def _tell(strategy: AcceleratingStrategy, model: KerasModel, name: str, error: IPUError, part: str = "") -> None:
+    reason = REASON.split(str(error).splitlines()[0])[0]
+    strategy.fallbacks.append(Fallback(model.name, name, reason))
+    logger.warning("Model %r runs %s%s with plain Keras: %s", model.name, part, name, reason)
+
+
+def _calls(model: KerasModel, mode: str) -> int:
+    """How often the function of a mode has run a program."""
+    return getattr(getattr(model, f"{mode}_function", None), "calls", 0)
+
+
+def _steps_for(arguments: Mapping[str, Any], need_length: bool) -> int:
+    """The steps of a call: one if a callback is to see each batch, or if the length of the data is not known."""
+    if see_batches(arguments.get("callbacks")):
+        return 1
+    data, steps = arguments.get("x"), arguments.get("steps_per_epoch", arguments.get("steps"))
+    if not need_length or steps is not None:
+        return STEPS
+    if isinstance(data, tf.data.Dataset):
+        return STEPS if data.cardinality() >= 0 else 1
+    return 1 if hasattr(data, "__next__") else STEPS

@@ -1,0 +1,284 @@
+"""A call that the engine may refuse: what plain Keras needs to begin it again as if the engine had not been asked."""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from tensorflow.python.eager import context
+
+from ipu._internal.thread_values import ThreadValue
+from keras_ext.types import KerasModel
+from keras_ext.wrapping import Original, wrap
+
+STOPS = ("stop_training", "stop_evaluating", "stop_predicting")
+EVENTS = (
+    "on_epoch_begin",
+    *(f"on_{mode}_{when}" for mode in ("train", "test", "predict") for when in ("begin", "batch_begin")),
+)
+"""The methods of a list of callbacks that are called before the first step has run."""
+_ABSENT = object()
+Runs = Callable[[], bool]
+
+
+class Attempt:
+    """One call of a method of `model` on the engine; `has_run` says whether a step has run in it."""
+
+    def __init__(self, model: KerasModel, has_run: Runs) -> None:
+        self._model, self.has_run = model, has_run
+        self._generators = _Generators()
+        self._variables = _variables_of(model)
+        self._counts = _update_counts(model)
+        self._events: list[tuple[str, dict[str, Any]]] = []
+        self._adapters: list[Any] = []
+        self._stops: dict[str, Any] | None = None
+        self.callback_list: Any = None
+        """Keras' list of callbacks of the call; None before it has been made."""
+
+    def event(self, call: Callable[[], Any], name: str) -> None:
+        """Calls a method of the callbacks, or leaves it out where the refused call has called it."""
+        if self._stops is not None:  # plain Keras runs
+            if not self._events or self._events[0][0] != name:
+                call()
+                return
+            _, drawn = self._events.pop(0)
+            self._generators.restore(drawn)
+            if not self._events:
+                for stop, value in self._stops.items():
+                    setattr(self._model, stop, value)
+        elif self.has_run():
+            call()
+        else:
+            before = self._generators.states()
+            call()
+            self._events.append((name, self._generators.changes(before)))
+
+    def begin_epoch(self, begin: Original, adapter: Any) -> None:
+        """Begins an epoch of a Keras 3 PyDataset, whose own method is called once for both calls."""
+        if self._stops is None:
+            self._adapters.append(adapter)
+            begin(adapter)
+        elif self._adapters:
+            del self._adapters[0]
+            adapter.py_dataset.on_epoch_begin = lambda: None
+            try:
+                begin(adapter)
+            finally:
+                del adapter.py_dataset.on_epoch_begin
+        else:
+            begin(adapter)
+
+    def refuse(self) -> None:
+        """Ends the call on the engine: random numbers, counts and data are as before it."""
+        self._stops = {stop: getattr(self._model, stop) for stop in STOPS if hasattr(self._model, stop)}
+        for adapter in self._adapters:
+            if adapter.enqueuer is not None:
+                adapter.enqueuer.stop()
+        built = _variables_of(self._model) != self._variables
+        # Keras draws the seeds of initial values by Python's generators, and will not draw them again.
+        self._generators.restore_all(but=("python", "tf_keras") if built else ())
+        for optimizer, count in self._counts:
+            if hasattr(optimizer, "_u_product_counter"):
+                slots = len(optimizer._momentums)
+                optimizer._u_product_counter = 1 + slots * (slots > 1) if count is None else count
+
+
+def _variables_of(model: KerasModel) -> int:
+    """The number of variables of a model's layers; 0 before it is built."""
+    return sum(len(layer.variables) for layer in model._flatten_layers() if layer is not model and layer.built)
+
+
+def _update_counts(model: KerasModel) -> list[tuple[Any, int | None]]:
+    """The optimizers, each with its count in Python of traced updates, which Nadam of tf_keras has once it is built."""
+    optimizer, counts = getattr(model, "optimizer", None), []
+    while optimizer is not None:
+        counts.append((optimizer, vars(optimizer).get("_u_product_counter")))
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return counts
+
+
+class _Generators:
+    """The random generators that data, callbacks and traces draw from, and their states at the beginning."""
+
+    def __init__(self) -> None:
+        self._kept = self.states()
+
+    def _all(self) -> dict[str, tuple[Callable[[], Any], Callable[[Any], None]]]:
+        found: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+            "python": (random.getstate, random.setstate),
+            "numpy": (np.random.get_state, np.random.set_state),
+        }
+        of_tensorflow = getattr(context.context(), "_rng", None)
+        if of_tensorflow is not None:
+            found["tensorflow"] = of_tensorflow.getstate, of_tensorflow.setstate
+        if "tf_keras" in sys.modules:
+            from tf_keras.src import backend
+
+            generator = getattr(backend._SEED_GENERATOR, "generator", None)
+            if generator is not None:
+                found["tf_keras"] = generator.getstate, generator.setstate
+        if "keras" in sys.modules:
+            from keras.src.backend.common import global_state
+            from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+            found["keras"] = (
+                lambda: _state_of(global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)),
+                lambda state: _set_state(global_state, GLOBAL_SEED_GENERATOR, state),
+            )
+        return found
+
+    def states(self) -> dict[str, Any]:
+        """The present states, by generator."""
+        return {name: read() for name, (read, _) in self._all().items()}
+
+    def changes(self, before: dict[str, Any]) -> dict[str, Any]:
+        """The states of those that have drawn since `before`."""
+        return {name: state for name, state in self.states().items() if not _equal(state, before.get(name, _ABSENT))}
+
+    def restore(self, states: dict[str, Any]) -> None:
+        """Sets these states."""
+        writers = self._all()
+        for name, state in states.items():
+            if name in writers:
+                writers[name][1](state)
+
+    def restore_all(self, but: tuple[str, ...]) -> None:
+        """Sets the states at the beginning, but for the generators of these names."""
+        self.restore({name: state for name, state in self._kept.items() if name not in but})
+
+
+def _state_of(generator: Any) -> Any:
+    """A global seed generator of Keras 3 with its value; None before there is one."""
+    return None if generator is None else (generator, np.array(generator.state))
+
+
+def _set_state(global_state: Any, name: str, state: Any) -> None:
+    global_state.set_global_attribute(name, None if state is None else state[0])
+    if state is not None:
+        state[0].state.assign(state[1])
+
+
+def _equal(state: Any, other: Any) -> bool:
+    if isinstance(state, tuple) and isinstance(other, tuple):
+        return len(state) == len(other) and all(_equal(*pair) for pair in zip(state, other, strict=True))
+    return bool(np.array_equal(state, other)) if isinstance(state, np.ndarray) else state is other or state == other
+
+
+class Replayed:
+    """An iterator whose first items can be read again, if nothing `has_run` meanwhile; for any class of iterators.
+
+    `again` gives a reader from the beginning; an earlier one, which a thread may have, ends.
+    """
+
+    def __init__(self, source: Any, has_run: Runs) -> None:
+        self._source, self._has_run = source, has_run
+        self._kept: list[Any] = []
+        self._iterated: Replayed | None = None
+        self._lock, self.reader = threading.Lock(), object()
+
+    def again(self) -> Reader:
+        """A reader of all items."""
+        with self._lock:
+            self.reader = object()
+        if self._iterated not in (None, self):
+            self._iterated.again()
+        return Reader(self, self.reader)
+
+    def item(self, reader: object, position: int) -> Any:
+        """The item of a position for a reader; StopIteration at the end, and for an earlier reader."""
+        with self._lock:
+            if self.reader is not reader:
+                raise StopIteration
+            if position < len(self._kept):
+                return self._kept[position]
+            item = next(self._source)
+            if self._has_run():
+                self._kept.clear()
+            else:
+                self._kept.append(item)
+            return item
+
+    def iterated(self, reader: object) -> Any:
+        """What `iter` gives for the source, made once: None for itself, else another such object."""
+        if self._iterated is None:
+            made = iter(self._source)
+            self._iterated = self if made is self._source else Replayed(made, self._has_run)
+        return None if self._iterated is self else Reader(self._iterated, self._iterated.reader)
+
+
+class Reader(Iterator[Any]):
+    """One reader of a replayed iterator."""
+
+    def __init__(self, replayed: Replayed, reader: object) -> None:
+        self.replayed, self._reader = replayed, reader
+        self._position = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        other = self.replayed.iterated(self._reader)
+        return self if other is None else other
+
+    def __next__(self) -> Any:
+        item = self.replayed.item(self._reader, self._position)
+        self._position += 1
+        return item
+
+    def generator(self) -> Iterator[Any]:
+        """The items by a generator, which Keras 3 wants."""
+        generator = self._items()
+        _generators[generator] = self.replayed
+        return generator
+
+    def _items(self) -> Iterator[Any]:
+        yield from self
+
+
+_generators: weakref.WeakKeyDictionary[Any, Replayed] = weakref.WeakKeyDictionary()
+
+
+def replayed_of(data: Any) -> Replayed | None:
+    """The replayed iterator that a reader, or a generator of one, reads; None for other data."""
+    if isinstance(data, Reader):
+        return data.replayed
+    try:
+        return _generators.get(data)
+    except TypeError:  # without a weak reference or a hash
+        return None
+
+
+attempt: ThreadValue[Attempt | None] = ThreadValue(None)
+"""The call under way in this thread."""
+
+
+def install(callback_list: type) -> None:
+    """Wraps the methods of a framework's list of callbacks."""
+    wrap(callback_list, "__init__", _make_list)
+    for name in EVENTS:
+        wrap(callback_list, name, functools.partial(_event, name))
+
+
+def _make_list(make: Original, callback_list: Any, *arguments: Any, **named: Any) -> None:
+    make(callback_list, *arguments, **named)
+    if attempt.value is not None and attempt.value.callback_list is None:
+        attempt.value.callback_list = callback_list
+
+
+def _event(name: str, original: Original, callback_list: Any, *arguments: Any, **named: Any) -> None:
+    call = functools.partial(original, callback_list, *arguments, **named)
+    if attempt.value is None:
+        call()
+    else:
+        attempt.value.event(call, name)
+
+
+def begin_epoch(begin: Original, adapter: Any) -> None:
+    """Begins an epoch of a PyDataset of Keras 3."""
+    if attempt.value is None:
+        begin(adapter)
+    else:
+        attempt.value.begin_epoch(begin, adapter)
