@@ -20,6 +20,7 @@ from keras_ext.acceleration import AcceleratingStrategy, Fallback, belong, plain
 from keras_ext.attempts import Attempt, Replayed, attempt, replayed_of
 from keras_ext.batch_hooks import see_batches
 from keras_ext.frameworks.common import outside_of_strategies
+from keras_ext.model_copies import forget_traces
 from keras_ext.plain_steps import Outside, falls_back
 from keras_ext.training import StepFunction
 from keras_ext.types import KerasModel, Nest
@@ -97,6 +98,7 @@ def _compile(
     arguments = {**arguments, **arguments.get("kwargs", {})}
     chooses = not any(name.endswith("steps_per_execution") for name in arguments)
     vars(model)["_ipu_accelerated"] = _Accelerated(chooses)
+    forget_traces(model)
     strategy = getattr(model, framework.strategy_attribute, None)
     if strategy is None or isinstance(strategy, AcceleratingStrategy):
         with outside_of_strategies():

@@ -2,25 +2,92 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from engine.errors import ConfigurationError
+
+_TRAINED = "_ipu_trained_variables"
+
 
 def copy_of(model: Any) -> Any:
-    """A model of the same class in the present strategy's scope. Raises what the class's own methods raise."""
+    """A model of the same class in the present strategy's scope.
+
+    Raises what the class's own methods raise, and ConfigurationError for state that would be lost.
+    """
     copied = type(model).from_config(model.get_config())
     if model.built and not copied.built:
         copied.build_from_config(model.get_build_config())
+    layers = _pairs(model._flatten_layers(), copied._flatten_layers(), "layers")
+    frozen = [(new, old.trainable) for old, new in layers]
+    _freeze(frozen)
+    for old, new in layers:
+        for generator, other in zip(_seed_generators(old), _seed_generators(new), strict=True):
+            other.state.assign(np.asarray(generator.state))
     copied.set_weights(model.get_weights())
     if model.optimizer is None:
         return copied
     # Losses and functions are shared; optimizers and metrics have variables.
     arguments = dict(model._compile_config.config)
+    when_compiled = getattr(model, "_compiled_trainable_state", {})  # tf_keras trains as it was then
+    _freeze([(new, when_compiled.get(old, old.trainable)) for old, new in layers])
     copied.compile(**{name: tf.nest.map_structure(_copied, value) for name, value in arguments.items()})
-    _copy_state(model.optimizer, copied.optimizer, copied.trainable_variables)
+    _freeze(frozen)
+    _copy_state(model.optimizer, copied.optimizer, model, copied)
     return copied
+
+
+@contextlib.contextmanager
+def as_traced_before(model: Any) -> Iterator[None]:
+    """Within, a copy trains the variables that the model it is of has trained: a trace of Keras 3 outlives `trainable`.
+
+    So does it until `compile` makes new traces.
+    """
+    trained = vars(model).get(_TRAINED)
+    if trained is None:
+        yield
+        return
+    chosen = {id(variable) for variable in trained}
+    layers = [layer for layer in model._flatten_layers() if layer.variables]
+    now = [(layer, layer.trainable) for layer in layers]
+    variables = [(variable, variable.trainable) for variable in model.variables]
+    _freeze([(layer, any(id(variable) in chosen for variable in layer.variables)) for layer in layers])
+    _freeze([(variable, id(variable) in chosen) for variable, _ in variables])
+    try:
+        yield
+    finally:
+        _freeze(now)
+        _freeze(variables)
+
+
+def forget_traces(model: Any) -> None:
+    """Has a copy train what is trainable, as Keras does from `compile` on."""
+    vars(model).pop(_TRAINED, None)
+
+
+def _pairs(old: Iterable[Any], new: Iterable[Any], what: str) -> list[tuple[Any, Any]]:
+    olds, news = list(old), list(new)
+    if len(olds) != len(news):
+        raise ConfigurationError(
+            f"Expected a copy with the model's {len(olds)} {what}, so that none of their state is lost. Received: "
+            f"{len(news)}. Build the model in `with ipu.accelerate():` and load its weights."
+        )
+    return list(zip(olds, news, strict=True))
+
+
+def _freeze(states: Iterable[tuple[Any, bool]]) -> None:
+    """Sets `trainable` of layers, the outer ones first, as it reaches the inner ones, or of variables of Keras 3."""
+    for each, trainable in states:
+        if each.trainable != trainable:
+            each.trainable = trainable
+
+
+def _seed_generators(layer: Any) -> Sequence[Any]:
+    return getattr(layer, "_seed_generators", ())
 
 
 def _copied(value: Any) -> Any:
@@ -28,19 +95,44 @@ def _copied(value: Any) -> Any:
     return type(value).from_config(value.get_config()) if has_variables else value
 
 
-def _copy_state(source: Any, target: Any, weights: list[Any]) -> None:
-    """Builds the target, if the source is built, and gives it the source's state."""
+def _copy_state(source: Any, target: Any, model: Any, copied: Any) -> None:
+    """Builds the target for the variables that the source is built for, and gives it the source's state.
+
+    Raises ConfigurationError for a source with state of variables that are not the model's.
+    """
     if len(_listed(source)) > len(_listed(target)):
-        (getattr(target, "build", None) or target._create_all_weights)(weights)  # the latter of legacy optimizers
-    if len(_listed(source)) != len(_listed(target)):
-        return
-    for old, new in zip(_listed(source), _listed(target), strict=True):
+        of_copy = {id(old): new for old, new in _pairs(model.variables, copied.variables, "variables")}
+        optimized = _optimized(source, model.variables)
+        unknown = [variable for variable in optimized if id(variable) not in of_copy]
+        if unknown:
+            raise ConfigurationError(
+                f"Expected an optimizer of the model's variables alone. Received: {type(source).__name__} with state "
+                f"of {len(unknown)} other variables. Compile the model with an optimizer of its own."
+            )
+        variables = [of_copy[id(variable)] for variable in optimized]
+        (getattr(target, "build", None) or target._create_all_weights)(variables)  # the latter of legacy optimizers
+        if getattr(model, "train_function", None) is not None and hasattr(source, "_trainable_variables"):
+            vars(copied)[_TRAINED] = variables
+    for old, new in _pairs(_listed(source), _listed(target), f"variables of {type(source).__name__}"):
         new.assign(np.asarray(old))
     source, target = (getattr(each, "inner_optimizer", each) for each in (source, target))
     if hasattr(source, "_u_product") and hasattr(target, "_u_product"):
         # Nadam of tf_keras does not list this product. Its count of traced updates begins where the last trace did.
         target._u_product.assign(np.asarray(source._u_product))
-        target._u_product_counter = max(1, source._u_product_counter - len(weights))
+        target._u_product_counter = max(1, source._u_product_counter - len(target._momentums))
+
+
+def _optimized(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
+    """The variables that an optimizer has been built for, in its order."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if hasattr(inner, "_trainable_variables"):  # Keras 3
+        return list(inner._trainable_variables)
+    if hasattr(inner, "_index_dict"):  # tf_keras
+        order = dict(inner._index_dict)
+    else:  # legacy optimizers of tf_keras
+        order = {key: number for number, key in enumerate(inner._slots)}
+    by_key = {variable._unique_id: variable for variable in variables}
+    return [by_key.get(key, key) for key in sorted(order, key=order.__getitem__)]
 
 
 def _listed(optimizer: Any) -> list[Any]:

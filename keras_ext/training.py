@@ -22,6 +22,7 @@ from keras_ext.activations import notice_large_activations
 from keras_ext.callback_thread import CallbackThread
 from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, take, together
 from keras_ext.epochs.structure import flatten
+from keras_ext.model_copies import as_traced_before
 from keras_ext.pipelining.batch_specs import batch_specs
 from keras_ext.pipelining.options import ModelPipelining, accumulator_type_of_pipeline, pipelining_of
 from keras_ext.pipelining.outfeed import begin_execution
@@ -165,7 +166,7 @@ class StepFunction:
         """Traces one step."""
         if self._mode == "train" and pipelining_of(self.model, True) is None:
             notice_large_activations(self.model, data)
-        with GradientCaptureContext():
+        with GradientCaptureContext(), as_traced_before(self.model):
             return traced_step(self.model, self._mode, data, self.framework.step)
 
     def _ask(self) -> Asked:
