@@ -236,7 +236,7 @@ def _plain(framework: Framework, model: KerasModel) -> Iterator[None]:
     strategy = getattr(model, framework.strategy_attribute)
     setattr(model, framework.strategy_attribute, None)
     try:
-        with suspended():
+        with suspended(), outside_of_strategies():
             yield
     finally:
         setattr(model, framework.strategy_attribute, strategy)

@@ -69,6 +69,10 @@ class AcceleratingStrategy(IPUStrategyV1):
         super().__init__(enable_dataset_iterators=False)
         self.fallbacks: list[Fallback] = []
 
+    def scope(self) -> Any:
+        """Within, variables are device variables; TensorFlow and callbacks find no strategy."""
+        return _creates.replaced_by(True)
+
 
 def _created(next_creator: Callable[..., Any], device: str, arguments: dict[str, Any]) -> Any:
     """A device variable, or TensorFlow's where a variable cannot be eager."""
@@ -121,19 +125,20 @@ class Acceleration(contextlib.AbstractContextManager["Acceleration"]):
 
 _in_force: list[Acceleration] = []
 """Results that a program may have dropped."""
-_suspended = ThreadValue(False)
+_creates: ThreadValue[bool | None] = ThreadValue(None)
+"""Whether variables are device variables; None where it depends on what is in force."""
 
 
 def current() -> Acceleration | None:
     """The innermost acceleration that is in force here; None for plain Keras."""
-    if not _in_force or _suspended.value:
+    if not _in_force or _creates.value is False:
         return None
     return next((each for each in reversed(_in_force) if each.is_in_force()), None)
 
 
 def suspended() -> contextlib.AbstractContextManager[Any]:
     """Within, in this thread, no acceleration is in force."""
-    return _suspended.replaced_by(True)
+    return _creates.replaced_by(False)
 
 
 def accelerate(model: KerasModel | None = None) -> Any:
@@ -174,11 +179,10 @@ def _create_device_variables() -> None:
 
 
 def _create(create: Original, next_creator: Any = None, **arguments: Any) -> Any:
-    acceleration = current()
-    if acceleration is None or acceleration.strategy is None or arguments.get("use_resource") is False:
+    creates = _creates.value if _creates.value is not None else current() is not None
+    if not creates or arguments.get("use_resource") is False:
         return create(next_creator, **arguments)
-    device = acceleration.strategy.extended._device
-    return _created(functools.partial(create, next_creator), device, arguments)
+    return _created(functools.partial(create, next_creator), "/device:CPU:0", arguments)
 
 
 def belong(model_class: type, strategy_attribute: str) -> None:

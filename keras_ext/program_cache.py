@@ -32,7 +32,6 @@ from ipu._internal.pipelining.streaming import (
 from ipu._internal.processes.transport import Transport
 from keras_ext.epochs.feeds import BatchSignature
 from keras_ext.pipelining.options import ModelPipelining
-from keras_ext.types import KerasOptimizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +53,13 @@ class Updates:
 
 
 class ProgramCache:
-    """Programs by batch signature and updates. Freed with the function that owns it, which `compile()` drops."""
+    """Programs by batch signature and updates. Freed with the function that owns it, which `compile()` drops.
+
+    A program keeps the optimizer that it was traced with, as Keras' functions do where `model.optimizer` is replaced.
+    """
 
     def __init__(self) -> None:
         self._programs: dict[Any, TracedProgram] = {}
-        self._optimizer: Any = None
         self._system_version: int | None = None
 
     def latest(self) -> TracedProgram | None:
@@ -77,7 +78,6 @@ class ProgramCache:
     def get(
         self,
         signature: BatchSignature,
-        optimizer: KerasOptimizer,
         step: Callable[[Any], Any],
         replicas: int,
         updates: Updates | None = None,
@@ -89,9 +89,9 @@ class ProgramCache:
         has no such updates.
         """
         system_version = current_system().version
-        if optimizer is not self._optimizer or system_version != self._system_version:
+        if system_version != self._system_version:
             self._programs.clear()
-            self._optimizer, self._system_version = optimizer, system_version
+            self._system_version = system_version
         program = self._programs.get((signature, updates))
         if program is None:
             with collector_paused():

@@ -56,7 +56,7 @@ class Framework(Protocol):
         """The number of steps that one call runs."""
 
     def optimizer(self, model: KerasModel) -> Any:
-        """The optimizer, whose replacement invalidates programs; None before `compile`."""
+        """The optimizer of steps that are traced from now on; None before `compile`."""
         return getattr(model, "optimizer", None)
 
     def metric_variables(self, model: KerasModel) -> list[Any]:
@@ -78,7 +78,7 @@ class StepFunction:
         self._model = weakref.ref(model)
         self._mode = mode
         self._programs = ProgramCache()
-        self._plain: dict[tuple[BatchSignature, Any, int], PlainStep] = {}
+        self._plain: dict[tuple[BatchSignature, int], PlainStep] = {}
         self._tracing = threading.RLock()
         self.calls: int = getattr(getattr(model, f"{mode}_function", None), "calls", 0)
         """How often a program has run, those of the function included in whose place this one is made."""
@@ -127,9 +127,8 @@ class StepFunction:
         updates = self._updates(batches, callbacks is not None, asked or self._ask())
         try:
             replicas = replicas_of(model.distribute_strategy)
-            optimizer = self.framework.optimizer(model)
             with self._tracing:  # two threads that need one program compile it once
-                program = self._programs.get(batches.signature, optimizer, self._step, replicas, updates)
+                program = self._programs.get(batches.signature, self._step, replicas, updates)
         except OutOfTileMemory as error:
             failures.tell(model, error)
             raise
@@ -147,7 +146,7 @@ class StepFunction:
         together = 1 if asked.accumulation is None else asked.accumulation.micro_batches
         if callbacks is not None or asked.pipelining is not None or together > 1:
             return self.program(batches, callbacks, asked)
-        key = batches.signature, self.framework.optimizer(self.model), current_system().version
+        key = batches.signature, current_system().version
         if key in self._plain:
             return self._plain[key]
         try:

@@ -80,7 +80,7 @@ from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_on
 from keras_ext.names import registration
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import Framework, Mode, PredictFunction
+from keras_ext.training import Framework, Mode, PredictFunction, StepFunction
 from keras_ext.types import Batch, Nest
 from keras_ext.updates import check_batches, check_executions
 from keras_ext.wrapping import Original, wrap
@@ -391,7 +391,10 @@ def _build_once(
 
 
 def _is_built(model: keras.Model) -> bool:
-    parts = (model._compile_metrics, model._compile_loss, model.optimizer)
+    trained = isinstance(model.train_function, StepFunction) and model.train_function.latest_program() is not None
+    # Programs keep the optimizer they were traced with; another one is built where it is traced.
+    optimizer = None if trained else model.optimizer
+    parts = (model._compile_metrics, model._compile_loss, optimizer)
     return all(part is None or part.built for part in parts) and all(layer.built for layer in model._flatten_layers())
 
 
