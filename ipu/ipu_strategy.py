@@ -61,16 +61,21 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
         return variable
 
     def variable_created_in_scope(self, v: Variable) -> bool:
-        """Whether the variable was created in the scope of any strategy for this device.
+        """Whether programs of the strategy take the variable as their own.
 
         Args:
             v: a variable.
 
         Returns:
-            True or False.
+            True for those created in the scope of any strategy for this device, or of none. Those of none are copied
+            to the device before each execution, and back.
         """
         strategy = v._distribute_strategy
-        return strategy is not None and strategy.extended is self
+        return strategy is None or strategy.extended is self
+
+    def _validate_colocate_with_variable(self, colocate_with_variable: Variable) -> None:
+        if not self.variable_created_in_scope(colocate_with_variable):
+            super()._validate_colocate_with_variable(colocate_with_variable)
 
     def call_for_each_replica(
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

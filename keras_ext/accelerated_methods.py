@@ -35,8 +35,6 @@ MODES = {
     **{"train_on_batch": "train", "test_on_batch": "test", "predict_on_batch": "predict"},
 }
 LOOPS = ("fit", "evaluate", "predict")
-SOURCES = ("x", "validation_data")
-"""The arguments that may be iterators."""
 CONTINUES = "an update takes several batches, callbacks follow each step, stages form a pipeline, or data are refused"
 """Why plain Keras does not continue, batch by batch, a call of which batches have run."""
 REASON = re.compile(r"(?<=\.) (?=It comes|docs/)")
@@ -165,10 +163,8 @@ def _run_accelerated(
             begun.refuse()
             if begun.callback_list is not None:
                 call.arguments["callbacks"] = begun.callback_list
-        for source in SOURCES:
-            if source in call.arguments:
-                call.arguments[source] = _again(framework, call.arguments[source])
         with attempt.replaced_by(begun):
+            _rewind(framework, call.arguments)
             return _run_plain(framework, mode, method, model, call, state, chooses)
 
 
@@ -183,9 +179,20 @@ def _make_replayed(
             call.arguments[source] = framework.as_source(Replayed(data, runs).again())
 
 
+def _rewind(framework: Framework, arguments: dict[str, Any]) -> None:
+    """Has the data of a call, among its arguments, read from their beginning."""
+    if "x" in arguments:
+        arguments["x"] = _again(framework, arguments["x"])
+    validated = replayed_of(arguments.get("validation_data"))
+    if validated is not None:
+        arguments["validation_data"] = framework.as_source(validated.again())
+
+
 def _again(framework: Framework, data: Nest) -> Any:
-    """Data from their beginning, if they are an iterator's."""
+    """Data from their beginning, if they are an iterator's or the pass over them has been opened."""
     replayed = replayed_of(data)
+    if replayed is None and attempt.value is not None:
+        return attempt.value.data_again(data)
     return data if replayed is None else framework.as_source(replayed.again())
 
 

@@ -11,9 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops.dataset_ops import UnaryUnchangedStructureDataset
 from tensorflow.python.eager import context
 
 from ipu._internal.thread_values import ThreadValue
+from keras_ext.epochs.feeds import BatchSource, take
+from keras_ext.plain_steps import batch_of
 from keras_ext.types import KerasModel
 from keras_ext.wrapping import Original, wrap
 
@@ -36,7 +40,10 @@ class Attempt:
         self._variables = _variables_of(model)
         self._counts = _update_counts(model)
         self._events: list[tuple[str, dict[str, Any]]] = []
-        self._adapters: list[Any] = []
+        self._data_events: list[str] = []
+        self._enqueuers: list[Any] = []
+        self._taken: list[BatchSource] = []
+        self._pass: tuple[Iterator[Any], int] | None = None
         self._stops: dict[str, Any] | None = None
         self.callback_list: Any = None
         """Keras' list of callbacks of the call; None before it has been made."""
@@ -59,27 +66,51 @@ class Attempt:
             call()
             self._events.append((name, self._generators.changes(before)))
 
-    def begin_epoch(self, begin: Original, adapter: Any) -> None:
-        """Begins an epoch of a Keras 3 PyDataset, whose own method is called once for both calls."""
+    def data_event(self, call: Callable[[], Any], name: str, adapter: Any) -> None:
+        """Begins or ends an epoch of a PyDataset of Keras 3, whose own method is called once for both calls."""
         if self._stops is None:
-            self._adapters.append(adapter)
-            begin(adapter)
-        elif self._adapters:
-            del self._adapters[0]
-            adapter.py_dataset.on_epoch_begin = lambda: None
-            try:
-                begin(adapter)
-            finally:
-                del adapter.py_dataset.on_epoch_begin
-        else:
-            begin(adapter)
+            self._data_events.append(name)
+            self._enqueuers.append(adapter.enqueuer)
+            call()
+            return
+        repeats = self._data_events[:1] == [name]
+        if not repeats:
+            call()
+            return
+        del self._data_events[0]
+        setattr(adapter.py_dataset, name, lambda: None)
+        try:
+            call()
+        finally:
+            delattr(adapter.py_dataset, name)
+
+    def note_enqueuer(self, adapter: Any) -> None:
+        """Notes a tf_keras adapter, whose workers end with the call."""
+        self._enqueuers.append(getattr(adapter, "_enqueuer", None))
+
+    def note_pass(self, batches: Iterator[Any], opened: int) -> None:
+        """Notes the pass over a tf.data set, the last one of so many that have been opened."""
+        if not self.has_run():
+            self._pass = batches, opened
+
+    def note_taken(self, taken: list[BatchSource]) -> None:
+        """Notes the batches that an execution has taken of the pass."""
+        if not self.has_run():
+            self._taken = taken
+
+    def data_again(self, data: Any) -> Any:
+        """A tf.data set whose first pass is the one that the call has opened; other data as they are."""
+        if self._pass is None or not isinstance(data, tf.data.Dataset):
+            return data
+        batches, opened = self._pass
+        return ReopenedDataset(data, _items(self._taken, batches), opened)
 
     def refuse(self) -> None:
         """Ends the call on the engine: random numbers, counts and data are as before it."""
         self._stops = {stop: getattr(self._model, stop) for stop in STOPS if hasattr(self._model, stop)}
-        for adapter in self._adapters:
-            if adapter.enqueuer is not None:
-                adapter.enqueuer.stop()
+        for enqueuer in self._enqueuers:
+            if enqueuer is not None:
+                enqueuer.stop()
         built = _variables_of(self._model) != self._variables
         # Keras draws the seeds of initial values by Python's generators, and will not draw them again.
         self._generators.restore_all(but=("python", "tf_keras") if built else ())
@@ -238,6 +269,42 @@ class Reader(Iterator[Any]):
         yield from self
 
 
+def _items(taken: list[BatchSource], rest: Iterator[Any]) -> Iterator[Any]:
+    """The batches that have been taken, then those that are left, nested as the data are."""
+    while taken:
+        for batches in taken:
+            yield from (batch_of(batches, index) for index in range(batches.steps))
+        try:
+            taken = take(rest, 1)
+        except StopIteration:
+            return
+
+
+class ReopenedDataset(UnaryUnchangedStructureDataset):
+    """A tf.data set of which `opened` passes have been opened: the next iterators read `items`, later ones are new.
+
+    `map`, by which Keras adds class weights, and `prefetch` keep this: the items are of the set that Keras reads.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset, items: Iterator[Any], opened: int) -> None:
+        self._original, self._items, self._opened = dataset, items, opened
+        super().__init__(dataset, dataset._variant_tensor)
+
+    def __iter__(self) -> Any:
+        if self._opened == 0 or not all(type(spec) is tf.TensorSpec for spec in tf.nest.flatten(self.element_spec)):
+            return iter(self._original)
+        self._opened -= 1
+        return iter(tf.data.Dataset.from_generator(lambda: self._items, output_signature=self.element_spec))
+
+    def map(self, *arguments: Any, **named: Any) -> ReopenedDataset:
+        """As of any tf.data set."""
+        return ReopenedDataset(self._original.map(*arguments, **named), self._items, self._opened)
+
+    def prefetch(self, *arguments: Any, **named: Any) -> ReopenedDataset:
+        """As of any tf.data set."""
+        return ReopenedDataset(self._original.prefetch(*arguments, **named), self._items, self._opened)
+
+
 _generators: weakref.WeakKeyDictionary[Any, Replayed] = weakref.WeakKeyDictionary()
 
 
@@ -253,6 +320,12 @@ def replayed_of(data: Any) -> Replayed | None:
 
 attempt: ThreadValue[Attempt | None] = ThreadValue(None)
 """The call under way in this thread."""
+
+
+def note_taken(taken: list[BatchSource]) -> None:
+    """Notes the batches that an execution has taken, for a call that may begin again."""
+    if attempt.value is not None:
+        attempt.value.note_taken(taken)
 
 
 def install(callback_list: type) -> None:
@@ -276,9 +349,14 @@ def _event(name: str, original: Original, callback_list: Any, *arguments: Any, *
         attempt.value.event(call, name)
 
 
-def begin_epoch(begin: Original, adapter: Any) -> None:
-    """Begins an epoch of a PyDataset of Keras 3."""
+def install_data(adapter: type) -> None:
+    """Wraps the methods that begin and end an epoch of Keras 3's PyDatasets."""
+    for name in ("on_epoch_begin", "on_epoch_end"):
+        wrap(adapter, name, functools.partial(_data_event, name))
+
+
+def _data_event(name: str, original: Original, adapter: Any) -> None:
     if attempt.value is None:
-        begin(adapter)
+        original(adapter)
     else:
-        attempt.value.begin_epoch(begin, adapter)
+        attempt.value.data_event(functools.partial(original, adapter), name, adapter)

@@ -29,14 +29,15 @@ class PlainStep:
 
     def __call__(self, batches: BatchSource) -> list[Any]:
         """What each step returns."""
-        data = [_batch(batches, index) for index in range(batches.steps)]
+        data = [batch_of(batches, index) for index in range(batches.steps)]
         with self._outside():
             if self._concrete is None:  # all batches have one shape, and TensorFlow would warn of so many functions
                 self._concrete = self._function.get_concrete_function(data[0])
             return [self._concrete(batch) for batch in data]
 
 
-def _batch(batches: BatchSource, index: int) -> Any:
+def batch_of(batches: BatchSource, index: int) -> Any:
+    """One batch as tensors, nested as the data are."""
     pairs = zip(batches.feeds, batches.signature.shapes, strict=True)
     arrays = (feed.step(index, shape[0]) if shape else feed.step(index, 1)[0] for feed, shape in pairs)
     return batches.signature.layout.unflatten(iter([tf.convert_to_tensor(array) for array in arrays]))

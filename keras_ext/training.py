@@ -19,6 +19,7 @@ from ipu._internal.operators.gradient_capture import GradientCaptureContext
 from ipu._internal.profiling import failures
 from keras_ext.accumulation import accumulation_of, accumulation_with, accumulator_type_of, storage_of
 from keras_ext.activations import notice_large_activations
+from keras_ext.attempts import note_taken
 from keras_ext.callback_thread import CallbackThread
 from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, take, together
 from keras_ext.epochs.structure import flatten
@@ -250,6 +251,7 @@ class EpochFunction(StepFunction):
         callbacks = take_callbacks(self.model, self._mode)
         with queue_report(self.model, self._mode).fetching():
             taken = take(iterator, self.framework.steps_per_execution(self.model))
+        note_taken(taken)
         note_steps(self.model, self._mode, sum(batches.steps for batches in taken) // self._replicas())
         asked = self._ask()
         if asked.accumulation is not None:
@@ -302,6 +304,7 @@ class PredictFunction(StepFunction):
         stopped = False
         of_replicas = bool(data) and isinstance(data[0], BatchSource)
         taken = [together(data)] if of_replicas else grouped(data)
+        note_taken(taken)
         asked = self._ask()
         check_batches_of_pipeline(self.model, asked.pipelining, taken)
         for batches in taken:

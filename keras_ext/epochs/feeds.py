@@ -87,6 +87,10 @@ class RowBatches:
     def __iter__(self) -> RowIterator:
         return RowIterator(self)
 
+    def first_batch(self) -> Any:
+        """The first rows as a batch, nested as the data are, without an order being drawn."""
+        return self.layout.unflatten(iter([array[: self.batch_size] for array in self.arrays]))
+
     def signature(self, batch_size: int) -> BatchSignature:
         """The signature of a batch of that many rows."""
         return BatchSignature(

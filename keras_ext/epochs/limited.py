@@ -9,10 +9,10 @@ from keras_ext.epochs.feeds import BatchSource, FeedIterator, take
 
 
 class LimitedIterator(FeedIterator):
-    """The next `steps` of a pass, each of one batch for each of `replicas`; `ended` where the pass has fewer left."""
+    """The next `steps` of the pass `source`, each of one batch for each of `replicas`; `ended` where the pass has fewer left."""
 
     def __init__(self, source: Iterator[Any], steps: int, replicas: int = 1) -> None:
-        self._source = source
+        self.source = source
         self._left, self._replicas = steps, replicas
         self.ended = False
 
@@ -20,7 +20,7 @@ class LimitedIterator(FeedIterator):
         if self._left == 0:
             raise StopIteration
         try:
-            batch = next(self._source)
+            batch = next(self.source)
         except StopIteration:
             self.ended = True
             raise
@@ -33,7 +33,7 @@ class LimitedIterator(FeedIterator):
         if asked == 0:
             raise StopIteration
         try:
-            taken = take(self._source, asked)
+            taken = take(self.source, asked)
         except StopIteration:
             self.ended = True
             raise

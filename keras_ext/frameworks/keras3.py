@@ -186,9 +186,11 @@ class IPUEpochIterator(EpochIterator):
 
     def _enumerate_iterator(self) -> Iterator[tuple[int, int, Any]]:
         known = (self.steps_per_epoch or self._num_batches or -1) > 0
-        if self._ends_executions and known:
-            return executions(self, self._replicas)
-        return super()._enumerate_iterator()
+        ends = self._ends_executions and known
+        for step, last, batches in executions(self, self._replicas) if ends else super()._enumerate_iterator():
+            if attempts.attempt.value is not None and self._replicas == 1:
+                attempts.attempt.value.note_pass(batches.source if ends else batches, opened=1)
+            yield step, last, batches
 
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
@@ -212,6 +214,8 @@ class IPUEpochIterator(EpochIterator):
         if isinstance(self.data_adapter, GeneratorDataAdapter):
             return self.data_adapter._first_batches[0]
         batches = self._batches()
+        if isinstance(batches, RowBatches):
+            return batches.first_batch()
         try:
             return batches.first_batch() if isinstance(batches, PeekedBatches) else next(iter(batches))
         except StopIteration:
@@ -296,7 +300,7 @@ def install() -> None:
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
     accelerated_methods.install(trainer, ACCELERATED)
     attempts.install(CallbackList)
-    wrap(PyDatasetAdapter, "on_epoch_begin", attempts.begin_epoch)
+    attempts.install_data(PyDatasetAdapter)
     registration.register_on_demand(object_registration, "keras")
     keras3_backup.install()
     keras3_graphs.install()

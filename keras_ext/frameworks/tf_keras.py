@@ -34,7 +34,7 @@ from tf_keras.src.utils.generic_utils import Progbar
 from tf_keras.src.utils.losses_utils import ReductionV2
 
 from ipu._internal.compiler.batch_norm import group_moments, over_group
-from ipu._internal.compiler.variables import tracing
+from ipu._internal.compiler.variables import IPUVariable, tracing
 from keras_ext import accelerated_methods, attempts, batch_hooks, extension, processes, progress_bars, runs, step_callbacks, tensorboard
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import category_counts, tf_keras_backup, tf_keras_graphs
@@ -120,6 +120,7 @@ def install() -> None:
     data_adapter.ALL_ADAPTER_CLS.append(RowsAdapter)
     make_functions(Model, TFKeras(), PredictIteratorFunction, "_distribution_strategy")
     wrap(Model, "compile", _compile)
+    wrap(Model, "_validate_compile", _validate_compile)
     Model.distribute_strategy = property(_distribute_strategy, doc=Model.distribute_strategy.__doc__)
     wrap(data_adapter, "get_data_handler", _get_data_handler)
     wrap(data_adapter, "single_batch_iterator", _single_batch_iterator)
@@ -205,6 +206,18 @@ ACCELERATED = accelerated_methods.Framework(
 def _compile(original: Original, model: Model, *arguments: object, **named: object) -> None:
     ours = serves(getattr(model, "_distribution_strategy", None))
     original(model, *arguments, **(with_plain_steps(named) if ours else named))
+
+
+def _validate_compile(original: Original, model: Model, optimizer: Nest, metrics: Nest, **named: object) -> None:
+    """Keras' checks, but metrics and optimizers with variables on the device suit models of no strategy, too."""
+
+    def of_others(part: Any) -> bool:
+        listed = getattr(part, "variables", ())
+        variables = (*(listed() if callable(listed) else listed), *getattr(part, "_weights", ()))
+        return not any(isinstance(variable, IPUVariable) for variable in variables)
+
+    kept = [list(filter(of_others, tf.nest.flatten(each))) for each in (optimizer, metrics)]
+    original(model, *kept, **named)
 
 
 def _distribute_strategy(model: Model) -> tf.distribute.Strategy:

@@ -12,6 +12,7 @@ from tf_keras import backend
 from tf_keras.src.engine import data_adapter, training_utils
 
 from engine.partition.accumulation import Accumulation
+from keras_ext.attempts import attempt
 from keras_ext.epochs.feeds import BatchSource, RowBatches, RowIterator
 from keras_ext.epochs.limited import LimitedIterator
 from keras_ext.epochs.partial_batch import partial_batch
@@ -171,6 +172,9 @@ class IPUDataHandler(data_adapter.DataHandler):
         for epoch, iterator in super().enumerate_epochs():
             if iterator is not latest:
                 latest, self._pass = iterator, LimitedIterator(iterator, sys.maxsize, self._replicas)
+                if attempt.value is not None and self._replicas == 1:
+                    attempt.value.note_pass(iterator, opened=1 + self._adapter.should_recreate_iterator())
+                    attempt.value.note_enqueuer(self._adapter)
             yield epoch, self._pass
 
     def steps(self) -> Iterator[int]:
