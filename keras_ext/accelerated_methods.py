@@ -22,6 +22,7 @@ from keras_ext.batch_hooks import see_batches
 from keras_ext.frameworks.common import outside_of_strategies
 from keras_ext.model_copies import forget_traces
 from keras_ext.plain_steps import Outside, falls_back
+from keras_ext.runs import Pace, pace, steps_are_chosen
 from keras_ext.training import StepFunction
 from keras_ext.types import KerasModel, Nest
 from keras_ext.wrapping import Original, wrap
@@ -54,22 +55,21 @@ class _Accelerated:
 class Framework:
     """The parts of one Keras: a model's attribute for its strategy, and how its methods take steps and data.
 
-    `steps_need_length` says whether several steps need data of a known length, `iterator` which iterators it takes,
-    and `as_source` makes one of a reader. `remake_validation` has plain Keras make the cached validation data of a fit
+    `steps_need_length` says whether several steps need data of a known length, `shows_means` whether the progress bar
+    of a mode shows means over steps, `iterator` which iterators it takes, and `as_source` makes one of a reader. `remake_validation` has plain Keras make the cached validation data of a fit
     again, of the arguments that a function returns for those of the engine.
     """
 
     strategy_attribute: str
     set_steps: Callable[[Any, int], None]
     steps_need_length: bool
+    shows_means: Callable[[Any, str], bool]
     iterator: Callable[[Any], bool]
     as_source: Callable[[Any], Any]
     remake_validation: Callable[[Any, Callable[[Any], Any]], None]
 
 
 _running: ThreadValue[KerasModel | None] = ThreadValue(None)
-steps_are_chosen = ThreadValue(False)
-"""Whether the steps of a call of the engine are this file's choice, in the method that runs in this thread."""
 
 
 def install(model_class: type, framework: Framework) -> None:
@@ -131,9 +131,14 @@ def _run_accelerated(
     state = vars(model).setdefault("_ipu_accelerated", _Accelerated())
     # The steps of a fit are those of the evaluations in it, too: its data have been opened with them.
     chooses = state.chooses_steps and _running.value is not model
+    shown = None
     if chooses and name in LOOPS and mode not in state.refused:
-        _set_steps(framework, model, state, _steps_for(call.arguments, framework.steps_need_length))
-    with _running.replaced_by(model), steps_are_chosen.replaced_by(state.chooses_steps):
+        shows = call.arguments.get("verbose", "auto") in ("auto", 1)
+        steps = 1 if shows and framework.shows_means(model, mode) else _steps_for(call.arguments, framework)
+        _set_steps(framework, model, state, steps)
+        shown = Pace() if shows and steps > 1 else None
+    chosen = steps_are_chosen.replaced_by(state.chooses_steps)
+    with _running.replaced_by(model), chosen, pace.replaced_by(shown):
         if mode in state.refused:
             return _run_plain(framework, mode, method, model, call, state, chooses)
         before = _calls(model, mode)
@@ -260,12 +265,12 @@ def _calls(model: KerasModel, mode: str) -> int:
     return getattr(getattr(model, f"{mode}_function", None), "calls", 0)
 
 
-def _steps_for(arguments: Mapping[str, Any], need_length: bool) -> int:
+def _steps_for(arguments: Mapping[str, Any], framework: Framework) -> int:
     """The steps of a call: one if a callback is to see each batch, or if the length of the data is not known."""
     if see_batches(arguments.get("callbacks")):
         return 1
     data, steps = arguments.get("x"), arguments.get("steps_per_epoch", arguments.get("steps"))
-    if not need_length or steps is not None:
+    if not framework.steps_need_length or steps is not None:
         return STEPS
     if isinstance(data, tf.data.Dataset):
         return STEPS if data.cardinality() >= 0 else 1

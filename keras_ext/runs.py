@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,7 +50,31 @@ class MethodRun:
         return accumulation_of(self.model) if self.mode == "train" else Accumulation()
 
 
+class Pace:
+    """How many steps an execution takes so that a progress bar moves as often as Keras draws it."""
+
+    DRAWN = 0.05
+    """Seconds between two drawings of Keras' bars."""
+
+    def __init__(self) -> None:
+        self._step: float | None = None
+
+    def steps(self, most: int) -> int:
+        """The steps of the next execution; one before a step has been measured."""
+        if self._step is None:
+            return 1
+        return max(1, min(most, int(self.DRAWN / max(self._step, 1e-9))))
+
+    def measured(self, steps: int, begun: float) -> None:
+        """Notes that so many steps have taken the time since `begun`, by `time.perf_counter`."""
+        self._step = (time.perf_counter() - begun) / steps
+
+
 _run: ThreadValue[MethodRun | None] = ThreadValue(None)
+steps_are_chosen = ThreadValue(False)
+"""Whether `ipu.accelerate` chose the steps of a call of the engine, in the method that runs in this thread."""
+pace: ThreadValue[Pace | None] = ThreadValue(None)
+"""That of the method in this thread, if it shows a progress bar and the steps are chosen."""
 
 
 def executions_ahead() -> int | None:

@@ -124,7 +124,7 @@ class IPUEpochIterator(EpochIterator):
         self._data: Any = None  # an iterable, or the adapter where each epoch needs a new iterator of it
         self._passes: DataPasses | None = None
         self._replicas = replicas_of(distribute_strategy)
-        self._ends_executions = accelerated_methods.steps_are_chosen.value
+        self._ends_executions = runs.steps_are_chosen.value
         # Keras counts the batches of all replicas here, and the steps of each everywhere else.
         batches = self.steps_per_epoch
         self.steps_per_epoch = steps_per_replica(batches, self._replicas)
@@ -342,6 +342,7 @@ def _set_steps(model: keras.Model, steps: int) -> None:
 ACCELERATED = accelerated_methods.Framework(
     *("_distribute_strategy", _set_steps),
     steps_need_length=False,
+    shows_means=lambda model, mode: False,
     iterator=lambda data: isinstance(data, types.GeneratorType),
     as_source=lambda reader: reader.generator(),
     remake_validation=_remake_validation,
@@ -370,8 +371,7 @@ def _build_once(
     original: Original, model: keras.Model, iterator: IPUEpochIterator | None = None, data_batch: Batch = None
 ) -> None:
     """Keras starts an epoch here to get one batch, whenever it evaluates; a built model needs none."""
-    if isinstance(model.distribute_strategy, IPUStrategyV1):
-        _adopt_optimizer(model)
+    _adopt_optimizer(model)
     if not serves(model._distribute_strategy):
         return original(model, iterator, data_batch)
     if steps_alone(model) or (_is_built(model) and not is_being_built(model)):
@@ -403,10 +403,12 @@ def _is_built(model: keras.Model) -> bool:
 
 
 def _adopt_optimizer(model: keras.Model) -> None:
-    """An optimizer keeps the strategy it was created under, and raises under another one."""
+    """An optimizer keeps the strategy it was created under, and raises under another one, or under none."""
     optimizer, strategy = model.optimizer, model.distribute_strategy
     while optimizer is not None:
-        if optimizer._distribution_strategy.extended is not strategy.extended:
+        created_under = optimizer._distribution_strategy
+        ours = isinstance(strategy, IPUStrategyV1) or isinstance(created_under, IPUStrategyV1)
+        if ours and created_under.extended is not strategy.extended:
             optimizer._distribution_strategy = strategy
         optimizer = getattr(optimizer, "inner_optimizer", None)
 

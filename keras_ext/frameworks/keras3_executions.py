@@ -6,10 +6,12 @@ Keras makes whole executions, though an epoch of `steps_per_epoch` steps, or the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from keras_ext.epochs.limited import LimitedIterator
+from keras_ext.runs import pace
 
 
 def executions(epoch: Any, replicas: int) -> Iterator[tuple[int, int, LimitedIterator]]:
@@ -23,7 +25,9 @@ def executions(epoch: Any, replicas: int) -> Iterator[tuple[int, int, LimitedIte
         _begin_pass(epoch)
     step, steps = 0, epoch.steps_per_epoch or epoch._num_batches
     while step < steps:
-        number = min(epoch.steps_per_execution, steps - step)
+        begun, number = time.perf_counter(), min(epoch.steps_per_execution, steps - step)
+        if pace.value is not None:
+            number = pace.value.steps(number)
         if epoch._num_batches:
             number = min(number, epoch._num_batches - epoch._steps_seen)
         if number <= 0:
@@ -33,6 +37,8 @@ def executions(epoch: Any, replicas: int) -> Iterator[tuple[int, int, LimitedIte
         epoch._steps_seen += number
         data = LimitedIterator(epoch._current_iterator, number, replicas)
         yield step, step + number - 1, data
+        if pace.value is not None:
+            pace.value.measured(number, begun)
         if data.ended:
             _end_pass(epoch)
             return

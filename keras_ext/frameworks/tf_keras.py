@@ -165,6 +165,11 @@ def _idle_hooks() -> batch_hooks.Idle:
     }
 
 
+def _shows_means(model: Model, mode: Mode) -> bool:
+    """Whether a step may have logs that are not metrics, whose means over the steps Keras' progress bar shows."""
+    return any(users_own(type(model), name) for name in (f"{mode}_step", "compute_metrics", "get_metrics_result"))
+
+
 def _remake_validation(model: Model, again: Callable[[Any], Any]) -> None:
     arguments, named = getattr(getattr(model, "_eval_data_handler", None), "_ipu_arguments", ((), None))
     if named is not None:
@@ -197,6 +202,7 @@ def _set_steps(model: Model, steps: int) -> None:
 ACCELERATED = accelerated_methods.Framework(
     *("_distribution_strategy", _set_steps),
     steps_need_length=True,
+    shows_means=_shows_means,
     iterator=data_adapter.GeneratorDataAdapter.can_handle,
     as_source=lambda reader: reader,
     remake_validation=_remake_validation,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
-from keras_ext.runs import executions_ahead, opening
+from keras_ext.runs import executions_ahead, opening, pace
 from keras_ext.types import Batch, KerasModel, Nest
 from keras_ext.updates import check_batches, check_executions
 
@@ -179,11 +180,27 @@ class IPUDataHandler(data_adapter.DataHandler):
 
     def steps(self) -> Iterator[int]:
         """The first step of each execution; one that the data do not fill is the last, as with one step in each."""
-        for step in super().steps():
+        most = int(self._steps_per_execution.numpy())
+        for step in self._paced_steps(most):
             yield step
             if self._pass.ended and not self._insufficient_data and self._inferred_steps is not None:
                 with self.catch_stop_iteration():
                     raise StopIteration
+
+    def _paced_steps(self, most: int) -> Iterator[int]:
+        """Keras' first steps of executions of at most so many, of fewer while a progress bar shows them."""
+        if pace.value is None:
+            yield from super().steps()
+            return
+        try:
+            self._steps_per_execution.assign(pace.value.steps(most))
+            for step in super().steps():
+                begun = time.perf_counter()
+                yield step
+                pace.value.measured(self._step_increment + 1, begun)
+                self._steps_per_execution.assign(pace.value.steps(most))
+        finally:
+            self._steps_per_execution.assign(most)
 
     def _partial_batch(self) -> tuple[int, int] | None:
         if isinstance(self._adapter, RowsAdapter):

@@ -47,7 +47,7 @@ def _refuse_outside_of_run() -> None:
         return
     raise ConfigurationError(
         "Expected an optimizer's update in a function that strategy.run calls. Received: one in its scope alone. "
-        "Call the step by strategy.run; with ipu.accelerate(), run loops of your own after its block."
+        "Call the step by strategy.run, or use ipu.accelerate(), in which loops of your own are TensorFlow's."
     )
 
 
