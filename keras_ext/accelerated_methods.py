@@ -56,8 +56,9 @@ class Framework:
     """The parts of one Keras: a model's attribute for its strategy, and how its methods take steps and data.
 
     `steps_need_length` says whether several steps need data of a known length, `shows_means` whether the progress bar
-    of a mode shows means over steps, `iterator` which iterators it takes, and `as_source` makes one of a reader. `remake_validation` has plain Keras make the cached validation data of a fit
-    again, of the arguments that a function returns for those of the engine.
+    of a mode shows means over steps, `iterator` which iterators it takes, and `as_source` makes one of a reader.
+    `remake_validation` has plain Keras make the cached validation data of a fit again, of the arguments that a function
+    returns for those of the engine.
     """
 
     strategy_attribute: str

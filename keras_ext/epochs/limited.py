@@ -9,7 +9,7 @@ from keras_ext.epochs.feeds import BatchSource, FeedIterator, take
 
 
 class LimitedIterator(FeedIterator):
-    """The next `steps` of the pass `source`, each of one batch for each of `replicas`; `ended` where the pass has fewer left."""
+    """The next `steps` of a pass, each of one batch for each of `replicas`; `ended` where the pass has fewer left."""
 
     def __init__(self, source: Iterator[Any], steps: int, replicas: int = 1) -> None:
         self.source = source

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
-import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -17,7 +15,6 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.callbacks.callback_list import CallbackList
 from keras.src.callbacks.model_checkpoint import ModelCheckpoint
-from keras.src.callbacks.progbar_logger import ProgbarLogger
 from keras.src.callbacks.tensorboard import TensorBoard
 from keras.src.models import cloning
 from keras.src.models.functional import Functional
@@ -36,8 +33,17 @@ from keras.src.utils.progbar import Progbar
 
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
-from ipu.ipu_strategy import IPUStrategyV1
-from keras_ext import accelerated_methods, attempts, batch_hooks, extension, processes, progress_bars, runs, step_callbacks, tensorboard
+from keras_ext import (
+    accelerated_methods,
+    attempts,
+    batch_hooks,
+    extension,
+    processes,
+    progress_bars,
+    runs,
+    step_callbacks,
+    tensorboard,
+)
 from keras_ext.epochs.feeds import RowBatches
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
@@ -50,6 +56,7 @@ from keras_ext.frameworks import (
     adagrad_updates,
     adam_updates,
     indexed_slices,
+    keras3_accelerated,
     keras3_backup,
     keras3_graphs,
     keras3_layers,
@@ -63,29 +70,16 @@ from keras_ext.frameworks import (
 )
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
-from keras_ext.frameworks.keras3_building import (
-    apply_built,
-    being_built,
-    build_optimizer,
-    building_batch,
-    is_being_built,
-    optimizer_left_out,
-    steps_alone,
-    tests,
-)
+from keras_ext.frameworks.keras3_building import adopt_optimizer, apply_built, build_once, tests
 from keras_ext.frameworks.keras3_executions import executions
-from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs
-from keras_ext.frameworks.keras3_loss_errors import error_of_loss
 from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
 from keras_ext.names import registration
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
-from keras_ext.training import Framework, Mode, PredictFunction, StepFunction
+from keras_ext.training import Framework, Mode, PredictFunction
 from keras_ext.types import Batch, Nest
 from keras_ext.updates import check_batches, check_executions
 from keras_ext.wrapping import Original, wrap
-
-_building = threading.RLock()
 
 
 class Keras3(Framework):
@@ -271,7 +265,7 @@ def install() -> None:
     wrap(trainer, "predict_on_batch", _predict_on_batch)
     wrap(trainer, "evaluate", tests)
     wrap(trainer, "test_on_batch", tests)
-    wrap(trainer, "_maybe_symbolic_build", _build_once)
+    wrap(trainer, "_maybe_symbolic_build", build_once)
     wrap(base_trainer.Trainer, "compile", _compile_in_scope)
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
@@ -298,7 +292,7 @@ def install() -> None:
     processes.install(ModelCheckpoint, CallbackList)
     wrap(saving_lib, "get_attr_skipset", processes.without_others)  # it creates variables where files are written
     runs.install(trainer, lambda model: serves(getattr(model, "_distribute_strategy", None)))
-    accelerated_methods.install(trainer, ACCELERATED)
+    accelerated_methods.install(trainer, keras3_accelerated.ACCELERATED)
     attempts.install(CallbackList)
     attempts.install_data(PyDatasetAdapter)
     registration.register_on_demand(object_registration, "keras")
@@ -308,45 +302,7 @@ def install() -> None:
     keras3_logs.install()
     keras3_metrics.install()
     keras3_scopes.install()
-    batch_hooks.install(keras.callbacks.Callback, CallbackList, _idle_hooks())
-
-
-def _idle_hooks() -> batch_hooks.Idle:
-    """The methods for batches of Keras' own callbacks, which do nothing if these act by epoch."""
-    callbacks = keras.callbacks
-    by_epoch, bars = batch_hooks.by_epoch, (f"on_{mode}_batch_end" for mode in ("train", "test", "predict"))
-    saved = by_epoch(callbacks.ModelCheckpoint, "_should_save_on_batch")
-    backed_up = by_epoch(callbacks.BackupAndRestore, "_should_save_on_batch")
-    shown = batch_hooks.by_epoch(callbacks.TensorBoard)
-    return {
-        callbacks.ModelCheckpoint.on_train_batch_end: saved,
-        callbacks.BackupAndRestore.on_train_batch_end: backed_up,
-        callbacks.TensorBoard.on_train_batch_begin: shown,
-        callbacks.TensorBoard.on_train_batch_end: shown,
-        callbacks.TensorBoard.on_test_batch_begin: shown,
-        **{getattr(ProgbarLogger, bar): batch_hooks.is_of(ProgbarLogger, "_update_progbar") for bar in bars},
-    }
-
-
-def _remake_validation(model: keras.Model, again: Callable[[Any], Any]) -> None:
-    epoch = getattr(model, "_eval_epoch_iterator", None)
-    if isinstance(epoch, IPUEpochIterator):
-        given = {**epoch.arguments, "x": again(epoch.arguments["x"]), "steps_per_execution": model.steps_per_execution}
-        model._eval_epoch_iterator = keras_trainer.TFEpochIterator(model.distribute_strategy, **given)
-
-
-def _set_steps(model: keras.Model, steps: int) -> None:
-    model.steps_per_execution = steps
-
-
-ACCELERATED = accelerated_methods.Framework(
-    *("_distribute_strategy", _set_steps),
-    steps_need_length=False,
-    shows_means=lambda model, mode: False,
-    iterator=lambda data: isinstance(data, types.GeneratorType),
-    as_source=lambda reader: reader.generator(),
-    remake_validation=_remake_validation,
-)
+    batch_hooks.install(keras.callbacks.Callback, CallbackList, keras3_accelerated.idle_hooks())
 
 
 def _predict_on_batch(original: Original, model: keras.Model, x: Nest) -> Any:
@@ -364,53 +320,7 @@ def _compile_in_scope(original: Original, model: keras.Model, *arguments: object
         return original(model, *arguments, **named)
     with model._distribute_strategy.scope():
         original(model, *arguments, **with_plain_steps(named))
-    _adopt_optimizer(model)
-
-
-def _build_once(
-    original: Original, model: keras.Model, iterator: IPUEpochIterator | None = None, data_batch: Batch = None
-) -> None:
-    """Keras starts an epoch here to get one batch, whenever it evaluates; a built model needs none."""
-    _adopt_optimizer(model)
-    if not serves(model._distribute_strategy):
-        return original(model, iterator, data_batch)
-    if steps_alone(model) or (_is_built(model) and not is_being_built(model)):
-        return
-    # Not within the lock: data may come from a thread that builds a model of its own.
-    batch = data_batch if iterator is None else iterator.first_batch()
-    with _building, being_built(model):  # another thread may build the same model
-        if _is_built(model):
-            return
-        try:
-            with optimizer_left_out(model):
-                given = batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
-                build_for_known_outputs(model, given)
-                original(model, None, given)
-        except ValueError:
-            of_loss = error_of_loss(model, batch)
-            if of_loss is None:
-                raise
-            raise of_loss from None
-        build_optimizer(model)
-
-
-def _is_built(model: keras.Model) -> bool:
-    trained = isinstance(model.train_function, StepFunction) and model.train_function.latest_program() is not None
-    # Programs keep the optimizer they were traced with; another one is built where it is traced.
-    optimizer = None if trained else model.optimizer
-    parts = (model._compile_metrics, model._compile_loss, optimizer)
-    return all(part is None or part.built for part in parts) and all(layer.built for layer in model._flatten_layers())
-
-
-def _adopt_optimizer(model: keras.Model) -> None:
-    """An optimizer keeps the strategy it was created under, and raises under another one, or under none."""
-    optimizer, strategy = model.optimizer, model.distribute_strategy
-    while optimizer is not None:
-        created_under = optimizer._distribution_strategy
-        ours = isinstance(strategy, IPUStrategyV1) or isinstance(created_under, IPUStrategyV1)
-        if ours and created_under.extended is not strategy.extended:
-            optimizer._distribution_strategy = strategy
-        optimizer = getattr(optimizer, "inner_optimizer", None)
+    adopt_optimizer(model)
 
 
 def _optimizer_variables(optimizer: BaseOptimizer) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,10 +17,15 @@ from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
 from ipu._internal.compiler.variables import tracing
 from ipu._internal.thread_values import ThreadValue
-from keras_ext.frameworks.common import users_own
+from ipu.ipu_strategy import IPUStrategyV1
+from keras_ext.frameworks.common import serves, users_own
+from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs
+from keras_ext.frameworks.keras3_loss_errors import error_of_loss
+from keras_ext.training import StepFunction
 from keras_ext.types import Batch, Tensor
 from keras_ext.wrapping import Original
 
+_building = threading.RLock()
 _being_built: list[keras.Model] = []
 _tested: ThreadValue[keras.Model | None] = ThreadValue(None)
 
@@ -122,3 +128,47 @@ def _rows_vary(adapter: DataAdapter) -> bool:
 def _with_open_rows(value: Tensor) -> Any:
     shape = tuple(value.shape)
     return keras.KerasTensor((None, *shape[1:]), keras.backend.standardize_dtype(value.dtype)) if shape else value
+
+
+def build_once(original: Original, model: keras.Model, iterator: Any = None, data_batch: Batch = None) -> None:
+    """Keras starts an epoch here to get one batch, whenever it evaluates; a built model needs none."""
+    adopt_optimizer(model)
+    if not serves(model._distribute_strategy):
+        return original(model, iterator, data_batch)
+    if steps_alone(model) or (_is_built(model) and not is_being_built(model)):
+        return
+    # Not within the lock: data may come from a thread that builds a model of its own.
+    batch = data_batch if iterator is None else iterator.first_batch()
+    with _building, being_built(model):  # another thread may build the same model
+        if _is_built(model):
+            return
+        try:
+            with optimizer_left_out(model):
+                given = batch if iterator is None else building_batch(model, iterator.data_adapter, batch)
+                build_for_known_outputs(model, given)
+                original(model, None, given)
+        except ValueError:
+            of_loss = error_of_loss(model, batch)
+            if of_loss is None:
+                raise
+            raise of_loss from None
+        build_optimizer(model)
+
+
+def _is_built(model: keras.Model) -> bool:
+    trained = isinstance(model.train_function, StepFunction) and model.train_function.latest_program() is not None
+    # Programs keep the optimizer they were traced with; another one is built where it is traced.
+    optimizer = None if trained else model.optimizer
+    parts = (model._compile_metrics, model._compile_loss, optimizer)
+    return all(part is None or part.built for part in parts) and all(layer.built for layer in model._flatten_layers())
+
+
+def adopt_optimizer(model: keras.Model) -> None:
+    """An optimizer keeps the strategy it was created under, and raises under another one, or under none."""
+    optimizer, strategy = model.optimizer, model.distribute_strategy
+    while optimizer is not None:
+        created_under = optimizer._distribution_strategy
+        ours = isinstance(strategy, IPUStrategyV1) or isinstance(created_under, IPUStrategyV1)
+        if ours and created_under.extended is not strategy.extended:
+            optimizer._distribution_strategy = strategy
+        optimizer = getattr(optimizer, "inner_optimizer", None)

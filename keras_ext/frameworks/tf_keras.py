@@ -35,7 +35,17 @@ from tf_keras.src.utils.losses_utils import ReductionV2
 
 from ipu._internal.compiler.batch_norm import group_moments, over_group
 from ipu._internal.compiler.variables import IPUVariable, tracing
-from keras_ext import accelerated_methods, attempts, batch_hooks, extension, processes, progress_bars, runs, step_callbacks, tensorboard
+from keras_ext import (
+    accelerated_methods,
+    attempts,
+    batch_hooks,
+    extension,
+    processes,
+    progress_bars,
+    runs,
+    step_callbacks,
+    tensorboard,
+)
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import category_counts, tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import dense, plain_outside, serves, users_own, with_plain_steps
@@ -165,7 +175,7 @@ def _idle_hooks() -> batch_hooks.Idle:
     }
 
 
-def _shows_means(model: Model, mode: Mode) -> bool:
+def _shows_means(model: Model, mode: str) -> bool:
     """Whether a step may have logs that are not metrics, whose means over the steps Keras' progress bar shows."""
     return any(users_own(type(model), name) for name in (f"{mode}_step", "compute_metrics", "get_metrics_result"))
 

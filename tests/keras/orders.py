@@ -217,9 +217,7 @@ def copy(program: Program) -> None:
 
 
 Action = Callable[[Program], None]
-PARTS: tuple[Action, ...] = (
-    *(make_optimizer, make_built_optimizer, make_scaled_optimizer, make_metric, make_layer),
-)
+PARTS: tuple[Action, ...] = (*(make_optimizer, make_built_optimizer, make_scaled_optimizer, make_metric, make_layer),)
 BUILDS: tuple[Action, ...] = (build, build, build_normalized, build_late)
 COMPILES: tuple[Action, ...] = (compile_, compile_, compile_by_names)
 UNCOMPILED: tuple[Action, ...] = (clone, set_weights, save_and_load_weights, call)
