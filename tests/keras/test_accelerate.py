@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -14,9 +13,10 @@ import tensorflow as tf
 import ipu
 from engine.errors import UnsupportedOperation
 from keras_ext.accelerated_methods import STEPS
-from keras_ext.acceleration import _in_force
+from keras_ext.batch_hooks import see_batches
 from keras_ext.training import StepFunction
-from tests.keras.helpers import Kit, both_frameworks, data
+from tests.keras.accelerated import assert_same_fit, both
+from tests.keras.helpers import Kit, assert_close, both_frameworks, data
 
 LOSSES = {"optimizer": "sgd", "loss": "sparse_categorical_crossentropy", "jit_compile": False}
 
@@ -36,24 +36,6 @@ def refused(kit: Kit, training: bool | None = None) -> Any:
     model = kit.keras.Sequential([layers.Input((5,)), Refused(), layers.Dense(3, "softmax")])
     model.compile(**LOSSES)
     return model
-
-
-def both(make: Any) -> tuple[Any, Any, Any]:
-    """A plain model and an accelerated one with its weights."""
-    plain = make()
-    with ipu.accelerate() as acceleration:
-        fast = make()
-    fast.set_weights(plain.get_weights())
-    return plain, fast, acceleration
-
-
-def assert_same_fit(plain: Any, fast: Any, **arguments: Any) -> None:
-    histories = [model.fit(verbose=0, shuffle=False, **arguments).history for model in (plain, fast)]
-    assert histories[0].keys() == histories[1].keys()
-    for name, values in histories[0].items():
-        np.testing.assert_allclose(histories[1][name], values, rtol=2e-5, atol=1e-6)
-    for expected, actual in zip(plain.get_weights(), fast.get_weights(), strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
 
 
 def test_models_built_in_it_run_on_the_engine(kit: Kit) -> None:
@@ -274,52 +256,61 @@ def test_a_generator_loses_no_batch_to_a_refusal(kit: Kit) -> None:
         np.testing.assert_array_equal(actual, expected)
 
 
-def test_a_given_model_is_copied_with_its_state(kit: Kit) -> None:
+def test_every_method_for_batches_is_seen_whatever_the_class_is_called(kit: Kit) -> None:
+    """Methods are compared with those of Keras' own classes."""
+    keras, seen = kit.keras, []
+
+    class Callback(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append(batch)
+            self.model.optimizer.learning_rate = 0.1 / (1 + batch)
+
+    class Inherits(Callback):
+        pass
+
+    class Checkpoint(keras.callbacks.ModelCheckpoint):
+        def _should_save_on_batch(self, batch: int) -> bool:
+            seen.append(batch)
+            return False
+
+    def on_instance() -> Any:
+        callback = keras.callbacks.Callback()
+        callback.on_train_batch_end = lambda batch, logs=None: seen.append(batch)
+        return callback
+
     x, y = data(40)
-    plain = kit.compiled(kit.sequential())
-    plain.fit(x, y, verbose=0)
-    fast = ipu.accelerate(plain)
-    assert fast is not plain and type(fast) is type(plain)
-    assert_same_fit(plain, fast, x=x, y=y, epochs=2)  # momentum goes on
-    assert isinstance(fast.train_function, StepFunction) and not isinstance(plain.train_function, StepFunction)
-    assert not isinstance(kit.compiled(kit.sequential()).make_train_function(), StepFunction)
+    makers = (
+        *(Callback, Inherits, on_instance),
+        lambda: [[keras.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: seen.append(batch))]],
+        lambda: keras.callbacks.CallbackList([Callback()], add_history=True, epochs=1, steps=5, verbose=0),
+        lambda: Checkpoint("unused.keras"),
+    )
+    for make in makers if kit.is_keras3 else makers[:-1]:
+        plain, fast, _ = both(lambda: kit.compiled(kit.sequential()))
+        numbers = []
+        for model in (plain, fast):
+            seen.clear()
+            callbacks = make()
+            if hasattr(callbacks, "add_history") or isinstance(callbacks, keras.callbacks.CallbackList):
+                callbacks.set_model(model)
+            model.fit(x, y, batch_size=8, shuffle=False, verbose=0, callbacks=callbacks)
+            numbers.append([list(seen), *model.get_weights()])
+        assert numbers[0][0] == [0, 1, 2, 3, 4]
+        assert_close(numbers[1], numbers[0])
 
 
-def test_a_model_that_cannot_be_copied_stays_plain(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
-    class Needs(kit.keras.Model):
-        def __init__(self, units: Any) -> None:
-            super().__init__()
-            self.dense = units
-
-        def get_config(self) -> Any:
-            raise NotImplementedError("no configuration")
-
-    model = Needs(kit.keras.layers.Dense(2))
-    with caplog.at_level(logging.WARNING, "ipu"):
-        assert ipu.accelerate(model) is model
-    assert "stays with plain Keras, as it cannot be copied: no configuration" in caplog.text
-
-
-def test_a_call_is_in_force_until_it_ends(kit: Kit) -> None:
-    acceleration = ipu.accelerate()
-    model = kit.compiled(kit.sequential())
-    twice = tf.function(lambda x: tf.linalg.qr(x)[1], jit_compile=True)(tf.eye(2))
-    acceleration.__exit__(None, None, None)
-    assert isinstance(model.make_train_function(), StepFunction)
-    assert twice.shape == (2, 2)
-    assert not tf.distribute.has_strategy()
-
-
-def test_a_call_is_in_force_though_its_result_is_dropped(kit: Kit) -> None:
-    x, y = data(16)
-    kept = list(_in_force)
-    ipu.accelerate()
-    try:
-        gc.collect()
-        model = kit.compiled(kit.sequential())
-        model.fit(x, y, verbose=0)
-    finally:
-        (acceleration,) = [each for each in _in_force if each not in kept]
-        acceleration.__exit__(None, None, None)
-    assert isinstance(model.train_function, StepFunction)
-    assert acceleration.fallbacks == () and not tf.distribute.has_strategy()
+def test_callbacks_by_epoch_leave_the_steps(kit: Kit, tmp_path: Any) -> None:
+    callbacks = kit.keras.callbacks
+    idle = [
+        callbacks.ModelCheckpoint(str(tmp_path / "kept.keras")),
+        callbacks.BackupAndRestore(str(tmp_path / "backup")),
+        *(callbacks.TensorBoard(str(tmp_path / "logs")), callbacks.CSVLogger(str(tmp_path / "log.csv"))),
+        *(callbacks.EarlyStopping("loss"), callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None)),
+    ]
+    assert not see_batches(idle)
+    by_batch = [
+        callbacks.ModelCheckpoint(str(tmp_path / "kept.keras"), save_freq=2),
+        callbacks.TensorBoard(str(tmp_path / "logs"), update_freq=1),
+        *(callbacks.TensorBoard(str(tmp_path / "logs"), profile_batch=2), callbacks.TerminateOnNaN()),
+    ]
+    assert all(map(see_batches, by_batch))

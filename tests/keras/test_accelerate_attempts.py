@@ -1,0 +1,210 @@
+"""A call that the engine refuses leaves no trace: data, random numbers, callbacks and counts are plain Keras'."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import ipu
+from keras_ext.training import StepFunction
+from tests.keras.helpers import Kit, assert_close, both_frameworks
+
+X = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+Y = np.random.default_rng(1).normal(size=(32, 1)).astype(np.float32)
+BATCHES = [(X[first : first + 8], Y[first : first + 8]) for first in range(0, 32, 8)]
+SIGNATURE = (tf.TensorSpec((None, 4)), tf.TensorSpec((None, 1)))
+pytestmark = pytest.mark.filterwarnings("ignore:.*(ran out of data|will be ignored|PyDataset)")
+
+
+class Endless:
+    """An iterator that is no generator."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __iter__(self) -> Endless:
+        return self
+
+    def __next__(self) -> Any:
+        self.read += 1
+        return BATCHES[self.read % 4]
+
+
+class TwoStreams:
+    """An iterator whose `iter` is another one."""
+
+    def __init__(self) -> None:
+        self.stream = iter(BATCHES * 3)
+
+    def __next__(self) -> Any:
+        return next(self.stream)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(BATCHES[::-1] * 3)
+
+
+def sources(kit: Kit, name: str) -> dict[str, Any]:
+    """The arguments of `fit` with data of one kind."""
+    rows = tf.data.Dataset.from_tensor_slices((X, Y))
+    if name == "arrays":
+        return {"x": X, "y": Y, "batch_size": 8}
+    if name == "shuffled data set":
+        return {"x": rows.shuffle(32, seed=3).batch(8)}
+    if name == "weighted data set":
+        labels = tf.data.Dataset.from_tensor_slices((X, (Y > 0).astype(np.int32)))
+        return {"x": labels.shuffle(32, seed=3).batch(8), "class_weight": {0: 0.3, 1: 2.0}}
+    if name == "stream":
+        stream = iter(BATCHES * 5)
+        return {"x": tf.data.Dataset.from_generator(lambda: stream, output_signature=SIGNATURE), "steps_per_epoch": 3}
+    makers: dict[str, Any] = {
+        "generator": lambda: (batch for batch in BATCHES * 3),
+        "iterator": Endless,
+        "two streams": TwoStreams,
+        "map": lambda: map(lambda batch: batch, BATCHES * 3),
+        "iterator of tf.data": lambda: iter(rows.shuffle(32).batch(8).repeat()),
+    }
+    return {"x": makers[name](), "steps_per_epoch": 5}
+
+
+def refused(kit: Kit, training: bool | None = None, dropout: float = 0.3, **compilation: Any) -> Any:
+    """A model with an operation that the engine refuses in training, in inference, or in both."""
+
+    class Refused(kit.keras.layers.Layer):
+        def call(self, inputs: Any, training_now: bool | None = None, training: bool | None = None) -> Any:
+            if refuses is not None and bool(training) is not refuses:
+                return inputs * 1.0
+            return inputs + 0.0 * tf.stop_gradient(abs(tf.linalg.qr(tf.cast(inputs[:2, :2], tf.complex64))[0][0, 0]))
+
+    refuses, layers = training, kit.keras.layers
+    parts = [Refused(), layers.Dense(3, "relu"), layers.Dropout(dropout), layers.Dense(1)]
+    model = kit.keras.Sequential([layers.Input((4,)), *parts])
+    model.compile(kit.keras.optimizers.Adam(0.05), "mse", metrics=["mae"], **compilation)
+    return model
+
+
+def in_both(kit: Kit, program: Any, **model: Any) -> list[Any]:
+    """The results of a program with plain Keras and with a model that the engine refuses, of one seed."""
+    results = []
+    for place in (contextlib.nullcontext, ipu.accelerate):
+        kit.keras.utils.set_random_seed(1)
+        with place() as acceleration:
+            made = refused(kit, **model)
+        results.append([*program(made), made.get_weights()])
+    assert len(acceleration.fallbacks) == 1
+    return results
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("arrays", "shuffled data set", "weighted data set", "stream", "generator", "iterator", "two streams", "map"),
+        "iterator of tf.data",
+    ],
+)
+def test_data_and_random_numbers_are_as_before(kit: Kit, source: str) -> None:
+    if kit.is_keras3 and source in ("iterator", "two streams", "map", "iterator of tf.data"):
+        pytest.skip("Keras 3 takes generators alone")
+
+    def program(model: Any) -> Any:
+        history = model.fit(**sources(kit, source), epochs=2, verbose=0).history
+        own = [float(tf.random.uniform([])), random.random(), np.random.rand()]
+        return [history, int(model.optimizer.iterations), own]
+
+    plain, fast = in_both(kit, program)
+    assert_close(fast, plain)
+
+
+@both_frameworks
+def test_callbacks_see_a_call_once(kit: Kit) -> None:
+    """Random numbers that they draw, and the end of training that they ask for, are as in plain Keras."""
+
+    class Recorder(kit.keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[Any] = []
+
+        def set_model(self, model: Any) -> None:
+            super().set_model(model)
+            self.seen.append("model")
+
+        def set_params(self, params: Any) -> None:
+            super().set_params(params)
+            self.seen.append("params")
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.seen.append(("begin", np.random.rand()))
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.seen.append((epoch, random.random()))
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            self.seen.append(batch)
+            self.model.stop_training = True
+
+        def on_test_begin(self, logs: Any = None) -> None:
+            self.seen.append("test")
+
+    def program(model: Any) -> Any:
+        recorder = Recorder()
+        arguments = {"validation_data": (X, Y), "epochs": 3, "verbose": 0, "callbacks": [recorder]}
+        losses = model.fit(X, Y, batch_size=8, **arguments).history["val_loss"]
+        kinds = [each if isinstance(each, tuple) else (each, 0) for each in recorder.seen]
+        return [losses, [number for _, number in kinds], [str(kind) for kind, _ in kinds]]
+
+    plain, fast = in_both(kit, program)
+    assert fast.pop(2) == plain.pop(2)
+    assert_close(fast, plain)
+
+
+@both_frameworks
+def test_a_refused_validation_reads_its_first_batches(kit: Kit) -> None:
+    """Later validations of plain Keras lose as many batches as it had read ahead, which no program can know."""
+
+    def program(model: Any) -> Any:
+        numbered = ((x + number, y) for number, (x, y) in enumerate(BATCHES * 3))
+        valid = {"validation_data": numbered, "validation_steps": 3}
+        history = model.fit(X, Y, batch_size=8, shuffle=False, verbose=0, **valid).history
+        assert not isinstance(model.test_function, StepFunction)
+        return [history]
+
+    plain, fast = in_both(kit, program, training=False, dropout=0.0)
+    assert_close(fast, plain)
+
+
+@both_frameworks
+def test_methods_of_a_sequence_are_called_once(kit: Kit) -> None:
+    base = kit.keras.utils.PyDataset if kit.is_keras3 else kit.keras.utils.Sequence
+    events: list[str] = []
+
+    class Rows(base):  # type: ignore[misc, valid-type]
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            return BATCHES[index]
+
+        def on_epoch_begin(self) -> None:
+            events.append("begin")
+
+        def on_epoch_end(self) -> None:
+            events.append("end")
+
+    def program(model: Any) -> Any:
+        events.clear()
+        losses = model.fit(Rows(), epochs=2, verbose=0).history["loss"]
+        return [losses, [name == "begin" for name in events]]
+
+    plain, fast = in_both(kit, program)
+    assert_close(fast, plain)
+
+
+def test_a_model_that_runs_eagerly_is_refused_without_a_trace(kit: Kit) -> None:
+    plain, fast = in_both(kit, lambda model: [model.fit(X, Y, verbose=0).history], run_eagerly=True)
+    assert_close(fast, plain)
