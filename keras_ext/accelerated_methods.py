@@ -131,7 +131,7 @@ def _run(
 
 
 def _run_batch(mode: str, method: Original, model: KerasModel, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """The result of a method for one batch whose function has run before, in less time; _REFUSED for a refused batch."""
+    """The result of a method for one batch, in less time if its function has run; _REFUSED for a refused batch."""
     state, before = vars(model).get("_ipu_accelerated"), _calls(model, mode)
     if state is None or mode in state.refused:
         return _REFUSED
@@ -168,7 +168,7 @@ def _run_accelerated(
         def has_run() -> bool:
             return _calls(model, mode) != before
 
-        begun = Attempt(model, has_run) if name in LOOPS or before == 0 else None
+        begun = Attempt(model, has_run, before == 0) if name in LOOPS or before == 0 else None
         _make_replayed(framework, model, call, has_run)
 
         def fall_back(refused: KerasModel, error: IPUError) -> Outside | None:
