@@ -59,5 +59,5 @@ def bytes_per_sample(model: KerasModel) -> int:
 
 def _bytes(tensor: Any) -> int:
     """Bytes of a sample, 0 if a dimension is not known."""
-    sizes = list(tensor.shape)[1:]
+    sizes = tf.TensorShape(tensor.shape).as_list()[1:]
     return 0 if None in sizes else math.prod(sizes) * int(tf.as_dtype(tensor.dtype).size)

@@ -18,6 +18,9 @@ class Emptied(Protocol):
     def drain(self) -> float:
         """Takes the rows in the ring; returns the fraction of it that was full, 0 to 1."""
 
+    def fail(self, error: BaseException) -> None:
+        """Has the program that fills the ring end with this error: nobody empties it."""
+
 
 class Collector:
     """One thread for all outfeeds of the process; it ends when no program with an outfeed runs for a while."""
@@ -33,7 +36,7 @@ class Collector:
         with self._lock:
             self._watched.append(outfeed)
             self._wanted.set()
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # which a fork leaves
                 self._thread = threading.Thread(target=self._run, name="ipu-outfeeds", daemon=True)
                 self._thread.start()
 
@@ -45,6 +48,15 @@ class Collector:
                 self._wanted.clear()
 
     def _run(self) -> None:
+        try:
+            self._drain_all()
+        except BaseException as error:
+            with self._lock:
+                self._thread = None
+                for outfeed in self._watched:
+                    outfeed.fail(error)
+
+    def _drain_all(self) -> None:
         nap = FIRST_NAP
         while True:
             if not self._wanted.is_set():

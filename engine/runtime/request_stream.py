@@ -67,6 +67,12 @@ class RequestStream:
 
     def fill_up(self) -> None:
         """Feeds zeros to a run that waits without requests; returns when the stream is closed."""
+        try:
+            self._fill_up()
+        except BaseException as error:  # raised in the callers that wait for a result
+            self.close(error)
+
+    def _fill_up(self) -> None:
         zeros = [np.zeros((MOST_ZEROS, *shape.dimensions), shape.dtype) for shape in self._infeed.shapes]
         while not self._infeed.closed:
             with self._changed:

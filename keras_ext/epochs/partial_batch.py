@@ -38,4 +38,4 @@ def partial_batch(dataset: tf.data.Dataset, batches: int | None = None) -> tuple
 
 def _has_dynamic_rows(dataset: tf.data.Dataset) -> bool:
     specs = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]
-    return any(spec.shape.rank and spec.shape[0] is None for spec in specs)
+    return any(spec.shape.rank and spec.shape.as_list()[0] is None for spec in specs)

@@ -42,7 +42,7 @@ def _together(dataset: tf.data.Dataset, steps: int) -> int:
     specs = tf.nest.flatten(dataset.element_spec)
     if not specs or not all(_is_regular(spec) for spec in specs):
         return 1
-    each = sum(prod(size or MOST_ROWS_GUESSED for size in spec.shape) * spec.dtype.size for spec in specs)
+    each = sum(prod(size or MOST_ROWS_GUESSED for size in spec.shape.as_list()) * spec.dtype.size for spec in specs)
     return max(d for d in range(1, steps + 1) if steps % d == 0 and (d == 1 or d * each <= MOST_BYTES))
 
 

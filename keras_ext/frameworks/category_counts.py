@@ -31,4 +31,4 @@ def dense_bincount(
     weights = validate_dense_weights(categories, count_weights, dtype)
     size = tf.constant(depth, categories.dtype)
     counts = tf.raw_ops.DenseBincount(input=categories, size=size, weights=weights, binary_output=binary_output)
-    return tf.ensure_shape(counts, [*categories.shape[:-1], depth])
+    return tf.ensure_shape(counts, [*categories.shape.as_list()[:-1], depth])

@@ -121,12 +121,12 @@ def _rows_vary(adapter: DataAdapter) -> bool:
         return bool(adapter.partial_batch_size)
     if isinstance(adapter, TFDatasetAdapter):
         shapes = [spec.shape for spec in tf.nest.flatten(adapter.get_tf_dataset().element_spec)]
-        return any(shape.rank and shape[0] is None for shape in shapes)
+        return any(shape.rank and shape.as_list()[0] is None for shape in shapes)
     return True
 
 
 def _with_open_rows(value: Tensor) -> Any:
-    shape = tuple(value.shape)
+    shape = tuple(tf.TensorShape(value.shape).as_list())
     return keras.KerasTensor((None, *shape[1:]), keras.backend.standardize_dtype(value.dtype)) if shape else value
 
 

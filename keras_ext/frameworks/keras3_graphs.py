@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.layers.layer import might_have_unbuilt_state
 from keras.src.models.functional import Functional
@@ -39,7 +40,7 @@ class Keras3Graphs(Graphs):
 
     def build(self, model: Model, inputs: Nest) -> None:
         if model._functional is None and hasattr(inputs, "shape"):
-            model.build(tuple(inputs.shape))
+            model.build(tuple(tf.TensorShape(inputs.shape).as_list()))
 
     def symbol(self, value: Tensor | tuple[int | None, ...]) -> Any:
         if isinstance(value, tuple):
@@ -47,7 +48,7 @@ class Keras3Graphs(Graphs):
         if isinstance(value, keras.KerasTensor) and hasattr(value, "_keras_history"):
             return value
         dtype = value.dtype if isinstance(value.dtype, str) else value.dtype.name
-        return keras.Input(batch_shape=tuple(value.shape), dtype=dtype)
+        return keras.Input(batch_shape=tuple(tf.TensorShape(value.shape).as_list()), dtype=dtype)
 
     def operation(self, node: Node) -> Any:
         return node.operation
@@ -139,7 +140,7 @@ def _get_build_config(get_build_config: Original, model: Model) -> Any:
 
 def _as_shapes(value: Nest) -> Any:
     if isinstance(value, keras.KerasTensor):
-        return tuple(value.shape)
+        return tuple(tf.TensorShape(value.shape).as_list())
     if isinstance(value, dict):
         return {name: _as_shapes(inner) for name, inner in value.items()}
     return type(value)(map(_as_shapes, value)) if type(value) in (list, tuple) else value

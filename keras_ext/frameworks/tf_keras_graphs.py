@@ -44,7 +44,7 @@ class TFKerasGraphs(Graphs):
             return tf_keras.Input(batch_shape=value)
         if isinstance(value, KerasTensor):
             return value
-        return tf_keras.Input(batch_shape=tuple(value.shape), dtype=value.dtype)
+        return tf_keras.Input(batch_shape=tf.TensorShape(value.shape).as_list(), dtype=value.dtype)
 
     def operation(self, node: Node) -> Any:
         return node.layer

@@ -71,7 +71,7 @@ class GroupNormalization(Definition):
         Raises:
             ValueError: the number of channels is not known, or `groups` does not divide it.
         """
-        shape, axis = tuple(input_shape), self.channels_axis
+        shape, axis = tuple(tf.TensorShape(input_shape).as_list()), self.channels_axis
         channels = shape[axis] if -len(shape) < axis < len(shape) and axis != 0 else None
         if channels is None:
             raise LayerInputError(
@@ -103,7 +103,7 @@ class GroupNormalization(Definition):
         """
         inputs = tf.cast(inputs, self.compute_dtype)
         axis = self.channels_axis % inputs.shape.rank
-        groups = inputs.shape[axis] if self.groups is None else self.groups
+        groups = inputs.shape.as_list()[axis] if self.groups is None else self.groups
         return normalized(inputs, groups, axis, self.beta, self.gamma, self.epsilon, self.strided_channel_grouping)
 
     def compute_output_shape(self, input_shape: Any) -> Any:

@@ -63,7 +63,7 @@ def _spec(leaf: Tensor, batch_size: int | None) -> tf.TensorSpec:
     dtype = tf.as_dtype(leaf.dtype)
     if is_data and dtype == tf.float64:
         dtype = tf.float32
-    sizes = list(leaf.shape)
+    sizes = tf.TensorShape(leaf.shape).as_list()
     if sizes and (is_data or sizes[0] is None):
         rows = sizes[0]
         size = batch_size or (BATCH_SIZE if is_data else None)
@@ -72,7 +72,11 @@ def _spec(leaf: Tensor, batch_size: int | None) -> tf.TensorSpec:
 
 
 def _rows(structure: Nest) -> int | None:
-    sizes = [leaf.shape[0] for leaf in tf.nest.flatten(structure) if leaf is not None and len(leaf.shape)]
+    sizes = [
+        tf.TensorShape(leaf.shape).as_list()[0]
+        for leaf in tf.nest.flatten(structure)
+        if leaf is not None and len(leaf.shape)
+    ]
     return next((int(size) for size in sizes if size is not None), None)
 
 

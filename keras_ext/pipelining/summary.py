@@ -83,8 +83,8 @@ def _contents(calls: Sequence[LayerCall], stages: Sequence[int]) -> list[str]:
         of_stage = [call for call, its_stage in zip(calls, stages, strict=True) if its_stage == stage]
         weights = {id(weight): weight for call in of_stage for weight in getattr(call.layer, "weights", ())}.values()
         tensors = [tensor for call in of_stage for tensor in tf.nest.flatten(call.node.outputs)]
-        parameters = sum(math.prod(weight.shape) for weight in weights)
-        parameter_bytes = sum(math.prod(weight.shape) * _item_size(weight) for weight in weights)
+        parameters = sum(tf.TensorShape(weight.shape).num_elements() for weight in weights)
+        parameter_bytes = sum(tf.TensorShape(weight.shape).num_elements() * _item_size(weight) for weight in weights)
         for_each = "sample" if any(_batch(tensor) is None for tensor in tensors) else "batch"
         activations = sum(_bytes(tensor) for tensor in tensors)
         lines.append(
@@ -95,11 +95,13 @@ def _contents(calls: Sequence[LayerCall], stages: Sequence[int]) -> list[str]:
 
 
 def _batch(tensor: Tensor) -> int | None:
-    return tensor.shape[0] if len(tensor.shape) else 1
+    return tf.TensorShape(tensor.shape).as_list()[0] if len(tensor.shape) else 1
 
 
 def _bytes(tensor: Tensor) -> int:
-    return math.prod(1 if size is None else int(size) for size in tensor.shape) * _item_size(tensor)
+    return math.prod(1 if size is None else size for size in tf.TensorShape(tensor.shape).as_list()) * _item_size(
+        tensor
+    )
 
 
 def _item_size(value: Tensor) -> int:

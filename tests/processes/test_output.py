@@ -57,3 +57,16 @@ def test_warnings_of_a_killed_process_are_not_its_error() -> None:
     notice = "prterun noticed that process rank 1 with PID 5 on node a exited on signal 9 (Killed)."
     lines = ["[7,1]<stderr>: WARNING: a", "[7,0]<stderr>: of another", RULE, notice, RULE]
     assert forwarded(*lines)[0].failure() == "process 1 on a ended first: exited on signal 9 (Killed)"
+
+
+class Broken(io.BytesIO):
+    """An output that nobody reads."""
+
+    def write(self, data: object) -> int:
+        raise BrokenPipeError
+
+
+def test_an_output_that_is_closed_leaves_no_process_waiting_with_a_full_pipe() -> None:
+    output, lines = Output(), iter([b"[7,0]<stdout>: a\n", b"[7,0]<stdout>: b\n"])
+    output.forward(lines, Broken())
+    assert isinstance(output.broken, BrokenPipeError) and output.aborted.is_set() and next(lines, None) is None

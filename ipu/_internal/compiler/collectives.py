@@ -41,7 +41,7 @@ def statistic(x: TensorLike, group: int) -> tf.Tensor:
     """The sum over a group's replicas of a batch normalisation's sum over its batch."""
     x = _operand(x, "x")
     config = {"replica_group_size": group, BATCH_NORM: True}
-    return _operation(CROSS_REPLICA_SUM, x, list(x.shape), config, lambda dy: statistic(dy, group), "statistic")
+    return _operation(CROSS_REPLICA_SUM, x, x.shape.as_list(), config, lambda dy: statistic(dy, group), "statistic")
 
 
 def all_gather(x: TensorLike, group: int, name: str | None = None) -> tf.Tensor:
@@ -54,7 +54,7 @@ def all_gather(x: TensorLike, group: int, name: str | None = None) -> tf.Tensor:
         return tf.gather(cross_replica_sum(upstream, group), position)
 
     config = {"replica_group_size": group}
-    return _operation(ALL_GATHER, x, [group, *x.shape], config, gradient, name or "all_gather")
+    return _operation(ALL_GATHER, x, [group, *x.shape.as_list()], config, gradient, name or "all_gather")
 
 
 def all_to_all(x: TensorLike, split: int, joined: int, replicas: int, name: str | None = None) -> tf.Tensor:
@@ -65,7 +65,7 @@ def all_to_all(x: TensorLike, split: int, joined: int, replicas: int, name: str 
     x = _operand(x, "x")
     replicas = checked_integer("replication_factor", replicas)
     split, joined = (_dimension(d, x, n) for d, n in ((split, "split_dimension"), (joined, "concat_dimension")))
-    shape = list(x.shape)
+    shape = x.shape.as_list()
     if shape[split] % replicas:
         raise ConfigurationError(
             f"Expected dimension {split} (split_dimension) to divide into {replicas} blocks. Received: the shape "
@@ -88,7 +88,7 @@ def reduce_scatter(x: TensorLike, group: int, operation: str, name: str | None =
     group = checked_integer("replication_factor", group)
     if x.shape.rank != 1:
         raise ConfigurationError(f"Expected x of rank 1. Received: the shape {x.shape}. Use tf.reshape(x, [-1]).")
-    length = int(x.shape[0])
+    length = x.shape.as_list()[0]
 
     def gradient(upstream: TensorLike) -> Any:
         if operation not in ("ADD", "MEAN"):
@@ -111,7 +111,7 @@ def replica_index(name: str | None = None) -> tf.Tensor:
 def assume_equal(x: TensorLike, name: str | None = None) -> tf.Tensor:
     """`x`, declared equal on all replicas; the gradient passes unchanged."""
     x = tf.convert_to_tensor(x)
-    return _operation(ASSUME_EQUAL, x, list(x.shape), {}, lambda upstream: upstream, name or "assume_equal")
+    return _operation(ASSUME_EQUAL, x, x.shape.as_list(), {}, lambda upstream: upstream, name or "assume_equal")
 
 
 def _same_shape(target: str, itself: Callable[..., Any], x: TensorLike, group: int | None, name: str) -> tf.Tensor:
@@ -119,7 +119,7 @@ def _same_shape(target: str, itself: Callable[..., Any], x: TensorLike, group: i
     # A group of 0 is all replicas, as None is.
     size = checked_integer("replica_group_size", group) if group else None
     config = {"replica_group_size": size}
-    return _operation(target, x, list(x.shape), config, lambda upstream: itself(upstream, size), name)
+    return _operation(target, x, x.shape.as_list(), config, lambda upstream: itself(upstream, size), name)
 
 
 def _operation(

@@ -36,7 +36,7 @@ def sparse_by_dense(
             rows, columns, values, shape = columns, rows, tf.math.conj(values), shape[::-1]
         if adjoint_b:
             dense = tf.linalg.adjoint(dense)
-        if dense.shape[0] != shape[1]:
+        if dense.shape.as_list()[0] != shape[1]:
             raise ValueError(
                 f"Expected a sparse matrix with as many columns as the dense one has rows, {dense.shape[0]}. "
                 f"Received: one of shape {tuple(int(each) for each in shape)}. Transpose one of them."

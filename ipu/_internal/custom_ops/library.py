@@ -67,7 +67,7 @@ def function_of(
     function.restype, function.argtypes = None, [ctypes.c_void_p] * 5
 
     def call(*arrays: np.ndarray) -> Sequence[np.ndarray]:
-        results = [np.zeros(tuple(each.shape), each.dtype.as_numpy_dtype) for each in outputs]
+        results = [np.zeros(each.shape.as_list(), each.dtype.as_numpy_dtype) for each in outputs]
         pointers = [np.array([each.ctypes.data for each in side], np.uintp) for side in (arrays, results)]
         sizes = np.array([each.size for each in arrays], np.uint32)
         vectors = [_Vector.of(each) for each in (pointers[0], sizes, pointers[1])]

@@ -85,7 +85,7 @@ class HostEmbedding:
         if not indices.dtype.is_integer:
             raise TypeError(f"Expected indices of integers. Received: {indices.dtype.name}. Nearest: int32.")
         if clip_indices:
-            last = min(int(self._tensor.shape[0]) - 1, indices.dtype.max)
+            last = min(tf.TensorShape(self._tensor.shape).as_list()[0] - 1, indices.dtype.max)
             indices = tf.clip_by_value(indices, tf.constant(0, indices.dtype), tf.constant(last, indices.dtype))
         return self._spec.create_lookup_instruction(
             self._tensor, indices, self._slots, self._partition_strategy, self._name

@@ -132,7 +132,7 @@ def _on_the_host() -> Iterator[None]:
 
 def _no_rows(variable: Any) -> list[tf.Tensor]:
     """Begin, end, strides and value of an assignment to no row."""
-    empty = tf.zeros([0, *variable.shape[1:]], variable.dtype)
+    empty = tf.zeros([0, *variable.shape.as_list()[1:]], variable.dtype)
     return [tf.constant([0]), tf.constant([0]), tf.constant([1]), empty]
 
 

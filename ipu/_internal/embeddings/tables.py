@@ -28,7 +28,7 @@ class EmbeddingTable:
     def __init__(self, name: str, tensor: Any, trainable: bool) -> None:
         self.name, self.tensor, self.trainable = name, tensor, trainable
         self.dtype = tf.as_dtype(tensor.dtype)
-        dimensions = tuple(tensor.shape)
+        dimensions = tuple(tf.TensorShape(tensor.shape).as_list())
         known = len(dimensions) == 2 and all(dimensions)
         if not known or np.dtype(self.dtype.as_numpy_dtype) not in ELEMENT_TYPES:
             raise ConfigurationError(
@@ -87,11 +87,11 @@ class EmbeddingTable:
         """
         width = self._shape.dimensions[1]
         if in_symbolic_graph():
-            shape = [*indices.shape, width]
+            shape = [*indices.shape.as_list(), width]
             return tf.ensure_shape(tf.zeros(tf.concat([tf.shape(indices), [width]], 0), self.dtype), shape)
         require_trace(f"a look-up in host embedding {self.name!r}")
         function = LookUp(self.name, self._shared, self._shape)
-        spec = tf.TensorSpec([*indices.shape, width], self.dtype)
+        spec = tf.TensorSpec([*indices.shape.as_list(), width], self.dtype)
         rows = host_call(function, [indices], [spec], lambda *_: [None])[0][0]
         if not rate:
             return tf.stop_gradient(rows)

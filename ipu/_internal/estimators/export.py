@@ -60,7 +60,7 @@ def build_raw_serving_input_receiver_fn(
 
     def receiver() -> ServingInputReceiver:
         fed = {
-            name: v1.placeholder(tensor.dtype, [default_batch_size, *tensor.shape[1:]], name)
+            name: v1.placeholder(tensor.dtype, [default_batch_size, *tensor.shape.as_list()[1:]], name)
             for name, tensor in features.items()
         }
         return ServingInputReceiver(fed, fed)

@@ -157,7 +157,7 @@ class DeviceEstimator(Estimator):
         with tf.control_dependencies(tf.nest.flatten(after)):
             rows = outfeed.dequeue()
         leaves = zip(tf.nest.flatten(rows), outfeed._specs, strict=True)
-        shaped = [tf.reshape(leaf, [*(replicas if is_last else [-1]), *spec.shape]) for leaf, spec in leaves]
+        shaped = [tf.reshape(leaf, [*(replicas if is_last else [-1]), *spec.shape.as_list()]) for leaf, spec in leaves]
         return tf.nest.pack_sequence_as(rows, shaped)
 
     def _batches(self, predictions: Nest) -> list[Any]:
@@ -187,7 +187,7 @@ def with_examples(rows: Nest) -> Any:
     """Tensors [batches, batch, ...] as [batches * batch, ...]; scalars of each batch stay [batches]."""
 
     def joined(row: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(row, [-1, *row.shape[2:]]) if row.shape.rank > 1 else row
+        return tf.reshape(row, [-1, *row.shape.as_list()[2:]]) if row.shape.rank > 1 else row
 
     return tf.nest.map_structure(joined, rows)
 

@@ -40,3 +40,11 @@ def failed_before(call: str) -> ProcessError:
     return ProcessError(
         f"Expected processes that call the same collectives. Received: {call}, after one that failed. Restart the run."
     )
+
+
+def no_watch(rank: int, error: BaseException) -> ProcessError:
+    """The error for a process whose own thread, which looks after the others, has failed."""
+    return ProcessError(
+        f"Expected process {rank} to follow the others in a thread. Received: {type(error).__name__}: {error}. A "
+        "collective would wait for ever for one that has ended: restart the run."
+    )

@@ -54,7 +54,7 @@ def all_gather(tensor: TensorLike, name: str = "") -> tf.Tensor:
     tensor, transport = tf.convert_to_tensor(tensor), initialise()
     if tensor.shape.rank == 0:
         raise ConfigurationError("Expected a tensor of rank 1 or more. Received: a scalar. Use tf.reshape(x, [1]).")
-    shape = None if tensor.shape.rank is None else [None, *tensor.shape[1:]]
+    shape = None if tensor.shape.rank is None else [None, *tensor.shape.as_list()[1:]]
     return _operation(lambda array: transport.all_gather_rows(array, name), tensor, shape)
 
 

@@ -135,6 +135,8 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
     except KeyboardInterrupt:
         interrupted = True
         running.terminate()
+    if output.broken is not None:
+        running.terminate()
     try:
         status = running.wait(ENDING)
     except subprocess.TimeoutExpired:  # it waits for a machine that does not answer
@@ -142,6 +144,8 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
         status = max(1, running.wait())
     for thread in threads:
         thread.join(1.0 if status else None)  # a process that is stopped keeps the pipes open
+    if output.broken is not None:
+        raise output.broken
     status = 130 if interrupted else 128 - status if status < 0 else status
     lost = [] if status else output.lost()
     if status or lost:

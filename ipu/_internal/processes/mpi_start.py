@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import threading
+from concurrent.futures import Future
 
 import mpi4py
 
@@ -30,12 +31,14 @@ def start() -> None:
     if MPI.Is_initialized():
         return
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")  # it prints errors where windows are created without its network
-    thread = threading.Thread(target=_initialise, daemon=True)
+    started: Future[None] = Future()
+    thread = threading.Thread(target=_initialise, args=(started,), daemon=True)
     thread.start()
     limit, interval, missing_before = time_limit(COLLECTIVE), time_limit(SILENCE) / 3, 0
     for count in itertools.count(1):
         thread.join(interval)
         if not thread.is_alive():
+            started.result()
             MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)  # mpi4py makes them exceptions
             return
         missing = _missing()
@@ -51,8 +54,12 @@ def start() -> None:
             )
 
 
-def _initialise() -> None:
-    ctypes.CDLL(MPI.__file__).MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(ctypes.c_int()))
+def _initialise(started: Future[None]) -> None:
+    try:
+        ctypes.CDLL(MPI.__file__).MPI_Init_thread(None, None, MPI.THREAD_MULTIPLE, ctypes.byref(ctypes.c_int()))
+        started.set_result(None)
+    except BaseException as error:
+        started.set_exception(error)
 
 
 def _missing() -> dict[int, str]:

@@ -42,9 +42,19 @@ class Output:
         self._latest = -1
         self._running: set[int] = set()
         self.aborted = threading.Event()
+        self.broken: BaseException | None = None
 
     def forward(self, lines: Iterable[bytes], out: IO[bytes]) -> None:
-        """Writes lines with the number of their process; keeps MPI's notices."""
+        """Writes lines with the number of their process; keeps MPI's notices. `broken` is the error that hinders it."""
+        lines = iter(lines)
+        try:
+            self._forward(lines, out)
+        except BaseException as error:
+            self.broken = error
+            self.aborted.set()
+            deque(lines, 0)  # a process would wait for ever with a pipe that nobody empties
+
+    def _forward(self, lines: Iterable[bytes], out: IO[bytes]) -> None:
         inside, unended = False, False
         for line in (part for joined in lines for part in GLUED.split(joined) if part):
             tag = TAG.match(line)

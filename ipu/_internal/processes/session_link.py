@@ -31,7 +31,7 @@ class SessionLink(Link):
             cluster.rank, lambda handle, text: tf.raw_ops.AssignVariableOp(resource=handle, value=text)
         )
         self._readers: dict[int, Callable[..., Any]] = {}
-        self._read: SimpleQueue[tuple[int, Sign]] = SimpleQueue()
+        self._read: SimpleQueue[tuple[int, Sign] | BaseException] = SimpleQueue()
 
     def ask(self, ranks: Iterable[int]) -> None:
         """Starts to read signs; a read of a process that is stopped never ends."""
@@ -45,22 +45,28 @@ class SessionLink(Link):
         self._calls += 1
         found = []
         while not self._read.empty():
-            found.append(self._read.get())
+            read = self._read.get()
+            if isinstance(read, BaseException):
+                raise read
+            found.append(read)
         return found
 
     def end_all(self, error: ProcessError) -> None:
         """Nothing to do: a collective is in a thread of its own."""
 
     def _ask(self, rank: int) -> None:
-        if rank not in self._readers:
-            self._readers[rank] = self._callable(
-                rank, lambda handle, _: tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
-            )
         try:
+            if rank not in self._readers:
+                self._readers[rank] = self._callable(
+                    rank, lambda handle, _: tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
+                )
             sign = Sign(**json.loads(self._readers[rank]("")))
         except tf.errors.FailedPreconditionError:
             sign = Sign("", "", 0.0)
         except tf.errors.OpError:
+            return
+        except BaseException as error:  # raised in the thread that asks
+            self._read.put(error)
             return
         self._read.put((rank, sign))
 

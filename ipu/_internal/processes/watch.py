@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 
 from engine.errors import ProcessError
-from ipu._internal.processes.failures import no_answer, no_sign
+from ipu._internal.processes.failures import no_answer, no_sign, no_watch
 from ipu._internal.processes.signs import Sign, own_sign
 from ipu._internal.processes.time_limits import COLLECTIVE, SILENCE, time_limit
 from ipu._internal.processes.waiting import Waiting
@@ -69,6 +69,14 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except BaseException as error:
+            self.error = no_watch(self._rank, error)
+            self.error.__cause__ = error
+            self._end_unless_raised(self._count)
+
+    def _watch(self) -> None:
         now, count = time.monotonic(), 0
         waiting: Waiting | None = None
         while not self._closing.wait(TICK):

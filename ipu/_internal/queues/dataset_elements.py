@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,10 +73,11 @@ class _DatasetFeeding(Feeding):
         self._rows: list[list[np.ndarray]] = []
         self._lock = threading.Lock()  # of `_rows`, and of what the ring is given
 
-    def run(self) -> None:
+    def _run(self) -> None:
         if self._several > 1:
-            threading.Thread(target=self._flush_before_blocked, name="ipu-infeed-flush", daemon=True).start()
-        super().run()
+            flush = partial(self._guarded, self._flush_before_blocked)
+            threading.Thread(target=flush, name="ipu-infeed-flush", daemon=True).start()
+        super()._run()
 
     def _feed(self) -> None:
         error: BaseException | None = None

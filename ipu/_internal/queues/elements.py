@@ -32,14 +32,14 @@ def check_specs(element_spec: Nest) -> None:
 def leaf_shapes(element_spec: Nest) -> list[Shape]:
     """The device's shapes of the leaves, which `check_specs` has accepted."""
     return [
-        Shape(ELEMENT_TYPES[np.dtype(leaf.dtype.as_numpy_dtype)], tuple(leaf.shape))
+        Shape(ELEMENT_TYPES[np.dtype(leaf.dtype.as_numpy_dtype)], tuple(leaf.shape.as_list()))
         for leaf in tf.nest.flatten(element_spec)
     ]
 
 
 def is_feedable(element_spec: Nest) -> bool:
     """Whether `check_feedable` accepts the elements."""
-    return all(leaf.dtype in FEED_TYPES and 0 not in leaf.shape for leaf in tf.nest.flatten(element_spec))
+    return all(leaf.dtype in FEED_TYPES and 0 not in leaf.shape.as_list() for leaf in tf.nest.flatten(element_spec))
 
 
 def check_feedable(element_spec: Nest) -> None:
@@ -52,7 +52,7 @@ def check_feedable(element_spec: Nest) -> None:
                 f"Unsupported datatype {leaf.dtype.name} on index {index} of feed operation. Expected one of "
                 f"{', '.join(dtype.name for dtype in FEED_TYPES)}. Cast it with map() in the dataset.",
             )
-        if 0 in leaf.shape:
+        if 0 in leaf.shape.as_list():
             raise tf.errors.InvalidArgumentError(
                 None,
                 None,

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from engine.errors import InternalError
 from engine.ir.shape import Shape
 from ipu._internal.config.system import current_system
 from ipu._internal.queues.dataset_elements import DatasetElements
+from ipu._internal.queues.feeding import Feeding
 from ipu._internal.queues.row_elements import RowElements
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Feeder:
         self._depth = depth
         self._running = threading.Event()
         self._thread: threading.Thread | None = None
+        self._work: Feeding | None = None
         self.ring: InfeedRing | None = None
         self.replicas = 0
         _alive.add(self)
@@ -48,11 +51,23 @@ class Feeder:
         if self.ring is None:
             self.replicas = replicas
             self.ring = self._elements.new_ring(self._depth * replicas)
-            work = self._elements.feeding(self.ring, self._running, self._ahead)
-            self._thread = threading.Thread(target=work.run, name="ipu-infeed", daemon=True)
+            self._work = self._elements.feeding(self.ring, self._running, self._ahead)
+            self._thread = threading.Thread(target=self._work.run, name="ipu-infeed", daemon=True)
             self._thread.start()
+        self._raise_failure(self.ring)
         self._running.set()
         return self.ring
+
+    def _raise_failure(self, ring: InfeedRing) -> None:
+        """Raises what has ended the thread before its time: a program would wait for its elements for ever."""
+        assert self._work is not None and self._thread is not None
+        if self._work.failure is not None:
+            raise self._work.failure
+        if not self._thread.is_alive() and not ring.closed:
+            raise InternalError(
+                "Expected the thread of an infeed queue to live. Received: one that has ended, as a fork leaves it. "
+                "Evaluate the queue's deleter and initializer in this process, too."
+            )
 
     def end(self) -> None:
         """The program has ended: the thread fills the ring and waits."""

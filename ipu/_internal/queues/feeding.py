@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -26,12 +27,24 @@ class Feeding(ABC):
     def __init__(self, ring: InfeedRing, running: threading.Event, ahead: bool) -> None:
         self._ring, self._running, self._ahead = ring, running, ahead
         self._served = 0
+        self.failure: BaseException | None = None
 
     def run(self) -> None:
         """Feeds until the ring is closed, at the end of the data set or by `stop`."""
+        self._guarded(self._run)
+
+    def _run(self) -> None:
         with context.eager_mode():  # also in programs that have switched it off
             while self._wait_for_space():
                 self._feed()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Does the work of a thread; whatever ends it becomes the error of the program that waits, and of the next."""
+        try:
+            work()
+        except BaseException as error:
+            self.failure = error
+            self._ring.close(error)
 
     @abstractmethod
     def _feed(self) -> None:

@@ -96,8 +96,9 @@ class InfeedEndpoint:
                 raise tf.errors.FailedPreconditionError(
                     None, None, f"Expected one program at a time with infeed queue {self.name!r}. Received: a second."
                 )
+            ring = feeder.begin(replicas)
             self._running += 1
-            return feeder.begin(replicas)
+            return ring
 
     def end(self) -> None:
         """The program has ended."""

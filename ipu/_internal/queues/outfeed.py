@@ -86,9 +86,10 @@ class OutfeedEndpoint:
         return self._ring
 
     def end(self) -> None:
-        """The program has ended: takes the remaining rows of the ring."""
+        """The program has ended: takes the remaining rows of the ring. Raises an error of taking these."""
         collector.leave(self)
         with self._lock:
+            ring = self._ring
             self.drain()
             self._running -= 1
             if self._rest is not None:
@@ -99,6 +100,8 @@ class OutfeedEndpoint:
                 )
                 self._rest = None
             self._idle.notify_all()
+            if ring is not None and ring.closed and not ring.ended:  # the program has not seen it
+                raise ring.error
 
     def wait_for_program(self) -> None:
         """Waits until no program that enqueues to the queue runs."""
@@ -110,14 +113,19 @@ class OutfeedEndpoint:
         with self._lock:
             if self._ring is None or not (waiting := self._ring.waiting):
                 return 0.0
-            taken = self._ring.take()
-            if taken is not None:
-                try:
+            try:
+                taken = self._ring.take()
+                if taken is not None:
                     self._received(taken)
-                except Exception as error:
-                    # This may be the collector's thread: the program's run raises the error.
-                    self._ring.close(error)
+            except BaseException as error:
+                # This may be the collector's thread: the program's run raises the error.
+                self._ring.close(error)
             return waiting / self._ring.slots
+
+    def fail(self, error: BaseException) -> None:
+        """Has the program that enqueues, and later ones until the queue is deleted, raise this error."""
+        if self._ring is not None:
+            self._ring.close(error)
 
     def _of_replicas(self, rows: Rows) -> Rows | None:
         """Stacks rows of single replicas to [k, replicas, ...]; None until the first is complete."""

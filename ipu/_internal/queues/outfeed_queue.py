@@ -173,7 +173,7 @@ class IPUOutfeedQueue:
         is_last = self._outfeed_mode is IPUOutfeedMode.LAST
         # With several replicas the rank is only known when the program runs.
         known = current_system().device(self._device_ordinal or 0).ipus == 1
-        shapes = [(spec.shape if is_last else [None, *spec.shape]) if known else None for spec in self._specs]
+        shapes = [(spec.shape if is_last else [None, *spec.shape.as_list()]) if known else None for spec in self._specs]
         specs = [tf.TensorSpec(shape, spec.dtype) for shape, spec in zip(shapes, self._specs, strict=True)]
         return self._packed(host_operation(lambda: self._take(wait_for_completion), [], specs))
 
@@ -194,7 +194,7 @@ class IPUOutfeedQueue:
         return self._no_rows() if rows is None else rows
 
     def _no_rows(self) -> list[np.ndarray]:
-        shapes = self._endpoint.row_shapes or [tuple(spec.shape) for spec in self._specs]
+        shapes = self._endpoint.row_shapes or [tuple(spec.shape.as_list()) for spec in self._specs]
         return [
             np.zeros((0, *shape), spec.dtype.as_numpy_dtype) for shape, spec in zip(shapes, self._specs, strict=True)
         ]

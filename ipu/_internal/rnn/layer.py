@@ -146,8 +146,8 @@ def _one_of(value: Any, legal: Sequence[Any], argument: str) -> Any:
 def checked_lengths(seq_len: TensorLike, inputs: tf.Tensor) -> tf.Tensor:
     """Lengths of sequences, int32[B], for inputs [T, B, I]."""
     lengths = tf.cast(tf.convert_to_tensor(seq_len), tf.int32)
-    if not lengths.shape.is_compatible_with([inputs.shape[1]]):
+    if not lengths.shape.is_compatible_with(inputs.shape[1:2]):
         raise ConfigurationError(
-            f"Expected a seq_len of shape [batch_size] = {[inputs.shape[1]]}. Received: {lengths.shape}."
+            f"Expected a seq_len of shape [batch_size] = {inputs.shape[1:2]}. Received: {lengths.shape}."
         )
     return lengths

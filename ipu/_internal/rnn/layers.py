@@ -164,7 +164,7 @@ class DynamicGRU(GRU):
             layout = "[time_len, batch_size]" if time_major else "[batch_size, time_len]"
             raise ConfigurationError(
                 f"Expected an attention_score of shape {layout}, as time_major={time_major}, for inputs of time_len = "
-                f"{inputs.shape[0]} and batch_size = {inputs.shape[1]}. "
+                f"{inputs.shape.as_list()[0]} and batch_size = {inputs.shape.as_list()[1]}. "
                 f"Received: {tf.convert_to_tensor(attention_score).shape}."
             )
         bias = tf.reshape(tf.concat([self.bias_r_u, self.bias_c], 0), [-1])
