@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ipu._internal.function_code import wraps
 from keras_ext.errors import IncompleteConfig
 from keras_ext.extension import Extension, options_of
 from keras_ext.types import Config, KerasModel
@@ -96,7 +96,7 @@ class ConfigKeeper:
         """The class method `from_config` for configs with options."""
         function = from_config.__func__
 
-        @functools.wraps(function)
+        @wraps(function)
         def from_config_with_options(cls: type, config: Config, *arguments: object, **named: object) -> Any:
             plain, options = self.split(config)
             model = function(cls, plain, *arguments, **named)

@@ -25,6 +25,7 @@ from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, take, t
 from keras_ext.epochs.structure import flatten
 from keras_ext.model_copies import as_traced_before
 from keras_ext.pipelining.batch_specs import batch_specs
+from keras_ext.pipelining.micro_batches import replicas_of_pipeline
 from keras_ext.pipelining.options import ModelPipelining, accumulator_type_of_pipeline, pipelining_of
 from keras_ext.pipelining.outfeed import begin_execution
 from keras_ext.pipelining.schedules import note_pipeline
@@ -112,7 +113,14 @@ class StepFunction:
         specs, layout = flatten(batch, lambda spec: spec)
         shapes = tuple(tuple(spec.shape.as_list()) for spec in specs)
         dtypes = tuple(spec.dtype.as_numpy_dtype for spec in specs)
-        return self.program(BatchSource(BatchSignature(layout, shapes, tuple(map(np.dtype, dtypes))), 1, []))
+        signature, asked = BatchSignature(layout, shapes, tuple(map(np.dtype, dtypes))), self._ask()
+        if asked.pipelining is None or asked.accumulation is not None:
+            return self.program(BatchSource(signature, 1, []), asked=asked)
+        # Each replica's batches of an execution of `evaluate` and `predict` are the micro-batches of a pipeline.
+        steps = self.framework.steps_per_execution(model) * replicas_of_pipeline(model, asked.pipelining)
+        source = BatchSource(signature, steps, [])
+        check_batches_of_pipeline(model, asked.pipelining, [source])
+        return self.program(source, asked=asked)
 
     def program(
         self, batches: BatchSource, callbacks: StepCallbacks | None = None, asked: Asked | None = None

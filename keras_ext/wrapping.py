@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
+
+from ipu._internal.function_code import wraps
 
 Original = Callable[..., Any]
 
@@ -13,7 +14,7 @@ def wrap(owner: object, name: str, function: Callable[..., Any]) -> None:
     """Replaces an attribute of a class or module: `function` is called with the original, then with the arguments."""
     original = getattr(owner, name)
 
-    @functools.wraps(original)
+    @wraps(original)
     def wrapped(*arguments: Any, **named: Any) -> Any:
         return function(original, *arguments, **named)
 

@@ -1,8 +1,10 @@
-"""Nested code and closures of Python functions."""
+"""Nested code, closures and wrappers of Python functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -22,3 +24,20 @@ def closed_over(function: FunctionType) -> Iterator[Any]:
             yield cell.cell_contents
         except ValueError:  # of a name that has not been assigned yet
             continue
+
+
+def wraps(original: Callable[..., Any], updated: tuple[str, ...] = functools.WRAPPER_UPDATES) -> Callable[..., Any]:
+    """Decorates a wrapper of `original` with its name and documentation, as functools.wraps, and with its signature.
+
+    inspect.getfullargspec, by which Keras tells classes apart, does not look for what a function wraps.
+    """
+
+    def decorated(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+        wrapper = functools.wraps(original, updated=updated)(wrapper)
+        try:
+            wrapper.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
+        except (TypeError, ValueError):  # a function in C has none
+            pass
+        return wrapper
+
+    return decorated

@@ -6,13 +6,13 @@ Variables that TensorFlow 1 creates there, such as Adam's `beta1_power`, have th
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
 from engine.ir.op_names import GRADIENT_SCOPE
+from ipu._internal.function_code import wraps
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,7 +23,7 @@ def in_present_scope(body: F) -> F:
     if not scope:
         return body
 
-    @functools.wraps(body)
+    @wraps(body)
     def scoped(*arguments: Any) -> Any:
         # Bodies of loops of tf.function begin in the loop's own scope, which is within this one.
         if f"{tf.get_current_name_scope()}/".startswith(f"{scope}/"):

@@ -11,6 +11,7 @@ from tensorflow.python.autograph.impl import api as autograph
 from ipu._internal.compiler.outlining import call_outlined
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.conversion import converted
+from ipu._internal.function_code import wraps
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["outlined_function"]
@@ -51,7 +52,7 @@ def outlined_function(
         )
 
     @autograph.autograph_artifact
-    @functools.wraps(func)
+    @wraps(func)
     def outlined(*args: Any, **kwargs: Any) -> Any:
         if tracing() and not in_symbolic_graph():
             return call_outlined(func, args, kwargs, name)

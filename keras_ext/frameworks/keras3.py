@@ -33,6 +33,7 @@ from keras.src.utils.progbar import Progbar
 
 from engine.errors import ConfigurationError
 from engine.partition.accumulation import Accumulation
+from ipu._internal.function_code import wraps
 from keras_ext import (
     accelerated_methods,
     attempts,
@@ -335,7 +336,7 @@ def _distribute_strategy(model: keras.Model) -> tf.distribute.Strategy:
 
 
 def _choosing_iterator(original: type) -> Original:
-    @functools.wraps(original, updated=())
+    @wraps(original, updated=())
     def epoch_iterator(distribute_strategy: tf.distribute.Strategy | None = None, **arguments: Any) -> Any:
         kind = IPUEpochIterator if serves(distribute_strategy) else original
         return kind(distribute_strategy=distribute_strategy, **arguments)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.integers import checked_integer
+from ipu._internal.function_code import wraps
 from ipu._internal.thread_values import ThreadValue
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.pipelining.errors import StageScopeError
@@ -82,13 +81,12 @@ def allowing_scopes() -> AbstractContextManager[Any]:
 def noting_stages(init: Callable[..., None]) -> Callable[..., None]:
     """Wraps the constructor of layers or nodes to note the stage in whose scope it runs."""
 
-    @functools.wraps(init)
+    @wraps(init)
     def init_in_stage(self: object, *arguments: object, **named: object) -> None:
         init(self, *arguments, **named)
         if _stage.value is not None:
             vars(self)[_STAGE] = _stage.value
 
-    init_in_stage.__signature__ = inspect.signature(init)  # type: ignore[attr-defined]  # Keras reads it
     return init_in_stage
 
 

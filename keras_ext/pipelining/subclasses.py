@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.autograph.impl.api import autograph_artifact
 
 from ipu._internal.compiler.variables import watching_reads
+from ipu._internal.function_code import wraps
 from keras_ext.pipelining.errors import StageAssignmentError, StageScopeError
 from keras_ext.pipelining.graphs import graphs_of, replaced
 from keras_ext.pipelining.opening import opens_inside
@@ -100,7 +100,7 @@ def _scopes_in_nested(model: KerasModel) -> Iterator[None]:
 
 def _with_scopes(call: Callable[..., Any]) -> Callable[..., Any]:
     @autograph_artifact
-    @functools.wraps(call)
+    @wraps(call)
     def call_with_scopes(*arguments: object, **named: object) -> Any:
         with allowing_scopes():
             return call(*arguments, **named)

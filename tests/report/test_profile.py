@@ -352,3 +352,24 @@ def test_the_example_compares_two_reports(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {name + form for name in ("small", "large") for form in FORMS}
     changed = {line["name"] for line in Report.load(tmp_path / "large.html").data["comparison"]["operations"]}
     assert any("second" in name for name in changed)
+
+
+@pytest.mark.parametrize("mode", ["test", "predict"])
+@pytest.mark.parametrize("ipus", [2, 4])
+def test_a_pipeline_of_inference_is_the_one_that_runs(mode: str, ipus: int) -> None:
+    """The micro-batches of an execution are a replica's `steps_per_execution`; an illegal number names it."""
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = ipus
+    config.configure_ipu_system()
+    x, y = np.ones((64, 6), np.float32), np.ones((64, 3), np.float32)
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8), keras.layers.Dense(3)])
+        model.set_pipeline_stage_assignment([0, 1])
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        model.compile("sgd", "mse", steps_per_execution=4)
+        before = ipu.profile(model, x, y, batch_size=4, mode=mode, path=None).cycles["total"]
+        model.evaluate(x, y, batch_size=4, verbose=0) if mode == "test" else model.predict(x, batch_size=4, verbose=0)
+        assert before == ipu.profile(model, mode=mode, path=None).cycles["total"]
+        model.compile("sgd", "mse", steps_per_execution=3)
+        with pytest.raises(ValueError, match="steps_per_execution"):
+            ipu.profile(model, x, y, batch_size=4, mode=mode, path=None)

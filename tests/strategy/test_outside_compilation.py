@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -85,3 +86,50 @@ def test_misuse(strategy: Any) -> None:
     with pytest.raises(UnsupportedOperation, match="static shape. Received: .*float32"):
         strategy.run(dynamic, (tf.constant(X),))
     assert float(w) == 1
+
+
+LOSSES = {
+    "product": lambda y: y * y,
+    "power": lambda y: y**3,
+    "sine": tf.sin,
+    "logarithm": lambda y: tf.math.log(1 + y * y),
+    "matrix": lambda y: tf.matmul(y, y, transpose_b=True),
+    "softmax": lambda y: tf.nn.softmax(y) * y,
+    "chosen": lambda y: tf.where(y > 0, y * y, -y),
+    "gathered": lambda y: tf.gather(y, [1, 0, 1]) ** 2,
+    "branch": lambda y: tf.cond(tf.reduce_sum(y) > 0, lambda: y * y, lambda: y),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_inside_has_gradients(strategy: Any, name: str) -> None:
+    """Operations whose gradients read their own inputs, with respect to a variable read within and a tensor."""
+    with strategy.scope():
+        w = tf.Variable([0.5, -1.5, 2.5])
+
+    def gradients(scope: Any, x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = x * 0.25
+            with scope():
+                loss = tf.reduce_sum(LOSSES[name](y * w) * 2)
+        return tape.gradient(loss, [x, w])
+
+    step = tf.function(lambda x: gradients(outside, x), jit_compile=True)
+    found = strategy.run(step, (tf.constant(X),))
+    for value, expected in zip(found, gradients(contextlib.nullcontext, tf.constant(X)), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_losses_of_two_scopes_and_a_second_derivative(strategy: Any) -> None:
+    @tf.function(jit_compile=True)
+    def step(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            with outside():
+                y = x * x
+            with outside():
+                loss = tf.reduce_sum(y * x)
+        return tape.gradient(loss, x)
+
+    np.testing.assert_allclose(strategy.run(step, (tf.constant(X),)), 3 * X**2, rtol=1e-6)

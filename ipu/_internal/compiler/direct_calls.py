@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
+from ipu._internal.function_code import wraps
 from ipu._internal.types import Nest
 
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -33,7 +33,7 @@ def install(run: Run) -> None:
     if getattr(original, "_ipu_installed", False):
         return
 
-    @functools.wraps(original)
+    @wraps(original)
     def call(self: polymorphic_function.Function, *args: Nest, **kwargs: Nest) -> Any:
         if (
             self._jit_compile

@@ -1,16 +1,54 @@
-"""The structure of a traced function's graph, apart from names: functions of equal structure compute the same."""
+"""The structure of a traced function's graph: its operations in all that it calls, and a value apart from names."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.ops import resource_variable_ops
 
+CALLED = {
+    "PartitionedCall": ("f",),
+    "StatefulPartitionedCall": ("f",),
+    "While": ("body", "cond"),
+    "StatelessWhile": ("body", "cond"),
+    "If": ("then_branch", "else_branch"),
+    "StatelessIf": ("then_branch", "else_branch"),
+    "Case": ("branches",),
+    "StatelessCase": ("branches",),
+}
+"""The attributes of operations that name functions."""
+CHOOSING = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+"""Operations whose first input chooses the function, which takes the others."""
 NAMES = frozenset({"_user_specified_name"})
 """Attributes of operations that have no effect."""
+
+
+def called_graphs(operation: tf.Operation) -> list[Any]:
+    """The graphs of the functions, branches and bodies of loops that an operation calls."""
+    names = [
+        each.name
+        for attribute in CALLED.get(operation.type, ())
+        for value in [operation.get_attr(attribute)]
+        for each in (value if isinstance(value, list) else [value])
+    ]
+    found = [getattr(operation.graph._get_function(name), "graph", None) for name in names]
+    return [graph for graph in found if graph is not None]
+
+
+def nested_operations(
+    operations: Iterable[tf.Operation], arguments: Mapping[int, tf.Tensor] | None = None
+) -> Iterator[tuple[tf.Operation, list[tf.Tensor]]]:
+    """Operations, and those of all that they call, each with its inputs: arguments of a function are its call's."""
+    for operation in operations:
+        inputs = [(arguments or {}).get(id(each), each) for each in operation.inputs]
+        yield operation, inputs
+        taken = inputs[operation.type in CHOOSING :]
+        for graph in called_graphs(operation):
+            given = {id(inner): outer for inner, outer in zip(graph.inputs, taken, strict=False)}
+            yield from nested_operations(graph.get_operations(), given)
 
 
 def structure_of(concrete: ConcreteFunction, definition: Any) -> Hashable:

@@ -9,18 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.ir.op_names import RECOMPUTED, WHOLE
+from ipu._internal.compiler.graph_structure import called_graphs
 
 ROOT = Path(__file__).parent.parent.parent.parent
 LIBRARIES = (*(f"{ROOT / name}/" for name in ("engine", "ipu", "keras_ext")), sysconfig.get_path("stdlib"), "<")
 CALLS = ("keras_ext/pipelining/traced_step.py", "_internal/compiler/baking.py", "_internal/graphs/tracing.py")
 """Files whose frames call what is traced: frames before them are those of a call of `fit` or `run`."""
-
-CALLED = {
-    **dict.fromkeys(("While", "StatelessWhile"), ("body",)),
-    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
-    **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), ("f",)),
-}
-"""Attributes of operations that name the functions they call."""
 
 
 def source_lines(graph: Any, op_names: Container[str]) -> dict[str, str]:
@@ -41,13 +35,11 @@ def _lines(graph: Any, known: dict[str, dict[str, str]], op_names: Container[str
     for each in graph.get_operations():
         if (op_names is None or each.name in op_names) and (line := line_of(each.traceback)):
             found[each.name] = line
-        for attribute in CALLED.get(each.type, ()):
-            function = each.get_attr(attribute).name
-            if function not in known:
-                called = getattr(graph._get_function(function), "graph", None)
-                known[function] = {} if called is None else _lines(called, known)
+        for called in called_graphs(each):
+            if id(called) not in known:
+                known[id(called)] = _lines(called, known)
             # Loops and conditionals are traced within their scope, functions in one of their own.
-            for name, line in known[function].items():
+            for name, line in known[id(called)].items():
                 found.setdefault(name if name.startswith(f"{each.name}/") else f"{each.name}/{name}", line)
     return found
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from ipu._internal.config.metadata import LOGGER
+from ipu._internal.function_code import wraps
 
 Function = TypeVar("Function", bound=Callable)
 
@@ -18,7 +18,7 @@ def deprecated(instructions: str) -> Callable[[Function], Function]:
     def mark(function: Function) -> Function:
         warned = False
 
-        @functools.wraps(function)
+        @wraps(function)
         def wrapper(*arguments: object, **named: object) -> object:
             nonlocal warned
             if not warned:
@@ -50,7 +50,7 @@ def deprecated_arguments(owner: str, **instructions: str) -> Callable[[Function]
     def mark(function: Function) -> Function:
         signature = inspect.signature(function)
 
-        @functools.wraps(function)
+        @wraps(function)
         def wrapper(*arguments: object, **named: object) -> object:
             try:
                 given = signature.bind_partial(*arguments, **named).arguments

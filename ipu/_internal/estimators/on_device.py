@@ -15,6 +15,7 @@ from engine.errors import ConfigurationError
 from engine.ir.device_operations import CROSS_REPLICA_MEAN, CROSS_REPLICA_SUM
 from ipu import ipu_compiler
 from ipu._internal.compiler.collectives import cross_replica_sum
+from ipu._internal.compiler.graph_structure import nested_operations
 from ipu._internal.compiler.processes import transport_of_functions
 from ipu._internal.estimators.estimator import Estimator
 from ipu._internal.estimators.fed_arrays import fed_arrays
@@ -169,8 +170,8 @@ class DeviceEstimator(Estimator):
         """Checks that operations from `first` on, of the step traced last or of the host, leave the global step."""
         operations = v1.get_default_graph().get_operations()[first:]
         step = v1.train.get_global_step().handle
-        for operation in operations:
-            if operation.type in ASSIGNMENTS and _origin(operation.inputs[0]) is step:
+        for operation, inputs in nested_operations(operations):
+            if operation.type in ASSIGNMENTS and _origin(inputs[0]) is step:
                 raise ConfigurationError(
                     f"Expected {what} to leave the global step to the estimator. Received: {operation.name!r}, which "
                     "changes it. Leave out the argument global_step of minimize and apply_gradients."

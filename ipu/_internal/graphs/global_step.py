@@ -14,6 +14,8 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import variable_scope
 from tensorflow.python.training import training_util
 
+from ipu._internal.function_code import wraps
+
 GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
 
 
@@ -25,7 +27,7 @@ def extend_global_step() -> None:
     def resource(next_creator: Callable[..., Any], **arguments: Any) -> Any:
         return next_creator(**{**arguments, "use_resource": True})
 
-    @functools.wraps(create)
+    @wraps(create)
     def create_global_step(graph: tf.Graph | None = None) -> Any:
         graph = graph or tf.compat.v1.get_default_graph()
         with graph.as_default(), variable_scope.variable_creator_scope(resource):

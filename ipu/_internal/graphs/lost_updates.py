@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu._internal.compiler.graph_structure import nested_operations
 from ipu._internal.graphs.sessions import reached
 from ipu._internal.types import Nest
 
@@ -41,9 +42,14 @@ def check_updates(returned: Nest) -> None:
     roots = [getattr(each, "op", each) for each in tf.nest.flatten(returned)]
     needed = set(reached(each for each in roots if isinstance(each, tf.Operation)))
     for operation in tf.compat.v1.get_default_graph().get_operations():
-        if operation.type.startswith("ResourceApply") and operation not in needed:
+        if operation not in needed and _updates(operation):
             raise ConfigurationError(
                 f"Expected a computation to return the training operations that it creates, or tensors that depend on "
                 f"them. Received: {operation.name!r}, which nothing returned depends on. Return the result of "
                 f"minimize, or do not call it."
             )
+
+
+def _updates(operation: tf.Operation) -> bool:
+    """Whether it is an optimizer's update, or calls one in a branch, loop or function."""
+    return any(each.type.startswith("ResourceApply") for each, _ in nested_operations([operation]))

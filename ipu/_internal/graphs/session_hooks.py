@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from typing import Any
 
@@ -12,6 +11,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as sessions
 
 from engine.errors import UnsupportedOperation
+from ipu._internal.function_code import wraps
 from ipu._internal.graphs.errors import original_error
 from ipu._internal.graphs.global_step import extend_global_step
 from ipu._internal.graphs.sessions import ATTRIBUTE, Use, moved, programs_of, reached, use_of
@@ -42,7 +42,7 @@ def _extend_initialisation(base: Any) -> None:
     """Operations in scopes of /device:IPU, of which the runtime knows nothing, are placed on the host."""
     initialise = base.__init__
 
-    @functools.wraps(initialise)
+    @wraps(initialise)
     def __init__(self: Session, target: str = "", graph: tf.Graph | None = None, config: Any = None) -> None:
         if config is None or isinstance(config, tf.compat.v1.ConfigProto):
             given, config = config, tf.compat.v1.ConfigProto()
@@ -63,7 +63,7 @@ def _extend_placement(base: Any) -> None:
     """
     extend = base._extend_graph
 
-    @functools.wraps(extend)
+    @wraps(extend)
     def _extend_graph(self: Session) -> None:
         graph = self._graph
         version, count = getattr(graph, _PLACED, (0, 0))
@@ -82,7 +82,7 @@ def _extend_placement(base: Any) -> None:
 def _extend_runs(base: Any) -> None:
     do_run = base._do_run
 
-    @functools.wraps(do_run)
+    @wraps(do_run)
     def _do_run(
         self: Session, handle: Any, targets: list[Any], fetches: list[Any], feeds: Any, options: Any, metadata: Any
     ) -> Any:
@@ -103,11 +103,11 @@ def _extend_callables(base: Any) -> None:
     """Callables of sessions have their fetches from the start."""
     make, from_options, set_up = base.make_callable, base._make_callable_from_options, base.partial_run_setup
 
-    @functools.wraps(make)
+    @wraps(make)
     def make_callable(self: Session, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
         return make(self, fetches, feed_list or [], accept_options)  # with a list of feeds it calls Session.run
 
-    @functools.wraps(from_options)
+    @wraps(from_options)
     def _make_callable_from_options(self: Session, options: Any) -> Any:
         graph = self._graph
         fetches = [graph.as_graph_element(name, allow_operation=False) for name in options.fetch]
@@ -135,7 +135,7 @@ def _extend_callables(base: Any) -> None:
 
         return call
 
-    @functools.wraps(set_up)
+    @wraps(set_up)
     def partial_run_setup(self: Session, fetches: Any, feeds: Any = None) -> Any:
         programs = getattr(self._graph, ATTRIBUTE, None)
         roots = [self._graph.as_graph_element(each) for each in tf.nest.flatten(fetches)]

@@ -61,6 +61,7 @@ class _Part:
         self._name, self._graph, self._effects = name, graph, effects
         held = {id(inner): outer for outer, inner in graph.captures}
         self._inputs = [(inner, outer) for outer, inner in graph.captures if outer.dtype != tf.resource]
+        self._handles = [(inner, outer) for outer, inner in graph.captures if outer.dtype == tf.resource]
         operations = [each for each in graph.get_operations() if each.type not in ("Placeholder", "Const")]
         for each in operations:
             for handle in (held[id(t)] for t in each.inputs if id(t) in held and t.dtype == tf.resource):
@@ -89,8 +90,9 @@ class _Part:
         if not hasattr(outer, _RESULTS):
             setattr(outer, _RESULTS, {})
             outer.capture = partial(_capture, outer, outer.capture)
-        # The graph is kept, so that no other tensor gets the id of one.
-        getattr(outer, _RESULTS)[self._graph] = {id(t): value for t, value in zip(self._results, found, strict=True)}
+        # The graph is kept, so that no other tensor gets the id of one. Gradients read operands, too.
+        known = [*zip(self._results, found, strict=True), *self._inputs, *self._handles]
+        getattr(outer, _RESULTS)[self._graph] = {id(inner): value for inner, value in known}
 
     @cached_property
     def _function(self) -> Any:
@@ -116,7 +118,8 @@ def _capture(outer: tf.Graph, capture: Any, tensor: Any, *args: Any, **kwargs: A
     if results is None:
         return capture(tensor, *args, **kwargs)
     if id(tensor) in results:
-        return results[id(tensor)]
+        found = results[id(tensor)]  # an operand may be a result of another scope
+        return found if getattr(found, "graph", None) is outer else _capture(outer, capture, found, *args, **kwargs)
     constant = tensor_util.constant_value(tensor)
     if constant is None:
         raise UnsupportedOperation(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -33,6 +33,7 @@ from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_ne
 from ipu._internal.compiler.sparse_products import sparse_by_dense
 from ipu._internal.compiler.sparse_updates import RAW_SPARSE_UPDATES, SPARSE_UPDATES
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
+from ipu._internal.function_code import wraps
 from ipu._internal.host_functions.calls import declare_shape
 from ipu._internal.host_functions.outside import is_outside
 from ipu._internal.host_functions.printing import formatted, passed_on, printed

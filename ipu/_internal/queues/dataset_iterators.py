@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import tensorflow as tf
 
 from ipu._internal.compiler.direct_calls import caller_is_library
+from ipu._internal.function_code import wraps
 
 
 def install() -> None:
@@ -16,7 +16,7 @@ def install() -> None:
     if getattr(original, "_ipu_installed", False):
         return
 
-    @functools.wraps(original)
+    @wraps(original)
     def iterate(self: tf.data.Dataset) -> Any:
         if tf.distribute.has_strategy() and tf.executing_eagerly():
             strategy = tf.distribute.get_strategy()

@@ -1,0 +1,71 @@
+"""Wrapped methods keep name, signature and defaults for reflection: Keras tells classes and arguments apart by them."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tf_keras
+from tensorflow.python import ipu
+
+ROOTS = tuple(str(Path(ipu.__file__).parent.parent / name) for name in ("ipu", "keras_ext"))
+
+
+def wrappers() -> list[FunctionType]:
+    """All functions of this project that wrap functions of others."""
+    found = (each for each in gc.get_objects() if type(each) is FunctionType and hasattr(each, "__wrapped__"))
+    return [each for each in found if each.__code__.co_filename.startswith(ROOTS)]
+
+
+def test_every_wrapper_looks_like_what_it_wraps() -> None:
+    ipu.ipu_strategy.IPUStrategy()
+    found = wrappers()
+    assert len(found) > 100
+    for wrapper in found:
+        wrapped = inspect.unwrap(wrapper)
+        if not isinstance(wrapped, FunctionType):  # a bound method, or a class
+            assert inspect.signature(wrapper) == inspect.signature(wrapped)
+            continue
+        assert inspect.getfullargspec(wrapper) == inspect.getfullargspec(wrapped), wrapper
+        assert (wrapper.__name__, wrapper.__qualname__) == (wrapped.__name__, wrapped.__qualname__)
+
+
+@pytest.mark.parametrize("framework", [keras, tf_keras])
+@pytest.mark.parametrize("inside", [False, True])
+def test_subclasses_without_a_constructor_are_functional(framework: Any, inside: bool) -> None:
+    strategy = ipu.ipu_strategy.IPUStrategy()
+
+    class Plain(framework.Model):
+        """A model that only has a training step of its own."""
+
+        def train_step(self, data: Any) -> Any:
+            return super().train_step(data)
+
+    class Variable(framework.Model):
+        """A constructor that passes all on."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+
+    class Second(Plain):
+        """A subclass of one without a constructor."""
+
+    with strategy.scope() if inside else np.errstate():
+        for kind in (Plain, Variable, Second):
+            inputs = framework.Input((6,))
+            model = kind(inputs, framework.layers.Dense(3)(inputs))
+            model.compile("sgd", "mse")
+            x, y = np.ones((8, 6), np.float32), np.ones((8, 3), np.float32)
+            first, last = model.fit(x, y, epochs=2, verbose=0).history["loss"]
+            assert last < first
+            if (framework, kind) == (tf_keras, Variable):  # plain tf_keras makes no functional model of its config
+                continue
+            again = kind.from_config(model.get_config())
+            assert isinstance(again, kind) and again.count_params() == model.count_params() == 21
+            assert framework.models.clone_model(model).count_params() == 21
