@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
