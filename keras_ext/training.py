@@ -109,7 +109,8 @@ class StepFunction:
         """
         model = self.model
         batch = batch_specs(model, x, y, batch_size, self._mode != "predict")
-        self.framework.prepare(model, batch)
+        if self._mode != "predict" or not model.built:  # the loss has no targets then
+            self.framework.prepare(model, batch)
         specs, layout = flatten(batch, lambda spec: spec)
         shapes = tuple(tuple(spec.shape.as_list()) for spec in specs)
         dtypes = tuple(spec.dtype.as_numpy_dtype for spec in specs)
