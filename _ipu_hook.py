@@ -23,7 +23,12 @@ ALIASES = {
     "popdist": "ipu._internal.popdist",
     "keras_ext.names.addons.keras.layers": "ipu.keras.layers",
     "keras_ext.names.addons.keras.optimizers": "ipu.keras.optimizers",
-    "keras_ext.names.addons.v1.layers": "ipu.ops.rnn_ops",
+    "keras_ext.names.addons.layers": "ipu.keras.layers",
+    "keras_ext.names.addons.optimizers": "ipu.keras.optimizers",
+    "keras_ext.names.addons.v1.layers.rnn_ops": "ipu.ops.rnn_ops",
+    "keras_ext.names.addons.v1.optimizers": "ipu.optimizers",
+    "keras_ext.extensions.keras_extension_base": "keras_ext.extensions.model_extensions",
+    "keras_ext.extensions.pipeline_stage_assignment": "keras_ext.pipelining.assignments",
     f"{KERAS_3}.extensions": "keras_ext.extensions",
     f"{TF_KERAS}.extensions": "keras_ext.extensions",
     "tensorflow.compiler.plugin": "ipu._internal.plugin",
@@ -55,7 +60,7 @@ MODULES = (
     *("ops.normalization_ops", "ops.pipelining_ops", "ops.rand_ops", "ops.reduce_scatter_op", "ops.replication_ops"),
     *("ops.rnn_ops", "ops.slicing_ops", "ops.statistics_ops", "ops.summary_ops", "ops.within_replica_ops"),
     *("optimizers.cross_replica_optimizer", "optimizers.gradient_accumulation_optimizer"),
-    *("optimizers.map_gradient_optimizer", "optimizers.sharded_optimizer"),
+    *("optimizers.ipu_optimizer", "optimizers.map_gradient_optimizer", "optimizers.sharded_optimizer"),
 )
 """Modules of `ipu` that are documented with and without their package (Python API, table 18.1)."""
 ALIASES |= {f"ipu.{module.partition('.')[2]}": f"ipu.{module}" for module in MODULES}

@@ -22,6 +22,12 @@ HOMES = {
     "accelerate": "keras_ext.acceleration",
     "profile": "ipu._internal.profiling.make_report",
 }
+ALSO = {
+    "function": "ipu.ops.functional_ops",
+    "ipu_optimizer": "ipu.optimizers",
+    "outlined_function": "ipu.ops.functional_ops",
+}
+"""Names of other modules that the original package has, too, so that public programs use them; they are not listed."""
 NAMES = (
     *HOMES,
     "all_to_all_op",
@@ -90,7 +96,7 @@ def __getattr__(name: str) -> Any:
         from engine.codelets import ahead
 
         ahead.start()
-    return attribute(__name__, NAMES, HOMES, name)
+    return attribute(__name__, NAMES, HOMES | ALSO, name)
 
 
 def __dir__() -> list[str]:

@@ -26,7 +26,11 @@ __all__ = [
     "IPUMultiWorkerStrategy",
     "IPUMultiWorkerStrategyV1",
 ]
-__getattr__, __dir__ = public_names(__name__, __all__)
+__getattr__, __dir__ = public_names(
+    __name__,
+    __all__,
+    dict.fromkeys(("IPUMirroredVariable", "IPUSyncOnReadVariable"), "ipu.distributed.popdist_strategy"),
+)
 
 
 class IPUMultiWorkerExtendedV1(PopDistExtendedV1):

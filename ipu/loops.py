@@ -120,11 +120,12 @@ def _loop(
             kept = [tensor if isinstance(tensor, tf.TensorArray) else tf.identity(tensor) for tensor in tensors]
             return [counter + 1, *kept]
 
-    _, *results = tf.while_loop(
+    ended, *results = tf.while_loop(
         within, iteration, [tf.constant(0), *values], parallel_iterations=1, maximum_iterations=maximum_iterations
     )
     if not values:
-        return tf.no_op()
+        with tf.control_dependencies([ended]):
+            return tf.no_op()
     return list(results) if len(values) > 1 else results[0]
 
 

@@ -71,6 +71,19 @@ def get_shard_from_colocation(op: tf.Operation) -> Any:
     return None
 
 
+def get_sharding(op: tf.Operation | tf.Tensor) -> Any:
+    """The sharding attribute of an operation, or of the one that makes a tensor; None if it has none.
+
+    Args:
+        op: an operation or a tensor of a graph.
+
+    Returns:
+        An AttrValue, or None.
+    """
+    operation = getattr(op, "op", op)
+    return operation.node_def.attr[SHARD] if has_attr(operation, SHARD) else None
+
+
 def propagate_sharding(g: tf.Graph) -> None:
     """Move the sharding from the forward pass operations onto their co-located backward pass operations.
 

@@ -17,8 +17,11 @@ FRAMEWORKS = frozenset({"tensorflow", "keras", "tf_keras"})
 # here names its own modules, and those below it that no longer name covers.
 FLOORS = (
     ("keras_ext",),  # installed by ipu._internal.keras_hooks, which names its frameworks as text
-    ("ipu", "ipu._internal.checking", "ipu._internal.commands", "ipu._internal.estimators", "ipu._internal.rnn"),
-    ("ipu._internal.serving", "ipu._internal.plugin", "ipu._internal.popdist"),
+    (
+        *("ipu", "ipu._internal.checking", "ipu._internal.commands", "ipu._internal.estimators"),
+        *("ipu._internal.plugin", "ipu._internal.rnn"),
+    ),
+    ("ipu._internal.serving", "ipu._internal.popdist"),
     (
         "ipu._internal.accumulators",
         "ipu._internal.custom_ops",

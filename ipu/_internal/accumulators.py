@@ -10,6 +10,7 @@ from tensorflow.python.framework import ops
 
 from engine.partition.accumulation import Reduction
 from ipu._internal.compiler.marks import is_function_of_variables
+from ipu._internal.graphs.variables import zeros_variable
 from ipu._internal.types import TensorLike, Variable
 
 AccumulatorType: TypeAlias = tf.DType | Callable[[Any], Any] | None
@@ -39,14 +40,11 @@ class Accumulators:
         """Creates missing sums; returns the count of batches since the last update, int32[]."""
         with ops.init_scope():
             if self._count is None:
-                self._count = tf.Variable(0, dtype=tf.int32, trainable=False, name=f"{self._name}/count")
+                self._count = zeros_variable([], tf.int32, f"{self._name}/count")
             for variable in variables:
                 if variable.ref() not in self._sums:
-                    self._sums[variable.ref()] = tf.Variable(
-                        tf.zeros(variable.shape, self._type(variable)),
-                        trainable=False,
-                        name=f"{variable.name.partition(':')[0]}/{self._name}",
-                    )
+                    name = f"{variable.name.partition(':')[0]}/{self._name}"
+                    self._sums[variable.ref()] = zeros_variable(variable.shape, self._type(variable), name)
         return self._count.read_value()
 
     def add(self, variable: Variable, gradient: TensorLike, count: tf.Tensor) -> tf.Tensor:

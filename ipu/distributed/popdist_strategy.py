@@ -11,7 +11,7 @@ from tensorflow.python.framework import tensor_util
 
 from ipu._internal.compiler.function_trace import in_function_trace
 from ipu._internal.compiler.replica_reduction import over_axis, reduced
-from ipu._internal.compiler.variables import tracing
+from ipu._internal.compiler.variables import IPUVariable, tracing
 from ipu._internal.names.namespace import public_names
 from ipu._internal.processes import host_collectives, settings
 from ipu._internal.processes.active import initialise, is_alone
@@ -22,6 +22,30 @@ from ipu.ipu_strategy import IPUExtendedV1, IPUStrategyV1, _reduce_op
 
 __all__ = ["PopDistExtendedV1", "PopDistStrategy"]
 __getattr__, __dir__ = public_names(__name__, __all__)
+
+
+class _OfSynchronization(type):
+    """The class of classes to which a strategy's variables belong by how processes synchronize them."""
+
+    on_read: bool
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        synchronization = getattr(instance, "synchronization", None)
+        return isinstance(instance, IPUVariable) and cls.on_read == (
+            synchronization is tf.VariableSynchronization.ON_READ
+        )
+
+
+class IPUMirroredVariable(metaclass=_OfSynchronization):
+    """Variables of a strategy that are equal in all processes, for isinstance."""
+
+    on_read = False
+
+
+class IPUSyncOnReadVariable(metaclass=_OfSynchronization):
+    """Variables of a strategy that have values of their own in each process, for isinstance."""
+
+    on_read = True
 
 
 class PopDistExtendedV1(IPUExtendedV1):

@@ -8,7 +8,11 @@ from ipu.distributed.popdist_strategy import PopDistExtendedV1, PopDistStrategy
 from ipu.ipu_strategy import IPUStrategyV1
 
 __all__ = ["IPUHorovodExtended", "IPUHorovodStrategy"]
-__getattr__, __dir__ = public_names(__name__, __all__)
+__getattr__, __dir__ = public_names(
+    __name__,
+    __all__,
+    dict.fromkeys(("IPUMirroredVariable", "IPUSyncOnReadVariable"), "ipu.distributed.popdist_strategy"),
+)
 
 IPUHorovodExtended = PopDistExtendedV1
 

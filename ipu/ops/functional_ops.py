@@ -59,3 +59,7 @@ def outlined_function(
         return converted(func)(*args, **kwargs)
 
     return outlined
+
+
+function = outlined_function
+"""The name of earlier releases."""

@@ -18,6 +18,7 @@ def dropout(
     noise_shape: TensorLike | None = None,
     seed: TensorLike | None = None,
     name: str | None = None,
+    **kwargs: TensorLike,
 ) -> tf.Tensor:
     """With probability `rate`, drops elements of `x`; the others are scaled by 1 / (1 - rate).
 
@@ -27,6 +28,7 @@ def dropout(
         noise_shape: the shape of the mask, each dimension that of `x`, or 1 for elements that share it.
         seed: int32[2]: equal seeds drop the same elements. Without one each execution, and each replica, drops others.
         name: optional op name.
+        **kwargs: `ref`, a tensor by whose layout the original spreads the mask over tiles, has no effect here.
 
     Returns:
         A tensor like `x`. Its gradient has the same mask.
@@ -34,7 +36,10 @@ def dropout(
     Raises:
         ValueError: `rate` is outside of [0, 1), `noise_shape` does not broadcast to the shape of `x`, or `seed` is not
             of two integers.
+        TypeError: another argument by name.
     """
+    if unknown := kwargs.keys() - {"ref"}:
+        raise TypeError(f"Expected arguments of dropout. Received: {', '.join(sorted(unknown))}. Leave them out.")
     with tf.name_scope(name or "dropout"):
         x = tf.convert_to_tensor(x)
         require(x.dtype.is_floating, "x of a floating-point type", x.dtype.name)

@@ -36,5 +36,7 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = public_names(
-    __name__, (*__all__, "functional_extensions", "model_extensions", "sequential_extensions")
+    __name__,
+    (*__all__, "functional_extensions", "model_extensions", "sequential_extensions"),
+    {"KerasExtensionBase": "keras_ext.extensions.model_extensions"},
 )

@@ -34,3 +34,7 @@ class ModelExtension(
 
     Each base class is one group of options.
     """
+
+
+KerasExtensionBase = ModelExtension
+"""The name of earlier releases, of which each extension is a subclass."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -255,3 +255,19 @@ def _power(value: float) -> bool:
 def _require(holds: object, expected: str, received: object) -> None:
     if not holds:
         raise LayerArgumentError(f"Expected {expected}. Received: {received}.")
+
+
+def with_loss_scaling(framework: ModuleType, scaling: type) -> dict[str, Callable[..., Any]]:
+    """Functions as `ALSOptimizerAdam`, names of later releases: a Keras optimizer inside of an ALSOptimizer."""
+
+    def of(kind: str) -> Callable[..., Any]:
+        def optimizer(*arguments: Any, **named: Any) -> Any:
+            own = {name: named.pop(name) for name in ALSOptimizer.settings if name in named}
+            return scaling(getattr(framework.optimizers, kind)(*arguments, **named), **own)
+
+        optimizer.__name__ = optimizer.__qualname__ = f"ALSOptimizer{kind}"
+        optimizer.__doc__ = f"Creates an ALSOptimizer of keras.optimizers.{kind}, and takes arguments of both by name."
+        return optimizer
+
+    kinds = ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
+    return {f"ALSOptimizer{kind}": of(kind) for kind in kinds}

@@ -40,6 +40,17 @@ def ipus_per_device(config: OptionTree) -> tuple[int, ...]:
     return tuple(IPUS_OF_ID[index] for index in chosen) or tuple(automatic) or (1,)
 
 
+def id_of_ipus(number: int) -> int:
+    """The first Id with so many IPUs. Raises ConfigurationError where there is none."""
+    if number not in IPUS_OF_ID:
+        nearest = min(IPUS_OF_ID, key=lambda each: abs(each - number))
+        raise ConfigurationError(
+            f"Expected a device of {', '.join(map(str, sorted(set(IPUS_OF_ID))))} IPUs. Received: {number}. Nearest: "
+            f"{nearest}."
+        )
+    return list(IPUS_OF_ID).index(number)
+
+
 def validate(config: OptionTree, on_ipu_model: bool) -> None:
     """Raises ConfigurationError (a ValueError) where attributes contradict each other or have no meaning.
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import gen_resource_variable_ops
@@ -24,8 +25,10 @@ from tensorflow.python.ops import gen_resource_variable_ops
 from engine.ir import shape_of
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import found_lock, holding
+from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.types import Variable
 
+BEGINS_AT_ZERO = "_ipu_begins_at_zero"
 Session = Any
 """A tf.compat.v1.Session."""
 
@@ -95,6 +98,7 @@ class GraphVariable:
     def __post_init__(self) -> None:
         data = self.handle._handle_data.shape_and_type[0]
         self.shape, self.dtype = tf.TensorShape(data.shape), tf.as_dtype(data.dtype)
+        self._begins_at_zero = BEGINS_AT_ZERO in self.handle.op.node_def.attr
         with self.handle.graph.as_default(), ops.control_dependencies(None), ops.name_scope(f"{self.name}/ipu/"):
             with ops.device(None), ops.colocate_with(self.handle):
                 self._fed = tf.compat.v1.placeholder(self.dtype, self.shape)
@@ -117,7 +121,10 @@ class GraphVariable:
         assert run is not None
         copy = self._copy(run.session)
         if self._escapes(run.session) or not copy.device_is_valid or copy.buffer is None:
-            (value,) = session_run(run.session, {}, [self._load], [])
+            if self._begins_at_zero:
+                value = np.zeros(self.shape.as_list(), self.dtype.as_numpy_dtype)
+            else:
+                (value,) = session_run(run.session, {}, [self._load], [])
             if copy.buffer is None:
                 copy.buffer = DeviceBuffer(shape_of(value))
             copy.buffer.write(value)
@@ -152,7 +159,7 @@ class GraphVariable:
 
     def _escapes(self, session: Session) -> bool:
         """Whether more than the runs of this session may use its variable: iterators, or other sessions of a server."""
-        return self.in_dataset or bool(session._target)
+        return not self._begins_at_zero and (self.in_dataset or bool(session._target))
 
     def _copy(self, session: Session) -> _Copy:
         return self._copies.setdefault(session, _Copy())
@@ -160,6 +167,23 @@ class GraphVariable:
     def _alone(self) -> contextlib.AbstractContextManager[Any]:
         lock = found_lock(self)
         return contextlib.nullcontext() if lock is None else holding(lock)
+
+
+def zeros_variable(shape: tf.TensorShape | list[int], dtype: tf.DType, name: str) -> Any:
+    """A zero variable on the device, created outside the function being traced.
+
+    In a tf.Graph it is in no collection, so that checkpoints have the variables of the program alone, and it is zero in
+    each session without an initializer.
+    """
+    with ops.init_scope():
+        value = tf.zeros(shape, tf.as_dtype(dtype))
+        if tf.executing_eagerly():
+            return IPUVariable(initial_value=value, trainable=False, name=name)
+        made = tf.compat.v1.Variable(value, trainable=False, name=name, use_resource=True, collections=[])
+        graph = made.handle.graph
+        graph._ipu_zeros = [*getattr(graph, "_ipu_zeros", []), made]  # functions have weak references to variables
+        made.handle.op._set_attr(BEGINS_AT_ZERO, attr_value_pb2.AttrValue(b=True))
+        return made
 
 
 def session_run(

@@ -10,6 +10,9 @@ OTHER_RELEASES = {
     "ipu.internal_ops.recompute": "IPUConfig.allow_recompute",
     "ipu.internal_ops.remap": "tf.identity: data have one layout",
     "ipu.internal_ops.remap_deduce": "tf.identity: data have one layout",
+    "ipu.keras.ReplicatedMetricReductionMethod": "nothing in its place: metrics are of all replicas and steps",
+    "ipu.keras.optimizers.ALSGradientAccumulationOptimizer": "ALSOptimizer, and the model's "
+    "set_gradient_accumulation_options()",
     "ipu.keras.model": "tensorflow.keras.Model",
     "ipu.keras.pipeline": "tensorflow.keras.Sequential and its set_pipeline_stage_assignment()",
     "ipu.keras.optimizers.CrossReplicaOptimizer": "Keras' optimizer itself: gradients are summed over replicas",

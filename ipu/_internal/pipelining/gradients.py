@@ -15,7 +15,7 @@ from ipu._internal.compiler.marks import (
     mark_gradient,
     mark_written_once,
 )
-from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.graphs.variables import zeros_variable
 from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.errors import PipelineRuntimeError
@@ -115,12 +115,6 @@ class GradientSums:
             return tf.group(*zeroed)
 
         return tf.cond(is_last, update, tf.no_op)
-
-
-def zeros_variable(shape: tf.TensorShape, dtype: tf.DType, name: str) -> IPUVariable:
-    """A zero variable on the device, created outside the function being traced."""
-    with ops.init_scope():
-        return IPUVariable(initial_value=tf.zeros(shape, tf.as_dtype(dtype)), trainable=False, name=name)
 
 
 def _build(optimizer: Optimizer, variables: list[Any]) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from engine.errors import ConfigurationError
-from engine.ir.op_names import STAGE
+from engine.ir.op_names import STAGE, STAGE_SCOPE
 from ipu._internal.compiler.tokens import own_chain
 from ipu._internal.conversion import converted
 from ipu._internal.pipelining.arguments import PipelineArguments
@@ -36,6 +36,7 @@ class TracedMicroBatch:
 
     def __init__(self, arguments: PipelineArguments, output_type: type) -> None:
         self._arguments, self._output_type = arguments, output_type
+        self._scope = tf.get_current_name_scope()
 
     @property
     def last_stage(self) -> int:
@@ -51,7 +52,7 @@ class TracedMicroBatch:
                 element, named = arguments_of(self._arguments.infeed_queue._dequeue())
         positional, outputs = (*inputs, *element), None
         for number, functions in enumerate(self._arguments.stages):
-            with in_stage(number):
+            with in_stage(number), self._naming():
                 results = [converted(function)(*positional, **named) for function in functions]
             outputs = results[0] if len(results) == 1 else [each for result in results for each in _spread(result)]
             positional, named = tuple(_spread(outputs)), {}
@@ -61,13 +62,27 @@ class TracedMicroBatch:
         """Result of `optimizer_function`; raises PipelineTypeError if it is no OptimizerFunctionOutput."""
         function = self._arguments.optimizer_function
         assert function is not None
-        with in_stage(self.last_stage):
+        with in_stage(self.last_stage), self._naming():
             output = converted(function)(*_spread(outputs))
         if not isinstance(output, self._output_type):
             raise PipelineTypeError(
                 f"Expected optimizer_function to return an OptimizerFunctionOutput. Received: {output!r}."
             )
         return output
+
+    def _naming(self) -> contextlib.AbstractContextManager[Any]:
+        """Within, variables have the names that they have without stages: the pipeline's scope, and the user's."""
+
+        def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
+            inner = tf.get_current_name_scope()
+            stage = next(iter(STAGE_SCOPE.finditer(inner)), None)
+            if stage is None:  # tf.compat.v1.get_variable leaves name scopes
+                return next_creator(**arguments)
+            scope = f"{self._scope}/{inner[stage.end() :].strip('/')}".strip("/")
+            with ops.init_scope(), tf.name_scope(f"{scope}/" if scope else ""):
+                return next_creator(**arguments)
+
+        return tf.variable_creator_scope(create)
 
     def enqueued(self, outputs: Nest, output: Nest) -> Any:
         """The tensors for the outfeed, or None; raises ConfigurationError for a wrong mask or a missing queue."""

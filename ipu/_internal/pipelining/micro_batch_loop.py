@@ -9,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from ipu._internal.compiler.variables import IPUVariable
+from ipu._internal.graphs.variables import zeros_variable
 from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.pipelining.arguments import PipelineArguments, check_schedule_takes
-from ipu._internal.pipelining.gradients import GradientSums, gradients_of, zeros_variable
+from ipu._internal.pipelining.gradients import GradientSums, gradients_of
 from ipu._internal.pipelining.micro_batch import TracedMicroBatch
 from ipu._internal.queues.approval import approved
 from ipu._internal.types import Nest

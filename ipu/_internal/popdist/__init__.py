@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ipu._internal.config.validation import id_of_ipus
 from ipu._internal.processes.active import LAUNCHERS, initialise, shut_down
 from ipu._internal.processes.settings import local_replicas, total_replicas
 
 __all__ = [
     "finalizeSession",
+    "getDeviceId",
     "getInstanceIndex",
     "getNumInstances",
     "getNumLocalReplicas",
@@ -48,6 +50,11 @@ def getNumInstances() -> int:  # noqa: N802
 def getInstanceIndex() -> int:  # noqa: N802
     """The number of this process, from 0 on."""
     return initialise().rank
+
+
+def getDeviceId(ipus_per_replica: int = 1) -> int:  # noqa: N802
+    """The Id of a device of IPUs for the local replicas, for IPUConfig.select_ipus: each process has its own."""
+    return id_of_ipus(local_replicas() * ipus_per_replica)
 
 
 def getNumLocalReplicas() -> int:  # noqa: N802

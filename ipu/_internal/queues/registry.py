@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import tensorflow as tf
 
@@ -68,6 +68,16 @@ def remember(endpoint: Endpoint) -> None:
     """Registers the endpoint's name again after `forget`; raises ValueError when another queue has it now."""
     if _endpoints.get(endpoint.name) is not endpoint:
         register(endpoint, "", endpoint.name)
+
+
+def endpoint_of(name: str) -> Any:
+    """The endpoint of that name. Raises NotFoundError where there is none."""
+    endpoint = _endpoints.get(name)
+    if endpoint is None:
+        raise tf.errors.NotFoundError(
+            None, None, f"Queue with id={name!r} not found. Create one with feed_name={name!r} first."
+        )
+    return endpoint
 
 
 def puts_replicas_together(name: str) -> bool:

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from ipu._internal.names.namespace import public_names
 
-__getattr__, __dir__ = public_names(__name__, ("keras", "v1"))
+__getattr__, __dir__ = public_names(__name__, ("keras", "layers", "optimizers", "v1"))
