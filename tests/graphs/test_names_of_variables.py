@@ -80,8 +80,8 @@ def variables(split: str, optimizer: Any, outer: str) -> tuple[list[str], Any, A
             return [v.name for v in order], session.run(order), np.ravel(session.run(rows))
 
 
-@pytest.mark.parametrize("outer", ["net", "a/b"])
-@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("outer", ["a/b"])
+@pytest.mark.parametrize("momentum", [True])
 def test_names_are_those_without_stages(outer: str, momentum: bool) -> None:
     def optimizer() -> Any:
         return v1.train.MomentumOptimizer(0.001, 0.9) if momentum else v1.train.GradientDescentOptimizer(0.001)

@@ -2,7 +2,8 @@
 
 Factorizations of matrices are replaced, and checks of values (value_checks.py) added, in each function that can be
 reached: loops, branches and called functions. The other operations, which XLA can convert, are replaced in the outer
-function alone.
+function alone. Placeholders that are no inputs, as models of Keras make them in graphs of TensorFlow 1, are left out
+with all that depends on them and is not returned.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ _numbers = itertools.count()
 
 
 @contextlib.contextmanager
-def with_custom_calls(
+def rewritten_for_xla(
     concrete: ConcreteFunction, costly: bool, checks: bool, passing: bool = True
 ) -> Iterator[str | None]:
-    """The name of a function like `concrete` with custom calls, for the time of the context; None if it needs none.
+    """The name of a function like `concrete` for the time of the context; None if `concrete` itself will do.
 
-    Calls in place of `costly` operations, or `checks` of values, or both. Checks pass their operands on if `passing`.
+    It has no unused placeholders, and custom calls in place of `costly` operations, or `checks` of values, or both.
+    Checks pass their operands on if `passing`.
     """
     functions = _Functions(costly, checks, passing)
     try:
@@ -88,7 +90,7 @@ class _Functions:
             if each.type in CALLS and not (key in checks and each.type in BRANCHES)
         }
         called = {key: renamed for key, renamed in called.items() if renamed}
-        if not candidates and not called and not checks:
+        if not candidates and not called and not checks and not _has_unfed(graph):
             return None
         definition = context.context().get_function_def(name)
         _add_checks(definition, {operations[key]: found for key, found in checks.items()}, self.passing)
@@ -97,6 +99,7 @@ class _Functions:
         for node in definition.node_def:
             for function in _functions(node):
                 function.name = called.get(node.name, {}).get(function.name, function.name)
+        _leave_out_unfed(definition)
         definition.signature.name = f"{definition.signature.name}{SUFFIX}{next(_numbers)}"
         context.context().add_function_def(definition)
         self.made.append(definition.signature.name)
@@ -154,10 +157,10 @@ class _Functions:
         return given.shape if given.shape.is_fully_defined() else self._shapes.get(id(given), given.shape)
 
     def _is_affected(self, name: str, outer: Any) -> bool:
-        """Whether a function or one that it calls has an operation that is replaced or checked in all functions."""
+        """Whether a function or one that it calls has an operation to replace or check in all functions, or an unfed placeholder."""
         if name not in self._affected:
             graph = _graph(name, outer)
-            self._affected[name] = any(
+            self._affected[name] = _has_unfed(graph) or any(
                 (self.costly and each.type in FACTORIZATIONS)
                 or (self.checks and each.type in RULES)
                 or (each.type in CALLS and any(self._is_affected(f.name, graph) for f in _functions(each.node_def)))
@@ -251,3 +254,49 @@ def _replace(definition: FunctionDef, costly: dict[str, tf.Operation]) -> None:
             make_custom_call(node, costly[node.name])
     for result, given in list(definition.ret.items()):
         definition.ret[result] = renamed.get(given, given)
+
+
+def _has_unfed(graph: Any) -> bool:
+    """Whether a function's graph has placeholders that are no inputs."""
+    fed = {each.op.name for each in graph.inputs}
+    return any(each.type == "Placeholder" and each.name not in fed for each in graph.get_operations())
+
+
+def _leave_out_unfed(definition: FunctionDef) -> None:
+    """Leaves out placeholders and what depends on them, except for what results depend on, too: XLA refuses that."""
+    nodes = {node.name: node for node in definition.node_def}
+    unfed = {name for name, node in nodes.items() if node.op == "Placeholder"}
+    if not unfed:
+        return
+    changed = True
+    while changed:  # a node may come before those that it depends on
+        size = len(unfed)
+        unfed |= {name for name, node in nodes.items() if any(_source(each) in unfed for each in _data(node))}
+        changed = len(unfed) > size
+    for result, name in list(definition.control_ret.items()):
+        if name in unfed:
+            del definition.control_ret[result]
+            definition.signature.control_output.remove(result)
+    for node in nodes.values():
+        kept = [each for each in node.input if not each.startswith("^") or each[1:] not in unfed]
+        node.ClearField("input")
+        node.input.extend(kept)
+    pending = [*map(_source, definition.ret.values()), *definition.control_ret.values()]
+    needed: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in nodes and name not in needed:
+            needed.add(name)
+            pending += [_source(each) for each in nodes[name].input]
+    kept_nodes = [node for name, node in nodes.items() if name in needed]
+    definition.ClearField("node_def")
+    definition.node_def.extend(kept_nodes)
+
+
+def _data(node: NodeDef) -> list[str]:
+    return [each for each in node.input if not each.startswith("^")]
+
+
+def _source(given: str) -> str:
+    """The name of the operation that an input or a result of a function is of."""
+    return given.removeprefix("^").partition(":")[0]

@@ -14,7 +14,7 @@ from tensorflow.python.eager.polymorphic_function.concrete_function import Concr
 from engine.errors import UnsupportedOperation
 from engine.ir import Module
 from ipu._internal.compiler.costly_expansions import DynamicOperand
-from ipu._internal.compiler.custom_calls import with_custom_calls
+from ipu._internal.compiler.custom_calls import rewritten_for_xla
 from ipu._internal.compiler.hlo import import_hlo
 from ipu._internal.compiler.refusals import refusal
 from ipu._internal.host_functions.calls import check_shapes
@@ -51,17 +51,18 @@ def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec], costly: bool
     check_shapes(concrete.graph)
     ways = itertools.product((True, False) if checks else (True,), (True, False) if costly else (False,))
     for passing, replaced in ways:
-        with with_custom_calls(concrete, replaced, checks, passing) as name:
+        with rewritten_for_xla(concrete, replaced, checks, passing) as name:
             if name is not None:
                 # An error names operations of the function as it was traced.
                 with contextlib.suppress(tf.errors.OpError, ValueError):
                     return _serialized(concrete, name, specs)
-    try:
-        made = _serialized(concrete, concrete.name, specs)
-    except (tf.errors.OpError, ValueError) as error:
-        raise refusal(error) from error
-    with with_custom_calls(concrete, False, checks) as name:
-        if name is not None:
+    with rewritten_for_xla(concrete, costly=False, checks=False) as name:
+        try:
+            made = _serialized(concrete, name or concrete.name, specs)
+        except (tf.errors.OpError, ValueError) as error:
+            raise refusal(error) from error
+    with rewritten_for_xla(concrete, False, checks) as name:
+        if checks and name is not None:
             logger.warning("Values of %r are not checked: XLA has no program with the checks.", concrete.name)
     return made
 
