@@ -10,12 +10,32 @@ from typing import Any
 from engine.errors import ConfigurationError
 from ipu._internal.checking import installed
 from ipu._internal.checking.finding import Finding
-from ipu._internal.checking.old_names import LAYER_ARGUMENTS, METHOD_ARGUMENTS, METHODS, OPTIMIZER_ARGUMENTS
+from ipu._internal.checking.old_names import (
+    LAYER_ARGUMENTS,
+    METHOD_ARGUMENTS,
+    METHODS,
+    OF_DATASETS_1,
+    OPTIMIZER_ARGUMENTS,
+)
 from ipu._internal.checking.program import Call, OptionSet, Program, Use
 from ipu._internal.config.effects import EFFECTS, OLDER
 from ipu._internal.config.legacy import IpuOptions
 from ipu._internal.config.library_flags import LIBRARIES, REPORTS, LibraryFlags, check_flags
 
+V1 = "tensorflow.compat.v1"
+LEAVING = frozenset({"disable_v2_behavior", "disable_eager_execution", "as_default"})
+"""Functions after which sessions execute graphs."""
+SESSIONS = frozenset(
+    f"{V1}.{name}"
+    for name in (
+        *("InteractiveSession", "Session", "placeholder", "train.MonitoredSession", "train.MonitoredTrainingSession"),
+        *("data.make_initializable_iterator", "data.make_one_shot_iterator", "train.SingularMonitoredSession"),
+    )
+)
+EAGER = (
+    "TensorFlow 1 had no eager mode. Begin the program with `import tensorflow.compat.v1 as tf` and "
+    "`tf.disable_v2_behavior()`, or run it by `python -m ipu.run --tf1`."
+)
 STEPS = "One call of the engine runs one step. Give a value well above 1, which divides the steps of an epoch."
 
 
@@ -24,11 +44,30 @@ def findings(program: Program) -> list[Finding]:
     imported = {name.partition(".")[0] for use in program.uses for name in use.names}
     keras3 = not installed.legacy_keras() and "tf_keras" not in imported
     found = [
+        *_of_modes(program),
         *(finding for use in program.uses for finding in _of_use(use)),
-        *(finding for call in program.calls for finding in _of_call(call, keras3)),
+        *(finding for call in program.calls for finding in _of_call(call, keras3, is_version_1(program))),
         *(finding for option in program.options for finding in _of_option(option)),
     ]
     return sorted(set(found), key=lambda finding: (finding.line, finding.what))
+
+
+def _of_modes(program: Program) -> Iterator[Finding]:
+    """Whether a program of TensorFlow 1's sessions leaves TensorFlow 2's eager mode."""
+    leaves = {name.rpartition(".")[2] for call in program.calls for name in (*call.names, call.method or "")}
+    graphs = {name for use in program.uses for name in use.names if name in ("tensorflow.Graph", f"{V1}.Graph")}
+    if leaves & LEAVING or graphs:
+        return
+    for use in program.uses:
+        if any(name in SESSIONS for name in use.names):
+            yield Finding(use.line, "change", installed.short(use.names[0]), EAGER)
+            return
+
+
+def is_version_1(program: Program) -> bool:
+    """Whether `tensorflow` is its version 1 API in a program, with its behaviour."""
+    methods = {name.rpartition(".")[2] for call in program.calls for name in call.names}
+    return any(each.module.startswith("tensorflow.compat") for each in program.imports) and bool(methods & LEAVING)
 
 
 def working_names(program: Program) -> list[str]:
@@ -55,13 +94,13 @@ def _of_use(use: Use) -> Iterator[Finding]:
         yield Finding(use.line, level, what, advice)
 
 
-def _of_call(call: Call, keras3: bool) -> Iterator[Finding]:
+def _of_call(call: Call, keras3: bool, version_1: bool) -> Iterator[Finding]:
     name = _chosen(call.names)
     target = None if name is None or installed.missing(name) is not None else installed.look_up(name)[0]
     if name is not None and target is not None and callable(target):
         yield from _of_arguments(call, name, target)
     elif call.method is not None and not call.names:
-        yield from _of_method(call, call.method, keras3)
+        yield from _of_method(call, call.method, keras3, version_1)
 
 
 def _of_arguments(call: Call, name: str, target: Any) -> Iterator[Finding]:
@@ -87,8 +126,8 @@ def _is_keras3(target: Any) -> bool:
     return str(getattr(target, "__module__", "")).startswith("keras.")
 
 
-def _of_method(call: Call, method: str, keras3: bool) -> Iterator[Finding]:
-    if method in METHODS:
+def _of_method(call: Call, method: str, keras3: bool, version_1: bool) -> Iterator[Finding]:
+    if method in METHODS and not (version_1 and method in OF_DATASETS_1):
         yield Finding(call.line, "change", f".{method}()", METHODS[method])
     for argument, value in call.keywords.items():
         if (method, argument) in METHOD_ARGUMENTS and (keras3 or method != "fit"):

@@ -20,30 +20,58 @@ Operations are checked when a program is traced (docs/supported_ops.md)."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if all programs run as they are, 1 if one needs a change or is refused, 2 for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m ipu.check", description=DESCRIPTION)
-    parser.add_argument("program", nargs="+", type=Path, help="a Python file, or a folder of them")
+    parser.add_argument("program", nargs="+", type=Path, help="a Python file or a notebook, or a folder of them")
     parser.add_argument("--json", action="store_true", help="print a JSON object for programs and machines")
     options = parser.parse_args(arguments)
     absent = [str(path) for path in options.program if not path.exists()]
     if absent:
         parser.error(f"Expected files or folders. Received: {', '.join(absent)}, which do not exist.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    programs = {str(path): check(path.read_bytes()) for path in _files(options.program)}
+    programs: dict[str, dict[str, Any]] = {}
+    pending = list(_files(options.program))
+    while pending:
+        path = pending.pop(0)
+        if str(path) not in programs:
+            programs[str(path)], beside = _checked_file(path)
+            pending += beside
     if not programs:
         parser.error("Expected Python files. Received: folders without any.")
     print(json.dumps(programs, indent=2) if options.json else "\n".join(_listing(programs)))
     return int(any(finding["level"] != "note" for program in programs.values() for finding in program["findings"]))
 
 
-def check(source: bytes | str) -> dict[str, Any]:
-    """The findings of a program as plain data, with the names of this API in it that work."""
+def _checked_file(path: Path) -> tuple[dict[str, Any], list[Path]]:
+    """What `check` says of a file, and the files beside it that it imports."""
+    from ipu._internal.checking.files import local_files, source_of  # late: it imports TensorFlow
+
+    try:
+        source = source_of(path)
+        return check(source, path), local_files(read(source), path)
+    except (SyntaxError, ValueError) as error:
+        return _unreadable(error), []
+
+
+def _unreadable(error: SyntaxError | ValueError) -> dict[str, Any]:
+    line = getattr(error, "lineno", None) or 1
+    return {"works": [], "findings": [_plain(Finding(line, "change", "the file", f"It is not Python 3: {error}."))]}
+
+
+def check(source: bytes | str, path: Path | None = None) -> dict[str, Any]:
+    """The findings of a program as plain data, with the names of this API in it that work.
+
+    With its `path`, modules are looked for beside it.
+    """
     try:
         program = read(source)
     except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 1
-        return {"works": [], "findings": [_plain(Finding(line, "change", "the file", f"It is not Python 3: {error}."))]}
+        return _unreadable(error)
     from ipu._internal.checking.checks import findings, working_names  # late: they import TensorFlow
 
     found = findings(program)
+    if path is not None:
+        from ipu._internal.checking.files import absent_modules
+
+        found = sorted({*found, *absent_modules(program, path)}, key=lambda finding: (finding.line, finding.what))
     return {"works": working_names(program), "findings": [_plain(finding) for finding in found]}
 
 
@@ -53,7 +81,8 @@ def _plain(finding: Finding) -> dict[str, Any]:
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
-        yield from sorted(path.rglob("*.py")) if path.is_dir() else (path,)
+        found = [each for each in path.rglob("*") if each.suffix in (".py", ".ipynb") and each.is_file()]
+        yield from sorted(found) if path.is_dir() else (path,)
 
 
 def _listing(programs: dict[str, dict[str, Any]]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine.errors import IPUError
 from ipu._internal.checking.finding import Level
-from ipu._internal.checking.old_names import MODULES
+from ipu._internal.checking.old_names import MODULES, REFUSED
 from ipu._internal.names.documented import NOT_HERE
 from ipu._internal.names.missing import documented_name
 
@@ -86,6 +86,9 @@ def missing(name: str) -> tuple[Level, str, str] | None:
     if old is not None:
         level, advice = MODULES[old]
         return level, short(old), advice
+    refused = next((key for key in REFUSED if name.endswith(f".{key}")), None)
+    if refused is not None:
+        return "refused", short(name), REFUSED[refused]
     parent, gone, error = look_up(name)
     if not gone:
         is_removed = getattr(parent, "__module__", None) == "keras_ext.ported"
@@ -112,6 +115,8 @@ def short(name: str) -> str:
 def _elsewhere(name: str, gone: str, parent: Any) -> str:
     """Where else the name is: in TensorFlow 1's names, in the Keras before 3, or under a similar name."""
     below = name.partition("keras.")[2]
+    if name.startswith("tensorflow.python.keras.") and exists(f"tf_keras.{below}"):
+        return f"TensorFlow has kept a part of its old Keras alone. Write tf_keras.{below}."
     if "keras" in name.split(".")[:4] and not legacy_keras() and exists(f"tf_keras.{below}"):
         return LEGACY_KERAS
     root, _, rest = name.partition(".")

@@ -27,6 +27,11 @@ MODULES: Mapping[str, tuple[Level, str]] = {
 }
 """Modules by the longest name that covers them; what is installed counts before this table."""
 
+REFUSED: Mapping[str, str] = {
+    "custom_ops.precompiled_user_op": "There is no Poplar. Write the vertex in Python: ipu.custom_ops.vertex.",
+}
+"""Names that exist, for their arguments to be checked, and whose every call is refused."""
+
 OPTIMIZER_ARGUMENTS: Mapping[str, str] = {
     "lr": "Keras calls it learning_rate.",
     "decay": "Keras ignores it. Give learning_rate=keras.optimizers.schedules.InverseTimeDecay(...).",
@@ -49,6 +54,9 @@ METHODS: Mapping[str, str] = {
     "predict_proba": "Call predict.",
 }
 """Methods that no object has any longer."""
+
+OF_DATASETS_1 = frozenset({"make_initializable_iterator", "make_one_shot_iterator"})
+"""Methods that data sets of tf.compat.v1 have."""
 
 METHOD_ARGUMENTS: Mapping[tuple[str, str], str] = {
     ("compile", "experimental_steps_per_execution"): "Keras calls it steps_per_execution.",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 CONFIGURATIONS = ("IPUConfig", "IpuOptions", "create_ipu_config")
 """Last parts of the names whose result is a configuration; so is that of setters that get one."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+INNER = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"})
 
 
@@ -41,6 +42,20 @@ class OptionSet:
     value: ast.expr
 
 
+@dataclass(frozen=True)
+class Imported:
+    """A module that is imported, from `level` packages above if that is not 0; `names` are taken from it.
+
+    It is `optional` where the program goes on without it.
+    """
+
+    line: int
+    module: str
+    level: int
+    names: tuple[str, ...]
+    optional: bool
+
+
 @dataclass
 class Program:
     """Everything that the checks need of one program."""
@@ -48,6 +63,7 @@ class Program:
     uses: list[Use] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     options: list[OptionSet] = field(default_factory=list)
+    imports: list[Imported] = field(default_factory=list)
 
 
 def read(source: str | bytes) -> Program:
@@ -70,22 +86,26 @@ class _Reader(ast.NodeVisitor):
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
         self.program = Program()
-        self._local: list[set[str]] = []
+        self._local: list[dict[str, tuple[str, ...]]] = []
         self._of_class: set[str] = set()
         self._optional = 0
         self._bound: dict[str, list[str]] = {}
         self._configurations: set[str] = set()
-        for node in ast.walk(tree):
+        for node in _of_scope(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for short, full in _imported(node):
                     self._bind(short, full)
         # Names such as `layers = tf.keras.layers`, which may build on each other; then configurations, likewise.
         assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-        for node in assignments:
+        for node in (each for each in _of_scope(tree) if isinstance(each, ast.Assign)):
             value, targets = dotted(node.value), [each.id for each in node.targets if isinstance(each, ast.Name)]
             for full in self._full(value) if value is not None and "." in value else ():
                 for target in targets:
                     self._bind(target, full)
+        values = self._bound_in(tree)
+        for name in self._bound.keys() & {name for name, full in values.items() if not full}:
+            if not _is_only_none(tree, name):  # a value of the program's own has the name, too
+                self._bound[name] = []
         for node in assignments:
             if isinstance(node.value, ast.Call) and self._makes_configuration(node.value):
                 self._configurations |= {name for name in map(dotted, node.targets) if name is not None}
@@ -104,15 +124,18 @@ class _Reader(ast.NodeVisitor):
 
     def _full(self, name: str) -> tuple[str, ...]:
         first, dot, rest = name.partition(".")
-        if first in self._of_class or any(first in names for names in self._local):
+        if first in self._of_class:
             return ()
-        return tuple(f"{full}{dot}{rest}" for full in self._bound.get(first, ()))
+        known = next((names[first] for names in reversed(self._local) if first in names), self._bound.get(first, ()))
+        return tuple(f"{full}{dot}{rest}" for full in known)
 
     def visit_Import(self, node: ast.Import) -> None:
+        self.program.imports += _modules(node, self._optional > 0)
         for alias in node.names:
             self.program.uses.append(Use(node.lineno, (alias.name,), self._optional > 0))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self.program.imports += _modules(node, self._optional > 0)
         if node.module is None or node.level:
             return
         for alias in node.names:
@@ -133,8 +156,7 @@ class _Reader(ast.NodeVisitor):
         for outer in (*getattr(node, "decorator_list", ()), *node.args.defaults, *filter(None, node.args.kw_defaults)):
             self.visit(outer)
         arguments = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
-        stored = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-        self._local.append(arguments | {name for name in stored if name not in self._bound})
+        self._local.append({**self._bound_in(node), **dict.fromkeys(arguments, ())})
         of_class, self._of_class = self._of_class, set()  # which the body does not see
         for child in node.body if isinstance(node.body, list) else [node.body]:
             self.visit(child)
@@ -142,6 +164,34 @@ class _Reader(ast.NodeVisitor):
         self._local.pop()
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function
+
+    def _bound_in(self, function: ast.AST) -> dict[str, tuple[str, ...]]:
+        """The names that a function binds, with all that each may stand for; none where it is a value of its own."""
+        found: dict[str, tuple[str, ...]] = {}
+        stored, elsewhere = set(), set()
+        for node in _of_scope(function):
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                elsewhere.update(node.names)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                for short, full in _imported(node):
+                    found[short] = (*found.get(short, ()), full)
+            elif isinstance(node, ast.Assign) and (full := self._full(dotted(node.value) or "")):
+                found |= {each.id: full for each in node.targets if isinstance(each, ast.Name)}
+            elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For | ast.AsyncFor | ast.withitem):
+                stored |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and _is_stored(each)}
+            elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                stored.add(node.name)
+            elif isinstance(node, ast.NamedExpr | ast.ExceptHandler):
+                stored.add(node.target.id if isinstance(node, ast.NamedExpr) else node.name or "")
+        return {name: full for name, full in ({**found, **dict.fromkeys(stored, ())}).items() if name not in elsewhere}
+
+    def _visit_comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> None:
+        targets = (each for generator in node.generators for each in ast.walk(generator.target))
+        self._local.append({each.id: () for each in targets if isinstance(each, ast.Name)})
+        self.generic_visit(node)
+        self._local.pop()
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_comprehension
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         of_class = self._of_class
@@ -188,3 +238,39 @@ def _caught(handler: ast.ExceptHandler) -> Iterator[str]:
         yield "Exception"
     else:
         yield from (name for name in map(dotted, ast.walk(handler.type)) if name is not None)
+
+
+def _modules(node: ast.Import | ast.ImportFrom, optional: bool) -> list[Imported]:
+    if isinstance(node, ast.Import):
+        return [Imported(node.lineno, alias.name, 0, (), optional) for alias in node.names]
+    names = tuple(alias.name for alias in node.names)
+    return [Imported(node.lineno, node.module or "", node.level, names, optional)]
+
+
+def _of_scope(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function's or module's own scope: what functions, classes and comprehensions define is not."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, INNER):
+            yield from _of_scope(child)
+
+
+def _is_stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _is_only_none(tree: ast.Module, name: str) -> bool:
+    """Whether the module assigns nothing but None to a name, as where an import has failed."""
+    stored = [
+        node
+        for node in _of_scope(tree)
+        if isinstance(node, ast.Name | ast.FunctionDef | ast.ClassDef)
+        and (node.id == name and _is_stored(node) if isinstance(node, ast.Name) else node.name == name)
+    ]
+    assigned = [
+        node
+        for node in _of_scope(tree)
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+    ]
+    constants = [node for node in assigned if isinstance(node.value, ast.Constant) or dotted(node.value) is not None]
+    return len(stored) == len(constants)
