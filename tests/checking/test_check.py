@@ -127,7 +127,7 @@ except ImportError:
 models.nothing()
 """
     assert names_of(source) == [(16, "tf.compat.v1.keras.layers.Nothing"), (21, "tf.python.framework.ops.nowhere")] + [
-        (28, "tf.keras.models.nothing")
+        (29, "tf.keras.models.nothing")
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,8 @@ ENDING = 10.0
 """Seconds that MPI's launcher has to end all processes after the first has failed."""
 SSH = "PRTE_MCA_plm_ssh_args"
 """The environment variable with the options of ssh; without one, a host that does not answer takes two minutes."""
+INTERPRETER = re.compile(r"python[\d.]*")
+"""Names of Python's interpreter."""
 PR_SET_PDEATHSIG = 1
 """Of Linux' prctl: the signal that a process gets when its parent ends."""
 
@@ -52,8 +55,7 @@ def launch(
     ):
         if number < 1:
             raise ConfigurationError(f"Expected --{name} to be at least 1. Received: {number}. Nearest: 1.")
-    if not program:
-        raise ConfigurationError("Expected a program after --. Received: none. Example: -- train.py --epochs 3.")
+    without_interpreter(program)
     cores = usable_cores()
     each = workers or max(1, cores // (most_of(hosts, processes) if hosts else processes))
     fits = processes * each <= cores and hosts is None
@@ -77,7 +79,17 @@ def launch(
         command += ["-x", name] if hosts else []
     if hosts and "PRTE_MCA_plm_ssh_agent" not in os.environ:
         environment[SSH] = os.environ.get(SSH, "-o ConnectTimeout=20")
-    return _run([*command, sys.executable, *program], {**os.environ, **environment})
+    interpreter = program[0] if program[0] != (rest := without_interpreter(program))[0] else ""
+    chosen = interpreter if os.sep in interpreter else sys.executable
+    return _run([*command, chosen, *rest], {**os.environ, **environment})
+
+
+def without_interpreter(program: Sequence[str]) -> list[str]:
+    """The program after an interpreter that is given by name, as in `python train.py`. Raises as `launch` for none."""
+    rest = list(program[1:] if program and INTERPRETER.fullmatch(Path(program[0]).name) else program)
+    if not rest:
+        raise ConfigurationError("Expected a program after --. Received: none. Example: -- train.py --epochs 3.")
+    return rest
 
 
 def most_of(hosts: str, processes: int) -> int:
