@@ -52,15 +52,17 @@ class AccumulationOptions(Extension):
             use_v2_gradient_accumulation_optimizer: accepted for Keras' optimizers: the numbers are the same.
             **gradient_accumulation_optimizer_kwargs: `dtype`, the type gradients are accumulated in: one for all, or
                 a function of the variable; an optimizer with an apply_gradients or update_step of its own is given
-                gradients in it. `offload_weight_update_variables` and `replicated_optimizer_state_sharding` change
-                the cost report alone: the optimizer's state is in remote memory, and its transfers take cycles,
-                unless the first is False (training a model, section 6.7).
+                gradients in it. `reduction_method` is another name of the reduction.
+                `offload_weight_update_variables` and `replicated_optimizer_state_sharding` change the cost report
+                alone: the optimizer's state is in remote memory, and its transfers take cycles, unless the first is
+                False (training a model, section 6.7).
 
         Raises:
             ConfigurationError: a ValueError: arguments out of range, and those that Keras fills in.
         """
         steps = checked_steps(gradient_accumulation_steps_per_replica)
-        reduction = checked_reduction(gradient_accumulation_reduction_method)
+        method = gradient_accumulation_optimizer_kwargs.pop("reduction_method", gradient_accumulation_reduction_method)
+        reduction = checked_reduction(method)
         _check_arguments(gradient_accumulation_optimizer_kwargs)
         optimizer = getattr(self, "optimizer", None)
         if use_v2_gradient_accumulation_optimizer and optimizer is not None and not _is_keras_optimizer(optimizer):

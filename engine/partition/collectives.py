@@ -62,6 +62,9 @@ def _between_processes(b: Builder, collective: Instruction, copies: Copies, proc
     if target != ALL_TO_ALL and 0 < group <= own and own % group == 0:
         return synchronise(b, collective, copies)
     if group == every and target in (CROSS_REPLICA_SUM, CROSS_REPLICA_MEAN):
+        if target == CROSS_REPLICA_MEAN and _is_narrow(copies):
+            (mean,) = processes.summed(b, [_added(b, _shares(b, copies, every))])
+            return [b.convert(mean, copies[0].array_shape.element_type)] * own
         (total,) = processes.summed(b, [_added(b, copies)])
         return [_over(b, total, every) if target == CROSS_REPLICA_MEAN else total] * own
     rows = processes.gathered(b, stacked(b, copies))
@@ -92,8 +95,20 @@ def _folded(b: Builder, opcode: str, copies: Copies) -> Instruction:
 
 
 def _mean(b: Builder, copies: Copies) -> Instruction:
-    total = _added(b, copies)
-    return total if len(copies) == 1 else _over(b, total, len(copies))
+    if len(copies) == 1:
+        return copies[0]
+    if _is_narrow(copies):
+        return b.convert(_added(b, _shares(b, copies, len(copies))), copies[0].array_shape.element_type)
+    return _over(b, _added(b, copies), len(copies))
+
+
+def _is_narrow(copies: Copies) -> bool:
+    return copies[0].array_shape.element_type in ("f16", "bf16")
+
+
+def _shares(b: Builder, copies: Copies, count: int) -> Copies:
+    """The copies of 16-bit floats, each divided by the count, in float32: a sum of them would overflow before."""
+    return [_over(b, b.convert(copy, "f32"), count) for copy in copies]
 
 
 def _over(b: Builder, total: Instruction, count: int) -> Instruction:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -63,7 +65,18 @@ def sequence_slice(
     last = tf.reduce_max(tf.where(covered, slices, -1), axis=1)
     row = tf.reduce_sum(tf.where(tf.equal(slices, last[:, None]), rows, 0), axis=1)
     is_copied = tf.reshape(last >= 0, [-1] + [1] * (dst.shape.rank - 1))
-    return tf.where(is_copied, tf.gather(src, row), tf.zeros_like(dst) if zero_unused else dst)
+
+    @tf.custom_gradient
+    def sliced(dst: tf.Tensor, src: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            # Tensors, in which rows that were not copied have number -1, which segment sums leave out.
+            of_src = tf.math.unsorted_segment_sum(upstream, tf.where(last >= 0, row, -1), tf.shape(src)[0])
+            zeros = tf.zeros_like(upstream)
+            return zeros if zero_unused else tf.where(is_copied, zeros, upstream), of_src
+
+        return tf.where(is_copied, tf.gather(src, row), tf.zeros_like(dst) if zero_unused else dst), gradient
+
+    return sliced(dst, src)
 
 
 def sequence_slice_pack(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import ops
 
 from engine.errors import ConfigurationError
 from engine.integers import checked_integer
@@ -153,7 +154,7 @@ def _dimension(value: object, x: tf.Tensor, name: str) -> int:
 
 
 def _check_graph(name: str) -> None:
-    if tf.executing_eagerly():
+    if tf.executing_eagerly() or not ops.inside_function():
         raise ConfigurationError(
             f"Expected {name} in a function that runs on the IPU. Received: a call outside of any. Put it into a "
             f"tf.function and call that with IPUStrategy.run."

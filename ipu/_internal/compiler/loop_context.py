@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
+
+import tensorflow as tf
 
 from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import TensorLike
@@ -11,11 +14,14 @@ from ipu._internal.types import TensorLike
 _counter: ThreadValue[Any] = ThreadValue(None)
 
 
-def loop_body(counter: TensorLike) -> AbstractContextManager[Any]:
-    """Within, the body of a loop of `ipu.loops` is traced; `counter`, int32[], is the number of iterations before."""
+def loop_body(counter: TensorLike | Callable[[], tf.Tensor]) -> AbstractContextManager[Any]:
+    """Within, the body of a loop of `ipu.loops` is traced; `counter`, int32[], is the number of iterations before.
+
+    It may be a function, called where the counter is used.
+    """
     return _counter.replaced_by(counter)
 
 
 def current_counter() -> Any:
-    """The counter of the innermost loop of `ipu.loops`, from 0; None outside of one."""
-    return _counter.value
+    """The counter of the innermost loop of `ipu.loops`, or pipeline, from 0; None outside of one."""
+    return _counter.value() if callable(_counter.value) else _counter.value

@@ -190,6 +190,13 @@ def _parts(gradient: Any, shape: tf.TensorShape) -> list[tf.Tensor]:
     return [dense]
 
 
+def keep_inline(graph: Any) -> None:
+    """Has outlined functions that are being traced, as far as they contain the graph, be called as they are."""
+    while graph is not None:
+        graph._ipu_inline = True
+        graph = getattr(graph, "outer_graph", None)
+
+
 def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> Any:
     """The results of `function`, whose body is traced once for all calls with arguments of the same shapes and dtypes.
 
@@ -246,6 +253,8 @@ def _trace(
             f"Expected an outlined function that returns at least one tensor. Received: {name}, which returns none. "
             f"Return its results."
         )
+    if getattr(concrete.graph, "_ipu_inline", False):
+        return None
     static = all(t.shape.is_fully_defined() for t in (*concrete.inputs, *concrete.outputs) if t.dtype != tf.resource)
     definition = concrete.graph.as_graph_def()
     if not static or not _is_pure(concrete.graph, definition):

@@ -15,6 +15,7 @@ from ipu._internal.function_code import wraps
 from ipu._internal.graphs.errors import original_error
 from ipu._internal.graphs.global_step import extend_global_step
 from ipu._internal.graphs.sessions import ATTRIBUTE, Use, moved, programs_of, reached, use_of
+from ipu._internal.graphs.uncompiled import note_uncompiled, tell_uncompiled
 from ipu._internal.graphs.variables import Session
 
 LEAST_THREADS = 4
@@ -71,7 +72,10 @@ def _extend_placement(base: Any) -> None:
         if graph.version != version:
             operations = graph.get_operations()
             for operation in operations[count:]:
-                if (moves_all or operation.type in VARIABLES) and "IPU:" in operation.device.upper():
+                if "IPU:" not in operation.device.upper():
+                    continue
+                note_uncompiled(graph, operation)
+                if moves_all or operation.type in VARIABLES:
                     operation._set_device("/device:CPU:0")
             setattr(graph, _PLACED, (graph.version, len(operations)))
         extend(self)
@@ -92,7 +96,9 @@ def _extend_runs(base: Any) -> None:
             with contextlib.nullcontext() if use is None else moved(self, use) as number:
                 if programs is not None and use is not None and use.executes:
                     feeds = {**feeds, programs.run_number.ref(): number}
-                return do_run(self, handle, targets, fetches, feeds, options, metadata)
+                results = do_run(self, handle, targets, fetches, feeds, options, metadata)
+            tell_uncompiled(self._graph, fetches)
+            return results
         except tf.errors.OpError as error:
             raise original_error(error) from None
 

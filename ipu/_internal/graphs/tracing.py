@@ -126,7 +126,7 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
         with OptionalXlaContext(True):  # in which loops have the static bounds that XLA needs
             returned = computation(*tf.nest.pack_sequence_as(list(inputs), list(arguments)))
             check_updates(returned)
-        results.append(None if isinstance(returned, tf.Operation) else returned)
+        results.append(None if isinstance(returned, tf.Operation) else tf.nest.map_structure(_dense, returned))
         return tf.nest.flatten(results[0]) if results[0] is not None else []
 
     name = f"ipu_program_{ops.uid()}"
@@ -155,6 +155,11 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
         used=used,
         results=results[0],
     )
+
+
+def _dense(value: Any) -> Any:
+    """A result of a program, which are tensors: the gradient of a look-up is dense there."""
+    return tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
 
 
 def _define_called(functions: Iterable[Any]) -> None:

@@ -6,9 +6,11 @@ import contextlib
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import ops
 from tensorflow.python.saved_model import save_context
 
 from engine.errors import ConfigurationError
+from ipu._internal.compiler.outlining import keep_inline
 from ipu._internal.thread_values import ThreadValue
 from ipu._internal.types import TensorLike
 
@@ -89,4 +91,5 @@ def capture_upstream_gradients(inputs: TensorLike, tag: str) -> tf.Tensor:
 
         return tf.identity(tensor), gradient
 
+    keep_inline(ops.get_default_graph())  # a gradient of a shared body has no context of its own
     return same(tf.convert_to_tensor(inputs))

@@ -23,9 +23,12 @@ def serialized_product(a: tf.Tensor, b: tf.Tensor, factor: int, dimension: str) 
     """[..., m, k] times [..., k, n] in `factor` slices along a dimension of DIMENSIONS."""
     require(dimension in DIMENSIONS, f"serialization_dimension to be one of {', '.join(DIMENSIONS)}", repr(dimension))
     shapes = f"shapes {a.shape} and {b.shape}"
-    agree = None not in (a.shape.rank, b.shape.rank) and a.shape.rank == b.shape.rank >= 2
-    agree = agree and a.shape[:-2].is_compatible_with(b.shape[:-2]) and a.shape.as_list()[-1] == b.shape.as_list()[-2]
-    require(agree, "a [..., m, k] and b [..., k, n] of the same outer dimensions, after transpositions", shapes)
+    agree = None not in (a.shape.rank, b.shape.rank) and min(a.shape.rank, b.shape.rank) >= 2
+    agree = agree and a.shape.as_list()[-1] == b.shape.as_list()[-2]
+    outer = _common(a.shape[:-2], b.shape[:-2]) if agree else None
+    require(outer is not None, "a [..., m, k] and b [..., k, n] whose outer dimensions broadcast", shapes)
+    if outer.is_fully_defined():  # else they are equal
+        a, b = _broadcast(a, outer), _broadcast(b, outer)
     (m, k), n = a.shape.as_list()[-2:], b.shape.as_list()[-1]
     size = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}[dimension]
     if size is None and in_symbolic_graph():
@@ -44,6 +47,22 @@ def serialized_product(a: tf.Tensor, b: tf.Tensor, factor: int, dimension: str) 
         return _in_slices(a, b, factor, dimension), gradient
 
     return tf.matmul(a, b) if factor == 1 else product(a, b)
+
+
+def _common(first: tf.TensorShape, second: tf.TensorShape) -> tf.TensorShape | None:
+    """The shape to which both broadcast, as in tf.matmul; None if there is none, or it is not known."""
+    if first.is_fully_defined() and second.is_fully_defined():
+        try:
+            return tf.broadcast_static_shape(first, second)
+        except ValueError:
+            return None
+    return first.merge_with(second) if first.is_compatible_with(second) else None
+
+
+def _broadcast(x: tf.Tensor, outer: tf.TensorShape) -> tf.Tensor:
+    if x.shape[:-2].as_list() == outer.as_list():
+        return x
+    return tf.broadcast_to(x, tf.concat([outer.as_list(), tf.shape(x)[-2:]], 0))
 
 
 def _in_slices(a: tf.Tensor, b: tf.Tensor, factor: int, dimension: str) -> tf.Tensor:

@@ -11,8 +11,10 @@ from tensorflow.python.framework import ops
 
 from engine.errors import ConfigurationError
 from engine.ir.op_names import STAGE, STAGE_SCOPE
+from ipu._internal.compiler.loop_context import loop_body
 from ipu._internal.compiler.tokens import own_chain
 from ipu._internal.conversion import converted
+from ipu._internal.graphs.variables import zeros_variable
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.errors import PipelineTypeError
 from ipu._internal.queues.elements import arguments_of
@@ -52,7 +54,7 @@ class TracedMicroBatch:
                 element, named = arguments_of(self._arguments.infeed_queue._dequeue())
         positional, outputs = (*inputs, *element), None
         for number, functions in enumerate(self._arguments.stages):
-            with in_stage(number), self._naming():
+            with in_stage(number), self._naming(), loop_body(self._counter):
                 results = [converted(function)(*positional, **named) for function in functions]
             outputs = results[0] if len(results) == 1 else [each for result in results for each in _spread(result)]
             positional, named = tuple(_spread(outputs)), {}
@@ -69,6 +71,14 @@ class TracedMicroBatch:
                 f"Expected optimizer_function to return an OptimizerFunctionOutput. Received: {output!r}."
             )
         return output
+
+    def _counter(self) -> tf.Tensor:
+        """The number of the micro-batch in its update, int32[], counted on the device by the stage that asks."""
+        count = self._arguments.count * self._arguments.batch_serialization_iterations
+        number = zeros_variable([], tf.int32, "ipu_micro_batch")
+        current = number.read_value()
+        number.assign(tf.math.floormod(current + 1, count), read_value=False)
+        return current
 
     def _naming(self) -> contextlib.AbstractContextManager[Any]:
         """Within, variables have the names that they have without stages: the pipeline's scope, and the user's."""

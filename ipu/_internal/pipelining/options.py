@@ -49,6 +49,11 @@ class GradientAccumulationReductionMethod(Enum):
     MEAN = 1
     RUNNING_MEAN = 2
 
+    @classmethod
+    def parse(cls, method: object) -> GradientAccumulationReductionMethod:
+        """The member of a name in any case, of a member's value, or a member. Raises ValueError for all else."""
+        return cls[checked_reduction(method).upper()]
+
 
 def checked_schedule(schedule: object, default: PipelineSchedule = PipelineSchedule.Grouped) -> PipelineSchedule:
     """A member of PipelineSchedule, or its value; `default` for None. Raises PipelineTypeError for anything else."""

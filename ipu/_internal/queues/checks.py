@@ -7,8 +7,18 @@ from engine.integers import checked_integer
 from ipu._internal.compiler.tokens import current_ordinal
 
 
+class _Deduced(int):
+    """A number that stands for that of the device in whose scope a queue is made."""
+
+
+DEDUCED: int = _Deduced(0)
+"""The default ordinal of queues."""
+
+
 def check_ordinal(ordinal: object) -> int | None:
     """The device ordinal. Raises ConfigurationError, a ValueError, for anything but None and integers from 0."""
+    if ordinal is DEDUCED:
+        return current_ordinal()
     return None if ordinal is None else checked_integer("device_ordinal", ordinal, 0)
 
 

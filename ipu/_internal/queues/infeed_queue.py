@@ -12,7 +12,7 @@ from engine.ir.device_operations import INFEED
 from ipu._internal.compiler.device_calls import ordered_call, require_trace
 from ipu._internal.config.deprecation import deprecated_arguments
 from ipu._internal.graphs.host_operations import building_graph, in_eager_or_graph, variant_operation
-from ipu._internal.queues.checks import check_device, check_ordinal
+from ipu._internal.queues.checks import DEDUCED, check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu._internal.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements
 from ipu._internal.queues.feeder import automatic_depth
@@ -36,7 +36,8 @@ class IPUInfeedQueue:
         dataset: a tf.data.Dataset of dense tensors with fully defined shapes and of dtypes int32, float32, float16,
             bool, int8 or uint8.
         feed_name: deprecated; a name unique among all queues; one is generated if it is None.
-        device_ordinal: the device whose programs use the queue; a program of another device is refused. None is the
+        device_ordinal: the device whose programs use the queue; a program of another device is refused. By default it
+            is that of the strategy in whose scope the queue is made, 0 outside of one. None is the
             device of the program that uses it.
         replication_factor: deprecated and ignored; it is the number of replicas of the program.
         data_to_prefetch: deprecated and ignored; use prefetch_depth.
@@ -53,7 +54,7 @@ class IPUInfeedQueue:
         self,
         dataset: tf.data.Dataset,
         feed_name: str | None = None,
-        device_ordinal: int | None = 0,
+        device_ordinal: int | None = DEDUCED,
         replication_factor: int = 1,
         data_to_prefetch: int = 1,
         prefetch_depth: int | None = None,

@@ -19,7 +19,7 @@ from ipu._internal.compiler.variables import in_symbolic_graph
 from ipu._internal.config.deprecation import warn_of_arguments
 from ipu._internal.config.system import current_system
 from ipu._internal.graphs.host_operations import building_graph, host_operation, in_eager_or_graph
-from ipu._internal.queues.checks import check_device, check_ordinal
+from ipu._internal.queues.checks import DEDUCED, check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import OUTFEED as DEPRECATED
 from ipu._internal.queues.enqueueing import enqueue
 from ipu._internal.queues.outfeed import OutfeedEndpoint
@@ -45,7 +45,8 @@ class IPUOutfeedQueue:
     Args:
         feed_name: deprecated; a name unique among all queues; one is generated if it is None.
         outfeed_mode: an IPUOutfeedMode; None means ALL.
-        device_ordinal: the device whose programs use the queue; a program of another device is refused. None is the
+        device_ordinal: the device whose programs use the queue; a program of another device is refused. By default it
+            is that of the strategy in whose scope the queue is made, 0 outside of one. None is the
             device of the program that uses it.
         replication_factor: deprecated and ignored; it is the number of replicas of the program.
         io_batch_size: deprecated and ignored.
@@ -60,7 +61,7 @@ class IPUOutfeedQueue:
         self,
         feed_name: str | IPUOutfeedMode | None = None,
         outfeed_mode: IPUOutfeedMode | None = None,
-        device_ordinal: int | None = 0,
+        device_ordinal: int | None = DEDUCED,
         replication_factor: int | None = None,
         io_batch_size: int = 1,
         buffer_depth: int = DEFAULT_BUFFER_DEPTH,
