@@ -65,8 +65,12 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         if not in_graph:
             return _results(converted(computation)(*values))
         from ipu._internal.graphs.compiling import compile_in_graph  # not before a graph needs it
+        from ipu._internal.graphs.tracing import before_updates
 
-        return compile_in_graph(lambda *arguments: _results(computation(*arguments)), values)
+        def traced(*arguments: Any) -> Any:
+            return _results(tf.nest.map_structure(before_updates, computation(*arguments)))
+
+        return compile_in_graph(traced, values)
     finally:
         _compiling.inside = False
 

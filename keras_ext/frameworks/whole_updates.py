@@ -65,7 +65,7 @@ def apply_pairs(
     `takes` names the methods that update one variable: unless one of them is a user's, `apply` gets gradients in the
     variables' dtypes. Empty means no casts.
     """
-    pairs = list(grads_and_vars)
+    pairs = [pair for pair in grads_and_vars if not _is_unknown_table(optimizer, pair[1])]
     variables = [variable for _, variable in pairs]
     with updating(optimizer, [gradient for gradient, _ in pairs], variables, variables_of) as gradients:
         given = _cast(optimizer, gradients, variables, takes)
@@ -84,9 +84,21 @@ def apply_lists(
 ) -> Any:
     """Calls a method `apply` that takes gradients, and variables or None; `takes` as for `apply_pairs`."""
     known = optimizer._trainable_variables if trainable_variables is None else list(trainable_variables)
+    if trainable_variables is not None:
+        kept = [k for k, variable in enumerate(known) if not _is_unknown_table(optimizer, variable)]
+        grads, known = [list(grads)[k] for k in kept], [known[k] for k in kept]
     with updating(optimizer, list(grads), known, variables_of) as gradients, applying():
         given = _cast(optimizer, gradients, known, takes)
         return apply(optimizer, given, None if trainable_variables is None else known, *arguments, **named)
+
+
+def _is_unknown_table(optimizer: KerasOptimizer, variable: Tensor) -> bool:
+    """Whether a variable is a host embedding's, made after the optimizer was built: the table is updated by itself."""
+    is_built = getattr(optimizer, "built", getattr(optimizer, "_built", False))
+    if getattr(variable, "of_table", None) is None or not is_built:
+        return False
+    known = getattr(optimizer, "_trainable_variables_indices", None) or getattr(optimizer, "_index_dict", None)
+    return known is not None and optimizer._var_key(variable) not in known
 
 
 def wrap_overrides(base: type, name: str, function: Callable[..., Any]) -> None:

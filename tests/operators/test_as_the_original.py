@@ -188,3 +188,45 @@ def test_gradients_of_slices_are_tensors(zero_unused: bool) -> None:
     np.add.at(of_gather, [1, 1, 2], factors[:3])
     for found, value in ((result, expected), (by_dst, of_dst), (by_src, of_src), (looked_up[0], of_gather)):
         np.testing.assert_allclose(found, value, rtol=1e-6)
+
+
+def test_a_variable_beside_its_update_has_the_value_before() -> None:
+    def net() -> Any:
+        with v1.variable_scope("before", use_resource=True):
+            x = v1.get_variable("x", initializer=tf.constant([1.0, 2.0]))
+        y = x * 3.0
+        return y, x, v1.train.GradientDescentOptimizer(0.1).minimize(y)
+
+    with tf.Graph().as_default():
+        results = ipu.ipu_compiler.compile(net)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for step in range(3):
+                y, x = session.run(results)
+                np.testing.assert_allclose(x, np.float32([1, 2]) - 0.3 * step, rtol=1e-5)
+                np.testing.assert_allclose(y, 3 * x, rtol=1e-6)
+
+
+@pytest.mark.parametrize("framework", [keras, tf_keras])
+def test_a_host_embedding_beside_an_optimizer_that_was_built_first(framework: Any) -> None:
+    with strategy_of().scope():
+        w = tf.Variable(2.0)
+        optimizer = framework.optimizers.SGD(0.1)
+        optimizer.build([w])
+        spec = ipu.embedding_ops.HostEmbeddingOptimizerSpec(0.1)
+        table = ipu.embedding_ops.create_host_embedding(
+            f"late_{framework.__name__}", [10, 4], tf.float32, optimizer_spec=spec, initializer=tf.ones_initializer()
+        )
+
+        @tf.function(jit_compile=True)
+        def step(ids: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(table.lookup(ids)) * w
+            variables = tape.watched_variables()
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return loss
+
+        ids = tf.constant([1, 2])
+        with table.register():
+            losses = [float(tf.distribute.get_strategy().run(step, [ids])) for _ in range(2)]
+        np.testing.assert_allclose(losses, [8 * 2.0, 8 * 0.8 * 1.2], rtol=1e-5)

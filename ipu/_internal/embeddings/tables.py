@@ -55,6 +55,7 @@ class EmbeddingTable:
             if tf.executing_eagerly():
                 if self._dummy is None:
                     self._dummy = IPUVariable(initial_value=0.0, dtype=tf.float32, trainable=True, name=name)
+                    self._dummy.of_table = self
                 return self._dummy
             for variable in tf.compat.v1.trainable_variables():
                 if getattr(variable, "of_table", None) is self:

@@ -162,6 +162,17 @@ def _dense(value: Any) -> Any:
     return tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
 
 
+def before_updates(value: Any) -> Any:
+    """A variable that a computation returns as its value before updates, which is the one read first; others as is."""
+    if not isinstance(value, resource_variable_ops.BaseResourceVariable):
+        return value
+    graph = tf.compat.v1.get_default_graph()
+    handle = next((inner for outer, inner in graph.captures if outer is value.handle), None)
+    users = (each for each in graph.get_operations() if any(tensor is handle for tensor in each.inputs))
+    first = next(users, None)
+    return first.outputs[0] if first is not None and first.type == "ReadVariableOp" else value
+
+
 def _define_called(functions: Iterable[Any]) -> None:
     """Defines for the compiler the functions of TensorFlow 1 that some functions call, as those of CTC's loops are.
 
