@@ -97,8 +97,9 @@ def _is_unknown_table(optimizer: KerasOptimizer, variable: Tensor) -> bool:
     is_built = getattr(optimizer, "built", getattr(optimizer, "_built", False))
     if getattr(variable, "of_table", None) is None or not is_built:
         return False
+    key: Any = getattr(optimizer, "_var_key", None)
     known = getattr(optimizer, "_trainable_variables_indices", None) or getattr(optimizer, "_index_dict", None)
-    return known is not None and optimizer._var_key(variable) not in known
+    return key is not None and known is not None and key(variable) not in known
 
 
 def wrap_overrides(base: type, name: str, function: Callable[..., Any]) -> None:

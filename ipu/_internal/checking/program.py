@@ -173,8 +173,8 @@ class _Reader(ast.NodeVisitor):
             if isinstance(node, ast.Global | ast.Nonlocal):
                 elsewhere.update(node.names)
             elif isinstance(node, ast.Import | ast.ImportFrom):
-                for short, full in _imported(node):
-                    found[short] = (*found.get(short, ()), full)
+                for short, name in _imported(node):
+                    found[short] = (*found.get(short, ()), name)
             elif isinstance(node, ast.Assign) and (full := self._full(dotted(node.value) or "")):
                 found |= {each.id: full for each in node.targets if isinstance(each, ast.Name)}
             elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For | ast.AsyncFor | ast.withitem):

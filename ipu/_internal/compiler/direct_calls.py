@@ -48,5 +48,5 @@ def install(run: Run) -> None:
                 return result
         return original(self, *args, **kwargs)
 
-    call._ipu_installed = True  # type: ignore[attr-defined]
+    call._ipu_installed = True
     polymorphic_function.Function.__call__ = call

@@ -28,7 +28,7 @@ def source_lines(graph: Any, op_names: Container[str]) -> dict[str, str]:
     return _lines(graph, {}, op_names)
 
 
-def _lines(graph: Any, known: dict[str, dict[str, str]], op_names: Container[str] | None = None) -> dict[str, str]:
+def _lines(graph: Any, known: dict[int, dict[str, str]], op_names: Container[str] | None = None) -> dict[str, str]:
     found: dict[str, str] = {}
     # Many operations have equal traces; for this call alone, as the graph may be freed then.
     line_of = cache(_user_line)

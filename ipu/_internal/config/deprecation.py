@@ -28,7 +28,7 @@ def deprecated(instructions: str) -> Callable[[Function], Function]:
 
         summary, newline, rest = (function.__doc__ or "").partition("\n")
         wrapper.__doc__ = f"{summary} (deprecated){newline}{rest}"
-        return wrapper  # type: ignore[return-value]
+        return wrapper
 
     return mark
 
@@ -59,6 +59,6 @@ def deprecated_arguments(owner: str, **instructions: str) -> Callable[[Function]
             warn_of_arguments(owner, (name for name, value in given.items() if value is not None), instructions)
             return function(*arguments, **named)
 
-        return wrapper  # type: ignore[return-value]
+        return wrapper
 
     return mark

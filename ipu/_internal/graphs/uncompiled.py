@@ -20,7 +20,7 @@ def note_uncompiled(graph: tf.Graph, operation: tf.Operation) -> None:
     """Notes an operation that the program has placed on an IPU."""
     numbers = any(each.dtype.is_floating for each in operation.outputs)
     if numbers and operation.type not in HARMLESS and "Placeholder" not in operation.type:
-        placed = getattr(graph, _PLACED, set())
+        placed: set[str] = getattr(graph, _PLACED, set())
         placed.add(operation.name)
         setattr(graph, _PLACED, placed)
 

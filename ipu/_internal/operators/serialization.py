@@ -27,7 +27,7 @@ def serialized_product(a: tf.Tensor, b: tf.Tensor, factor: int, dimension: str) 
     agree = agree and a.shape.as_list()[-1] == b.shape.as_list()[-2]
     outer = _common(a.shape[:-2], b.shape[:-2]) if agree else None
     require(outer is not None, "a [..., m, k] and b [..., k, n] whose outer dimensions broadcast", shapes)
-    if outer.is_fully_defined():  # else they are equal
+    if outer is not None and outer.is_fully_defined():  # else they are equal
         a, b = _broadcast(a, outer), _broadcast(b, outer)
     (m, k), n = a.shape.as_list()[-2:], b.shape.as_list()[-1]
     size = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}[dimension]

@@ -26,5 +26,5 @@ def install() -> None:
                 return IPUOwnedIterator(self, device_ordinal=strategy.ordinal)
         return original(self)
 
-    iterate._ipu_installed = True  # type: ignore[attr-defined]
+    iterate._ipu_installed = True
     tf.data.Dataset.__iter__ = iterate
