@@ -131,8 +131,8 @@ def test_histograms(dtype: Any, absolute: bool) -> None:
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "dimension": (lambda: product(2, "rows")(A, B), "one of a_columns"),
     "factor": (lambda: product(4, "a_rows_b_columns")(A, B), "divisor of 6"),
-    "ranks": (lambda: product(2, "a_columns")(A[0, 0], B), "same outer dimensions"),
-    "shapes": (lambda: product(2, "a_columns")(A, A), "same outer dimensions"),
+    "ranks": (lambda: product(2, "a_columns")(A[0, 0], B), "whose outer dimensions broadcast"),
+    "shapes": (lambda: product(2, "a_columns")(A, A), "whose outer dimensions broadcast"),
     "lookup": (
         lambda: ipu.embedding_ops.embedding_lookup(TABLE, IDS, serialization_factor=4),
         "divisor of 6, the size of params",

@@ -51,7 +51,17 @@ class GradientAccumulationReductionMethod(Enum):
 
     @classmethod
     def parse(cls, method: object) -> GradientAccumulationReductionMethod:
-        """The member of a name in any case, of a member's value, or a member. Raises ValueError for all else."""
+        """The member of a name.
+
+        Args:
+            method: the name in any case, the value of a member, or a member.
+
+        Returns:
+            The member.
+
+        Raises:
+            ValueError: `method` is none of these.
+        """
         return cls[checked_reduction(method).upper()]
 
 
