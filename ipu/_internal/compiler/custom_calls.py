@@ -157,7 +157,7 @@ class _Functions:
         return given.shape if given.shape.is_fully_defined() else self._shapes.get(id(given), given.shape)
 
     def _is_affected(self, name: str, outer: Any) -> bool:
-        """Whether a function or one that it calls has an operation to replace or check in all functions, or an unfed placeholder."""
+        """Whether a function, or one that it calls, has an operation to replace or check, or an unfed placeholder."""
         if name not in self._affected:
             graph = _graph(name, outer)
             self._affected[name] = _has_unfed(graph) or any(
