@@ -162,14 +162,16 @@ def _size(count: int) -> str:
 
 
 SQUARES = [(512, 512, 512), (1024, 1024, 1024)]
+MASKED = [(256, 12, 512), (128, 250, 784)]
+"""Products whose last vector of columns is masked on processors of 8 and of 16 lanes: a classifier's last layer."""
 TRAINING = [(32, 256, 784), (128, 256, 784), (256, 1024, 1024), (1024, 512, 128), (32, 64, 256)]
 UPDATES = {4 * MIB: 16 * MIB, 1 << 15: 1 << 17}
 """Weights of an update, and the floats of its reference stream."""
 
 
 def products() -> list[Kernel]:
-    """Square products; a layer's, forward (rows of a batch, units, inputs) and both gradients."""
-    kernels = [product(*size) for size in SQUARES]
+    """Square products, masked ones; a layer's, forward (rows of a batch, units, inputs) and both gradients."""
+    kernels = [product(*size) for size in (*SQUARES, *MASKED)]
     for batch, units, inputs in TRAINING:
         kernels += [product(batch, units, inputs), product(inputs, units, batch, "TN")]
         kernels.append(product(batch, inputs, units, "NT"))

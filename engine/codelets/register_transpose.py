@@ -94,8 +94,7 @@ def _read_rows(
     columns: ir.Value,
 ) -> list[ir.Value]:
     """Reads lanes() vectors; missing rows and columns are zeros and their memory is not accessed."""
-    nothing = ir.Constant(vector.vector_type(vector.BIT), [0] * LANES)
-    mask = vector.lane_mask(builder, columns)
+    mask, nothing = vector.lane_mask(builder, columns), vector.lane_mask(builder, I64(0))
     read = []
     for i in range(LANES):
         present = builder.icmp_signed(">", rows, I64(i))

@@ -37,8 +37,8 @@ def undefined(element: ir.Type) -> ir.Constant:
 
 
 @cache
-def _lane_numbers() -> ir.Constant:
-    return ir.Constant(vector_type(I64), list(range(lanes())))
+def _lane_numbers(element: ir.Type) -> ir.Constant:
+    return ir.Constant(vector_type(element), list(range(lanes())))
 
 
 def splat(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
@@ -48,8 +48,20 @@ def splat(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
 
 
 def lane_mask(builder: ir.IRBuilder, count: ir.Value) -> ir.Value:
-    """A mask of the lanes below an int64 count."""
-    return builder.icmp_signed("<", _lane_numbers(), splat(builder, count))
+    """A mask of the lanes below an int64 count: bits, or with AVX2 int32 that are negative there.
+
+    AVX2 has masks in the signs of a vector. LLVM keeps a vector of bits as 16-bit integers between blocks, and would
+    make signs of them in each iteration, for which the largest micro kernels have no register.
+    """
+    if lanes() == 8:
+        most = call(builder, "smin.i64", I64, count, I64(lanes()))
+        return builder.sub(_lane_numbers(I32), splat(builder, builder.trunc(most, I32)))
+    return builder.icmp_signed("<", _lane_numbers(I64), splat(builder, count))
+
+
+def mask_bits(builder: ir.IRBuilder, mask: ir.Value) -> ir.Value:
+    """A mask as a vector of bits."""
+    return mask if mask.type.element == BIT else builder.icmp_signed("<", mask, zeros(I32))
 
 
 def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -69,7 +81,7 @@ def load_bits(builder: ir.IRBuilder, address: ir.Value, mask: ir.Value | None = 
     if mask is None:
         bits = builder.load(pointer, align=2, typ=vector_type(I16))
     else:
-        bits = call(builder, f"masked.load.v{lanes()}i16.p0", vector_type(I16), pointer, I32(2), mask, zeros(I16))
+        bits = _masked_load(builder, pointer, mask, I16)
     return builder.zext(bits, vector_type(I32))
 
 
@@ -81,9 +93,16 @@ def load_vector(
     if mask is None:
         value = builder.load(pointer, align=size, typ=vector_type(stored))
     else:
-        name = f"masked.load.v{lanes()}{stored.intrinsic_name}.p0"
-        value = call(builder, name, vector_type(stored), pointer, I32(size), mask, zeros(stored))
+        value = _masked_load(builder, pointer, mask, stored)
     return widened(builder, value, element_type)
+
+
+def _masked_load(builder: ir.IRBuilder, pointer: ir.Value, mask: ir.Value, stored: ir.Type) -> ir.Value:
+    """A vector of elements as they are in memory; lanes outside the mask are not accessed and become 0."""
+    if stored == F32 and mask.type.element == I32:
+        return call(builder, "x86.avx.maskload.ps.256", vector_type(), pointer, mask)
+    name, size = f"masked.load.v{lanes()}{stored.intrinsic_name}.p0", I32(4 if stored == F32 else 2)
+    return call(builder, name, vector_type(stored), pointer, size, mask_bits(builder, mask), zeros(stored))
 
 
 def store_vector(
@@ -98,9 +117,11 @@ def store_vector(
     value = narrowed(builder, value, element_type)
     if mask is None:
         builder.store(value, pointer, align=size)
+    elif stored == F32 and mask.type.element == I32:
+        call(builder, "x86.avx.maskstore.ps.256", VOID, pointer, mask, value)
     else:
         name = f"masked.store.v{lanes()}{stored.intrinsic_name}.p0"
-        call(builder, name, VOID, value, pointer, I32(size), mask)
+        call(builder, name, VOID, value, pointer, I32(size), mask_bits(builder, mask))
 
 
 def _like(value: ir.Value, element: ir.Type) -> ir.Type:
