@@ -9,9 +9,11 @@ from functools import cache
 from engine.errors import ConfigurationError
 from engine.machine_code.processor import X86
 
-V3 = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+f16c,+lzcnt,+movbe"
+V2 = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt"
+V3 = f"{V2},+avx,+avx2,+fma,+bmi,+bmi2,+f16c,+lzcnt,+movbe"
 LEVELS = {
     "x86-64": ("generic", ""),
+    "x86-64-v2": ("x86-64-v2", V2),
     "x86-64-v3": ("x86-64-v3", V3),
     "x86-64-v4": ("x86-64-v4", f"{V3},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"),
 }

@@ -13,6 +13,7 @@ from engine.lower import convolution as lowering
 from engine.lower import pixel_groups
 from engine.program.work.contraction import Contraction
 from tests.engine.running import check, fast
+from tests.lower.processors import lowered_for
 
 
 def numbers_for(rank: int, orders: list[list[int]]) -> ConvolutionDimensionNumbers:
@@ -161,7 +162,8 @@ def test_operands_of_gradients_by_few_outputs_are_exchanged(outputs: int, low: i
     builder = Builder()
     x, y = (builder.parameter(kind, [6, *size]) for size in ((24, 22, 32), (24, 22, outputs)))
     builder.convolution(x, y, (rows, columns), numbers)
-    names = [each.name for each in build_program(builder.module(), ["feed"] * 2, {}).compute_sets]
+    with lowered_for("x86-64-v4"):  # of 16 lanes, which few features leave idle
+        names = [each.name for each in build_program(builder.module(), ["feed"] * 2, {}).compute_sets]
     assert any("exchanged" in name for name in names), names
     check(builder.module(), tolerance=1e-4)
 
@@ -183,7 +185,8 @@ def test_operands_of_gradients_of_strided_and_single_windows_are_exchanged(
     y = builder.parameter("f32", [8, outputs, outputs, sizes[1]])
     numbers = ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
     builder.convolution(x, y, (dimension, dimension), numbers)
-    names = [each.name for each in build_program(builder.module(), ["feed"] * 2, {}).compute_sets]
+    with lowered_for("x86-64-v4"):  # of 16 lanes, which few features leave idle
+        names = [each.name for each in build_program(builder.module(), ["feed"] * 2, {}).compute_sets]
     assert any("exchanged" in name for name in names), names
     check(builder.module(), tolerance=1e-4)
 

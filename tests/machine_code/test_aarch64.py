@@ -12,7 +12,9 @@ import pytest
 from tests.interrupting import HANGS_SECONDS
 
 PROGRAM = """
-import platform, sys
+import os, platform, sys
+for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES"):
+    os.environ.pop(name, None)
 platform.machine = lambda: "aarch64"
 import numpy as np
 from llvmlite import binding

@@ -50,10 +50,12 @@ print("fine")
 
 
 def run(program: str, variables: dict[str, str]) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for name in OF_2013:
+        environment.pop(name, None)
     result = subprocess.run(
         *([sys.executable, "-c", program],),
-        env=environment,
+        env=environment | variables,
         capture_output=True,
         text=True,
         timeout=HANGS_SECONDS,
