@@ -15,7 +15,7 @@ from engine.errors import UnsupportedOperation
 from keras_ext.accelerated_methods import STEPS
 from keras_ext.batch_hooks import see_batches
 from keras_ext.training import StepFunction
-from tests.keras.accelerated import assert_same_fit, both
+from tests.keras.accelerated import assert_same_fit, both, in_float64
 from tests.keras.helpers import Kit, assert_close, both_frameworks, data
 
 LOSSES = {"optimizer": "sgd", "loss": "sparse_categorical_crossentropy", "jit_compile": False}
@@ -41,7 +41,9 @@ def refused(kit: Kit, training: bool | None = None) -> Any:
 def test_models_built_in_it_run_on_the_engine(kit: Kit) -> None:
     x, y = data(100)
     plain, fast, acceleration = both(lambda: kit.compiled(kit.functional()))
-    assert_same_fit(plain, fast, x=x, y=y, batch_size=8, epochs=2, validation_data=(x, y))
+    exact = in_float64(kit, lambda: kit.compiled(kit.functional()), plain)
+    assert all(weight.dtype == np.float64 for weight in exact.get_weights())
+    assert_same_fit(plain, fast, exact, x=x, y=y, batch_size=8, epochs=2, validation_data=(x, y))
     np.testing.assert_allclose(fast.predict(x, verbose=0), plain.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
     assert all(isinstance(getattr(fast, f"{mode}_function"), StepFunction) for mode in ("train", "test", "predict"))
     assert acceleration.fallbacks == ()
