@@ -71,7 +71,9 @@ def made() -> tuple[int, bytes]:
 
 
 def files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(disk.STAMP)]
+    """Objects, but for conversions of halves, which processors without F16C have besides."""
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(disk.STAMP))
+    return [path for path in found if not path.name.startswith("half_conversions")]
 
 
 def test_second_request_finds_the_file(tmp_path: Path) -> None:
