@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from argparse import ArgumentTypeError
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
+from engine.machine_code import instruction_sets
+from engine.machine_code.processor import X86
 from ipu._internal.processes.signs import state_of
-from tests.__main__ import BESIDE, HERE
+from tests.__main__ import BESIDE, ENGINE, HERE, of_processor
 
 TESTS = """
 import os, pytest
@@ -41,6 +46,11 @@ def test_waits(child):
     time.sleep(600)
 """
 
+NAMED = """
+from engine.machine_code.processor import lanes, target
+def test_lanes(): assert (target()[0], lanes()) == ("x86-64-v2", 4)
+"""
+
 
 def run(folder: Path, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "tests", "-q", "-n", "2", *arguments, str(folder)]
@@ -70,5 +80,20 @@ def test_an_interrupted_run_tells_what_ran_and_leaves_nothing(tmp_path: Path) ->
     assert not state_of(int((tmp_path / "pid").read_text()))
 
 
-def test_what_runs_beside_the_others_is_there() -> None:
-    assert [name for name in BESIDE if not (HERE / name).exists()] == []
+@pytest.mark.skipif(not X86, reason="levels of x86-64")
+def test_code_is_compiled_for_the_processor_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(NAMED)
+    code, output = run(tmp_path, "--processor", "x86-64-v2")
+    assert code == 0 and "1 passed" in output
+
+
+def test_a_processor_with_fewer_instructions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArgumentTypeError, match="Expected one of x86-64, x86-64-v2, .* Received: 'zen'"):
+        of_processor("zen")
+    monkeypatch.setattr(instruction_sets, "flags", lambda: frozenset({"pni", "ssse3", "sse41", "sse42"}))
+    with pytest.raises(ArgumentTypeError, match="Expected a processor of x86-64-v2. Received: one without popcnt"):
+        of_processor("x86-64-v2")
+
+
+def test_what_runs_beside_the_others_and_what_is_of_the_engine_is_there() -> None:
+    assert [name for name in (*BESIDE, *ENGINE) if not (HERE / name).exists()] == []

@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
+from tests.interrupting import PATIENCE_SECONDS
+
 v1 = tf.compat.v1
 
 
@@ -103,7 +105,7 @@ def test_another_thread_dequeues_while_the_program_runs(size: int) -> None:
     def elements() -> Iterator[np.ndarray]:
         for number in range(8):
             if number == 4:
-                assert more.wait(60)
+                assert more.wait(PATIENCE_SECONDS)
             yield np.full(size, number, np.float32)
 
     dataset = tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([size], tf.float32))

@@ -16,6 +16,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python import ipu
 
 from engine.errors import UnsupportedOperation
+from tests.interrupting import PATIENCE_SECONDS
 
 v1 = tf.compat.v1
 
@@ -130,7 +131,7 @@ def test_a_session_closed_while_a_program_runs() -> None:
         for number in range(4):
             if number == 2:
                 begun.set()
-                assert go_on.wait(60)
+                assert go_on.wait(PATIENCE_SECONDS)
             yield np.float32(number)
 
     dataset = tf.data.Dataset.from_generator(elements, output_signature=tf.TensorSpec([], tf.float32))
@@ -149,7 +150,7 @@ def test_a_session_closed_while_a_program_runs() -> None:
 
     running = threading.Thread(target=run)
     running.start()
-    assert begun.wait(60)
+    assert begun.wait(PATIENCE_SECONDS)
     closing = threading.Thread(target=session.close)  # waits for the program
     closing.start()
     go_on.set()

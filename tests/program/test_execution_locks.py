@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine.runtime.execution_locks import Execution, execution_lock, holding, while_waiting
+from tests.interrupting import PATIENCE_SECONDS
 
 
 def variables(count: int) -> list[Any]:
@@ -95,7 +96,7 @@ def test_a_thread_has_something_to_do_while_it_waits() -> None:
     thread = threading.Thread(target=look)
     with holding(lock):
         thread.start()
-        assert waiting.wait(60)
+        assert waiting.wait(PATIENCE_SECONDS)
         assert not had.is_set()
     thread.join()
     assert had.is_set() and not is_held(lock)

@@ -15,6 +15,7 @@ import tf_keras
 from tensorflow.python.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 
 from engine.errors import ProcessError
+from ipu._internal.processes.time_limits import COLLECTIVE, time_limit
 
 strategy = IPUMultiWorkerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 rank, folder = strategy.transport.rank, sys.argv[1]
@@ -54,4 +55,5 @@ begin = time.monotonic()
 try:
     train(tf_keras, at_the_end_of_epoch_1(tf_keras, kill))
 except ProcessError as error:
-    print(f"ProcessError: {error}", time.monotonic() - begin < 30, float(tf.reduce_sum(tf.ones(3))), flush=True)
+    at_once = time.monotonic() - begin < time_limit(COLLECTIVE)
+    print(f"ProcessError: {error}", at_once, float(tf.reduce_sum(tf.ones(3))), flush=True)
