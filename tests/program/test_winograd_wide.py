@@ -12,6 +12,7 @@ from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, WindowDi
 from engine.ir import Shape as ArrayShape
 from engine.ir.builder import Builder
 from engine.machine_code.costs import MEASURED
+from engine.machine_code.processor import X86, target
 from engine.program.host_passes import split_products, winograd_wide
 from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
@@ -24,6 +25,8 @@ from tests.engine.running import buffers
 from tests.program.loop_parts import below, loop, next_count
 
 KINDS = ("forward", "by input", "by kernel")
+ROUNDING = 1.0 if not X86 or "fma" in target()[1] else 2**0.5
+"""A factor on errors: without an instruction for both, products are rounded as sums are."""
 Shape = tuple[int, int, int, int, int]
 Pair = tuple[int, int]
 
@@ -124,8 +127,8 @@ def test_results_are_those_of_the_definition(
     x, right = operands(module)
     scale = exact(kind, abs(x), abs(right), taps, padding) * 2.0**-24
     error = (run(module, [x, right]) - exact(kind, x, right, taps, padding)) / scale
-    assert 0 < np.sqrt(np.square(error).mean()) < 8
-    assert np.abs(error).max() < 100
+    assert 0 < np.sqrt(np.square(error).mean()) < 8 * ROUNDING
+    assert np.abs(error).max() < 100 * ROUNDING
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -135,8 +138,8 @@ def test_errors_of_many_features(kind: str) -> None:
     x, right = operands(module)
     scale = exact(kind, abs(x), abs(right), taps, padding) * 2.0**-24
     error = (run(module, [x, right]) - exact(kind, x, right, taps, padding)) / scale
-    assert np.sqrt(np.square(error).mean()) < 3
-    assert np.abs(error).max() < 30
+    assert np.sqrt(np.square(error).mean()) < 3 * ROUNDING
+    assert np.abs(error).max() < 30 * ROUNDING
 
 
 @pytest.mark.parametrize("kind", ["forward", "by input"])
