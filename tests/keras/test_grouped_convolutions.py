@@ -20,7 +20,7 @@ from tests.keras.helpers import Kit
 def test_forward_and_both_gradients_take_windows(kit: Kit) -> None:
     framework, layers, size = Keras3() if kit.is_keras3 else TFKeras(), kit.keras.layers, (14, 14, 32)
     with IPUStrategy().scope():
-        convolutions = [layers.Conv2D(32, 3, padding="same", groups=8) for _ in range(2)]
+        convolutions = [layers.Conv2D(32, 3, padding="same", groups=16) for _ in range(2)]
         model = kit.keras.Sequential([layers.Input(size), *convolutions, layers.Flatten(), layers.Dense(3)])
         model.compile(kit.keras.optimizers.SGD(0.1), "mse")
         model.optimizer.build(model.trainable_variables)
@@ -30,4 +30,4 @@ def test_forward_and_both_gradients_take_windows(kit: Kit) -> None:
     windowed = [e.work for e in program.compute_sets if isinstance(e.work, DepthwiseWindows | DepthwiseGradient)]
     # forward twice, by the input of the second, by both kernels
     assert Counter(map(type, windowed)) == {DepthwiseWindows: 3, DepthwiseGradient: 2}
-    assert {each.group for each in windowed} == {(4, 4)}
+    assert {each.group for each in windowed} == {(2, 2)}  # which leave lanes idle on any processor
