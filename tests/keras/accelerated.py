@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import ipu
+from tests.keras.helpers import Kit
 
 
 def both(make: Any) -> tuple[Any, Any, Any]:
