@@ -291,9 +291,13 @@ def _steps_for(arguments: Mapping[str, Any], framework: Framework) -> int:
     """The steps of a call: one if a callback is to see each batch, or if the length of the data is not known."""
     if see_batches(arguments.get("callbacks")):
         return 1
-    data, steps = arguments.get("x"), arguments.get("steps_per_epoch", arguments.get("steps"))
-    if not framework.steps_need_length or steps is not None:
-        return STEPS
-    if isinstance(data, tf.data.Dataset):
-        return STEPS if data.cardinality() >= 0 else 1
-    return 1 if hasattr(data, "__next__") else STEPS
+    given = (arguments.get("x"), arguments.get("steps_per_epoch", arguments.get("steps")))
+    of_validation = (arguments.get("validation_data"), arguments.get("validation_steps"))
+    known = not framework.steps_need_length or (_has_length(*given) and _has_length(*of_validation))
+    return STEPS if known else 1
+
+
+def _has_length(data: Any, steps: int | None) -> bool:
+    if steps is not None:
+        return True
+    return bool(data.cardinality() >= 0) if isinstance(data, tf.data.Dataset) else not hasattr(data, "__next__")

@@ -217,6 +217,7 @@ class Replayed:
     def __init__(self, source: Any, has_run: Runs) -> None:
         self._source, self._has_run = source, has_run
         self._kept: list[Any] = []
+        self._error: Exception | None = None
         self._iterated: Replayed | None = None
         self._lock, self.reader = threading.Lock(), object()
 
@@ -235,7 +236,15 @@ class Replayed:
                 raise StopIteration
             if position < len(self._kept):
                 return self._kept[position]
-            item = next(self._source)
+            if self._error is not None:
+                raise self._error
+            try:
+                item = next(self._source)
+            except StopIteration:
+                raise
+            except Exception as error:
+                self._error = None if self._has_run() else error
+                raise
             if self._has_run():
                 self._kept.clear()
             else:
@@ -281,6 +290,8 @@ def _items(taken: list[BatchSource], rest: Iterator[Any]) -> Iterator[Any]:
     while taken:
         for batches in taken:
             yield from (batch_of(batches, index) for index in range(batches.steps))
+            if batches.error is not None:
+                raise batches.error
         try:
             taken = take(rest, 1)
         except StopIteration:

@@ -19,7 +19,7 @@ from ipu._internal.compiler.pipelining import InferencePipelineProgram, Pipeline
 from ipu._internal.compiler.processes import processes_of
 from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.compiler.replication import alone, without_groups
-from ipu._internal.compiler.trace import graph_of, trace_step
+from ipu._internal.compiler.trace import graph_key_of, graph_of, trace_step
 from ipu._internal.compiler.value_checks import checking
 from ipu._internal.config.system import current_system
 from ipu._internal.pipelining.streaming import (
@@ -30,8 +30,11 @@ from ipu._internal.pipelining.streaming import (
     StreamingTrainingPipeline,
 )
 from ipu._internal.processes.transport import Transport
+from keras_ext.epochs.batch_types import BatchType
 from keras_ext.epochs.feeds import BatchSignature
+from keras_ext.keras_traces import KerasTraces
 from keras_ext.pipelining.options import ModelPipelining
+from keras_ext.types import KerasModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,16 @@ class Updates:
 
 
 class ProgramCache:
-    """Programs by batch signature and updates. Freed with the function that owns it, which `compile()` drops.
+    """Programs by batch signature, updates and Keras' trace.
 
-    A program keeps the optimizer that it was traced with, as Keras' functions do where `model.optimizer` is replaced.
+    Freed with the function that owns it, which `compile()` drops. A program keeps the optimizer that it was traced
+    with, as Keras' functions do where `model.optimizer` is replaced.
     """
 
     def __init__(self) -> None:
-        self._programs: dict[Any, TracedProgram] = {}
+        self._programs: dict[tuple[BatchSignature, Updates | None, int], TracedProgram] = {}
+        self._by_type: dict[tuple[BatchSignature, Updates | None, BatchType], TracedProgram] = {}
+        self._traces = KerasTraces()
         self._system_version: int | None = None
 
     def latest(self) -> TracedProgram | None:
@@ -68,22 +74,25 @@ class ProgramCache:
 
     def latest_signature(self) -> BatchSignature | None:
         """The batch signature of the program compiled last; None before the first."""
-        return next((signature for signature, _ in reversed(self._programs)), None)
+        return next((signature for signature, _, _ in reversed(self._programs)), None)
 
     def other_than(self, signature: BatchSignature) -> BatchSignature | None:
         """The signature of the program compiled last, if there is one but none for `signature`."""
-        signatures = [known for known, _ in list(self._programs)]  # another thread may add a program meanwhile
+        signatures = [known for known, _, _ in list(self._programs)]  # another thread may add a program meanwhile
         return None if signature in signatures or not signatures else signatures[-1]
 
     def get(
         self,
         signature: BatchSignature,
+        batch_type: BatchType,
+        model: KerasModel,
         step: Callable[[Any], Any],
         replicas: int,
         updates: Updates | None = None,
     ) -> TracedProgram:
-        """The program of `step` for batches of `signature`, which replicas take in turn, compiled on a miss.
+        """The program of `model`'s `step` for batches of `signature`, which replicas take in turn, compiled on a miss.
 
+        It computes what the trace does with which Keras runs batches of an iterator of `batch_type`.
         With `updates` a step of the program takes the batches of one update.
         Raises UnsupportedOperation for a step that XLA or the engine cannot compile, ConfigurationError for one that
         has no such updates.
@@ -91,12 +100,45 @@ class ProgramCache:
         system_version = current_system().version
         if system_version != self._system_version:
             self._programs.clear()
+            self._by_type.clear()
             self._system_version = system_version
-        program = self._programs.get((signature, updates))
+        program = self._by_type.get((signature, updates, batch_type))
         if program is None:
             with collector_paused():
-                program = self._programs[signature, updates] = compile_step(step, signature, replicas, updates)
+                program = self._traced(signature, batch_type, model, step, replicas, updates)
+            self._by_type[signature, updates, batch_type] = program
         return program
+
+    def _traced(
+        self,
+        signature: BatchSignature,
+        batch_type: BatchType,
+        model: KerasModel,
+        step: Callable[[Any], Any],
+        replicas: int,
+        updates: Updates | None,
+    ) -> TracedProgram:
+        number = self._traces.number(signature, batch_type)
+        program = self._programs.get((signature, updates, number))
+        if program is None:
+            with self._traces.state_of(number):
+                program = self._of_other_trace(signature, step, updates)
+                if program is None:
+                    program = compile_step(step, signature, replicas, updates)
+            self._traces.note_traced(number, model)
+            self._programs[signature, updates, number] = program
+        return program
+
+    def _of_other_trace(
+        self, signature: BatchSignature, step: Callable[[Any], Any], updates: Updates | None
+    ) -> TracedProgram | None:
+        """The program of another trace that has the same graph: Keras traces again, but has found nothing else."""
+        others = [program for key, program in self._programs.items() if key[:2] == (signature, updates)]
+        if updates is not None or not others:
+            return None
+        with checking.replaced_by(True):
+            key = graph_key_of(*_flat(step, signature))
+        return next((program for program in others if program.graph_key == key), None)
 
 
 def compile_step(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -122,7 +123,9 @@ class ReplicaIterator(FeedIterator):
         (batches,) = taken
         self._seen += batches.steps
         rest = batches.steps % self._replicas
+        if rest == batches.steps and batches.error is not None:
+            raise batches.error
         refuse_too_few(self._seen, self._replicas)
         if rest == batches.steps:
             raise StopIteration
-        return [BatchSource(batches.signature, batches.steps - rest, batches.feeds)]
+        return [replace(batches, steps=batches.steps - rest)]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import tensorflow as tf
 
 from engine.partition.accumulation import Accumulation
 from ipu._internal.thread_values import ThreadValue
@@ -32,12 +35,14 @@ MODES = {"fit": "train", "evaluate": "test", "predict": "predict"}
 class MethodRun:
     """One call of a method of MODES; `opened` says whether its own data have been opened; validation data follow later.
 
+    `observed` says whether code of the program runs between its steps: callbacks, or Python that gives validation data.
     `passes` are those over the data of a fit, if tf.data orders them.
     """
 
     model: Any
     mode: str
     epochs: int = 1
+    observed: bool = False
     readers: list[ReadAhead] = field(default_factory=list)
     opened: bool = False
     passes: DataPasses | None = None
@@ -92,6 +97,15 @@ def opening() -> MethodRun | None:
     return run
 
 
+def arrays_may_change() -> bool:
+    """Whether code of the program may run, and write into its arrays, before their data are used for the last time.
+
+    That is so outside of a run, too, whose data are used whenever their owner likes.
+    """
+    run = _run.value
+    return run is None or run.observed or threading.active_count() > 1
+
+
 def closed_after(reader: ReadAhead) -> ReadAhead:
     """The reader of data, which reads no more when the run under way ends: it may do so before its last epoch."""
     if _run.value is not None:
@@ -117,6 +131,12 @@ def _epochs(given: Mapping[str, Any]) -> int:
     return max(1, given.get("epochs", 1) - given.get("initial_epoch", 0))
 
 
+def _is_observed(given: Mapping[str, Any]) -> bool:
+    validation = given.get("validation_data")
+    is_inert = validation is None or isinstance(validation, tuple | list | tf.data.Dataset)
+    return bool(given.get("callbacks")) or not is_inert
+
+
 def _run_method(
     mode: str,
     signature: inspect.Signature,
@@ -132,7 +152,7 @@ def _run_method(
     if "verbose" not in given and not writes_files(model):
         named["verbose"] = 0  # process 0 alone draws progress bars, unless the program asks for more
     begin_report(model, mode)
-    run = MethodRun(model, mode, _epochs(given))
+    run = MethodRun(model, mode, _epochs(given), _is_observed(given))
     try:
         with _run.replaced_by(run), pipelined_run(model, mode, given):
             if mode == "train":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -21,7 +22,9 @@ from keras_ext.accumulation import accumulation_of, accumulation_with, accumulat
 from keras_ext.activations import notice_large_activations
 from keras_ext.attempts import note_taken
 from keras_ext.callback_thread import CallbackThread
+from keras_ext.epochs.batch_types import BatchType, ListOf, batch_type
 from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, take, together
+from keras_ext.epochs.limited import unlimited
 from keras_ext.epochs.structure import flatten
 from keras_ext.model_copies import as_traced_before
 from keras_ext.pipelining.batch_specs import batch_specs
@@ -31,11 +34,13 @@ from keras_ext.pipelining.outfeed import begin_execution
 from keras_ext.pipelining.schedules import note_pipeline
 from keras_ext.pipelining.traced_step import check_batches_of_pipeline, inference_micro_batches, traced_step
 from keras_ext.plain_steps import PlainStep, falls_back
+from keras_ext.predictions import as_result, joined_rows
 from keras_ext.processes import transport_of_step
 from keras_ext.program_cache import ProgramCache, Updates, graph_of_step
 from keras_ext.queue_options import buffer_depth
 from keras_ext.queue_report import queue_report
 from keras_ext.replication import replicas_of
+from keras_ext.runs import steps_are_chosen
 from keras_ext.step_callbacks import StepCallbacks, note_steps, take_callbacks
 from keras_ext.types import Batch, KerasModel, Logs, Nest
 from keras_ext.updates import as_updates
@@ -51,8 +56,12 @@ class Framework(Protocol):
     def prepare(self, model: KerasModel, batch: Batch) -> None:
         """Builds the variables of a step for a nested batch of specs, as `fit` does before it traces."""
 
-    def step(self, model: KerasModel, mode: Mode, data: Batch) -> Any:
-        """Traces one step of `mode` on the nested batch `data`."""
+    def step_of(self, model: KerasModel, mode: Mode) -> Callable[..., Any] | None:
+        """The method that Keras traces, if it takes the one that the model has when it makes a function; else None."""
+        return None
+
+    def step(self, model: KerasModel, mode: Mode, data: Batch, method: Callable[..., Any] | None = None) -> Any:
+        """Traces one step of `mode` on the nested batch `data`: by `method`, or by the one that the model has now."""
 
     def steps_per_execution(self, model: KerasModel) -> int:
         """The number of steps that one call runs."""
@@ -80,6 +89,9 @@ class StepFunction:
         self._model = weakref.ref(model)
         self._mode = mode
         self._programs = ProgramCache()
+        method = framework.step_of(model, mode)
+        self._is_bound = getattr(method, "__self__", None) is model
+        self._method = method.__func__ if self._is_bound else method  # type: ignore[union-attr]
         self._plain: dict[tuple[BatchSignature, int], PlainStep] = {}
         self._tracing = threading.RLock()
         self.calls: int = getattr(getattr(model, f"{mode}_function", None), "calls", 0)
@@ -124,7 +136,11 @@ class StepFunction:
         return self.program(source, asked=asked)
 
     def program(
-        self, batches: BatchSource, callbacks: StepCallbacks | None = None, asked: Asked | None = None
+        self,
+        batches: BatchSource,
+        callbacks: StepCallbacks | None = None,
+        asked: Asked | None = None,
+        batch_type: BatchType = None,
     ) -> TracedProgram:
         """The program for these batches, and for callbacks of each step if there are any; compiled if need be.
 
@@ -138,7 +154,7 @@ class StepFunction:
         try:
             replicas = replicas_of(model.distribute_strategy)
             with self._tracing:  # two threads that need one program compile it once
-                program = self._programs.get(batches.signature, self._step, replicas, updates)
+                program = self._programs.get(batches.signature, batch_type, model, self._step, replicas, updates)
         except OutOfTileMemory as error:
             failures.tell(model, error)
             raise
@@ -147,7 +163,7 @@ class StepFunction:
         return program
 
     def _program_or_plain(
-        self, batches: BatchSource, callbacks: StepCallbacks | None, asked: Asked
+        self, batches: BatchSource, callbacks: StepCallbacks | None, asked: Asked, batch_type: BatchType
     ) -> TracedProgram | PlainStep:
         """The program for these batches, or plain Keras' step where the engine refuses them and it may take them.
 
@@ -155,17 +171,17 @@ class StepFunction:
         """
         together = 1 if asked.accumulation is None else asked.accumulation.micro_batches
         if callbacks is not None or asked.pipelining is not None or together > 1:
-            return self.program(batches, callbacks, asked)
+            return self.program(batches, callbacks, asked, batch_type)
         key = batches.signature, current_system().version
         if key in self._plain:
             return self._plain[key]
         try:
-            return self.program(batches, None, asked)
+            return self.program(batches, None, asked, batch_type)
         except IPUError as error:
             outside = falls_back.value(self.model, error)
             if outside is None:
                 raise
-        plain = PlainStep(lambda data: self.framework.step(self.model, self._mode, data), outside)
+        plain = PlainStep(lambda data: self._framework_step(self.model, self._mode, data), outside)
         return self._plain.setdefault(key, plain)
 
     def _replicas(self) -> int:
@@ -176,7 +192,13 @@ class StepFunction:
         if self._mode == "train" and pipelining_of(self.model, True) is None:
             notice_large_activations(self.model, data)
         with GradientCaptureContext(), as_traced_before(self.model):
-            return traced_step(self.model, self._mode, data, self.framework.step)
+            return traced_step(self.model, self._mode, data, self._framework_step)
+
+    def _framework_step(self, model: KerasModel, mode: Mode, data: Batch) -> Any:
+        method = self._method
+        if method is not None and self._is_bound:
+            method = types.MethodType(method, model)
+        return self.framework.step(model, mode, data, method)
 
     def _ask(self) -> Asked:
         model, training = self.model, self._mode == "train"
@@ -246,6 +268,8 @@ class EpochFunction(StepFunction):
     """The train or test function: runs up to `steps_per_execution` steps, returns the last logs."""
 
     _told: tuple[Any, object] | None = None
+    _failed: tuple[Iterator[Any], Exception] | None = None
+    """Data that raised an error, which Keras with one step in each execution would meet in the next one."""
 
     def has_told(self, logs: Logs) -> bool:
         """Whether a step returned these logs, and the metrics' variables have not changed since."""
@@ -258,6 +282,7 @@ class EpochFunction(StepFunction):
         """Feeds steps from an iterator of batches; raises StopIteration when it has none left."""
         self._told = None
         callbacks = take_callbacks(self.model, self._mode)
+        self._raise_failed(iterator)
         with queue_report(self.model, self._mode).fetching():
             taken = take(iterator, self.framework.steps_per_execution(self.model))
         note_taken(taken)
@@ -269,8 +294,9 @@ class EpochFunction(StepFunction):
             check_batches_of_pipeline(self.model, asked.pipelining, taken)
         begin_execution(self.model, self._mode)
         stopped = False
+        kind = batch_type(iterator)
         for batches in taken:
-            program = self._program_or_plain(batches, callbacks, asked)
+            program = self._program_or_plain(batches, callbacks, asked, kind)
             if isinstance(program, PlainStep):
                 logs = program(batches)[-1]
                 continue
@@ -287,7 +313,17 @@ class EpochFunction(StepFunction):
         latest = None if isinstance(program, PlainStep) else program.latest_run
         if callbacks is None and asked.pipelining is None and together == 1 and latest is not None:
             self._told = logs, latest
+        if taken[-1].error is not None and not stopped:
+            self._failed = unlimited(iterator), taken[-1].error
+            if not steps_are_chosen.value:
+                self._raise_failed(iterator)
         return logs
+
+    def _raise_failed(self, iterator: Iterator[Any]) -> None:
+        """Raises the error with which the last execution has ended the data of this one."""
+        failed, self._failed = self._failed, None
+        if failed is not None and failed[0] is unlimited(iterator):
+            raise failed[1]
 
     def _logs(self, program: TracedProgram, results: list[np.ndarray]) -> Any:
         return program.pack([_log(result[-1]) for result in results])
@@ -298,15 +334,20 @@ class PredictFunction(StepFunction):
 
     def __call__(self, data: Iterable[Batch]) -> Any:
         """The structure of the model's outputs, as tensors with the rows of all batches."""
-        program, columns = self._run(list(data))
-        return program.pack([tf.convert_to_tensor(column) for column in columns])
+        given = list(data)
+        program, columns = self._run(given, self._type_of(given))
+        return program.pack([as_result(column) for column in columns])
 
     def arrays(self, data: list[Any]) -> Any:
         """The outputs as NumPy arrays, for callers that need no tensors."""
-        program, columns = self._run(data)
+        program, columns = self._run(data, None)
         return program.pack(columns)
 
-    def _run(self, data: list[Any]) -> tuple[TracedProgram, list[np.ndarray]]:
+    def _type_of(self, data: list[Any]) -> BatchType:
+        """The type of batches that Keras gives to a traced function together."""
+        return None if len(data) == 1 or steps_are_chosen.value else ListOf(len(data))
+
+    def _run(self, data: list[Any], batch_type: BatchType) -> tuple[TracedProgram, list[Any]]:
         parts: list[list[np.ndarray]] = []
         note_steps(self.model, self._mode, len(data))
         callbacks = take_callbacks(self.model, self._mode)
@@ -317,7 +358,7 @@ class PredictFunction(StepFunction):
         asked = self._ask()
         check_batches_of_pipeline(self.model, asked.pipelining, taken)
         for batches in taken:
-            program = self._program_or_plain(batches, callbacks, asked)
+            program = self._program_or_plain(batches, callbacks, asked, batch_type)
             if isinstance(program, PlainStep):
                 of_steps = [tf.nest.flatten(outputs) for outputs in program(batches)]
                 parts.append([np.concatenate(column) for column in zip(*of_steps, strict=True)])
@@ -332,7 +373,7 @@ class PredictFunction(StepFunction):
                 break
         known = self.latest_program()  # outputs have one structure
         assert known is not None
-        return known, [part[0] if len(part) == 1 else np.concatenate(part) for part in zip(*parts, strict=True)]
+        return known, [joined_rows(list(column)) for column in zip(*parts, strict=True)]
 
     def _logs(self, program: TracedProgram, results: list[np.ndarray]) -> Any:
         return {"outputs": program.pack([tf.convert_to_tensor(_all_rows(result)) for result in results])}

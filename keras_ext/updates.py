@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.errors import AccumulationStepError
 from engine.partition.accumulation import Accumulation
 from keras_ext.epochs.feeds import BatchSource
@@ -45,9 +47,12 @@ def as_updates(taken: list[BatchSource], accumulation: Accumulation) -> list[Bat
         return taken
     refuse_unequal(taken, _cause(accumulation.steps, accumulation.replicas))
     (batches,) = taken
-    if batches.steps % accumulation.micro_batches:
+    if batches.steps % accumulation.micro_batches and batches.error is None:
         raise _execution_error(batches.steps, accumulation)
-    return [BatchSource(batches.signature, batches.steps // accumulation.micro_batches, batches.feeds)]
+    updates = batches.steps // accumulation.micro_batches
+    if updates == 0 and batches.error is not None:
+        raise batches.error
+    return [replace(batches, steps=updates)]
 
 
 def _execution_error(batches: int, accumulation: Accumulation) -> AccumulationStepError:

@@ -221,11 +221,13 @@ def _before_conversion(check: Instruction) -> Instruction:
     """The operand of a check of a range, before its conversion from floats: NaN is no integer."""
     (operand,), own = check.operands, ValueCheck.of(check)
     current = operand
-    while own.kind == "range" and len(own.bounds) == 1 and current.opcode in ("convert", "reshape", "copy"):
+    while own.kind == "range" and len(own.bounds) == 1:
+        if current.opcode != "convert" and current.opcode not in ("reshape", "copy"):
+            break
         given = current.operands[0]
         if current.opcode == "convert" and given.array_shape.element_type in ("f32", "f64"):
             return given
-        if current.opcode == "convert" and not {given.array_shape.element_type, "s32", "s64"} <= {"s32", "s64"}:
+        if current.opcode == "convert" and given.array_shape.element_type not in ("s32", "s64"):
             break
         current = given
     return operand

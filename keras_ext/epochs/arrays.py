@@ -15,7 +15,8 @@ def as_array(value: Nest) -> np.ndarray | None:
     """A C-contiguous array in native byte order, without a copy where possible; None for an absent optional.
 
     Sparse tensors and SciPy's sparse arrays are made dense: programs for an IPU have dense arrays only.
-    Raises RaggedInput, also a ValueError, for ragged tensors, and UnsupportedOperation for strings and objects.
+    Raises RaggedInput, also a ValueError, for ragged tensors, UnsupportedOperation for strings, and TensorFlow's errors
+    for objects.
     """
     if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isnative and value.dtype in ELEMENT_TYPES:
         return value
@@ -35,11 +36,18 @@ def as_array(value: Nest) -> np.ndarray | None:
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype not in ELEMENT_TYPES:
+        tf.convert_to_tensor(array)  # raises as for Keras what no tensor can hold
         raise UnsupportedOperation(
             f"Expected arrays of numbers or booleans ({', '.join(map(str, ELEMENT_TYPES))}). "
             f"Received: dtype {array.dtype}. Encode such data on the host, in the input pipeline."
         )
     return array
+
+
+def own_array(value: Nest) -> np.ndarray | None:
+    """An array as of `as_array` in memory that the program does not have."""
+    array = as_array(value)
+    return array.copy() if array is not None and (array is value or not array.flags.owndata) else array
 
 
 def joined(arrays: list[np.ndarray]) -> np.ndarray:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from engine.runtime.feeds import RowFeed
-from keras_ext.epochs.arrays import as_array, joined
+from keras_ext.epochs.arrays import as_array, joined, own_array
+from keras_ext.epochs.batch_types import OPEN_ROWS, BatchType, batch_type, of_specs
 from keras_ext.epochs.copies import Copies
 from keras_ext.epochs.structure import BatchStructure, flatten
 from keras_ext.types import Nest
@@ -27,11 +30,15 @@ class BatchSignature:
 
 @dataclass(frozen=True, slots=True)
 class BatchSource:
-    """`steps` batches of one signature, with one feed for each array of a batch."""
+    """`steps` batches of one signature, with one feed for each array of a batch.
+
+    `error` is what the data raised after them, in place of the next batch: these are used before it is raised again.
+    """
 
     signature: BatchSignature
     steps: int
     feeds: list[RowFeed]
+    error: Exception | None = None
 
     def first(self) -> Any:
         """The first batch, nested as the data are."""
@@ -48,47 +55,56 @@ class BatchSource:
             rows = steps * (shape[0] if shape else 1)
             heads.append(RowFeed(feed.array[:rows]))
             tails.append(RowFeed(feed.array[rows:]))
-        return BatchSource(self.signature, steps, heads), BatchSource(self.signature, self.steps - steps, tails)
+        rest = BatchSource(self.signature, self.steps - steps, tails, self.error)
+        return BatchSource(self.signature, steps, heads), rest
 
 
 class FeedIterator(ABC):
     """One pass over the data. Iterating gives batches; `take` gives feeds for several steps at once."""
 
+    _error: Exception | None = None
+
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        """The next batch, nested as the data are; StopIteration at the end."""
-        return self.take(1)[0].first()
+        """The next batch, nested as the data are; StopIteration at the end. Raises an error of the data instead."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        batches = self.take(1)[0]
+        self._error = batches.error
+        return batches.first()
 
     @abstractmethod
     def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left."""
+
+    def batch_type(self) -> BatchType:
+        """The type of the batches: that of its source, which has open rows where it is an iterator of Python."""
+        return batch_type(getattr(self, "_source", None)) or OPEN_ROWS
 
 
 class RowBatches:
     """An epoch over host arrays of at least one axis: each iterator draws its own order of rows.
 
     `shuffle` True permutes all rows, "batch" only those within each batch, False keeps their order.
-    Raises ValueError when there are no rows.
+    With `copied` the rows are those of now, whatever the program writes into its arrays later.
     """
 
-    def __init__(self, structure: Nest, batch_size: int, shuffle: bool | str) -> None:
-        self.arrays, self.layout = flatten(structure, as_array)
+    def __init__(self, structure: Nest, batch_size: int, shuffle: bool | str, copied: bool = False) -> None:
+        self.arrays, self.layout = flatten(structure, own_array if copied else as_array)
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.rows = len(self.arrays[0]) if self.arrays else 0
-        if self.rows == 0:
-            raise ValueError(
-                "Expected data with at least one sample. Received: arrays with 0 samples "
-                f"(shapes {[array.shape for array in self.arrays]}). Check how the arrays were selected."
-            )
 
     def __iter__(self) -> RowIterator:
         return RowIterator(self)
 
     def first_batch(self) -> Any:
-        """The first rows as a batch, nested as the data are, without an order being drawn."""
+        """The first rows as a batch, nested as the data are, without an order being drawn; None if there are none."""
+        if not self.rows:
+            return None
         return self.layout.unflatten(iter([array[: self.batch_size] for array in self.arrays]))
 
     def signature(self, batch_size: int) -> BatchSignature:
@@ -98,6 +114,13 @@ class RowBatches:
             tuple((batch_size, *array.shape[1:]) for array in self.arrays),
             tuple(array.dtype for array in self.arrays),
         )
+
+    @cached_property
+    def batch_type(self) -> BatchType:
+        """The type of the batches, as Keras' data set of rows has it."""
+        rows = None if self.rows % self.batch_size else self.batch_size
+        specs = tuple(tf.TensorSpec((rows, *array.shape[1:]), array.dtype) for array in self.arrays)
+        return of_specs(self.layout, specs)
 
     def permutation(self) -> np.ndarray | None:
         """The order of rows for one epoch, int64, or None for the natural one."""
@@ -114,6 +137,9 @@ class RowIterator(FeedIterator):
         self._batches = batches
         self._order: np.ndarray | None = None
         self._position = 0
+
+    def batch_type(self) -> BatchType:
+        return self._batches.batch_type
 
     def __next__(self) -> Any:
         feeds = self.take(1)[0].feeds
@@ -150,6 +176,7 @@ def take(iterator: Iterator[Any], limit: int) -> list[BatchSource]:
     """Up to `limit` batches of any iterator, grouped by shape; StopIteration when none is left.
 
     The iterator may give the same arrays again, with other values: a batch is copied before the next one is read.
+    An error of the iterator after some batches is that of the last of them.
     """
     if isinstance(iterator, FeedIterator):
         return iterator.take(limit)
@@ -157,10 +184,16 @@ def take(iterator: Iterator[Any], limit: int) -> list[BatchSource]:
     for _ in range(limit):
         try:
             batch = next(iterator)
+            copies.begin_batch()
+            arrays = flatten(batch, copies)
         except StopIteration:
             break
-        copies.begin_batch()
-        runs.add(*flatten(batch, copies))
+        except Exception as error:
+            if not runs:
+                raise
+            *before, last = runs.sources()
+            return [*before, replace(last, error=error)]
+        runs.add(*arrays)
     if not runs:
         raise StopIteration
     return runs.sources()

@@ -20,9 +20,12 @@ class PeekedBatches:
         self._opened: PeekedIterator | None = None
 
     def first_batch(self) -> Any:
-        """The first batch of the next pass, nested as the data are; StopIteration if there is none."""
+        """The first batch of the next pass, nested as the data are; None if there is none."""
         if self._opened is None:
-            self._opened = PeekedIterator(iter(self._source), self._steps)
+            try:
+                self._opened = PeekedIterator(iter(self._source), self._steps)
+            except StopIteration:
+                return None
         return self._opened.first_batch()
 
     def __iter__(self) -> Iterator[Any]:
@@ -54,6 +57,6 @@ class PeekedIterator(FeedIterator):
         if not taken:
             return take(self._source, limit)
         with contextlib.suppress(StopIteration):
-            if limit:
+            if limit and taken[-1].error is None:
                 taken += take(self._source, limit)
         return taken

@@ -56,7 +56,7 @@ class ReadAheadIterator(FeedIterator):
     def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left.
 
-        Raises the iterator's error when the group in which it occurred is taken.
+        The iterator's error is that of the last batch before it; raises it where there is none.
         """
         if self._closed:
             raise StopIteration
@@ -69,6 +69,9 @@ class ReadAheadIterator(FeedIterator):
                 self._ready.appendleft(rest)
             taken.append(batches)
             left -= batches.steps
+            if batches.error is not None:
+                self._left = 0
+                return taken
         if not taken:
             raise StopIteration
         self._left -= limit - left

@@ -13,6 +13,8 @@ import tensorflow as tf
 from engine.ir.shape import ELEMENT_TYPES
 from engine.runtime.feeds import RowFeed
 from ipu._internal.queues.autotuning import without_idle_tuner
+from ipu._internal.queues.batching import never_fails
+from keras_ext.epochs.batch_types import BatchType, type_of_specs
 from keras_ext.epochs.feeds import BatchSignature, BatchSource, FeedIterator
 from keras_ext.epochs.structure import BatchStructure, flatten
 from keras_ext.types import Nest
@@ -27,8 +29,9 @@ def super_batches(dataset: tf.data.Dataset, steps: int, executions_ahead: int | 
     """An iterable over the batches of `dataset` whose iterators `take` up to `steps` of them at the cost of one.
 
     The data of `executions_ahead` times `steps` are prepared ahead, those of one super-batch if it is None. The
-    batches are not joined where a super-batch has no advantage (one step at a time) or tf.data cannot build one:
-    for anything but tensors of numbers with at most the first dimension unknown.
+    batches are not joined where a super-batch has no advantage (one step at a time), where an error in place of a
+    batch would be that of those before it, or where tf.data cannot build one: for anything but tensors of numbers with
+    at most the first dimension unknown.
     """
     if not isinstance(dataset, tf.data.Dataset):
         return dataset
@@ -40,7 +43,7 @@ def super_batches(dataset: tf.data.Dataset, steps: int, executions_ahead: int | 
 def _together(dataset: tf.data.Dataset, steps: int) -> int:
     """Number of batches to join: the largest divisor of `steps` with at most MOST_BYTES, at least 1."""
     specs = tf.nest.flatten(dataset.element_spec)
-    if not specs or not all(_is_regular(spec) for spec in specs):
+    if steps == 1 or not specs or not all(_is_regular(spec) for spec in specs) or not never_fails(dataset):
         return 1
     each = sum(prod(size or MOST_ROWS_GUESSED for size in spec.shape.as_list()) * spec.dtype.size for spec in specs)
     return max(d for d in range(1, steps + 1) if steps % d == 0 and (d == 1 or d * each <= MOST_BYTES))
@@ -59,17 +62,22 @@ class SuperBatches:
     def __init__(self, dataset: tf.data.Dataset, together: int, ahead: int = 1) -> None:
         # Ragged: the last batch may have fewer rows, and so may any other one.
         self._dataset = dataset.ragged_batch(together).prefetch(ahead)
+        self._type = type_of_specs(dataset.element_spec)
 
     def __iter__(self) -> SuperBatchIterator:
-        return SuperBatchIterator(iter(self._dataset))
+        return SuperBatchIterator(iter(self._dataset), self._type)
 
 
 class SuperBatchIterator(FeedIterator):
     """One pass over the super-batches."""
 
-    def __init__(self, source: Iterator[Any]) -> None:
-        self._source = source
+    def __init__(self, source: Iterator[Any], batch_type: BatchType) -> None:
+        self._source, self._type = source, batch_type
         self._ready: deque[BatchSource] = deque()
+
+    def batch_type(self) -> BatchType:
+        """The type of the data set's batches."""
+        return self._type
 
     def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
-from keras.src import tree
 from keras.src.backend.tensorflow import numpy as keras_numpy
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
@@ -22,9 +22,7 @@ from keras.src.optimizers import base_optimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.saving import object_registration, saving_lib
 from keras.src.trainers import trainer as base_trainer
-from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
@@ -46,11 +44,11 @@ from keras_ext import (
     tensorboard,
 )
 from keras_ext.epochs.feeds import RowBatches
+from keras_ext.epochs.limited import unlimited
 from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
 from keras_ext.epochs.peeked import PeekedBatches
 from keras_ext.epochs.read_ahead import ReadAhead
-from keras_ext.epochs.super_batches import super_batches
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import (
     adadelta_updates,
@@ -71,10 +69,12 @@ from keras_ext.frameworks import (
 )
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
+from keras_ext.frameworks.keras3_batches import Standard, batches_of, refuse_no_batches, rows_of, without_rows
 from keras_ext.frameworks.keras3_building import adopt_optimizer, apply_built, build_once, tests
 from keras_ext.frameworks.keras3_executions import executions
 from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
 from keras_ext.names import registration
+from keras_ext.predictions import join_by_shape
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
 from keras_ext.saving import ConfigKeeper
 from keras_ext.training import Framework, Mode, PredictFunction
@@ -90,13 +90,17 @@ class Keras3(Framework):
         """Builds metrics, loss and optimizer for specs of a batch."""
         model._maybe_symbolic_build(data_batch=batch)
 
-    def step(self, model: keras.Model, mode: Mode, data: Batch) -> Any:
+    def step_of(self, model: keras.Model, mode: Mode) -> Callable[..., Any] | None:
+        """The step that the model has now; that of `predict` is looked up where it is traced."""
+        return None if mode == "predict" else getattr(model, f"{mode}_step")
+
+    def step(self, model: keras.Model, mode: Mode, data: Batch, method: Callable[..., Any] | None = None) -> Any:
         """Traces one step of the model, in its strategy, as Keras does."""
         strategy = model.distribute_strategy
         wrap_overrides(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ()))
         wrap_overrides(BaseOptimizer, "apply_gradients", functools.partial(apply_pairs, _optimizer_variables, ()))
         with strategy.scope(), keras3_scopes.own_scopes():
-            return strategy.run(getattr(model, f"{mode}_step"), args=(data,))
+            return strategy.run(method or getattr(model, f"{mode}_step"), args=(data,))
 
     def steps_per_execution(self, model: keras.Model) -> int:
         """The value given to `compile`."""
@@ -116,7 +120,12 @@ class IPUEpochIterator(EpochIterator):
     def __init__(self, distribute_strategy: tf.distribute.Strategy | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.arguments = arguments
-        self._data: Any = None  # an iterable, or the adapter where each epoch needs a new iterator of it
+        self._data: Any = None
+        self._standard = Standard()
+        if isinstance(self.data_adapter, ArrayDataAdapter):
+            self._data = rows_of(self.data_adapter)
+        elif isinstance(self.data_adapter, GeneratorDataAdapter):
+            self._standard = Standard(self.data_adapter._first_batches)
         self._passes: DataPasses | None = None
         self._replicas = replicas_of(distribute_strategy)
         self._ends_executions = runs.steps_are_chosen.value
@@ -125,6 +134,8 @@ class IPUEpochIterator(EpochIterator):
         self.steps_per_epoch = steps_per_replica(batches, self._replicas)
         self._count_steps()
         run = runs.opening()
+        if run is not None and run.mode == "predict" and self._num_batches == 0:
+            raise ValueError("Expected data with at least one sample. Received: none. Check how they were selected.")
         self._epochs = 1 if run is None else run.epochs
         accumulation = Accumulation() if run is None else run.accumulation()
         check_batches(self._partial_batch(batches), accumulation, self._replicas)
@@ -167,8 +178,9 @@ class IPUEpochIterator(EpochIterator):
             steps = self.steps_per_execution
             if self._ends_executions:
                 steps = min(steps, self.steps_per_epoch or steps)
-            self._data = _batches(self.data_adapter, steps * self._replicas, self._needed_batches())
-        return self._data if self._data is not self.data_adapter else self.data_adapter.get_numpy_iterator()
+            needed = self._needed_batches()
+            self._data = batches_of(self.data_adapter, self._standard, steps * self._replicas, needed)
+        return self._data
 
     def _needed_batches(self) -> int | None:
         """The batches that a pass over the data gives at most; None where the data end it."""
@@ -184,7 +196,7 @@ class IPUEpochIterator(EpochIterator):
         ends = self._ends_executions and known
         for step, last, batches in executions(self, self._replicas) if ends else super()._enumerate_iterator():
             if attempts.attempt.value is not None and self._replicas == 1:
-                attempts.attempt.value.note_pass(batches.source if ends else batches, opened=1)
+                attempts.attempt.value.note_pass(unlimited(batches), opened=1)
             yield step, last, batches
 
     @contextlib.contextmanager
@@ -202,50 +214,21 @@ class IPUEpochIterator(EpochIterator):
         return next(self._epoch_iterator)
 
     def first_batch(self) -> Any:
-        """A batch to build the model with, of the next epoch; ValueError if there is none."""
+        """A batch to build the model with, of the next epoch, or KerasTensors of its specs where there is none.
+
+        Raises ValueError for a PyDataset of length 0, as Keras does.
+        """
         if isinstance(self.data_adapter, PyDatasetAdapter):
-            _refuse_no_batches(self.data_adapter)
+            refuse_no_batches(self.data_adapter)
             return self.data_adapter._standardize_batch(self.data_adapter.py_dataset[0])
         if isinstance(self.data_adapter, GeneratorDataAdapter):
-            return self.data_adapter._first_batches[0]
+            return self._standard.converted(self.data_adapter._first_batches[0])
         batches = self._batches()
-        if isinstance(batches, RowBatches):
-            return batches.first_batch()
-        try:
-            return batches.first_batch() if isinstance(batches, PeekedBatches) else next(iter(batches))
-        except StopIteration:
-            what = "Expected a dataset with at least one batch. Received: a dataset without any."
-            raise ValueError(what) from None
-
-
-def _batches(adapter: DataAdapter, steps: int, needed: int | None) -> Iterable[Any]:
-    """The iterable of a pass of which `needed` batches, or all if None, are used, `steps` of them at once.
-
-    The adapter itself where each pass needs a new iterator of it.
-    """
-    if isinstance(adapter, ArrayDataAdapter):
-        sliceable = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="numpy")
-        rows = tree.map_structure(_whole_array, sliceable, none_is_leaf=False)
-        return RowBatches(tree.lists_to_tuples(rows), adapter._batch_size, adapter._shuffle)
-    if isinstance(adapter, TFDatasetAdapter):
-        return PeekedBatches(super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead()), steps)
-    _refuse_no_batches(adapter)
-    if getattr(adapter, "enqueuer", None) is not None:  # the workers of a PyDataset read ahead themselves
-        return adapter
-    return runs.closed_after(ReadAhead(adapter.get_numpy_iterator, needed))
-
-
-def _refuse_no_batches(adapter: DataAdapter) -> None:
-    if isinstance(adapter, PyDatasetAdapter) and adapter.num_batches == 0:
-        raise ValueError("Expected a PyDataset with at least one batch. Received: The PyDataset has length 0.")
-
-
-def _whole_array(sliceable: array_slicing.Sliceable) -> Any:
-    if isinstance(sliceable, array_slicing.TensorflowSparseSliceable):
-        return sliceable.array.sparse
-    if isinstance(sliceable, array_slicing.TensorflowRaggedSliceable):
-        return sliceable.array
-    return sliceable.convert_to_numpy(sliceable[slice(None)])
+        if isinstance(batches, PeekedBatches | RowBatches):
+            first = batches.first_batch()
+        else:
+            first = next(iter(batches), None)
+        return without_rows(self.data_adapter, batches) if first is None else first
 
 
 def install() -> None:
@@ -264,8 +247,11 @@ def install() -> None:
     trainer = keras_trainer.TensorFlowTrainer
     make_functions(trainer, Keras3(), PredictFunction, "_distribute_strategy")
     wrap(trainer, "predict_on_batch", _predict_on_batch)
+    wrap(keras_trainer, "potentially_ragged_concat", join_by_shape)
     wrap(trainer, "evaluate", tests)
     wrap(trainer, "test_on_batch", tests)
+    for method in ("train_on_batch", "test_on_batch"):
+        wrap(trainer, method, _with_array_of_weights)
     wrap(trainer, "_maybe_symbolic_build", build_once)
     wrap(base_trainer.Trainer, "compile", _compile_in_scope)
     trainer.distribute_strategy = property(_distribute_strategy)
@@ -313,6 +299,16 @@ def _predict_on_batch(original: Original, model: keras.Model, x: Nest) -> Any:
         if isinstance(model.predict_function, PredictFunction):
             return model.predict_function.arrays([(x,)])
     return original(model, x)
+
+
+def _with_array_of_weights(
+    original: Original, model: keras.Model, x: Nest, y: Nest = None, sample_weight: Nest = None, **named: Any
+) -> Any:
+    """A list of numbers is no structure of weights here: Keras' losses make a tensor of it."""
+    are_numbers = isinstance(sample_weight, list) and all(isinstance(each, int | float) for each in sample_weight)
+    if serves(model._distribute_strategy) and are_numbers:
+        sample_weight = np.asarray(sample_weight, keras.config.floatx())
+    return original(model, x, y, sample_weight, **named)
 
 
 def _compile_in_scope(original: Original, model: keras.Model, *arguments: object, **named: object) -> None:

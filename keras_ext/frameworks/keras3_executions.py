@@ -37,6 +37,8 @@ def executions(epoch: Any, replicas: int) -> Iterator[tuple[int, int, LimitedIte
         epoch._steps_seen += number
         data = LimitedIterator(epoch._current_iterator, number, replicas)
         yield step, step + number - 1, data
+        if data.error is not None:
+            raise data.error
         if pace.value is not None:
             pace.value.measured(number, begun)
         if data.ended:

@@ -18,7 +18,7 @@ from tf_keras.src.callbacks import (
     ProgbarLogger,
     TensorBoard,
 )
-from tf_keras.src.engine import data_adapter
+from tf_keras.src.engine import data_adapter, training
 from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential
 from tf_keras.src.engine.training import Model
@@ -46,6 +46,7 @@ from keras_ext import (
     step_callbacks,
     tensorboard,
 )
+from keras_ext.epochs.batch_types import batch_type
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from keras_ext.frameworks import category_counts, tf_keras_backup, tf_keras_graphs
 from keras_ext.frameworks.common import dense, plain_outside, serves, users_own, with_plain_steps
@@ -54,6 +55,7 @@ from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single
 from keras_ext.frameworks.tf_keras_saving import keep_options
 from keras_ext.frameworks.whole_updates import apply_pairs, wrap_once, wrap_overrides
 from keras_ext.names import registration
+from keras_ext.predictions import as_result, join_by_shape
 from keras_ext.saving import ConfigKeeper
 from keras_ext.training import Framework, Mode, PredictFunction
 from keras_ext.types import Batch, KerasOptimizer, Nest, Tensor
@@ -83,7 +85,7 @@ class TFKeras(Framework):
     def prepare(self, model: Model, batch: Batch) -> None:
         """Does nothing: tf_keras builds the variables of a step when the step is traced."""
 
-    def step(self, model: Model, mode: Mode, data: Batch) -> Any:
+    def step(self, model: Model, mode: Mode, data: Batch, method: Callable[..., Any] | None = None) -> Any:
         """Traces one step of the model, in its strategy, and counts it, as Keras does."""
         strategy = model.distribute_strategy
         _adopt_optimizers(self.optimizer(model), strategy)
@@ -120,7 +122,8 @@ class PredictIteratorFunction(PredictFunction):
         batches = list(islice(iterator, self.framework.steps_per_execution(self.model)))
         if not batches:
             raise StopIteration
-        return super().__call__(batches)
+        program, columns = self._run(batches, batch_type(iterator))
+        return program.pack([as_result(column) for column in columns])
 
 
 def install() -> None:
@@ -157,6 +160,7 @@ def install() -> None:
     wrap(nadam.Nadam, "build", _build_as_traced_twice)
     wrap(loss_scale_optimizer, "strategy_supports_loss_scaling", _supports_loss_scaling)
     wrap(Loss, "_get_reduction", _reduction)
+    wrap(training, "potentially_ragged_concat", join_by_shape)
     batch_hooks.install(Callback, CallbackList, _idle_hooks())
 
 

@@ -20,7 +20,7 @@ from keras_ext.epochs.partial_batch import partial_batch
 from keras_ext.epochs.passes import DataPasses
 from keras_ext.epochs.super_batches import super_batches
 from keras_ext.replication import ReplicatedBatches, replicas_of, steps_per_replica
-from keras_ext.runs import executions_ahead, opening, pace
+from keras_ext.runs import arrays_may_change, executions_ahead, opening, pace
 from keras_ext.types import Batch, KerasModel, Nest
 from keras_ext.updates import check_batches, check_executions
 
@@ -30,10 +30,18 @@ ARRAY_ADAPTERS = (data_adapter.TensorLikeDataAdapter, data_adapter.ListsOfScalar
 class ArrayRows:
     """Arrays of equal length, nested as a batch is, with class weights converted to sample weights.
 
-    Raises ValueError when the lengths differ.
+    Each epoch begins with their first row if they are `recreated`. Raises ValueError when the lengths differ.
     """
 
-    def __init__(self, x: Nest, y: Nest = None, sample_weight: Nest = None, class_weight: dict | None = None) -> None:
+    def __init__(
+        self,
+        x: Nest,
+        y: Nest = None,
+        sample_weight: Nest = None,
+        class_weight: dict | None = None,
+        recreated: bool = False,
+    ) -> None:
+        self.recreated = recreated
         x, y, sample_weight = tf.nest.map_structure(_as_keras_would, (x, y, sample_weight))
         x, y, sample_weight = tf.__internal__.nest.list_to_tuple((x, y, sample_weight))
         weights, _, _ = training_utils.handle_partial_sample_weights(y, sample_weight, None, check_all_flat=True)
@@ -86,8 +94,10 @@ class RepeatedRows(RowIterator):
 class RepeatedRowBatches(RowBatches):
     """The rows of all epochs."""
 
-    def __init__(self, structure: Nest, batch_size: int, shuffle: bool | str, passes: int) -> None:
-        super().__init__(structure, batch_size, shuffle)
+    def __init__(
+        self, structure: Nest, batch_size: int, shuffle: bool | str, passes: int, copied: bool = False
+    ) -> None:
+        super().__init__(structure, batch_size, shuffle, copied)
         self._passes = passes
 
     def __iter__(self) -> RepeatedRows:
@@ -116,7 +126,8 @@ class RowsAdapter(data_adapter.DataAdapter):
         rows = len(tf.nest.flatten(x.structure)[0])
         self._batch_size = batch_size or (-(-rows // steps) if steps else 32)
         shuffle = shuffle.lower() if isinstance(shuffle, str) else shuffle
-        self._dataset = RepeatedRowBatches(x.structure, self._batch_size, shuffle, epochs)
+        self._recreated = x.recreated
+        self._dataset = RepeatedRowBatches(x.structure, self._batch_size, shuffle, epochs, arrays_may_change())
 
     def get_dataset(self) -> RowBatches:
         """The iterable of all epochs."""
@@ -144,8 +155,8 @@ class RowsAdapter(data_adapter.DataAdapter):
         return None if rows is None else (rows, self._batch_size)
 
     def should_recreate_iterator(self) -> bool:
-        """False: with `steps_per_epoch` an epoch continues where the last one stopped."""
-        return False
+        """Whether each epoch begins with the first row: else, with `steps_per_epoch`, it goes on after the last one."""
+        return self._recreated
 
 
 class IPUDataHandler(data_adapter.DataHandler):
@@ -183,6 +194,8 @@ class IPUDataHandler(data_adapter.DataHandler):
         most = int(self._steps_per_execution.numpy())
         for step in self._paced_steps(most):
             yield step
+            if self._pass.error is not None:
+                raise self._pass.error
             if self._pass.ended and not self._insufficient_data and self._inferred_steps is not None:
                 with self.catch_stop_iteration():
                     raise StopIteration
@@ -218,11 +231,13 @@ class IPUDataHandler(data_adapter.DataHandler):
 
 def data_handler(x: Nest, y: Nest = None, *, model: KerasModel, **arguments: Any) -> data_adapter.DataHandler:
     """Keras' handler of epochs and steps for a strategy's model; raises ValueError when there are no data."""
-    if data_adapter.select_data_adapter(x, y) in ARRAY_ADAPTERS:
-        weights = arguments.pop("sample_weight", None), arguments.pop("class_weight", None)
-        if data_adapter.ListsOfScalarsDataAdapter.can_handle(x):
-            x, y = np.asarray(x), None if y is None else np.asarray(y)
-        x, y = ArrayRows(x, y, *weights), None
+    adapter = data_adapter.select_data_adapter(x, y)
+    if adapter in ARRAY_ADAPTERS:
+        weights, class_weight = arguments.pop("sample_weight", None), arguments.pop("class_weight", None)
+        are_lists = adapter is data_adapter.ListsOfScalarsDataAdapter
+        if are_lists:
+            x, y, weights = (None if each is None else np.asarray(each) for each in (x, y, weights))
+        x, y = ArrayRows(x, y, weights, class_weight, recreated=are_lists), None
     try:
         # Without the model: Keras would call it to build it, eagerly, where tracing a step builds it as well.
         replicas = 1 if model is None else replicas_of(model.distribute_strategy)

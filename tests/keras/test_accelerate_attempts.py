@@ -164,6 +164,25 @@ def test_callbacks_see_a_call_once(kit: Kit) -> None:
 
 
 @both_frameworks
+def test_an_error_of_the_data_is_that_of_plain_keras(kit: Kit) -> None:
+    """An execution that reads several batches at once meets the error before it is refused."""
+
+    def batches() -> Iterator[Any]:
+        yield from BATCHES[:3]
+        raise OSError("cannot read on")
+
+    def program(model: Any, x: Any) -> Any:
+        with pytest.raises(tf.errors.UnknownError, match="cannot read on"):
+            model.fit(x, steps_per_epoch=6, verbose=0)
+        return [int(model.optimizer.iterations)]
+
+    for source in (batches, lambda: tf.data.Dataset.from_generator(batches, output_signature=SIGNATURE)):
+        plain, fast = in_both(kit, lambda model, source=source: program(model, source()))  # type: ignore[misc]
+        assert plain[0] >= 3
+        assert_close(fast, plain)
+
+
+@both_frameworks
 def test_a_refused_validation_reads_its_first_batches(kit: Kit) -> None:
     """Later validations of plain Keras lose as many batches as it had read ahead, which no program can know."""
 

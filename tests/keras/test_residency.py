@@ -168,6 +168,17 @@ def test_recompilation_makes_a_new_program(kit: Kit) -> None:
     np.testing.assert_array_equal(model.layers[0].get_weights()[0], frozen)
 
 
+def test_replaced_optimizer_is_used_in_new_functions(kit: Kit, keras: Any) -> None:
+    """Keras' traces refer to the one before; tests/keras/test_python_state.py compares with plain Keras."""
+    model = kit.ipu_model(optimizer=keras.optimizers.SGD(0.1))
+    model.fit(X, Y, batch_size=8, verbose=0)
+    before = model.get_weights()[0]
+    model.optimizer = keras.optimizers.SGD(0.0)
+    model.make_train_function(force=True)
+    model.fit(X, Y, batch_size=8, verbose=0)
+    np.testing.assert_array_equal(model.get_weights()[0], before)
+
+
 @both_frameworks
 def test_a_replaced_optimizer_is_that_of_new_traces(kit: Kit, keras: Any) -> None:
     """As in Keras, whose functions keep the optimizer they were traced with."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
+import sys
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import keras
@@ -18,9 +18,13 @@ ROOTS = tuple(str(Path(ipu.__file__).parent.parent / name) for name in ("ipu", "
 
 
 def wrappers() -> list[FunctionType]:
-    """All functions of this project that wrap functions of others."""
-    found = (each for each in gc.get_objects() if type(each) is FunctionType and hasattr(each, "__wrapped__"))
-    return [each for each in found if each.__code__.co_filename.startswith(ROOTS)]
+    """The functions of this project in modules and classes that wrap functions of others."""
+    modules = [each for each in sys.modules.values() if isinstance(each, ModuleType)]
+    values = [value for module in modules for value in list(vars(module).values())]
+    classes = {value for value in values if isinstance(value, type)}
+    values += [value for kind in classes for value in list(vars(kind).values())]
+    functions = {each for each in values if type(each) is FunctionType and hasattr(each, "__wrapped__")}
+    return [each for each in functions if each.__code__.co_filename.startswith(ROOTS)]
 
 
 def test_every_wrapper_looks_like_what_it_wraps() -> None:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from ipu._internal.queues.autotuning import without_idle_tuner
-from ipu._internal.queues.batching import is_harmless
+from ipu._internal.queues.batching import is_harmless, never_fails
 from ipu.ipu_strategy import IPUStrategyV1
 from tests.strategy.helpers import compiled
 
@@ -67,6 +67,14 @@ def test_only_steps_that_run_in_parallel_are_tuned() -> None:
 @pytest.mark.parametrize("name", HARMLESS)
 def test_harmless_datasets(name: str) -> None:
     assert is_harmless(HARMLESS[name]())
+
+
+def test_datasets_that_never_fail() -> None:
+    cases = HARMLESS | NOTICED
+    failing = {name for name in cases if not never_fails(cases[name]())}
+    assert failing == {"generator", "check", "python", "one of two"}
+    assert not never_fails(Dataset.range(6).batch(4).map(lambda x: x + x[:2]))
+    assert not never_fails(Dataset.range(6).filter(lambda x: checked(x) > 1.0))
 
 
 @pytest.mark.parametrize("name", NOTICED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -190,6 +190,11 @@ class TracedProgram:
     def module(self) -> Module:
         """The module before all passes."""
         return self._traced.module
+
+    @property
+    def graph_key(self) -> Hashable:
+        """That of the trace; None where several traced steps were made one."""
+        return self._traced.graph_key
 
     @property
     def constants(self) -> Mapping[int, np.ndarray]:

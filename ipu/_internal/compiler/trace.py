@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,6 +73,8 @@ class TracedStep:
     ipus: int = 1
     processes: Processes | None = None
     source_lines: Mapping[str, str] = field(default_factory=dict)
+    graph_key: Hashable = None
+    """Equal for two traces of one step only if they have the same graph of the same variables."""
 
 
 replace_host_operations()
@@ -85,12 +88,31 @@ def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> 
     """
     with slow_notice():
         concrete, used = _traced(function, specs)
-        return bind(concrete, used)
+        return replace(bind(concrete, used), graph_key=_graph_key(concrete))
 
 
 def graph_of(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tf.Graph:
     """TensorFlow's graph of `function`, called with one tensor for each of `specs`, traced as `trace_step` does."""
     return _traced(function, specs)[0].graph
+
+
+def graph_key_of(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Hashable:
+    """The `graph_key` that `trace_step` gives this function."""
+    return _graph_key(_traced(function, specs)[0])
+
+
+def _graph_key(concrete: ConcreteFunction) -> Hashable:
+    graph = concrete.graph.as_graph_def()
+    for node in graph.node:
+        node.attr.pop("_gradient_op_type", None)  # a number of its own in each trace
+    text = hashlib.sha256(graph.SerializeToString(deterministic=True))
+    variables = []
+    for captured in concrete.captured_inputs:
+        if captured.dtype == tf.resource:
+            variables.append(id(captured))  # the program keeps its variables, and these their handles
+        else:
+            text.update(captured.numpy().tobytes())
+    return text.digest(), tuple(variables), str(concrete.function_type.output)
 
 
 def _traced(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> tuple[Any, dict[int, IPUVariable]]:

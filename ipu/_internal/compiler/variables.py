@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -20,6 +19,7 @@ from engine.runtime.execution_locks import execution_lock, found_lock, holding
 from ipu._internal.compiler.executing import check_assignable
 from ipu._internal.compiler.handles import HostValue, present_values
 from ipu._internal.compiler.variable_handles import handles_of_one_name
+from ipu._internal.function_code import wraps
 from ipu._internal.types import TensorLike, Variable
 
 T = TypeVar("T")
@@ -305,7 +305,7 @@ def only_for_programs() -> None:
 _from_func_graph = atomic_function.from_func_graph
 
 
-@functools.wraps(_from_func_graph)
+@wraps(_from_func_graph)
 def _noting_captures(name: str, graph: func_graph.FuncGraph, *arguments: Any, **named: Any) -> Any:
     """A function of TensorFlow, with which the handles of the variables that it captures escape."""
     # A branch's or loop's captures are those of the function that it is in, too.

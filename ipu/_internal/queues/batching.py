@@ -17,6 +17,24 @@ HARMLESS_OPERATIONS = frozenset(
     | {"Squeeze", "Sub", "Sum", "Tanh", "Transpose"}
 )
 """For tensors of known shapes these are deterministic and fast, and never fail."""
+OF_ANY_SIZES = frozenset(
+    {"Abs", "Cast", "Const", "Exp", "ExpandDims", "Identity", "Log", "LogicalNot", "Mean", "Neg", "NoOp", "OneHot"}
+    | {"Placeholder", "Rsqrt", "Shape", "Sigmoid", "Sqrt", "Square", "Sum", "Tanh"}
+)
+"""Those of them that never fail for tensors of known ranks."""
+OF_ONE_SIZE = frozenset(
+    {"Add", "AddV2", "Div", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr"}
+    | {"Maximum", "Minimum", "Mul", "NotEqual", "RealDiv", "Sub"}
+)
+"""Those of them that never fail for a tensor of known rank and scalars."""
+
+
+OTHER_STEPS = frozenset({"CacheDataset", "_FilterDataset"})
+OTHER_OPERATIONS = frozenset(
+    {"RandomStandardNormal", "RandomUniform", "RandomUniformInt", "Reshape", "ReverseV2", "Shape", "StridedSlice"}
+    | {"StatelessRandomGetKeyCounter", "StatelessRandomNormalV2", "StatelessRandomUniformV2", "TruncatedNormal"}
+)
+"""Of which the effects can be noticed, though they never fail for tensors of known shapes."""
 
 
 def is_harmless(dataset: tf.data.Dataset) -> bool:
@@ -27,15 +45,38 @@ def is_harmless(dataset: tf.data.Dataset) -> bool:
     """
     kind, inputs = type(dataset).__name__, dataset._inputs()
     if kind in MAPPING_STEPS:
-        function = dataset._map_func.function
-        known = _has_known_shapes(inputs[0])
-        if not known or any(operation.type not in HARMLESS_OPERATIONS for operation in function.graph.get_operations()):
+        operations = dataset._map_func.function.graph.get_operations()
+        if not _has_known_shapes(inputs[0]) or any(each.type not in HARMLESS_OPERATIONS for each in operations):
             return False
     elif kind not in (HARMLESS_STEPS if inputs else HARMLESS_SOURCES):
         return False
     return all(is_harmless(source) for source in inputs)
 
 
+def never_fails(dataset: tf.data.Dataset) -> bool:
+    """Whether no element of the data set can be an error, which those taken at the same time would be, too."""
+    kind, inputs = type(dataset).__name__, dataset._inputs()
+    function = getattr(dataset, "_map_func", None) or getattr(dataset, "_predicate", None)
+    if function is not None and kind in MAPPING_STEPS | OTHER_STEPS:
+        if not all(map(_never_fails, function.function.graph.get_operations())):
+            return False
+    elif kind not in (HARMLESS_STEPS | OTHER_STEPS if inputs else HARMLESS_SOURCES):
+        return False
+    return all(never_fails(source) for source in inputs)
+
+
 def _has_known_shapes(dataset: tf.data.Dataset) -> bool:
     leaves = tf.nest.flatten(dataset.element_spec)
     return all(isinstance(leaf, tf.TensorSpec) and leaf.shape.is_fully_defined() for leaf in leaves)
+
+
+def _never_fails(operation: tf.Operation) -> bool:
+    if operation.type not in HARMLESS_OPERATIONS | OTHER_OPERATIONS:
+        return False
+    shapes = [tensor.shape for tensor in (*operation.inputs, *operation.outputs)]
+    if all(shape.is_fully_defined() for shape in shapes):
+        return True
+    if any(shape.rank is None for shape in shapes):
+        return False
+    scalars = sum(tensor.shape.rank == 0 for tensor in operation.inputs)
+    return operation.type in OF_ANY_SIZES or (operation.type in OF_ONE_SIZE and scalars >= len(operation.inputs) - 1)

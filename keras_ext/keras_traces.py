@@ -1,0 +1,64 @@
+"""The traces of a step that plain Keras would make: which one runs a batch, and the Python state that it has read.
+
+TensorFlow traces a function once for each type of its arguments, from the second type on with open dimensions. The
+engine's programs have a shape each, so one may be compiled long after the trace in which Keras runs such batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import AbstractContextManager
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.function import trace_type
+from tensorflow.core.function.polymorphism import function_type, type_dispatch
+
+from keras_ext.epochs.batch_types import OPEN_ROWS, BatchType, ListOf, OfSpecs
+from keras_ext.epochs.feeds import BatchSignature
+from keras_ext.python_state import PythonState
+from keras_ext.types import KerasModel
+
+
+class KerasTraces:
+    """The traces of one function of a model, by the order in which they are made."""
+
+    def __init__(self) -> None:
+        self._types = type_dispatch.TypeDispatchTable()
+        self._numbers: dict[Any, int] = {}
+        self._states: dict[int, PythonState] = {}
+
+    def number(self, signature: BatchSignature, batch_type: BatchType) -> int:
+        """The number of the trace for a batch of an iterator of such batches, a new one if Keras would trace now."""
+        wanted = _function_type(_spec(signature, batch_type))
+        found = self._types.dispatch(wanted)
+        if found is None:
+            found = self._types.try_generalizing_function_type(wanted)
+            self._types.add_target(found)
+            self._numbers[found] = len(self._numbers)
+        return self._numbers[found]
+
+    def state_of(self, number: int) -> AbstractContextManager[None]:
+        """Within, Python's state is as the trace has read it; as it is, while the trace has read none."""
+        state = self._states.get(number)
+        return contextlib.nullcontext() if state is None else state.restored()
+
+    def note_traced(self, number: int, model: KerasModel) -> None:
+        """The trace has read the present state, and changed what it changes, unless it did so before."""
+        if number not in self._states:
+            self._states[number] = PythonState(model)
+
+
+def _spec(signature: BatchSignature, batch_type: BatchType) -> Any:
+    """The argument of Keras' function, of tensors' specs."""
+    if isinstance(batch_type, OfSpecs):
+        return batch_type.layout.unflatten(iter(batch_type.specs))
+    rows = [(None, *shape[1:]) if batch_type is OPEN_ROWS and shape else shape for shape in signature.shapes]
+    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in zip(rows, signature.dtypes, strict=True)]
+    batch = signature.layout.unflatten(iter(specs))
+    return [batch] * batch_type.batches if isinstance(batch_type, ListOf) else batch
+
+
+def _function_type(spec: Any) -> Any:
+    kind = function_type.Parameter.POSITIONAL_ONLY
+    return function_type.FunctionType([function_type.Parameter("data", kind, False, trace_type.from_value(spec))])
