@@ -191,19 +191,31 @@ def rows(structure: Any, begin: int, end: int) -> Any:
     return tuple(tuple(each) if isinstance(each, list) else each for each in part(structure, begin, end))
 
 
+@contextlib.contextmanager
+def _without_notices() -> Iterator[None]:
+    """Within, only errors are logged."""
+    loggers = [logging.getLogger(name) for name in ("ipu", "tensorflow")]
+    levels = [each.level for each in loggers]
+    try:
+        for each in loggers:
+            each.setLevel(logging.ERROR)
+        yield
+    finally:
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)
+
+
 def run(program: Callable[[Any, Notes, str], None], K: Any, mode: str, f: str = "float32") -> list[tuple[str, Any]]:
     """What `program(K, note, f)` notes in a mode; "plain" is Keras alone."""
     from tensorflow.python import ipu
 
-    logging.getLogger("ipu").setLevel(logging.ERROR)
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     note, floats = Notes(K, mode, f), K.backend.floatx()
     K.backend.clear_session()
     K.backend.set_floatx(f)
     set_policy(K, f)
     K.utils.set_random_seed(1)
     acceleration = ipu.accelerate() if mode == "call" else contextlib.nullcontext()
-    with warnings.catch_warnings(), acceleration:
+    with warnings.catch_warnings(), _without_notices(), acceleration:
         warnings.simplefilter("ignore")
         try:
             program(K, note, f)
