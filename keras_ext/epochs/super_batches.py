@@ -35,15 +35,17 @@ def super_batches(dataset: tf.data.Dataset, steps: int, executions_ahead: int | 
     """
     if not isinstance(dataset, tf.data.Dataset):
         return dataset
-    together, dataset = _together(dataset, steps), without_idle_tuner(dataset)
+    together, is_joined, dataset = _together(dataset, steps), never_fails(dataset), without_idle_tuner(dataset)
     ahead = 1 if executions_ahead is None else executions_ahead * (steps // together)
-    return SuperBatches(dataset, together, ahead) if together > 1 else dataset.prefetch(ahead)
+    if together > 1 and is_joined:
+        return SuperBatches(dataset, together, ahead)
+    return dataset.prefetch(ahead * together)
 
 
 def _together(dataset: tf.data.Dataset, steps: int) -> int:
     """Number of batches to join: the largest divisor of `steps` with at most MOST_BYTES, at least 1."""
     specs = tf.nest.flatten(dataset.element_spec)
-    if steps == 1 or not specs or not all(_is_regular(spec) for spec in specs) or not never_fails(dataset):
+    if steps == 1 or not specs or not all(_is_regular(spec) for spec in specs):
         return 1
     each = sum(prod(size or MOST_ROWS_GUESSED for size in spec.shape.as_list()) * spec.dtype.size for spec in specs)
     return max(d for d in range(1, steps + 1) if steps % d == 0 and (d == 1 or d * each <= MOST_BYTES))
