@@ -229,13 +229,13 @@ def _add_checks(
 
 def _running(definition: FunctionDef, nodes: Mapping[str, NodeDef]) -> set[str]:
     """The nodes that a call of a function runs: those on which results and side effects depend."""
-    pending = [given.partition(":")[0] for given in (*definition.ret.values(), *definition.control_ret.values())]
+    pending = [_source(given) for given in (*definition.ret.values(), *definition.control_ret.values())]
     running: set[str] = set()
     while pending:
         name = pending.pop()
         if name in nodes and name not in running:
             running.add(name)
-            pending += [given.removeprefix("^").partition(":")[0] for given in nodes[name].input]
+            pending += [_source(given) for given in nodes[name].input]
     return running
 
 
@@ -281,13 +281,7 @@ def _leave_out_unfed(definition: FunctionDef) -> None:
         kept = [each for each in node.input if not each.startswith("^") or each[1:] not in unfed]
         node.ClearField("input")
         node.input.extend(kept)
-    pending = [*map(_source, definition.ret.values()), *definition.control_ret.values()]
-    needed: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in nodes and name not in needed:
-            needed.add(name)
-            pending += [_source(each) for each in nodes[name].input]
+    needed = _running(definition, nodes)
     kept_nodes = [node for name, node in nodes.items() if name in needed]
     definition.ClearField("node_def")
     definition.node_def.extend(kept_nodes)
