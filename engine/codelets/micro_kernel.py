@@ -16,7 +16,9 @@ from engine.machine_code.processor import lanes, masks_are_cheap, registers
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks, and what is prefetched
 ARGUMENTS = 15
 LAST_COLUMNS = 11  # their number's position among the intrinsic's arguments
-TO_SECOND_LEVEL = 2  # LLVM's degree of locality
+TO_WRITE, DATA = I32(1), I32(1)  # LLVM's arguments of a prefetch, and its degrees of locality
+TO_FIRST_LEVEL, TO_SECOND_LEVEL = I32(3), I32(2)
+LINE = 64  # bytes of a cache line
 AS_HALF = 2  # for `accumulate`, in place of 0 or 1: C is overwritten by 16-bit floats
 WHOLE = 32  # added to the number of a kernel whose last vector is whole; more than any kernel's rows
 
@@ -205,6 +207,7 @@ def _kernel(
     elif vectors == panel_vectors() and not masked:  # beside the mask, more addresses would make LLVM spill sums
         wanted = builder.icmp_signed(">", left_ahead, I64(0))
         lines = builder.select(wanted, ahead, I64(0)), prefetched[1], prefetched[2]
+    _prefetch_for_writing(builder, _table(builder, c, row_c_now, rows), 4 * lanes() * vectors)
     totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, (pairs, right), lines)
     c_rows = _table(builder, c, row_c_now, rows)
     if store == "f32":
@@ -232,6 +235,14 @@ def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
 def _table(builder: ir.IRBuilder, base: ir.Value, table: ir.Value, rows: int) -> list[ir.Value]:
     """base + table[i] for i < rows."""
     return [builder.add(base, _load_i64(builder, builder.add(table, I64(8 * i)))) for i in range(rows)]
+
+
+def _prefetch_for_writing(builder: ir.IRBuilder, rows: list[ir.Value], size: int) -> None:
+    """Prefetches the first `size` bytes of each row of C, which the sums along k leave time to fetch."""
+    for row in rows:
+        for offset in range(0, size, LINE):
+            pointer = builder.inttoptr(builder.add(row, I64(offset)), POINTER)
+            call(builder, "prefetch.p0", VOID, pointer, TO_WRITE, TO_FIRST_LEVEL, DATA)
 
 
 def k_unroll(vectors: int) -> int:
@@ -323,7 +334,7 @@ def _prefetched(builder: ir.IRBuilder, line: ir.Value, lines: tuple[ir.Value, ..
         for _ in range(count):
             for each in (following, builder.add(following, second)):
                 pointer = builder.inttoptr(each, POINTER)
-                call(builder, "prefetch.p0", VOID, pointer, I32(0), I32(TO_SECOND_LEVEL), I32(1))
+                call(builder, "prefetch.p0", VOID, pointer, I32(0), TO_SECOND_LEVEL, DATA)
             following = builder.add(following, pitch)
         end = builder.block
     phi = builder.phi(I64)
