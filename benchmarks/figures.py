@@ -14,6 +14,7 @@ from typing import Any
 
 from engine.machine_code.processor import lanes, target
 from engine.runtime.threads import usable_cores
+from engine.whole_files import write_whole
 
 FOLDER = Path(__file__).parent / "kept"
 LIBRARIES = ("tensorflow", "keras", "jax", "torch", "onnxruntime", "openvino")
@@ -47,9 +48,8 @@ class Figures:
         """Keeps the values of a name of a kind, at once: a run that is stopped loses nothing."""
         versions = {each: importlib.metadata.version(each) for each in LIBRARIES if importlib.util.find_spec(each)}
         self.measured.setdefault(kind, {})[name] = values | {"day": str(date.today()), "versions": versions}
-        self.path.parent.mkdir(exist_ok=True)
         state = {"processor": self.processor, "measured": self.measured}
-        self.path.write_text(json.dumps(state, indent=1) + "\n")
+        write_whole(self.path, json.dumps(state, indent=1) + "\n")
 
     def barriers(self) -> list[float]:
         """Nanoseconds of empty barriers around the races; older ones have none."""

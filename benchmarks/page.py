@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.figures import Figures
 from benchmarks.picture import PAGE, PICTURE, svg
 from benchmarks.workloads import WORKLOADS
+from engine.whole_files import write_all
 
 RIVALS = {"Keras": "keras", "JAX": "jax", "PyTorch": "torch"}
 RUNTIMES = {"TensorFlow": "tensorflow", "ONNX Runtime": "onnxruntime", "OpenVINO": "openvino"}
@@ -101,8 +102,7 @@ def written(page: str) -> str:
 def main() -> None:
     """Writes the page and the picture."""
     page = written(PAGE.read_text())
-    PAGE.write_text(page)
-    PICTURE.write_text(svg(page))
+    write_all({PAGE: page, PICTURE: svg(page)})
 
 
 if __name__ == "__main__":

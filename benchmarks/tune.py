@@ -41,6 +41,7 @@ from engine.runtime.executable import inline_work
 from engine.runtime.executor import new_scratch, new_state, step_table, sync_row
 from engine.runtime.threads import usable_cores
 from engine.runtime.workers import run_table
+from engine.whole_files import write_whole
 
 BARRIERS = 16
 SMALL = 2048
@@ -222,7 +223,7 @@ def main() -> None:
         console.print(f"{name}: " + ("; ".join(changes) or "nothing would change"))
     print(f"\n{text}")
     if options.write:
-        options.write.write_text(text)
+        write_whole(options.write, text)
         console.print(f"Use it: {VARIABLE}={options.write}")
 
 

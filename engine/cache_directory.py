@@ -15,13 +15,13 @@ import platform
 import re
 import shutil
 import sys
-import tempfile
 import time
 from functools import cache
 from pathlib import Path
 
 from engine.errors import InvalidFile
 from engine.private_files import fault_of_folder, make_private, read_private, touch
+from engine.whole_files import write_whole
 
 DAY = 24 * 3600.0
 UNUSED = 30 * DAY
@@ -108,21 +108,10 @@ def store(path: Path, content: bytes) -> None:
                 remove_unused(path.parent.parent)
         if _is_used(path.parent):
             _stamp(path.parent)
-            _replace(path, _digest(path, content) + content)
+            # A torn file is noticed by its digest, so programs do not wait for the disk.
+            write_whole(path, _digest(path, content) + content, mode=0o600, sync=False)
     except OSError as error:
         _notice_folder(str(path.parent.parent), error.strerror or str(error))
-
-
-def _replace(path: Path, data: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 _noticed: set[str] = set()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from engine.whole_files import staged
 from ipu._internal.function_code import wraps
 from keras_ext.errors import IncompleteConfig
 from keras_ext.extension import Extension, options_of
@@ -50,6 +54,11 @@ class ConfigKeeper:
         wrap(model, "save", self._save)
         wrap(cloning, "_clone_sequential_model", self._clone)
         wrap(cloning, "_clone_functional_model", self._clone)
+
+    def write_whole(self, *writers: tuple[Any, str]) -> None:
+        """Wraps functions that write a model to a path, by module and name: what they write is whole or absent."""
+        for module, name in writers:
+            wrap(module, name, self._write_whole)
 
     def saved(self, model: KerasModel) -> dict[str, Any]:
         """The model's options that a config keeps, if they are set or computed; {} for a model of no strategy."""
@@ -127,9 +136,39 @@ class ConfigKeeper:
             )
         return save(model, *arguments, **named)
 
+    def _write_whole(self, write: Original, model: KerasModel, filepath: Any, *arguments: Any, **named: Any) -> Any:
+        """Replaces what is at a local path once all is written; Keras itself asks where it may not overwrite."""
+        overwrites = named.get("overwrite", arguments[0] if arguments else True)
+        if self._extension_of(model) is None or not _is_replaced(filepath, overwrites):
+            return write(model, filepath, *arguments, **named)
+        with staged(filepath) as part:
+            result = write(model, str(part), *arguments, **named)
+            _keep_others(Path(filepath), part)
+        return result
+
     def _config_of(self, model: KerasModel) -> dict[str, Any]:
         try:
             return model.get_config()
         except NotImplementedError:
             # Formats that need a config raise an error themselves; the others keep neither config nor options.
             return self.saved(model)
+
+
+def _is_replaced(filepath: Any, overwrites: Any) -> bool:
+    """Whether a file, folder or prefix of files is written beside its place; Keras creates no folder for a file."""
+    text = os.fspath(filepath) if isinstance(filepath, str | os.PathLike) else ""
+    if not text or "://" in text or text.endswith(os.sep) or not Path(text).absolute().parent.is_dir():
+        return False
+    return not (overwrites is False and os.path.exists(text))
+
+
+def _keep_others(former: Path, written: Path) -> None:
+    """Copies into a new folder what is in the former one beside files of Keras, which writes into existing folders."""
+    if not (written.is_dir() and former.is_dir()):
+        return
+    for each in former.iterdir():
+        if not (written / each.name).exists():
+            if each.is_dir():
+                shutil.copytree(each, written / each.name, symlinks=True)
+            else:
+                shutil.copy2(each, written / each.name, follow_symlinks=False)

@@ -13,8 +13,7 @@ from tensorflow.python.autograph.core import ag_ctx
 from engine.errors import ConfigurationError
 from engine.serving.manifest import PipelineManifest
 from ipu._internal.serving.counts import checked_count
-from ipu._internal.serving.directory import check_directory
-from ipu._internal.serving.export_step import Export, export_step
+from ipu._internal.serving.export_step import Export, check_directory, export_step
 from ipu._internal.serving.served_functions import Step
 from keras_ext.extension import Extension
 from keras_ext.pipelining.graphs import is_shape

@@ -63,6 +63,7 @@ FLOORS = (
         "engine.notices",
         "engine.private_files",
         "engine.shown",
+        "engine.whole_files",
     ),
 )
 HEIGHT = {name: len(FLOORS) - index for index, names in enumerate(FLOORS) for name in names}

@@ -5,14 +5,10 @@ Integers are little-endian. docs/executable_format.md describes every byte.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidFile
@@ -106,37 +102,3 @@ def _natural(extent: Any, name: str, origin: str) -> int:
 def invalid(origin: str, expected: str, received: str) -> InvalidFile:
     """The error of an invalid file."""
     return InvalidFile(f"Expected {expected} in {origin}. Received: {received}. Copy or export the program again.")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file, whole or not at all, whenever the process or the machine ends; raises OSError if it cannot."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o666 & ~_umask())
-        put(Path(temporary), path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def put(written: Path, path: Path) -> None:
-    """Renames a file that has been written beside `path`, in its place, once it is on the disk."""
-    for each in (written, path.parent):
-        handle = os.open(each, os.O_RDONLY)
-        try:
-            if each == path.parent:
-                os.replace(written, path)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _umask() -> int:
-    """The process's umask; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

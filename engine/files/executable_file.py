@@ -17,7 +17,7 @@ from engine.files import indexing_checks  # noqa: F401  (registers its checks)
 from engine.files.arrays import ArrayReader, ArrayWriter, read_array_shape, write_array_shape
 from engine.files.attributes import a_list, text
 from engine.files.checks import check_module
-from engine.files.container import pack, parse, unpack, write_whole
+from engine.files.container import pack, parse, unpack
 from engine.files.modules import read_module, write_module
 from engine.files.signature import Signature, TensorInfo, tensor_info
 from engine.ir import Module, Shape, shape_of
@@ -30,6 +30,7 @@ from engine.ir.device_operations import (
 )
 from engine.ir.shape import ELEMENT_TYPES
 from engine.private_files import read_regular
+from engine.whole_files import write_whole
 
 SUFFIX = ".poplar_exec"
 ROLES = frozenset({"feed", "variable", "constant"})

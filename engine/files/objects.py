@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.errors import InvalidFile
-from engine.files.container import pack, unpack, write_whole
+from engine.files.container import pack, unpack
 from engine.machine_code import given_objects, sources
 from engine.machine_code.given_objects import Origin
 from engine.machine_code.instruction_sets import check_flags
 from engine.private_files import read_regular
+from engine.whole_files import write_whole
 
 
 def write_objects(path: Path, origin: Origin, objects: dict[str, bytes], required: list[str]) -> None:

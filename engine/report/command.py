@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engine.errors import IPUError
-from engine.files.container import write_whole
 from engine.report.comparison import THRESHOLD, compare
 from engine.report.report import Report
 from engine.report.verdicts import CHIPS
 from engine.target import target
+from engine.whole_files import write_whole
 
 REPORTS = (".json", ".html")
 
@@ -89,8 +89,7 @@ def _compare(options: argparse.Namespace) -> int:
     print(found.text(), end="")
     if options.html:
         with _telling(f"drawing {options.html}"):
-            options.html.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(options.html, found.report().html().encode())
+            write_whole(options.html, found.report().html())
         print(f"{options.html}  {options.html.stat().st_size:,} bytes")
     return int(found.regressed)
 

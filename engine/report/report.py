@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidFile
-from engine.files.container import write_whole
 from engine.private_files import read_regular
 from engine.profile.collectives import gradient_bytes
 from engine.profile.levers import Lever, levers
@@ -24,6 +23,7 @@ from engine.report.text import text, verdicts_text
 from engine.report.verdicts import CHIPS, on_other_chips
 from engine.shown import Shown, preformatted
 from engine.target import Target
+from engine.whole_files import write_all
 
 MOST_BYTES = 1 << 28
 """Bytes of a page or a JSON file that is read. Reports of ResNet-50 have less than 2 MB."""
@@ -64,18 +64,15 @@ class Report(Shown):
     def save(self, path: str | Path) -> list[Path]:
         """Writes `path` (.html) and beside it the same as .json, .trace.json and .txt; returns the files.
 
-        Each is written whole or not at all. Raises OSError for a path that cannot be written.
+        Each is written whole or not at all, and none takes its place before all are on the disk. Raises OSError for a
+        path that cannot be written.
         """
         base = Path(path)
         base = base.with_suffix("") if base.suffix in (".html", ".json", ".txt") else base
-        base.parent.mkdir(parents=True, exist_ok=True)
         forms = {".html": self.html, ".json": self.json, ".trace.json": self.perfetto, ".txt": self.text}
-        written = []
-        for suffix, make in forms.items():
-            file = base.with_name(base.name + suffix)
-            write_whole(file, make().encode())
-            written.append(file)
-        return written
+        contents = {base.with_name(base.name + suffix): make() for suffix, make in forms.items()}
+        write_all(contents)
+        return list(contents)
 
     @classmethod
     def load(cls, path: str | Path) -> Report:

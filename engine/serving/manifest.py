@@ -14,6 +14,7 @@ from engine.errors import InvalidFile
 from engine.ir.shape import NUMPY_TYPES
 from engine.partition.stage_options import LibraryOptions, library_options_from
 from engine.private_files import read_regular
+from engine.whole_files import write_whole
 
 FILE_NAME = "ipu_serving.json"
 FORMAT = 1
@@ -74,7 +75,7 @@ class Manifest:
 
     def write(self, assets: Path) -> None:
         """Writes the file into `assets`."""
-        (assets / FILE_NAME).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        write_whole(assets / FILE_NAME, json.dumps(asdict(self), indent=1) + "\n")
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConfigurationError
 from engine.integers import checked_integer
+from engine.whole_files import write_all, write_whole
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -57,10 +59,8 @@ def export_dataset_to_file(
             f"Nearest: num_elements={len(elements)}, or dataset.repeat()."
         )
     tensors = list(zip(*elements, strict=True))
-    for number, values in enumerate(tensors):
-        path = _named(Path(output_filename), feed_name, number if len(tensors) > 1 else None)
-        with path.open("wb") as file:
-            np.save(file, np.stack(values))
+    paths = [_named(Path(output_filename), feed_name, k if len(tensors) > 1 else None) for k in range(len(tensors))]
+    write_all({path: _content(np.save, np.stack(values)) for path, values in zip(paths, tensors, strict=True)})
 
 
 def export_inputs_to_file(inputs: Iterable[Any], output_filename: str, feed_dict: Mapping[Any, Any]) -> None:
@@ -85,8 +85,7 @@ def export_inputs_to_file(inputs: Iterable[Any], output_filename: str, feed_dict
         if each.ref() not in values:
             raise ConfigurationError(f"Expected a value for each input in feed_dict. Received: none for {each.name!r}.")
         arrays[each.name] = np.asarray(values[each.ref()], each.dtype.as_numpy_dtype)
-    with Path(output_filename).open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]  # names, none of them allow_pickle
+    write_whole(output_filename, _content(np.savez, **arrays))
 
 
 def move_variable_initialization_to_cpu(graph: tf.Graph | None = None) -> None:
@@ -126,6 +125,12 @@ def _elements(dataset: tf.data.Dataset) -> Iterator[Any]:
         with contextlib.suppress(tf.errors.OutOfRangeError):
             while True:
                 yield session.run(following)
+
+
+def _content(write: Callable[..., None], *arrays: Any, **named: Any) -> bytes:
+    content = io.BytesIO()
+    write(content, *arrays, **named)
+    return content.getvalue()
 
 
 def _named(path: Path, feed_name: str, number: int | None) -> Path:

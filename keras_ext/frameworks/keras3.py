@@ -16,6 +16,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.callbacks.callback_list import CallbackList
 from keras.src.callbacks.model_checkpoint import ModelCheckpoint
 from keras.src.callbacks.tensorboard import TensorBoard
+from keras.src.legacy.saving import legacy_h5_format
 from keras.src.models import cloning
 from keras.src.models.functional import Functional
 from keras.src.optimizers import base_optimizer
@@ -272,6 +273,8 @@ def install() -> None:
     kinds = {keras.Sequential: SequentialExtension, Functional: FunctionalExtension, keras.Model: ModelExtension}
     keeper = ConfigKeeper(extension.install(keras.Model, kinds, "_distribute_strategy"), list(kinds.values()))
     keeper.wrap(keras.Sequential, Functional, keras.Model, cloning)
+    keeper.write_whole((saving_lib, "save_model"), (saving_lib, "save_weights_only"))
+    keeper.write_whole((legacy_h5_format, "save_model_to_hdf5"))
     # At the end of a batch, Keras runs callbacks that allow it in several threads.
     step_callbacks.install(CallbackList, direct="_")
     progress_bars.install(Progbar)

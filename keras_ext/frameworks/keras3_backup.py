@@ -20,7 +20,7 @@ from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR, global_seed_g
 from keras.src.utils import file_utils
 
 from engine.errors import InvalidFile
-from engine.files.container import put, write_whole
+from engine.whole_files import make_folder, put, remove, write_whole
 from keras_ext.frameworks.common import serves
 from keras_ext.processes import check_backup, writes_files
 from keras_ext.random_states import random_states, restore_random_states
@@ -46,8 +46,12 @@ def install() -> None:
 
 
 def _on_train_end(original: Original, callback: BackupAndRestore, logs: Logs = None) -> None:
-    if writes_files(callback.model):
+    if not writes_files(callback.model):
+        return
+    if not _is_ours(callback):
         original(callback, logs)
+    elif callback.delete_checkpoint:
+        remove(Path(callback.backup_dir))
 
 
 def _is_ours(callback: BackupAndRestore) -> bool:
@@ -63,7 +67,7 @@ def _save_model(original: Original, callback: BackupAndRestore) -> None:
     weights, metadata = Path(callback._weights_path), Path(callback._training_metadata_path)
     stage = Path(callback.backup_dir) / STAGE
     shutil.rmtree(stage, ignore_errors=True)
-    stage.mkdir(parents=True)
+    make_folder(stage)
     callback._weights_path, callback._training_metadata_path = str(stage / weights.name), str(stage / metadata.name)
     try:
         original(callback)
@@ -113,9 +117,8 @@ def _on_train_begin(original: Original, callback: BackupAndRestore, logs: Logs =
             ) from error
         logger.warning("%s is damaged (%s), so %s is restored", weights, error, former)
         write_whole(weights, former.read_bytes())
-        metadata = Path(callback._training_metadata_path)
         with contextlib.suppress(FileNotFoundError):
-            write_whole(metadata, Path(callback._prev_training_metadata_path).read_bytes())
+            write_whole(callback._training_metadata_path, Path(callback._prev_training_metadata_path).read_bytes())
         callback._load_model()
 
 
@@ -131,10 +134,13 @@ def _load_model(original: Original, callback: BackupAndRestore) -> None:
     is_ours = _is_ours(callback)
     metadata = _metadata(weights) if is_ours else None
     if metadata is not None and writes_files(callback.model):
-        write_whole(Path(callback._training_metadata_path), metadata.encode())
+        write_whole(callback._training_metadata_path, metadata)
+    began = callback.model._initial_epoch
     original(callback)
     if metadata is not None:
         callback.model._initial_epoch = json.loads(metadata)["epoch"]
+    elif is_ours and not weights.exists():  # what a killed deletion leaves would skip epochs of an untrained model
+        callback.model._initial_epoch = began
     check_backup(callback.model, callback.model._initial_epoch or 0)
     if is_ours and weights.exists():
         with h5py.File(weights, "r") as file:

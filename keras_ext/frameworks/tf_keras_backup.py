@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import io
+import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 from tf_keras.src.callbacks import BackupAndRestore
 from tf_keras.src.distribute.worker_training_state import WorkerTrainingState
 
-from engine.files.container import write_whole
+from engine.errors import InvalidFile
+from engine.private_files import read_regular
+from engine.whole_files import remove, write_whole
+from ipu._internal import checkpoints
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.frameworks.common import serves
 from keras_ext.processes import check_backup, without_others, writes_files
@@ -39,7 +45,7 @@ def _back_up(original: Original, state: WorkerTrainingState, *arguments: object,
     if not writes_files(state._model):
         return
     manager, kept = state.write_checkpoint_manager, None
-    if serves(state._model._distribution_strategy):
+    if _is_ours(state):
         # They are written before the checkpoint that they belong to, by its name: it counts once it is complete.
         saved = without_others(lambda: int(manager.checkpoint.save_counter))
         kept = Path(f"{manager._prefix}-{saved + 1}{SUFFIX}")
@@ -53,14 +59,32 @@ def _back_up(original: Original, state: WorkerTrainingState, *arguments: object,
 
 
 def _delete_backup(original: Original, state: WorkerTrainingState) -> None:
-    if writes_files(state._model):
+    manager = state.write_checkpoint_manager
+    if not writes_files(state._model):
+        return
+    if _is_ours(state) and manager is state.read_checkpoint_manager:
+        remove(Path(manager.directory))
+    else:
         original(state)
 
 
+def _is_ours(state: WorkerTrainingState) -> bool:
+    is_local = "://" not in os.fspath(state.read_checkpoint_manager.directory)
+    return serves(state._model._distribution_strategy) and is_local
+
+
 def _restore(original: Original, state: WorkerTrainingState) -> None:
+    manager = state.read_checkpoint_manager
+    if _is_ours(state) and writes_files(state._model):
+        checkpoints.mend(manager.directory)
+        manager._latest_checkpoint = tf.train.latest_checkpoint(manager.directory)
     original(state)
     check_backup(state._model, int(state._ckpt_saved_epoch))
-    kept = Path(f"{state.read_checkpoint_manager.latest_checkpoint}{SUFFIX}")
-    if serves(state._model._distribution_strategy) and kept.exists():
-        with np.load(kept) as states:
-            restore_random_states(states, [])
+    kept = Path(f"{manager.latest_checkpoint}{SUFFIX}")
+    if _is_ours(state) and kept.exists():
+        try:
+            with np.load(io.BytesIO(read_regular(kept))) as file:
+                states = dict(file)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise InvalidFile(f"Expected random states in {kept}. Received: a damaged file: {error}.") from error
+        restore_random_states(states, [])

@@ -9,6 +9,8 @@ from tf_keras.src.engine.functional import Functional
 from tf_keras.src.engine.sequential import Sequential
 from tf_keras.src.engine.training import Model
 from tf_keras.src.models import cloning
+from tf_keras.src.saving import saving_lib
+from tf_keras.src.saving.legacy import save
 from tf_keras.src.saving.legacy.saved_model import json_utils
 from tf_keras.src.saving.legacy.saved_model.load import KerasObjectLoader
 
@@ -19,6 +21,8 @@ from keras_ext.wrapping import Original, wrap
 def keep_options(keeper: ConfigKeeper) -> None:
     """Wraps the methods that write and read configs, at class level, once."""
     keeper.wrap(Sequential, Functional, Model, cloning)
+    keeper.write_whole((saving_lib, "save_model"), (saving_lib, "save_weights_only"))
+    keeper.write_whole((save, "save_model"), (save, "save_weights"))
     wrap(KerasObjectLoader, "_reconstruct_model", functools.partial(_reconstruct, keeper))
 
 

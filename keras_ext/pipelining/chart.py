@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 
 from engine.errors import ConfigurationError
 from engine.partition.schedule import Kind, Row, Schedule
+from engine.whole_files import write_whole
 
 COLOURS: dict[Kind, tuple[str, str]] = {
     "forward": ("#4C9BE8", "#0B2A4A"),
@@ -55,7 +56,7 @@ def write_chart(schedule: Schedule, name: str, path: str | PathLike[str]) -> Pip
     drawn = chart = svg(schedule, name)
     if target.suffix.lower() == ".html":
         chart = f'<!DOCTYPE html>\n<meta charset="utf-8">\n<title>{escape(name)}</title>\n{chart}'
-    target.write_text(chart, encoding="utf-8")
+    write_whole(target, chart)
     return PipelineChart(target, drawn)
 
 

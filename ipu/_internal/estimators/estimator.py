@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from engine.errors import ConfigurationError
+from ipu._internal import checkpoints
 from ipu._internal.estimators import run_config
 from ipu._internal.estimators.arguments import chosen, examples, takes
 from ipu._internal.estimators.export import export_all
@@ -124,6 +125,8 @@ class Estimator(ModelFolder):
         """
         check_one_process(self._config)
         hooks = list(checked_hooks(hooks))
+        if self._config.writes_files:
+            checkpoints.mend(self._model_dir)
         saved = self._saved_step() if max_steps is not None else 0
         for name, value in (("steps", steps), ("max_steps", max_steps)):
             if value is not None and value <= 0:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import namedtuple
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ from tensorflow.python.saved_model.model_utils import export_output as outputs
 from tensorflow.python.saved_model.model_utils import export_utils
 
 from engine.errors import ConfigurationError
+from engine.whole_files import put
 from ipu._internal.estimators.keras_names import fresh_keras_names
 from ipu._internal.estimators.specs import EstimatorSpec, ModeKeys
 
@@ -140,5 +142,5 @@ def export_all(
         target = os.path.join(os.fsdecode(temporary), "assets.extra", name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         shutil.copyfile(source, target)
-    os.rename(temporary, folder)
+    put(Path(os.fsdecode(temporary)), Path(os.fsdecode(folder)))
     return folder

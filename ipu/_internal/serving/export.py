@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from ipu._internal.serving.counts import checked_count
-from ipu._internal.serving.directory import check_directory
 from ipu._internal.serving.errors import ExportTypeError
-from ipu._internal.serving.export_step import Export, export_step
+from ipu._internal.serving.export_step import Export, check_directory, export_step
 from ipu._internal.serving.input_datasets import signatures
 from ipu._internal.serving.pipelines import checked_pipeline, composition
 from ipu._internal.serving.served_functions import checked_step

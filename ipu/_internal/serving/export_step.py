@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ import tensorflow as tf
 
 from engine.errors import ConfigurationError
 from engine.serving.manifest import STRING, Manifest, PipelineManifest, TensorManifest
+from engine.whole_files import staged
 from ipu._internal.serving.compiled import freeze_step, write_program
-from ipu._internal.serving.directory import complete_directory
 from ipu._internal.serving.errors import ExportTypeError
 from ipu._internal.serving.program_calls import call_program, mark_exported
 from ipu._internal.serving.saved_model import frozen, save
@@ -46,6 +47,18 @@ class Export:
         return cls(**{**common, **checked})
 
 
+def check_directory(export_dir: str | Path, purge: bool) -> None:
+    """Raises ConfigurationError, a ValueError, for a file, or a directory that is not empty without `purge`."""
+    path = Path(export_dir)
+    if path.exists() and not path.is_dir():
+        raise ConfigurationError(f"Expected export_dir to be a directory. Received: {str(path)!r}, which is a file.")
+    if not purge and path.is_dir() and any(path.iterdir()):
+        raise ConfigurationError(
+            f"Expected export_dir to be empty, or not to exist. Received: {str(path)!r}, which is not empty. Pass "
+            "purge_export_dir=True to replace what is in it."
+        )
+
+
 def export_step(export: Export) -> Callable[..., Any]:
     """Writes the SavedModel with the compiled program; returns the function that runs it."""
     step = export.step
@@ -69,7 +82,8 @@ def export_step(export: Export) -> Callable[..., Any]:
         has_postprocessing=postprocessing is not None,
         pipeline=export.pipeline,
     )
-    with complete_directory(export.export_dir) as directory:
+    # A server that watches the parent never sees a partial version.
+    with staged(export.export_dir) as directory:
         save(str(directory), step, run, preprocessing, postprocessing, names)
         assets = directory / "assets"
         assets.mkdir(exist_ok=True)

@@ -1,0 +1,56 @@
+"""TensorFlow's checkpoints in a folder: which are whole, and which is the newest of these."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import tensorflow as tf
+from tensorflow.python.checkpoint import checkpoint_management
+
+from engine.errors import InvalidFile
+
+logger = logging.getLogger("ipu")
+FAULTS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
+"""What reading a damaged checkpoint raises."""
+
+
+def fault_of(checkpoint: str) -> str | None:
+    """What is wrong with a checkpoint, of which everything is read; None for a whole one."""
+    try:
+        reader = tf.train.load_checkpoint(checkpoint)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except FAULTS as error:
+        return str(error)
+    return None
+
+
+def mend(folder: str) -> None:
+    """Makes the newest whole checkpoint of a folder the latest, with a warning that names each damaged one after it.
+
+    A folder without a file `checkpoint` stays as it is: nothing is restored from it. Raises InvalidFile, a ValueError,
+    if all checkpoints are damaged.
+    """
+    state, latest = Path(folder, "checkpoint"), tf.train.latest_checkpoint(folder)
+    if not state.exists() or latest is not None and fault_of(latest) is None:
+        return
+    by_time = sorted(Path(folder).glob("*.index"), key=lambda path: path.stat().st_mtime, reverse=True)
+    damaged = {str(state): "it names no checkpoint that exists"} if latest is None else {}
+    for path in by_time:
+        checkpoint = str(path.with_suffix(""))
+        fault = fault_of(checkpoint)
+        if fault is None:
+            earlier = [str(each.with_suffix("")) for each in reversed(by_time[by_time.index(path) :])]
+            checkpoint_management.update_checkpoint_state_internal(
+                folder, checkpoint, earlier, save_relative_paths=True
+            )
+            for name, wrong in damaged.items():
+                logger.warning("%s is damaged (%s), so %s is restored", name, wrong, checkpoint)
+            return
+        damaged[checkpoint] = fault
+    name, fault = next(iter(damaged.items()))
+    raise InvalidFile(
+        f"Expected a whole checkpoint in {folder}. Received: {name}, which is damaged: {fault}. Delete the folder to "
+        "train from the beginning."
+    )
