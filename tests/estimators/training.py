@@ -32,8 +32,10 @@ def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(folder: str, last_step: int, runs: int | None = None, seconds: float | None = None) -> Any:
+def train(
+    folder: str, last_step: int, runs: int | None = None, seconds: float | None = None, hooks: tuple[Any, ...] = ()
+) -> Any:
     """The estimator after training; a checkpoint is saved after each pass over the data."""
     config = run_config(4, save_checkpoints_steps=BATCHES)
     estimator = ipu.ipu_estimator.IPUEstimator(regressor(lambda: v1.train.AdamOptimizer(0.1)), folder, config)
-    return estimator.train(repeated, [Killed(runs, seconds)], max_steps=last_step)
+    return estimator.train(repeated, [Killed(runs, seconds), *hooks], max_steps=last_step)

@@ -54,7 +54,7 @@ def arguments_of_fit(kind: str) -> dict[str, Any]:
     return {"x": rows.repeat().batch(8, drop_remainder=True), "steps_per_epoch": 6}
 
 
-def train(framework: str, kind: str, directory: Path | None, *callbacks: Any) -> Any:
+def train(framework: str, kind: str, directory: Path | None, *callbacks: Any, epochs: int = EPOCHS) -> Any:
     """The model after its epochs, backed up in `directory`; one of two executions of each epoch is in its middle."""
     keras = KITS[framework].keras
     keras.utils.set_random_seed(11)
@@ -81,7 +81,7 @@ def train(framework: str, kind: str, directory: Path | None, *callbacks: Any) ->
         )
         model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", steps_per_execution=3)
     backup = [] if directory is None else [keras.callbacks.BackupAndRestore(str(directory))]
-    model.fit(**arguments_of_fit(kind), epochs=EPOCHS, verbose=0, callbacks=[*backup, *callbacks])
+    model.fit(**arguments_of_fit(kind), epochs=epochs, verbose=0, callbacks=[*backup, *callbacks])
     return model
 
 

@@ -64,7 +64,7 @@ def train(checkpoints: str, last_step: int, hooks: list[Any]) -> list[int]:
         ) as session:
             while not session.should_stop():
                 step = session.run_step_fn(lambda step_context: step_context.session.run(global_step))
-                session.run(loss, dict(zip((x, y), BATCHES[step], strict=True)))
+                session.run(loss, dict(zip((x, y), BATCHES[step % len(BATCHES)], strict=True)))
                 steps.append(int(step))
     return steps
 
