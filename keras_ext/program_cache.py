@@ -30,6 +30,7 @@ from ipu._internal.pipelining.streaming import (
     StreamingTrainingPipeline,
 )
 from ipu._internal.processes.transport import Transport
+from ipu._internal.recent_programs import RecentPrograms
 from keras_ext.epochs.batch_types import BatchType
 from keras_ext.epochs.feeds import BatchSignature
 from keras_ext.keras_traces import KerasTraces
@@ -58,13 +59,16 @@ class Updates:
 class ProgramCache:
     """Programs by batch signature, updates and Keras' trace.
 
-    Freed with the function that owns it, which `compile()` drops. A program keeps the optimizer that it was traced
-    with, as Keras' functions do where `model.optimizer` is replaced.
+    Freed with the function that owns it, which `compile()` drops; where more shapes come than are kept, those used
+    longest ago are compiled again. A program keeps the optimizer that it was traced with, as Keras' functions do where
+    `model.optimizer` is replaced.
     """
 
     def __init__(self) -> None:
         self._programs: dict[tuple[BatchSignature, Updates | None, int], TracedProgram] = {}
-        self._by_type: dict[tuple[BatchSignature, Updates | None, BatchType], TracedProgram] = {}
+        self._by_type: RecentPrograms[tuple[BatchSignature, Updates | None, BatchType], TracedProgram]
+        self._by_type = RecentPrograms()
+        self._signatures: dict[BatchSignature, None] = {}
         self._traces = KerasTraces()
         self._system_version: int | None = None
 
@@ -74,12 +78,12 @@ class ProgramCache:
 
     def latest_signature(self) -> BatchSignature | None:
         """The batch signature of the program compiled last; None before the first."""
-        return next((signature for signature, _, _ in reversed(self._programs)), None)
+        return next(reversed(self._signatures), None)
 
     def other_than(self, signature: BatchSignature) -> BatchSignature | None:
         """The signature of the program compiled last, if there is one but none for `signature`."""
-        signatures = [known for known, _, _ in list(self._programs)]  # another thread may add a program meanwhile
-        return None if signature in signatures or not signatures else signatures[-1]
+        known = self._signatures  # another thread may replace it meanwhile
+        return None if signature in known else next(reversed(known), None)
 
     def get(
         self,
@@ -101,12 +105,16 @@ class ProgramCache:
         if system_version != self._system_version:
             self._programs.clear()
             self._by_type.clear()
+            self._signatures = {}
             self._system_version = system_version
         program = self._by_type.get((signature, updates, batch_type))
         if program is None:
             with collector_paused():
                 program = self._traced(signature, batch_type, model, step, replicas, updates)
-            self._by_type[signature, updates, batch_type] = program
+            if self._by_type.add((signature, updates, batch_type), program):
+                kept = set(map(id, self._by_type.values()))
+                self._programs = {key: each for key, each in self._programs.items() if id(each) in kept}
+            self._signatures = {known: None for known, _, _ in self._programs}
         return program
 
     def _traced(

@@ -18,6 +18,7 @@ from ipu._internal.compiler.program import TracedProgram
 from ipu._internal.config.system import current_system
 from ipu._internal.operators.gradient_capture import GradientCaptureContext
 from ipu._internal.profiling import failures
+from ipu._internal.recent_programs import RecentPrograms
 from keras_ext.accumulation import accumulation_of, accumulation_with, accumulator_type_of, storage_of
 from keras_ext.activations import notice_large_activations
 from keras_ext.attempts import note_taken
@@ -92,7 +93,7 @@ class StepFunction:
         method = framework.step_of(model, mode)
         self._is_bound = getattr(method, "__self__", None) is model
         self._method = method.__func__ if self._is_bound else method  # type: ignore[union-attr]
-        self._plain: dict[tuple[BatchSignature, int], PlainStep] = {}
+        self._plain: RecentPrograms[tuple[BatchSignature, int], PlainStep] = RecentPrograms()
         self._tracing = threading.RLock()
         self.calls: int = getattr(getattr(model, f"{mode}_function", None), "calls", 0)
         """How often a program has run, those of the function included in whose place this one is made."""
@@ -173,16 +174,22 @@ class StepFunction:
         if callbacks is not None or asked.pipelining is not None or together > 1:
             return self.program(batches, callbacks, asked, batch_type)
         key = batches.signature, current_system().version
-        if key in self._plain:
-            return self._plain[key]
+        with self._tracing:
+            known = self._plain.get(key)
+        if known is not None:
+            return known
         try:
             return self.program(batches, None, asked, batch_type)
         except IPUError as error:
             outside = falls_back.value(self.model, error)
             if outside is None:
                 raise
-        plain = PlainStep(lambda data: self._framework_step(self.model, self._mode, data), outside)
-        return self._plain.setdefault(key, plain)
+        with self._tracing:
+            plain = self._plain.get(key)
+            if plain is None:
+                plain = PlainStep(lambda data: self._framework_step(self.model, self._mode, data), outside)
+                self._plain.add(key, plain)
+        return plain
 
     def _replicas(self) -> int:
         return replicas_of(self.model.distribute_strategy)

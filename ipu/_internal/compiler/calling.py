@@ -28,6 +28,7 @@ from ipu._internal.compiler.trace import TracedStep, bind
 from ipu._internal.compiler.variables import IPUVariable, engine_trace
 from ipu._internal.config.system import current_system
 from ipu._internal.processes.transport import Transport
+from ipu._internal.recent_programs import RecentPrograms
 from ipu._internal.types import Function, Nest, TensorLike
 
 
@@ -40,7 +41,7 @@ class EngineFunction:
     def __init__(self, function: polymorphic_function.Function) -> None:
         self._function = weakref.ref(function)  # it keeps this object alive, not the other way around
         self._compiled, self._traced_for = compilable(function), _of_traces()
-        self._programs: dict[tuple[int, int], tuple[Any, TracedProgram]] = {}
+        self._programs: RecentPrograms[tuple[int, int], tuple[Any, TracedProgram]] = RecentPrograms()
         self._shaped_by_values: dict[int, Any] = {}
         self._always_bakes = False
         self._baked: dict[tuple[Any, ...], Baked] = {}
@@ -127,11 +128,13 @@ class EngineFunction:
             self._programs.clear()
             self._version = system.version
         key = (id(concrete), ordinal)
-        if key not in self._programs:
+        found = self._programs.get(key)
+        if found is None:
             with collector_paused():
                 traced = for_device(bind(concrete, self._used), ordinal, transport_of_functions())
-                self._programs[key] = (concrete, TracedProgram(traced))
-        return self._programs[key][1]
+                found = concrete, TracedProgram(traced)
+                self._programs.add(key, found)
+        return found[1]
 
 
 class _Locks(dict[int, threading.RLock]):

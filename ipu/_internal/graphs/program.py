@@ -20,6 +20,7 @@ from ipu._internal.graphs.host_operations import host_operation
 from ipu._internal.graphs.sessions import programs_of, reached, run_of
 from ipu._internal.graphs.tracing import GraphFunction
 from ipu._internal.graphs.variables import GraphVariable, SessionRun, running
+from ipu._internal.recent_programs import RecentPrograms
 from ipu._internal.types import Nest, TensorLike
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -39,7 +40,7 @@ class GraphProgram:
     def __init__(self, function: GraphFunction, ordinal: int) -> None:
         self._function, self._ordinal = function, ordinal
         self._transport = transport_of_functions()
-        self._programs: dict[Key, TracedProgram] = {}
+        self._programs: RecentPrograms[Key, TracedProgram] = RecentPrograms()
         self._constant: tuple[int, ...] = ()
         """The numbers of the inputs that are constants of the programs."""
         self._latest: TracedProgram | None = None
@@ -80,11 +81,13 @@ class GraphProgram:
                 self._programs.clear()
                 self._version = current_system().version
             key = shapes, tuple(arrays[k].tobytes() for k in self._constant if arrays)
-            if key not in self._programs:
+            program = self._programs.get(key)
+            if program is None:
                 step = self._step(shapes, arrays)
                 key = shapes, tuple(arrays[k].tobytes() for k in self._constant if arrays)
-                self._programs[key] = TracedProgram(for_device(step, self._ordinal, self._transport))
-            return self._programs[key]
+                program = TracedProgram(for_device(step, self._ordinal, self._transport))
+                self._programs.add(key, program)
+            return program
 
     def _step(self, shapes: Shapes, arrays: Sequence[np.ndarray]) -> TracedStep:
         def step(constant: Sequence[int]) -> TracedStep:
