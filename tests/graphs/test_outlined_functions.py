@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
@@ -58,6 +59,51 @@ def test_variables_are_created_in_outlined_functions() -> None:
     assert len(plain) == len(outlined) == 8
     for expected, found in zip(plain, outlined, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def counted(decorate: Any, has_state: bool) -> dict[str, np.ndarray]:
+    """Variables by name after four steps of a model whose layers are calls of one function.
+
+    Its variables depend on the scope; with `has_state` it changes a variable that counts its calls.
+    """
+
+    @decorate
+    def layer(x: tf.Tensor) -> tf.Tensor:
+        w = v1.get_variable("w", [6, 6], initializer=v1.initializers.random_normal(0, 0.4, 3), use_resource=True)
+        with v1.variable_scope(None, "inner"):
+            b = v1.get_variable("b", [6], initializer=v1.zeros_initializer(), use_resource=True)
+        if has_state:
+            calls = v1.get_variable("calls", [], initializer=v1.zeros_initializer(), trainable=False, use_resource=True)
+            with tf.control_dependencies([calls.assign_add(1.0)]):
+                x = tf.identity(x)
+        return tf.tanh(tf.matmul(x, w) + b)
+
+    def step(x: tf.Tensor) -> Any:
+        for k in range(2):
+            with v1.variable_scope(f"layer_{k}"):
+                x = layer(x)
+        loss = tf.reduce_mean(tf.square(x - 0.5))
+        return loss, v1.train.GradientDescentOptimizer(0.5).minimize(loss)
+
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, X.shape)
+        results = ipu.ipu_compiler.compile(step, [x])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(4):
+                (loss,) = session.run(results, {x: X})
+            return {"loss": loss, **session.run({v.op.name: v for v in v1.global_variables()})}
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+def test_each_call_has_the_variables_of_its_scope(has_state: bool) -> None:
+    plain = counted(lambda function: function, has_state)
+    outlined = counted(ipu.outlined_function, has_state)
+    names = ["inner/b", "w", *(["calls"] if has_state else [])]
+    assert sorted(plain) == sorted(["loss", *(f"layer_{k}/{name}" for k in range(2) for name in names)])
+    assert plain.keys() == outlined.keys()
+    for name, expected in plain.items():
+        np.testing.assert_allclose(outlined[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 @ipu.custom_ops.vertex

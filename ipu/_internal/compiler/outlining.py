@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context, record
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.framework import func_graph, op_def_registry, ops
-from tensorflow.python.ops import gen_array_ops, resource_variable_ops
+from tensorflow.python.ops import gen_array_ops, resource_variable_ops, variable_scope
 
 from engine.errors import ConfigurationError
 from engine.ir.device_operations import OUTLINED, RECOMPUTATION_CHECKPOINT
@@ -200,7 +200,8 @@ def keep_inline(graph: Any) -> None:
 def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> Any:
     """The results of `function`, whose body is traced once for all calls with arguments of the same shapes and dtypes.
 
-    A function with side effects or a hidden state is called as it is.
+    In a tf.Graph each call is traced, and those of equal structure share a body. A function with side effects or a
+    hidden state is called as it is.
     """
     called, status = converted(function), tf.__internal__.autograph.control_status_ctx()
     graph = ops.get_default_graph()
@@ -213,7 +214,9 @@ def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
     bodies = graph._ipu_outlined_bodies = getattr(graph, "_ipu_outlined_bodies", {})
     kept: list[Any] = [*_state_of(function), *others]
     specs = tuple((tensor.dtype, str(tensor.shape)) for tensor in tensors)  # Dimensions of version 1 have no hash
-    key = (tuple(map(id, kept)), specs, tuple(places), repr(attributes), name)
+    key: Hashable = (tuple(map(id, kept)), specs, tuple(places), repr(attributes), name)
+    if _in_graph():
+        key = object()  # which variables get_variable gives depends on scopes and on calls before, as in TensorFlow
     if key not in known:
 
         def body(*arguments: tf.Tensor) -> Any:
@@ -225,13 +228,21 @@ def call_outlined(function: Function, args: tuple[Any, ...], kwargs: dict[str, A
                 return called(*new_args, **new_kwargs)
 
         shown = re.sub(r"\W+", "", name or str(getattr(function, "__name__", ""))) or "outlined"
-        known[key] = _trace(shown, body, tensors, bodies), kept
-    traced = known[key][0]
-    return called(*args, **kwargs) if traced is None else traced.call(tensors)
+        store = _VariableStore()
+        known[key] = _trace(shown, body, tensors, bodies, store), kept, store
+    traced, _, store = known[key]
+    if traced is not None:
+        return traced.call(tensors)
+    with store.as_before():
+        return called(*args, **kwargs)
 
 
 def _trace(
-    name: str, body: Callable[..., Any], tensors: Sequence[tf.Tensor], bodies: dict[Hashable, _Lifted]
+    name: str,
+    body: Callable[..., Any],
+    tensors: Sequence[tf.Tensor],
+    bodies: dict[Hashable, _Lifted],
+    store: _VariableStore,
 ) -> _Traced | None:
     """The traced function; None if it cannot be shared. Raises ConfigurationError for one that returns nothing.
 
@@ -241,7 +252,7 @@ def _trace(
 
     def flat(*arguments: tf.Tensor) -> list[tf.Tensor]:
         only_for_programs()
-        with _variables_of_graphs():
+        with store.creating():
             results = body(*arguments)
         structure[:] = [results]
         return [tf.convert_to_tensor(each) for each in tf.nest.flatten(results) if each is not None]
@@ -265,18 +276,47 @@ def _trace(
     return _Traced(concrete, structure[0], bodies[equal])
 
 
-@contextmanager
-def _variables_of_graphs() -> Iterator[None]:
-    """Creates variables in the tf.Graph around all functions, if there is one, and not as those of a tf.function."""
+class _VariableStore:
+    """What tracing a function changes in a tf.Graph around all functions: its variables, and the counts of its scopes.
+
+    A function that is called as it is after its trace gets the variables of the trace.
+    """
+
+    def __init__(self) -> None:
+        self._made: list[Any] = []
+        self._in_graph = _in_graph()
+        if self._in_graph:
+            self._places = [variable_scope._get_default_variable_store()._vars]
+            self._places.append(variable_scope.get_variable_scope_store().variable_scopes_count)
+            self._before = [dict(place) for place in self._places]
+
+    @contextmanager
+    def creating(self) -> Iterator[None]:
+        """Creates variables in the graph, and not as those of a tf.function."""
+
+        def create(_: Any, **arguments: Any) -> Any:
+            with ops.init_scope():
+                self._made.append(tf.compat.v1.Variable(**arguments))
+            return self._made[-1]
+
+        with tf.variable_creator_scope(create) if self._in_graph else nullcontext():
+            yield
+
+    @contextmanager
+    def as_before(self) -> Iterator[None]:
+        """Within, names are as before the trace, and variables that are created are those that it has created."""
+        made = iter(self._made)
+        for place, before in zip(self._places, self._before, strict=True) if self._in_graph else ():
+            place.clear()
+            place.update(before)
+        with tf.variable_creator_scope(lambda *_, **__: next(made)) if self._made else nullcontext():
+            yield
+
+
+def _in_graph() -> bool:
+    """Whether there is a tf.Graph around all functions."""
     with ops.init_scope():
-        in_graph = not context.executing_eagerly()
-
-    def create(_: Any, **arguments: Any) -> Any:
-        with ops.init_scope():
-            return tf.compat.v1.Variable(**arguments)
-
-    with tf.variable_creator_scope(create) if in_graph else nullcontext():
-        yield
+        return not context.executing_eagerly()
 
 
 def _is_pure(graph: func_graph.FuncGraph, definition: Any) -> bool:
