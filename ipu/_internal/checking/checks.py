@@ -16,6 +16,7 @@ from ipu._internal.checking.old_names import (
     METHODS,
     OF_DATASETS_1,
     OPTIMIZER_ARGUMENTS,
+    REFUSED,
 )
 from ipu._internal.checking.program import Call, OptionSet, Program, Use
 from ipu._internal.config.effects import EFFECTS, OLDER
@@ -23,8 +24,10 @@ from ipu._internal.config.legacy import IpuOptions
 from ipu._internal.config.library_flags import LIBRARIES, REPORTS, LibraryFlags, check_flags
 
 V1 = "tensorflow.compat.v1"
-LEAVING = frozenset({"disable_v2_behavior", "disable_eager_execution", "as_default"})
-"""Functions after which sessions execute graphs."""
+LEAVING = frozenset({"disable_v2_behavior", "disable_eager_execution"})
+"""Functions after which there is no eager mode."""
+GRAPHS = frozenset(f"{root}.{name}" for root in ("tensorflow", V1) for name in ("Graph", "get_default_graph"))
+"""Functions whose results' `as_default` is left for a graph."""
 SESSIONS = frozenset(
     f"{V1}.{name}"
     for name in (
@@ -36,15 +39,19 @@ EAGER = (
     "TensorFlow 1 had no eager mode. Begin the program with `import tensorflow.compat.v1 as tf` and "
     "`tf.disable_v2_behavior()`, or run it by `python -m ipu.run --tf1`."
 )
+NUMPY = "There are no eager tensors after {}. Fetch the tensor by Session.run, or leave that line out."
 STEPS = "One call of the engine runs one step. Give a value well above 1, which divides the steps of an epoch."
 
 
-def findings(program: Program) -> list[Finding]:
-    """What to know and to change, by line."""
+def findings(program: Program, leaves: bool | None = None) -> list[Finding]:
+    """What to know and to change, by line.
+
+    `leaves` is whether a module of the same program leaves eager mode; None looks at this one alone.
+    """
     imported = {name.partition(".")[0] for use in program.uses for name in use.names}
-    keras3 = not installed.legacy_keras() and "tf_keras" not in imported
+    keras3 = not (installed.legacy_keras() or program.legacy_keras) and "tf_keras" not in imported
     found = [
-        *_of_modes(program),
+        *_of_modes(program, leaves_eager_mode(program) if leaves is None else leaves),
         *(finding for use in program.uses for finding in _of_use(use)),
         *(finding for call in program.calls for finding in _of_call(call, keras3, is_version_1(program))),
         *(finding for option in program.options for finding in _of_option(option)),
@@ -52,16 +59,29 @@ def findings(program: Program) -> list[Finding]:
     return sorted(set(found), key=lambda finding: (finding.line, finding.what))
 
 
-def _of_modes(program: Program) -> Iterator[Finding]:
-    """Whether a program of TensorFlow 1's sessions leaves TensorFlow 2's eager mode."""
-    leaves = {name.rpartition(".")[2] for call in program.calls for name in (*call.names, call.method or "")}
-    graphs = {name for use in program.uses for name in use.names if name in ("tensorflow.Graph", f"{V1}.Graph")}
-    if leaves & LEAVING or graphs:
-        return
+def leaves_eager_mode(program: Program) -> bool:
+    """Whether a module calls what makes graphs the default, or builds in a graph of its own."""
+    names = {name for call in program.calls for name in call.names}
+    methods = {call.method for call in program.calls}
+    return bool(LEAVING & {name.rpartition(".")[2] for name in names}) or bool(
+        "as_default" in methods and names & GRAPHS
+    )
+
+
+def _of_modes(program: Program, leaves: bool) -> Iterator[Finding]:
+    """Where a program of TensorFlow 1's sessions needs the eager mode to be off, or one without it eager tensors."""
+    disabling = [call for call in program.calls for name in call.names if name.rpartition(".")[2] in LEAVING]
+    first = min((call.line for call in disabling if call.at_top), default=None)
     for use in program.uses:
-        if any(name in SESSIONS for name in use.names):
-            yield Finding(use.line, "change", installed.short(use.names[0]), EAGER)
-            return
+        if any(name in SESSIONS for name in use.names) and not use.is_import:
+            if not leaves or (first is not None and use.at_top and use.line < first):
+                yield Finding(use.line, "change", installed.short(use.names[0]), EAGER)
+                break
+    if disabling and not any(name.partition(".")[0] == "torch" for use in program.uses for name in use.names):
+        for call in program.calls:
+            if call.method == "numpy" and not call.names:
+                advice = NUMPY.format(disabling[0].names[0].rpartition(".")[2])
+                yield Finding(call.line, "change", ".numpy()", advice)
 
 
 def is_version_1(program: Program) -> bool:
@@ -89,13 +109,15 @@ def _chosen(names: tuple[str, ...]) -> str | None:
 def _of_use(use: Use) -> Iterator[Finding]:
     name = _chosen(use.names)
     problem = None if name is None or use.optional else installed.missing(name)
-    if problem is not None:
+    if problem is not None and not (use.is_import and installed.is_refused_call(name or "")):
         level, what, advice = problem
         yield Finding(use.line, level, what, advice)
 
 
 def _of_call(call: Call, keras3: bool, version_1: bool) -> Iterator[Finding]:
     name = _chosen(call.names)
+    if name is not None and (refused := installed.is_refused_call(name)) is not None:
+        yield Finding(call.line, "refused", installed.short(name), REFUSED[refused])
     target = None if name is None or installed.missing(name) is not None else installed.look_up(name)[0]
     if name is not None and target is not None and callable(target):
         yield from _of_arguments(call, name, target)

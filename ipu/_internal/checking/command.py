@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ipu._internal.checking.finding import LEVELS, Finding
-from ipu._internal.checking.program import read
+from ipu._internal.checking.program import Program, read, with_legacy_keras
 
 DESCRIPTION = """Reads programs for IPUs, without running them, and prints what works here, what needs a change and
 which, and what is refused. Names and arguments are looked up in the installed TensorFlow, Keras and this package.
@@ -27,28 +27,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if absent:
         parser.error(f"Expected files or folders. Received: {', '.join(absent)}, which do not exist.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    programs: dict[str, dict[str, Any]] = {}
-    pending = list(_files(options.program))
-    while pending:
-        path = pending.pop(0)
-        if str(path) not in programs:
-            programs[str(path)], beside = _checked_file(path)
-            pending += beside
+    programs = _checked(list(_files(options.program)))
     if not programs:
         parser.error("Expected Python files. Received: folders without any.")
     print(json.dumps(programs, indent=2) if options.json else "\n".join(_listing(programs)))
     return int(any(finding["level"] != "note" for program in programs.values() for finding in program["findings"]))
 
 
-def _checked_file(path: Path) -> tuple[dict[str, Any], list[Path]]:
-    """What `check` says of a file, and the files beside it that it imports."""
+def _checked(paths: list[Path]) -> dict[str, dict[str, Any]]:
+    """What `check` says of files, and of the files beside them that they import, by their paths."""
     from ipu._internal.checking.files import local_files, source_of  # late: it imports TensorFlow
 
-    try:
-        source = source_of(path)
-        return check(source, path), local_files(read(source), path)
-    except (SyntaxError, ValueError) as error:
-        return _unreadable(error), []
+    found, read_ones, parts = dict[str, dict[str, Any]](), dict[Path, Program](), dict[Path, set[Path]]()
+    pending = list(paths)
+    while pending:
+        path = pending.pop(0)
+        if str(path) in found:
+            continue
+        found[str(path)] = {}
+        try:
+            read_ones[path] = read(source_of(path))
+        except (SyntaxError, ValueError) as error:
+            found[str(path)] = _unreadable(error)
+            continue
+        beside = local_files(read_ones[path], path)
+        pending += beside
+        # Modules of one program: what one of them switches off is off for all.
+        together = set().union({path}, *(parts.get(each, {each}) for each in (path, *beside)))
+        parts |= dict.fromkeys(together, together)
+    for path, program in read_ones.items():
+        found[str(path)] = _of_program(program, path, [read_ones[each] for each in parts[path] if each in read_ones])
+    return found
 
 
 def _unreadable(error: SyntaxError | ValueError) -> dict[str, Any]:
@@ -56,23 +65,27 @@ def _unreadable(error: SyntaxError | ValueError) -> dict[str, Any]:
     return {"works": [], "findings": [_plain(Finding(line, "change", "the file", f"It is not Python 3: {error}."))]}
 
 
-def check(source: bytes | str, path: Path | None = None) -> dict[str, Any]:
-    """The findings of a program as plain data, with the names of this API in it that work.
-
-    With its `path`, modules are looked for beside it.
-    """
+def check(source: bytes | str) -> dict[str, Any]:
+    """The findings of a program as plain data, with the names of this API in it that work."""
     try:
         program = read(source)
     except (SyntaxError, ValueError) as error:
         return _unreadable(error)
-    from ipu._internal.checking.checks import findings, working_names  # late: they import TensorFlow
+    return _of_program(program, None, [program])
 
-    found = findings(program)
+
+def _of_program(program: Program, path: Path | None, together: list[Program]) -> dict[str, Any]:
+    """The findings of a module, among the modules of its program."""
+    from ipu._internal.checking.checks import findings, leaves_eager_mode, working_names  # late: they import TensorFlow
+    from ipu._internal.checking.files import absent_modules, absent_names
+
+    if any(each.legacy_keras for each in together):
+        program = with_legacy_keras(program)
+    found = set(findings(program, any(map(leaves_eager_mode, together))))
     if path is not None:
-        from ipu._internal.checking.files import absent_modules
-
-        found = sorted({*found, *absent_modules(program, path)}, key=lambda finding: (finding.line, finding.what))
-    return {"works": working_names(program), "findings": [_plain(finding) for finding in found]}
+        found |= {*absent_modules(program, path), *absent_names(program, path)}
+    ordered = sorted(found, key=lambda finding: (finding.line, finding.what))
+    return {"works": working_names(program), "findings": [_plain(finding) for finding in ordered]}
 
 
 def _plain(finding: Finding) -> dict[str, Any]:

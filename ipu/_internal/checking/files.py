@@ -10,9 +10,10 @@ from pathlib import Path
 
 from ipu._internal.checking.finding import Finding
 from ipu._internal.checking.installed import is_checked
-from ipu._internal.checking.program import Imported, Program
+from ipu._internal.checking.program import Imported, Program, read
 
 NOTEBOOK = ".ipynb"
+NOT_IN_FILE = "{} does not define it."
 ABSENT = "No module of this name is installed, and none is beside the program."
 
 
@@ -54,6 +55,33 @@ def absent_modules(program: Program, path: Path) -> Iterator[Finding]:
             continue
         if root not in sys.stdlib_module_names and not _is_installed(root) and not (path.parent / root).is_dir():
             yield Finding(each.line, "change", each.module, ABSENT)
+
+
+def absent_names(program: Program, path: Path) -> Iterator[Finding]:
+    """Names that a program takes from modules beside it, and that these do not have."""
+    for each in program.imports:
+        found = [file for file in _files_of(each, path) if each.module and file.stem in (_last(each), "__init__")]
+        own = [file for file in found if file.stem == _last(each) or file.parent.name == _last(each)]
+        if each.optional or not own:
+            continue
+        try:
+            defined = read(source_of(own[0])).defined
+        except (SyntaxError, ValueError):
+            continue  # the file's own findings say so
+        if defined is None:
+            continue
+        for name in each.names:
+            if name != "*" and name not in defined and not _is_module_of(own[0], name):
+                yield Finding(each.line, "change", f"{each.module}.{name}", NOT_IN_FILE.format(own[0].name))
+
+
+def _last(imported: Imported) -> str:
+    return imported.module.rpartition(".")[2]
+
+
+def _is_module_of(package: Path, name: str) -> bool:
+    beside = package.parent
+    return package.stem == "__init__" and ((beside / f"{name}.py").is_file() or (beside / name).is_dir())
 
 
 def _is_installed(root: str) -> bool:

@@ -86,8 +86,7 @@ def missing(name: str) -> tuple[Level, str, str] | None:
     if old is not None:
         level, advice = MODULES[old]
         return level, short(old), advice
-    refused = next((key for key in REFUSED if name.endswith(f".{key}")), None)
-    if refused is not None:
+    if (refused := is_refused_call(name)) is not None:
         return "refused", short(name), REFUSED[refused]
     parent, gone, error = look_up(name)
     if not gone:
@@ -98,6 +97,11 @@ def missing(name: str) -> tuple[Level, str, str] | None:
         is_refused = any(f"{known}.".startswith(f"{each}.") for each in NOT_HERE)
         return "refused" if is_refused else "change", short(gone), _second_half(str(error))
     return "change", short(gone), _elsewhere(name, gone, parent)
+
+
+def is_refused_call(name: str) -> str | None:
+    """The entry of REFUSED for a name that may be imported, and is refused when it is called."""
+    return next((key for key in REFUSED if name.endswith(f".{key}")), None)
 
 
 def short(name: str) -> str:

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 CONFIGURATIONS = ("IPUConfig", "IpuOptions", "create_ipu_config")
 """Last parts of the names whose result is a configuration; so is that of setters that get one."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 INNER = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+OF_KERAS_1 = "tf_keras.api._v1.keras.__internal__.legacy"
+LEGACY_NAMES = (
+    ("tensorflow.compat.v1.keras", "tf_keras"),
+    ("tensorflow.keras", "tf_keras"),
+    ("tensorflow.compat.v1.layers", f"{OF_KERAS_1}.layers"),
+    ("tensorflow.compat.v1.nn.rnn_cell", f"{OF_KERAS_1}.rnn_cell"),
+)
+"""What names of TensorFlow are where Keras 2 is chosen."""
+LEGACY = "TF_USE_LEGACY_KERAS"
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"})
 
 
 @dataclass(frozen=True)
 class Use:
-    """A name that is imported or used: all the names it may have in full, and whether the program goes on without."""
+    """A name that is imported or used: all the names it may have in full, and whether the program goes on without.
+
+    `is_import` of an import statement; `at_top` where the module itself is executed, outside of functions.
+    """
 
     line: int
     names: tuple[str, ...]
     optional: bool = False
+    is_import: bool = False
+    at_top: bool = True
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,7 @@ class Call:
     method: str | None
     keywords: dict[str, ast.expr]
     has_double_star: bool
+    at_top: bool = True
 
 
 @dataclass(frozen=True)
@@ -58,19 +73,41 @@ class Imported:
 
 @dataclass
 class Program:
-    """Everything that the checks need of one program."""
+    """Everything that the checks need of one program.
+
+    `defined` are the names that its module has, None where only its execution shows them; `legacy_keras` is whether it
+    sets the environment variable that chooses tf_keras.
+    """
 
     uses: list[Use] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     options: list[OptionSet] = field(default_factory=list)
     imports: list[Imported] = field(default_factory=list)
+    defined: frozenset[str] | None = None
+    legacy_keras: bool = False
 
 
 def read(source: str | bytes) -> Program:
     """The program of a Python file; raises SyntaxError."""
     reader = _Reader(ast.parse(source))
     reader.visit(reader.tree)
+    reader.program.defined = _defined(reader.tree)
+    reader.program.legacy_keras = any(map(_chooses_legacy_keras, ast.walk(reader.tree)))
     return reader.program
+
+
+def with_legacy_keras(program: Program) -> Program:
+    """The program as it is where tf.keras is tf_keras: names of Keras are those of that package."""
+    renamed = lambda each: replace(each, names=tuple(map(_of_legacy_keras, each.names)))  # noqa: E731
+    uses, calls = [renamed(use) for use in program.uses], [renamed(call) for call in program.calls]
+    return replace(program, uses=uses, calls=calls, legacy_keras=True)
+
+
+def _of_legacy_keras(name: str) -> str:
+    for of_tensorflow, real in LEGACY_NAMES:
+        if name == of_tensorflow or name.startswith(f"{of_tensorflow}."):
+            return real + name[len(of_tensorflow) :]
+    return name
 
 
 def dotted(node: ast.AST) -> str | None:
@@ -132,7 +169,7 @@ class _Reader(ast.NodeVisitor):
     def visit_Import(self, node: ast.Import) -> None:
         self.program.imports += _modules(node, self._optional > 0)
         for alias in node.names:
-            self.program.uses.append(Use(node.lineno, (alias.name,), self._optional > 0))
+            self.program.uses.append(Use(node.lineno, (alias.name,), self._optional > 0, True))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         self.program.imports += _modules(node, self._optional > 0)
@@ -140,7 +177,7 @@ class _Reader(ast.NodeVisitor):
             return
         for alias in node.names:
             name = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
-            self.program.uses.append(Use(node.lineno, (name,), self._optional > 0))
+            self.program.uses.append(Use(node.lineno, (name,), self._optional > 0, True))
 
     def visit_Try(self, node: ast.Try) -> None:
         caught = {name.rpartition(".")[2] for handler in node.handlers for name in _caught(handler)}
@@ -213,7 +250,9 @@ class _Reader(ast.NodeVisitor):
         keywords = {each.arg: each.value for each in node.keywords if each.arg is not None}
         method = node.func.attr if isinstance(node.func, ast.Attribute) else None
         full = self._full(name) if name is not None else ()
-        self.program.calls.append(Call(node.lineno, full, method, keywords, len(keywords) < len(node.keywords)))
+        self.program.calls.append(
+            Call(*(node.lineno, full, method, keywords, len(keywords) < len(node.keywords)), at_top=not self._local)
+        )
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
@@ -221,7 +260,7 @@ class _Reader(ast.NodeVisitor):
         if name is None:
             self.generic_visit(node)
         elif isinstance(node.ctx, ast.Load) and (full := self._full(name)):
-            self.program.uses.append(Use(node.lineno, full, self._optional > 0))
+            self.program.uses.append(Use(node.lineno, full, self._optional > 0, at_top=not self._local))
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
@@ -274,3 +313,36 @@ def _is_only_none(tree: ast.Module, name: str) -> bool:
     ]
     constants = [node for node in assigned if isinstance(node.value, ast.Constant) or dotted(node.value) is not None]
     return len(stored) == len(constants)
+
+
+def _defined(tree: ast.Module) -> frozenset[str] | None:
+    """The names that a module has after its execution; None where they are made in ways that are not followed."""
+    found = {"__all__", "__doc__", "__file__", "__name__"}
+    for node in _of_scope(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            if any(alias.name == "*" for alias in node.names):
+                return None
+            found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and _is_stored(node):
+            found.add(node.id)
+    named = (node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Global))
+    made = any(isinstance(node, ast.Global) or node.id in ("globals", "vars", "exec", "setattr") for node in named)
+    return None if made or "__getattr__" in found else frozenset(found)
+
+
+def _chooses_legacy_keras(node: ast.AST) -> bool:
+    """Whether a statement sets TF_USE_LEGACY_KERAS to a value that TensorFlow takes for yes."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        key, value = node.targets[0].slice, node.value
+    elif isinstance(node, ast.Call) and dotted(node.func) in (
+        "os.environ.setdefault",
+        "os.putenv",
+        "environ.setdefault",
+    ):
+        key, value = (*node.args, ast.Constant(None), ast.Constant(None))[:2]
+    else:
+        return False
+    constants = [each.value for each in (key, value) if isinstance(each, ast.Constant)]
+    return constants in ([LEGACY, "1"], [LEGACY, "True"], [LEGACY, "true"])
