@@ -16,6 +16,7 @@ from tensorflow.python.ops import (
     array_ops,
     cond_v2,
     gen_array_ops,
+    gen_candidate_sampling_ops,
     gen_image_ops,
     gen_logging_ops,
     gen_math_ops,
@@ -27,6 +28,7 @@ from tensorflow.python.ops import (
     script_ops,
 )
 
+from ipu._internal.compiler.candidate_sampling import SAMPLERS
 from ipu._internal.compiler.known_conditions import conditional
 from ipu._internal.compiler.matrix_resizing import area, bicubic
 from ipu._internal.compiler.nearest_resizing import nearest_neighbor, nearest_neighbor_gradient
@@ -58,6 +60,8 @@ def replace_host_operations() -> None:
     _replace(gen_math_ops, "arg_max", partial(_among_numbers, tf.greater))
     _replace(gen_math_ops, "arg_min", partial(_among_numbers, tf.less))
     _replace(gen_nn_ops, "in_top_kv2", _in_top_k)
+    for name, sampler in SAMPLERS.items():
+        _replace(gen_candidate_sampling_ops, name, sampler)
     for name, update in SPARSE_UPDATES.items():
         _replace(gen_training_ops, name, update)
     for name, update in RAW_SPARSE_UPDATES.items():

@@ -1,12 +1,12 @@
-"""Losses over a sample of the classes, and the sampler, which draws on the device."""
+"""Losses over a sample of the classes."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import tensorflow as tf
 
+from ipu._internal.compiler.candidate_sampling import log_uniform_candidates
 from ipu._internal.operators.checks import require
 from ipu._internal.operators.serialization import serialized_lookup
 from ipu._internal.types import TensorLike
@@ -74,42 +74,3 @@ def _sampled_logits(
         other = tf.where(tf.reduce_any(tf.equal(labels[..., None], candidates), 1), tf.float32.min, other)
     targets = tf.concat([tf.ones_like(true) / num_true, tf.zeros_like(other)], 1)
     return tf.concat([true, other], 1), targets, inputs.dtype
-
-
-def log_uniform_candidates(
-    labels: tf.Tensor, num_sampled: int, num_classes: int, seed: int | None = None
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """As tf.random.log_uniform_candidate_sampler(unique=True), which has no XLA kernel.
-
-    Classes are drawn with probability log((c + 2) / (c + 1)) / log(num_classes + 1) until `num_sampled` different ones
-    are there. Expected counts are those for the number of draws that took.
-    """
-    require(0 < num_sampled <= num_classes, f"num_sampled from 1 to the {num_classes} classes", num_sampled)
-    at_once = 2 * num_sampled
-    never = tf.int32.max
-
-    def draw(
-        tries: tf.Tensor, last: tf.Tensor, count: tf.Tensor, first: tf.Tensor, found: tf.Tensor
-    ) -> tuple[tf.Tensor, ...]:
-        uniform = tf.random.uniform([at_once], seed=seed)
-        drawn = tf.cast(tf.exp(uniform * math.log(num_classes + 1)), tf.int32) - 1
-        drawn = tf.clip_by_value(drawn, 0, num_classes - 1)
-        position = tries + tf.range(at_once)
-        first = tf.tensor_scatter_nd_min(first, drawn[:, None], position)
-        is_new = tf.equal(tf.gather(first, drawn), position)
-        number = count + tf.cumsum(tf.cast(is_new, tf.int32)) - 1
-        slot = tf.where(is_new & (number < num_sampled), number, num_sampled)
-        found = tf.tensor_scatter_nd_max(found, slot[:, None], drawn)
-        last = tf.maximum(last, tf.reduce_max(tf.where(tf.equal(slot, num_sampled - 1), position + 1, 0)))
-        return tries + at_once, last, number[-1] + 1, first, found
-
-    start = (0, 0, 0, tf.fill([num_classes], never), tf.fill([num_sampled + 1], -1))
-    _, tries, _, _, found = tf.while_loop(lambda tries, last, count, *_: count < num_sampled, draw, start)
-    candidates = found[:num_sampled]
-
-    def expected_counts(classes: tf.Tensor) -> tf.Tensor:
-        rank = tf.cast(classes, tf.float32)
-        probability = tf.math.log1p(1 / (rank + 1)) / math.log(num_classes + 1)
-        return -tf.math.expm1(tf.cast(tries, tf.float32) * tf.math.log1p(-probability))
-
-    return candidates, expected_counts(labels), expected_counts(candidates)
