@@ -136,7 +136,12 @@ def queue_program(folder: Path, factor: float, iterations: int) -> str:
         return outfeed.enqueue((x * factor, tf.reduce_sum(x)))
 
     path = str(folder / "queues.poplar_exec")
-    experimental_application_compile_op(lambda: loops.repeat(iterations, body, infeed_queue=infeed), output_path=path)
+    compiled = experimental_application_compile_op(
+        lambda: loops.repeat(iterations, body, infeed_queue=infeed), output_path=path
+    )
+    if not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function:
+        with tf.compat.v1.Session() as session:
+            assert session.run(compiled).decode() == path
     return path
 
 
