@@ -174,23 +174,3 @@ def test_a_benchmark_of_a_dataset_is_an_operation() -> None:
         assert [epoch["elements_processed"] for epoch in epochs] == [5, 5]
         with pytest.raises(tf.errors.OutOfRangeError):
             session.run(too_short)
-
-
-def test_operations_that_no_program_contains_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """They are executed on the CPU; initial values of variables are there in any case."""
-    with tf.Graph().as_default():
-        x = tf.compat.v1.placeholder(tf.float32, [3])
-        with ipu.scopes.ipu_scope("/device:IPU:0"):
-            w = tf.compat.v1.get_variable("w", [3], use_resource=True)
-            outside = tf.exp(tf.cast(x, tf.float16), name="outside")
-            inside = ipu.ipu_compiler.compile(lambda x: tf.sin(x) * w, [x])
-            with pytest.raises(ValueError, match="in a function that runs on the IPU"):
-                ipu.cross_replica_ops.cross_replica_sum(x)
-        with tf.compat.v1.Session() as session, caplog.at_level("WARNING", "ipu"):
-            session.run(tf.compat.v1.global_variables_initializer())
-            session.run(inside, {x: [1, 2, 3]})
-            assert caplog.text == ""
-            for _ in range(2):
-                session.run(outside, {x: [1, 2, 3]})
-            assert caplog.text.count("outside of ipu_compiler.compile are executed on the CPU") == 1
-            assert "outside" in caplog.text

@@ -154,8 +154,8 @@ def _dimension(value: object, x: tf.Tensor, name: str) -> int:
 
 
 def _check_graph(name: str) -> None:
-    if tf.executing_eagerly() or not ops.inside_function():
+    if tf.executing_eagerly() or not (ops.inside_function() or "IPU:" in tf.no_op("device").device.upper()):
         raise ConfigurationError(
             f"Expected {name} in a function that runs on the IPU. Received: a call outside of any. Put it into a "
-            f"tf.function and call that with IPUStrategy.run."
+            f"tf.function and call that with IPUStrategy.run, or in a tf.Graph into the scope of an IPU device."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from typing import Any
 
@@ -14,16 +15,12 @@ from engine.errors import UnsupportedOperation
 from ipu._internal.function_code import wraps
 from ipu._internal.graphs.errors import original_error
 from ipu._internal.graphs.global_step import extend_global_step
+from ipu._internal.graphs.placement import note_placed
 from ipu._internal.graphs.sessions import ATTRIBUTE, Use, moved, programs_of, reached, use_of
-from ipu._internal.graphs.uncompiled import note_uncompiled, tell_uncompiled
 from ipu._internal.graphs.variables import Session
 
 LEAST_THREADS = 4
 """Least number of threads of sessions: a program occupies one while others dequeue what it has enqueued."""
-
-
-VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
-_PLACED = "_ipu_placed"
 
 
 def install() -> None:
@@ -50,11 +47,31 @@ def _extend_initialisation(base: Any) -> None:
             if given is not None:
                 config.CopyFrom(given)
             config.allow_soft_placement = True
+            # Operations that only an IPU executes, as collectives are, have no kernel of the host, where none is run.
+            config.graph_options.place_pruned_graph = True
             if not config.inter_op_parallelism_threads:
                 config.inter_op_parallelism_threads = max(LEAST_THREADS, os.cpu_count() or 1)
         initialise(self, target, graph, config)
 
     base.__init__ = __init__
+
+
+def _placed(session: Session) -> dict[tf.Operation, int]:
+    """The ordinals of the operations of a session's graph that are on IPUs."""
+    config = session._config
+    return note_placed(session._graph, moves_all=config is None or not config.allow_soft_placement)
+
+
+def _with_clusters(
+    session: Session, targets: list[Any], fetches: list[Any], fed: list[Any]
+) -> tuple[list[Any], list[Any]]:
+    """The targets and fetches with programs of the operations on IPUs that no program contains. Raises as these."""
+    placed = _placed(session)
+    if not placed:
+        return targets, fetches
+    # By its name, as programs, which clusters become, need these hooks.
+    clusters: Any = importlib.import_module("ipu._internal.graphs.clusters")
+    return tuple(clusters.replaced_run(placed, targets, fetches, fed))
 
 
 def _extend_placement(base: Any) -> None:
@@ -66,18 +83,7 @@ def _extend_placement(base: Any) -> None:
 
     @wraps(extend)
     def _extend_graph(self: Session) -> None:
-        graph = self._graph
-        version, count = getattr(graph, _PLACED, (0, 0))
-        moves_all = self._config is None or not self._config.allow_soft_placement
-        if graph.version != version:
-            operations = graph.get_operations()
-            for operation in operations[count:]:
-                if "IPU:" not in operation.device.upper():
-                    continue
-                note_uncompiled(graph, operation)
-                if moves_all or operation.type in VARIABLES:
-                    operation._set_device("/device:CPU:0")
-            setattr(graph, _PLACED, (graph.version, len(operations)))
+        _placed(self)
         extend(self)
 
     base._extend_graph = _extend_graph
@@ -90,15 +96,15 @@ def _extend_runs(base: Any) -> None:
     def _do_run(
         self: Session, handle: Any, targets: list[Any], fetches: list[Any], feeds: Any, options: Any, metadata: Any
     ) -> Any:
+        if handle is None:
+            targets, fetches = _with_clusters(self, targets, fetches, [each.deref() for each in feeds])
         programs = getattr(self._graph, ATTRIBUTE, None)
         use = None if programs is None else use_of(self, programs, targets, fetches)
         try:
             with contextlib.nullcontext() if use is None else moved(self, use) as number:
                 if programs is not None and use is not None and use.executes:
                     feeds = {**feeds, programs.run_number.ref(): number}
-                results = do_run(self, handle, targets, fetches, feeds, options, metadata)
-            tell_uncompiled(self._graph, fetches)
-            return results
+                return do_run(self, handle, targets, fetches, feeds, options, metadata)
         except tf.errors.OpError as error:
             raise original_error(error) from None
 
@@ -118,6 +124,11 @@ def _extend_callables(base: Any) -> None:
         graph = self._graph
         fetches = [graph.as_graph_element(name, allow_operation=False) for name in options.fetch]
         targets = [graph.as_graph_element(name) for name in options.target]
+        fed = [graph.as_graph_element(name, allow_operation=False) for name in options.feed]
+        targets, fetches = _with_clusters(self, targets, fetches, fed)
+        given, options = options, config_pb2.CallableOptions()
+        options.CopyFrom(given)
+        options.target[:], options.fetch[:] = [each.name for each in targets], [each.name for each in fetches]
 
         def used() -> Use | None:  # programs may be added to the graph after this
             programs = getattr(graph, ATTRIBUTE, None)
@@ -126,8 +137,6 @@ def _extend_callables(base: Any) -> None:
         first = used()
         executes = first is not None and first.executes
         if executes:
-            given, options = options, config_pb2.CallableOptions()
-            options.CopyFrom(given)
             options.feed.append(programs_of(graph).run_number.name)
         made = from_options(self, options)
 
@@ -143,9 +152,13 @@ def _extend_callables(base: Any) -> None:
 
     @wraps(set_up)
     def partial_run_setup(self: Session, fetches: Any, feeds: Any = None) -> Any:
-        programs = getattr(self._graph, ATTRIBUTE, None)
-        roots = [self._graph.as_graph_element(each) for each in tf.nest.flatten(fetches)]
-        found = reached(getattr(each, "op", each) for each in roots)
+        graph = self._graph
+        roots = [graph.as_graph_element(each) for each in tf.nest.flatten(fetches)]
+        fed = [graph.as_graph_element(each, allow_operation=False) for each in feeds or ()]
+        operations = [getattr(each, "op", each) for each in roots]
+        _, fetched = _with_clusters(self, [], [each for each in roots if isinstance(each, tf.Tensor)], fed)
+        programs = getattr(graph, ATTRIBUTE, None)
+        found = set(reached([*operations, *(each.op for each in fetched)]))
         if programs is not None and not programs.operations.isdisjoint(found):
             raise UnsupportedOperation(
                 "Expected results of IPU programs to be fetched by Session.run, or by a callable of the session. "

@@ -119,7 +119,7 @@ def reached(roots: Iterable[tf.Operation]) -> Iterator[tf.Operation]:
                 pending.append(other)
 
 
-def _handle_op(tensor: tf.Tensor) -> tf.Operation | None:
+def handle_op(tensor: tf.Tensor) -> tf.Operation | None:
     """The operation that makes a variable's handle, if need be before PASSES; None for another tensor."""
     if tensor.dtype != tf.resource:
         return None
@@ -135,6 +135,12 @@ def _may_call(type_name: str) -> bool:
     return definition is None or any(attribute.type in ("func", "list(func)") for attribute in definition.attr)
 
 
+def called_names(node: Any) -> list[str]:
+    """The names of the functions that a node may call: the one that its type is, and those in its attributes."""
+    values = node.attr.values()
+    return [node.op, *(each.func.name for each in values), *(f.name for each in values for f in each.list.func)]
+
+
 def _called_nodes(operation: tf.Operation) -> Iterator[Any]:
     """The nodes of the functions that an operation calls, and of those that these call."""
     if not _may_call(operation.type):
@@ -142,9 +148,7 @@ def _called_nodes(operation: tf.Operation) -> Iterator[Any]:
     functions, seen, pending = operation.graph._functions, set[str](), [operation.node_def]
     while pending:
         node = pending.pop()
-        values = node.attr.values()
-        called = [node.op, *(each.func.name for each in values), *(f.name for each in values for f in each.list.func)]
-        for name in called:
+        for name in called_names(node):
             if name in functions and name not in seen:
                 seen.add(name)
                 nodes = functions[name].definition.node_def
@@ -157,7 +161,7 @@ def _variables_of(operation: tf.Operation) -> dict[Name, bool]:
     uses: dict[Name, bool] = {}
     read_inputs = {id(tensor) for tensor in get_read_write_resource_inputs(operation)[0]}
     for tensor in operation.inputs:
-        handle = _handle_op(tensor)
+        handle = handle_op(tensor)
         if handle is not None:
             writes = operation.type not in READS and id(tensor) not in read_inputs
             uses[_key(handle)] = uses.get(_key(handle), False) or writes
@@ -188,7 +192,7 @@ def _note_datasets(programs: GraphPrograms, graph: tf.Graph) -> None:
     if graph.version != version:
         operations = graph.get_operations()
         for operation in operations[count:]:
-            handles = [op for tensor in operation.inputs if (op := _handle_op(tensor)) is not None]
+            handles = [op for tensor in operation.inputs if (op := handle_op(tensor)) is not None]
             if handles and operation.type not in PASSES and _makes_dataset(operation):
                 programs.in_datasets.update(_key(op) for op in handles)
         programs.looked_at = graph.version, len(operations)
