@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.profile.names import ACCUMULATOR, SLOT, VARIABLE
-from engine.program.program import Buffer, Program
+from engine.profile.names import ACCUMULATOR, SLOT, VARIABLE, buffer_names
+from engine.program.program import Buffer, Program, Role
 
 CODE, WEIGHTS, OPTIMIZER_STATE, ACTIVATIONS = "code", "weights", "optimizer state", "activations"
 EXCHANGE_BUFFERS, VERTEX_STATE, STREAM_BUFFERS, OTHER = "exchange buffers", "vertex state", "stream buffers", "other"
@@ -11,15 +11,19 @@ CATEGORIES = (
     *(CODE, WEIGHTS, OPTIMIZER_STATE, ACTIVATIONS),
     *(EXCHANGE_BUFFERS, VERTEX_STATE, STREAM_BUFFERS, OTHER),
 )
-"""All of them; "activations" are all arrays that a step computes, with gradients, but without sums of gradients over
-micro-batches, which are optimizer state."""
+"""All of them. "weights" are all variables of a model, also statistics, seeds and metrics; "activations" all arrays
+that a step computes, with gradients, but without sums of gradients over micro-batches, which are optimizer state."""
+
+ROLES_IN_OPTIMIZERS = (Role.SLOT, Role.GRADIENT_SUM, Role.COUNTER)
 
 
 def categories_of(program: Program, names: dict[Buffer, str]) -> dict[Buffer, str]:
     """The category of every array that compute sets access, and of feeds; `names` are those of `buffer_names`."""
+    if any(b.label is not None and b.label.role is None for b in program.variables.values()):
+        names = buffer_names(program, labelled=False)
     optimizers = _optimizers(program, names)
     found: dict[Buffer, str] = {b: STREAM_BUFFERS for b in program.feeds.values()}
-    found |= {b: _of_variable(names.get(b, ""), optimizers) for b in program.variables.values()}
+    found |= {b: _of_variable(b, names.get(b, ""), optimizers) for b in program.variables.values()}
     for compute_set in program.compute_sets:
         for span in (*compute_set.reads, *compute_set.writes):
             if span.buffer not in found:
@@ -43,7 +47,9 @@ def _optimizers(program: Program, names: dict[Buffer, str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _of_variable(name: str, optimizers: frozenset[str]) -> str:
+def _of_variable(buffer: Buffer, name: str, optimizers: frozenset[str]) -> str:
+    if buffer.label is not None and buffer.label.role is not None:
+        return OPTIMIZER_STATE if buffer.label.role in ROLES_IN_OPTIMIZERS else WEIGHTS
     if SLOT in name or name.startswith(ACCUMULATOR):
         return OPTIMIZER_STATE
     if not name:

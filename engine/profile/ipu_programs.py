@@ -76,7 +76,9 @@ class _Joining:
         if kind in _SHARED and key in self.shared:
             return self.shared[key]
         if kind == "variable":
-            self.program.variables[what] = made = Buffer(buffer.name, buffer.shape, "variable", what)
+            self.program.variables[what] = made = Buffer(
+                buffer.name, buffer.shape, "variable", what, label=buffer.label
+            )
         elif kind == "feed":
             self.program.feeds[what] = made = Buffer(buffer.name, buffer.shape, "feed", what)
         else:

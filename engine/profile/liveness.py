@@ -18,7 +18,8 @@ class LiveTensor:
     """An array on a chip: `bytes` in all, live from compute set `first` to `last`, both included.
 
     `name` is readable, `layer` the Keras layer (or the optimizer, or the loss) in it, maybe empty. An `always_live`
-    array lives from compute set 0 to the last one. `category` is one of CATEGORIES.
+    array lives from compute set 0 to the last one. `category` is one of CATEGORIES. `role` is a variable's, as
+    "weight" or "statistic" (engine.program.buffer.Role), where the front end has recorded it.
     """
 
     name: str
@@ -29,6 +30,7 @@ class LiveTensor:
     last: int
     always_live: bool
     category: str
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveRange, LiveTensor, TileMemory, tile_memory
 from engine.profile.lives import Lives, lives_on_chip
 from engine.profile.mapping import Placer, TileMapping
-from engine.profile.names import buffer_names, layer_in
+from engine.profile.names import buffer_names, layer_in, layers_of_variables
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
 from engine.profile.recomputation import recomputation
 from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, states_in_place, stretches, uses_of
@@ -111,6 +111,7 @@ class _MemoryEstimator:
         self.lives = lives_on_chip(program)
         self.in_place = states_in_place(program)
         self.names = _names(program, self.lives)
+        self.layers = layers_of_variables(program)
         self.categories = categories_of(program, self.names) | {b: STREAM_BUFFERS for b in self.lives.rows}
         self.offloaded = offloaded_buffers(self.names, self.categories, assumptions)
         computing = assumptions.compute_target(target)
@@ -189,13 +190,14 @@ class _MemoryEstimator:
         if category == STREAM_BUFFERS and self.assumptions.overlapped_io and self.streams_fit:
             placement = placement.scaled(2)
         block = LiveRange(placement, first, min(last, self.last), category, buffer)
-        self._block(name, layer_in(name), str(buffer.shape), block)
+        role = "" if buffer.label is None else buffer.label.role or ""
+        self._block(name, layer_in(name, self.layers), str(buffer.shape), block, role)
 
-    def _block(self, name: str, layer: str, shape: str, block: LiveRange) -> None:
+    def _block(self, name: str, layer: str, shape: str, block: LiveRange, role: str = "") -> None:
         self.blocks.append(block)
         first, size = max(block.first, 0), block.placement.bytes
         always = block.first < 0
-        self.tensors.append(LiveTensor(name, layer, shape, size, first, block.last, always, block.category))
+        self.tensors.append(LiveTensor(name, layer, shape, size, first, block.last, always, block.category, role))
 
     def _memory(self, always: dict[Buffer, str], fixed: dict[str, np.ndarray], tiles: TileMemory) -> Memory:
         live, fullest = self._live_bytes(), tiles.fullest

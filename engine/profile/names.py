@@ -1,9 +1,11 @@
-"""Readable names of compute sets and arrays, from the op_names recorded by the front end."""
+"""Readable names of compute sets and arrays: the front end's labels of variables, and op_names of operations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from engine.ir.op_names import layer_of, readable_name
-from engine.program.program import Buffer, ComputeSet, Program
+from engine.program.program import Buffer, ComputeSet, Program, Role
 
 VARIABLE = "variable of "
 SLOT = " slot of "
@@ -13,22 +15,44 @@ ACCUMULATOR = "sum of gradients of "
 """Prefixes of the names of arrays that wait in a pipeline, and of those that sum gradients over micro-batches."""
 
 
-def layer_in(name: str) -> str:
-    """The layer (or optimizer, or loss) in the name of an array; empty if it has none."""
-    words = name.split(" of ")[-1].split(" ")
+def layers_of_variables(program: Program) -> dict[str, str]:
+    """The layer (or optimizer) of each variable that has a label, by its path, as op_names of the program call it."""
+    known = {layer_of(compute_set.op_name) for compute_set in program.compute_sets}
+    labels = (b.label for b in program.variables.values() if b.label is not None)
+    return {path: _layer_of_path(path, known) for label in labels for path in (label.path, label.owner) if path}
+
+
+def _layer_of_path(path: str, known: set[str]) -> str:
+    scopes = path.split("/")[:-1]
+    candidates = ("/".join(scopes[first:]) for first in range(len(scopes)))
+    return next((each for each in candidates if each in known), "/".join(scopes[1:] or scopes))
+
+
+def layer_in(name: str, of_variables: Mapping[str, str]) -> str:
+    """The layer (or optimizer, or loss) in the name of an array; empty if it has none.
+
+    `of_variables` is the result of `layers_of_variables`.
+    """
+    owner = name.split(" of ")[-1]
+    if owner in of_variables:
+        return of_variables[owner]
+    words = owner.split(" ")
     return words[0] if (len(words) > 1 or " of " in name) and not name.startswith("input ") else ""
 
 
-def buffer_names(program: Program) -> dict[Buffer, str]:
-    """A name for each array: the operation that writes it, or for a variable the layer that reads it first.
+def buffer_names(program: Program, labelled: bool = True) -> dict[Buffer, str]:
+    """A name for each array: a variable's label, or else the layer that reads it first; the operation that writes it.
 
-    An optimizer's slot is named after the variable of the same shape that is updated with it, unless the front end has
-    named it so.
+    An optimizer's slot without a label is named after the variable of the same shape that is updated with it. Without
+    `labelled` labels that state no role are left out of account.
     """
-    names = {b: b.name for b in program.variables.values() if SLOT in b.name or b.name.startswith(ACCUMULATOR)}
+    variables = program.variables.values()
+    names = {b: str(b.label) for b in variables if b.label is not None and (labelled or b.label.role is not None)}
+    slots = {b for b in names if b.label is not None and b.label.role not in (None, Role.WEIGHT)}
     for compute_set in program.compute_sets:
         layer = layer_of(compute_set.op_name)
-        updated = [s.buffer for s in compute_set.writes if s.buffer in names and s.buffer.kind == "variable"]
+        written = (s.buffer for s in compute_set.writes)
+        updated = [b for b in written if b in names and b not in slots and b.kind == "variable"]
         for span in compute_set.reads:
             if span.buffer.kind == "variable" and layer:
                 shape = span.buffer.shape
@@ -56,8 +80,9 @@ def label_of(compute_set: ComputeSet, names: dict[Buffer, str]) -> str:
     """The readable name of a compute set; for an optimizer's, with the variable that it updates."""
     layer = layer_of(compute_set.op_name)
     for span in compute_set.writes:
-        name = names.get(span.buffer, "")
+        variable, name = span.buffer, names.get(span.buffer, "")
+        is_weight = name.startswith(VARIABLE) if variable.label is None else variable.label.role is Role.WEIGHT
         owner = name.removeprefix(VARIABLE)
-        if name.startswith(VARIABLE) and span.buffer.shape.elements > 1 and layer and owner != layer:
+        if is_weight and variable.shape.elements > 1 and layer and owner != layer and f"{layer}/" not in owner:
             return f"{layer} update of {owner}"
     return readable_name(compute_set.op_name, compute_set.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from engine.profile.schedule_timing import ScheduleTiming, lay_out
 from engine.profile.step_costs import ComputeSetCost, IpuEstimate, PartCost, PipelineEstimate
 from engine.profile.streams import host_cycles, queue_bytes, samples_of
 from engine.profile.vertices import kind_of, vertex_cycles
-from engine.program.program import Program
+from engine.program.program import Label, Program
 from engine.target import Target
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PipelineStep:
 
     With `offload_activations` waiting values are in streaming memory. Optimizer state and sums of gradients are there,
     too, if `Assumptions.offloaded` names them; weights are always on the tiles. `options` are the library options of
-    each part.
+    each part, `labels` what reports call the variables of the source, by the numbers of its parameters.
     """
 
     name: str
@@ -53,6 +53,7 @@ class PipelineStep:
     constants: Mapping[int, Any]
     offload_activations: bool = False
     options: StageOptions = StageOptions()
+    labels: Mapping[int, Label] = field(default_factory=dict)
 
 
 def estimate_pipeline(
@@ -92,6 +93,7 @@ class _Estimation:
         self.constants, self.target, self.build = pipeline.constants, target, build
         self.replicas, self.assumptions = replicas, assumptions
         self.streams, self.options = pipeline.offload_activations, pipeline.options
+        self.labels = pipeline.labels
         source = self.source
         self.plans = source.plans(self.schedule.recomputation)
         steps = part_steps(source.module, source.roles, source.parts, source.placement, self.plans)
@@ -173,7 +175,10 @@ class _Estimation:
 
     def _program(self, step: PartStep) -> Program:
         numbers = [number for number, role in enumerate(step.roles) if role == "constant"]
-        return self.build(step.module, step.roles, {n: self.constants[step.keys[n][1]] for n in numbers})
+        program = self.build(step.module, step.roles, {n: self.constants[step.keys[n][1]] for n in numbers})
+        for number, buffer in program.variables.items():
+            buffer.label = self.labels.get(step.keys[number][1])
+        return program
 
     def _stages_on(self, ipu: int) -> tuple[int, ...]:
         return tuple(stage for stage, ipus in enumerate(self.schedule.devices) if ipu in ipus)

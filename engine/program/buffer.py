@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
@@ -13,11 +14,42 @@ LARGE_BYTES = 1 << 20
 updating all rows of a table costs little. Chosen by hand."""
 
 
+class Role(StrEnum):
+    """What a program's author uses a variable for."""
+
+    WEIGHT = "weight"
+    STATISTIC = "statistic"
+    SLOT = "slot"
+    GRADIENT_SUM = "sum of gradients"
+    COUNTER = "counter"
+    SEED = "seed"
+    METRIC = "metric"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A variable as its program's author knows it, recorded by the front end.
+
+    `path` is the variable's name, as in sequential/dense/kernel, or an optimizer and its slot, as in adam/momentum;
+    `owner` the path of the weight that a slot or a sum of gradients belongs to. A counter is an optimizer's.
+    """
+
+    path: str
+    role: Role | None = None
+    owner: str = ""
+
+    def __str__(self) -> str:
+        if self.role is Role.GRADIENT_SUM:
+            return f"{Role.GRADIENT_SUM} of {self.owner}"
+        return f"{self.path} slot of {self.owner}" if self.role is Role.SLOT else self.path
+
+
 @dataclass(eq=False, slots=True)
 class Buffer:
     """Memory for one array. `kind` is "arena", "variable", "constant", "feed" or "queue" (the ring bound for a call).
 
     `index` is the entry parameter's number for a variable or a feed; `value` the contents of a constant.
+    `label` is a variable's, where the front end knows it.
     `permanent` arena buffers keep their contents from step to step, `carried` ones from iteration to iteration of a
     loop that updates them.
     """
@@ -29,6 +61,7 @@ class Buffer:
     value: np.ndarray | None = None
     permanent: bool = False
     carried: bool = False
+    label: Label | None = None
 
     @property
     def is_state(self) -> bool:

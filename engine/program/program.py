@@ -14,6 +14,8 @@ from engine.ir.shape import Shape
 from engine.program.buffer import Address as Address
 from engine.program.buffer import Buffer as Buffer
 from engine.program.buffer import IterationNumber as PerIteration
+from engine.program.buffer import Label as Label
+from engine.program.buffer import Role as Role
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.work.base import Relocation as Relocation
 from engine.program.work.base import Work

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,10 +13,13 @@ from tensorflow.python.distribute import distribute_lib
 from tensorflow.python.ops import variable_v1, variables
 
 from engine.errors import StepCountError
+from engine.program.program import Label, Role
+from ipu._internal.compiler.variable_labels import label_noted, note_label, path_of
 from ipu._internal.compiler.variables import tracing
 from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.errors import EagerExecutionError
 from keras_ext.types import KerasModel, Tensor
+from keras_ext.wrapping import Original
 
 KERAS = ("keras.", "tf_keras.", "tensorflow.")
 """Prefixes of the modules of Keras' and TensorFlow's own classes."""
@@ -87,3 +91,18 @@ def users_own(kind: type, name: str, others: tuple[str, ...] = KERAS) -> bool:
     """Whether a class inherits a method from a class outside of modules with these prefixes, or defines it."""
     owner = next((base for base in kind.__mro__ if name in vars(base)), None)
     return owner is not None and not owner.__module__.startswith(others)
+
+
+def note_slot(original: Original, *arguments: Any, **named: Any) -> Any:
+    """Calls an optimizer's method, whose first arguments are a weight and a slot's name; notes whose the slot is."""
+    slot = original(*arguments, **named)
+    signature = inspect.signature(original)
+    given = signature.bind(*arguments, **named).arguments
+    optimizer, weight, name = (given.get(parameter) for parameter in list(signature.parameters)[:3])
+    assert optimizer is not None
+    label = label_noted(weight) or label_noted(getattr(weight, "_value", None)) or Label(path_of(weight))
+    scope = getattr(optimizer, "name", None) or optimizer._name
+    note_label(slot, Label(f"{scope}/{name or 'var'}", Role.SLOT, label.path))
+    if getattr(slot, "_value", None) is not None:
+        note_label(slot._value, Label(f"{scope}/{name or 'var'}", Role.SLOT, label.path))
+    return slot

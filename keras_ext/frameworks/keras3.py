@@ -59,6 +59,7 @@ from keras_ext.frameworks import (
     keras3_accelerated,
     keras3_backup,
     keras3_graphs,
+    keras3_labels,
     keras3_layers,
     keras3_logs,
     keras3_metrics,
@@ -288,6 +289,7 @@ def install() -> None:
     registration.register_on_demand(object_registration, "keras")
     keras3_backup.install()
     keras3_graphs.install()
+    keras3_labels.install()
     keras3_layers.install()
     keras3_logs.install()
     keras3_metrics.install()

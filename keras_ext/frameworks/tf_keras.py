@@ -48,7 +48,7 @@ from keras_ext import (
 )
 from keras_ext.epochs.batch_types import batch_type
 from keras_ext.extensions import FunctionalExtension, ModelExtension, SequentialExtension
-from keras_ext.frameworks import category_counts, tf_keras_backup, tf_keras_graphs
+from keras_ext.frameworks import category_counts, tf_keras_backup, tf_keras_graphs, tf_keras_labels
 from keras_ext.frameworks.common import dense, plain_outside, serves, users_own, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.tf_keras_data import RowsAdapter, data_handler, single_batch
@@ -142,6 +142,7 @@ def install() -> None:
     kinds = {Sequential: SequentialExtension, Functional: FunctionalExtension, Model: ModelExtension}
     keep_options(ConfigKeeper(extension.install(Model, kinds, "_distribution_strategy"), list(kinds.values())))
     tf_keras_graphs.install()
+    tf_keras_labels.install()
     step_callbacks.install(CallbackList)
     progress_bars.install(Progbar)
     tensorboard.install(TensorBoard)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from engine.partition.stage_options import StageOptions
 from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.accumulation import ReplicaRows, variable_numbers
 from ipu._internal.compiler.fit import certainly_fits, check_estimate
-from ipu._internal.compiler.program import TracedProgram, build_program
+from ipu._internal.compiler.program import TracedProgram, build_program, labels_by_number
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.config.chip import configured_assumptions, configured_target
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from engine.profile import Estimate
     from engine.profile.options import Assumptions
     from engine.profile.pipeline_estimate import Build
+    from engine.program.program import Label
     from engine.program.program import Program as EngineProgram
     from engine.runtime.observer import Observer, RunningCall
     from engine.target import Target
@@ -48,6 +50,7 @@ class PipelineProgram(TracedProgram):
         processes: Processes | None = None,
     ) -> None:
         numbers = variable_numbers(traced)
+        self.labels = labels_by_number(traced)
         self.replicas, self.storage = pipelining.replicas, pipelining.storage
         self.pipelined = pipeline(
             *(traced.module, traced.roles, pipelining),
@@ -91,20 +94,29 @@ class InferencePipelineProgram(PipelineProgram):
 def estimator_of_pipeline(program: PipelineProgram, assumptions: Assumptions) -> Callable[[Target], Estimate]:
     """A function that returns the cost report of a pipeline on all its IPUs, for a chip."""
     assumptions = program.with_storage(assumptions)
-    return estimator_of_stages(program.pipelined, program.constants, build_program, program.replicas, assumptions)
+    pipelined, labels = program.pipelined, program.labels
+    return estimator_of_stages(pipelined, program.constants, build_program, program.replicas, assumptions, labels)
 
 
 def estimator_of_stages(
-    made: Pipelined, constants: Mapping[int, np.ndarray], build: Build, replicas: int, assumptions: Assumptions
+    made: Pipelined,
+    constants: Mapping[int, np.ndarray],
+    build: Build,
+    replicas: int,
+    assumptions: Assumptions,
+    labels: Mapping[int, Label] = MappingProxyType({}),
 ) -> Callable[[Target], Estimate]:
-    """The same for a pipelined module; `build` compiles a part with the values of its `constants`."""
+    """The same for a pipelined module; `build` compiles a part with the values of its `constants`.
+
+    `labels` are those of the variables, by the numbers of the module's parameters.
+    """
     # Late: the engine's cost report needs its passes, which load Numba.
     from engine.profile.pipeline_estimate import PipelineStep, pipeline_estimator
 
     streams, options = bool(made.pipelining.storage.offload_activations), made.pipelining.options
     # The parts of a pipeline contain its recomputation already.
     assumptions = replace(assumptions, recomputes=False)
-    step = PipelineStep(made.module.name, made.source, made.schedule, constants, streams, options)
+    step = PipelineStep(made.module.name, made.source, made.schedule, constants, streams, options, labels)
     return pipeline_estimator(step, build, replicas, assumptions)
 
 

@@ -22,12 +22,12 @@ from engine.runtime.feeds import RowFeed
 from ipu._internal.compiler.executable_files import store_executable
 from ipu._internal.compiler.executing import check_assignable, check_owner, executing, lost_assignment
 from ipu._internal.compiler.fit import certainly_fits, check_program, with_storage
-from ipu._internal.compiler.optimizer_state import OptimizerState
 from ipu._internal.compiler.sources import source_of
 from ipu._internal.compiler.tokens import CheckToken, is_token
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.compiler.trace_events import events_of
 from ipu._internal.compiler.value_checks import InvalidArgumentError
+from ipu._internal.compiler.variable_labels import labels_of
 from ipu._internal.compiler.variables import device_buffers, written_meanwhile
 from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.config.system import current_system
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from engine.compile import Inspect
     from engine.partition.pipeline import Pipelined
     from engine.profile.options import Assumptions
+    from engine.program.program import Label
     from engine.program.program import Program as EngineProgram
     from engine.runtime.observer import Observer
     from engine.runtime.rings import AnyRing
@@ -113,22 +114,18 @@ def build_program(module: Module, roles: list[str], constants: Mapping[int, np.n
     return build_program(module, roles, dict(constants), options=current_system().compiler_options)
 
 
-def _name_variables(program: EngineProgram, traced: TracedStep) -> None:
-    """Names variables by the notes of optimizers, or TensorFlow's names, where the cost report has no layer."""
-    from engine.profile.names import ACCUMULATOR, SLOT
+def _label_variables(program: EngineProgram, traced: TracedStep) -> None:
+    for number, label in labels_by_number(traced).items():
+        if number in program.variables:
+            buffer = program.variables[number]
+            buffer.name, buffer.label = str(label), label
 
-    state = traced.state or OptimizerState(traced.storage, 1)
+
+def labels_by_number(traced: TracedStep) -> dict[int, Label]:
+    """What reports call the variables of a step, by the numbers of its parameters."""
     numbers = (number for number, role in enumerate(traced.roles) if role == "variable")
-    for number, variable in zip(numbers, traced.variables, strict=True):
-        if number not in program.variables:
-            continue
-        buffer, key = program.variables[number], id(getattr(variable, "variable", variable))
-        if key in state.slots:
-            buffer.name = SLOT.join(state.slots[key])
-        elif key in state.sums:
-            buffer.name = f"{ACCUMULATOR}{state.sums[key]}"
-        else:
-            buffer.name = getattr(variable, "name", "") or buffer.name
+    labels = zip(numbers, labels_of(traced.variables, traced.state), strict=True)
+    return {number: label for number, label in labels if label is not None}
 
 
 def _one_replica(traced: TracedStep) -> EngineProgram:
@@ -137,7 +134,7 @@ def _one_replica(traced: TracedStep) -> EngineProgram:
 
     single = replicated(traced, 1)
     program = build_program(single.module, single.roles, single.constants)
-    _name_variables(program, single)
+    _label_variables(program, single)
     return program
 
 
@@ -239,7 +236,7 @@ class TracedProgram:
         A chip, or the chips of all shards, hold one of the replicas. Pipelines in a function are not checked.
         """
         traced = self._traced
-        _name_variables(program, traced)
+        _label_variables(program, traced)
         if traced.pipelines or certainly_fits(program):
             return
         plain = program if self._floating_point == IEEE else self._plain_program
@@ -264,7 +261,7 @@ class TracedProgram:
     def _plain_program(self) -> EngineProgram:
         """The program without the host code for rounding and floating-point exceptions."""
         program = build_program(self._traced.module, self._traced.roles, self._traced.constants)
-        _name_variables(program, self._traced)
+        _label_variables(program, self._traced)
         return program
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
