@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -181,15 +182,7 @@ def _declared(
     return function
 
 
-def _kernel(
-    module: ir.Module,
-    rows: int,
-    vectors: int,
-    masked: bool,
-    store: str = "f32",
-    pairs: bool = False,
-    right: str = "f32",
-) -> None:
+def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str, pairs: bool, right: str) -> None:
     """Defines one micro kernel in the module."""
     function = _declared(module, rows, vectors, masked, store, pairs, right)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -239,10 +232,9 @@ def _table(builder: ir.IRBuilder, base: ir.Value, table: ir.Value, rows: int) ->
 
 def _prefetch_for_writing(builder: ir.IRBuilder, rows: list[ir.Value], size: int) -> None:
     """Prefetches the first `size` bytes of each row of C, which the sums along k leave time to fetch."""
-    for row in rows:
-        for offset in range(0, size, LINE):
-            pointer = builder.inttoptr(builder.add(row, I64(offset)), POINTER)
-            call(builder, "prefetch.p0", VOID, pointer, TO_WRITE, TO_FIRST_LEVEL, DATA)
+    for row, offset in itertools.product(rows, range(0, size, LINE)):
+        pointer = builder.inttoptr(builder.add(row, I64(offset)), POINTER)
+        call(builder, "prefetch.p0", VOID, pointer, TO_WRITE, TO_FIRST_LEVEL, DATA)
 
 
 def k_unroll(vectors: int) -> int:

@@ -19,7 +19,7 @@ SCHEDULED_FOR = {16: ("skylake-avx512", "znver4"), 8: ("haswell", "znver3"), 4: 
 def assembly(rows: int, vectors: int, masked: bool, cpu: str) -> str:
     """The machine code of one kernel, as codelets have it, for a processor with these instructions."""
     module = ir.Module()
-    micro_kernel._kernel(module, rows, vectors, masked)
+    micro_kernel._kernel(module, rows, vectors, masked, "f32", False, "f32")
     parsed = llvm.parse_assembly(str(module))
     optimising.optimise(parsed, optimising.WRITTEN_IN_VECTORS)
     machine = llvm.Target.from_default_triple().create_target_machine(
