@@ -221,3 +221,25 @@ def test_errors_of_traced_operations_keep_their_class(strategy: IPUStrategyV1) -
 
     with pytest.raises(ConfigurationError, match="replica_group_size to be an integer of at least 1"):
         strategy.run(compiled(lambda x: step(x)), args=(tf.constant(1.0),))
+
+
+@pytest.mark.parametrize("jit_compile", [None, True])
+def test_variables_may_be_arguments_and_defaults(strategy: IPUStrategyV1, jit_compile: bool | None) -> None:
+    """Each is updated itself, whether it was made in the scope or not."""
+    before = tf.Variable([5.0, 6.0])
+    with strategy.scope():
+        first, second = tf.Variable([1.0, 2.0]), tf.Variable([10.0, 20.0])
+
+        @tf.function(jit_compile=jit_compile)
+        def add(variable: Any, x: Any = 1.0, *, others: Any = (first, {"second": second})) -> Any:
+            others[0].assign_add([100.0, 100.0])
+            return variable.assign_add(tf.ones(2) * x).read_value() + others[1]["second"]
+
+        np.testing.assert_array_equal(strategy.run(add, (second,)), [22, 42])
+        np.testing.assert_array_equal(strategy.run(add, (before, 2.0)), [18, 29])
+        np.testing.assert_array_equal(strategy.run(add, (before,), {"others": [first, {"second": before}]}), [16, 18])
+        np.testing.assert_array_equal(add(first) if jit_compile else strategy.run(add, (first,)), [413, 424])
+        default = tf.function(lambda v=second: v.assign_add([1.0, 1.0]).read_value(), jit_compile=jit_compile)
+        np.testing.assert_array_equal(strategy.run(default), [12, 22])
+        np.testing.assert_array_equal(strategy.run(default), [13, 23])
+    np.testing.assert_array_equal([before, first, second], [[8, 9], [402, 403], [13, 23]])

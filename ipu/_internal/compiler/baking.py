@@ -1,4 +1,4 @@
-"""Integer scalars among a function's arguments that become constants of its program: shapes may depend on them."""
+"""Arguments that a function's program has inside: integer scalars, which shapes may depend on, and variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.garbage import collector_paused
 from ipu._internal.compiler.refusals import ShapeFromValues
 from ipu._internal.compiler.variables import only_for_programs
 from ipu._internal.thread_values import ThreadValue
-from ipu._internal.types import Nest
+from ipu._internal.types import Nest, Variable
 
 _may_bake = ThreadValue(False)
 
@@ -43,6 +43,28 @@ class Baked:
         return tf.constant(self.value, self.dtype)
 
 
+class GivenVariable:
+    """A variable as an argument, which the traced function captures; TensorFlow retraces for each of this class."""
+
+    def __init__(self, variable: Variable) -> None:
+        self._variable = variable
+
+    def tensor(self) -> Any:
+        """The variable."""
+        return self._variable
+
+
+def with_given_variables(arguments: Nest, known: dict[int, GivenVariable]) -> Any:
+    """The structure with variables replaced; `known` keeps an object for each, by its id."""
+
+    def leaf(value: Nest) -> Any:
+        return known.setdefault(id(value), GivenVariable(value)) if isinstance(value, tf.Variable) else value
+
+    if not any(isinstance(value, tf.Variable) for value in tf.nest.flatten(arguments)):
+        return arguments
+    return tf.nest.map_structure(leaf, arguments)
+
+
 def bake(arguments: Nest, known: dict[tuple[Any, ...], Baked]) -> Any:
     """The structure with integer scalar tensors replaced, or None if it has none; `known` keeps an object for each."""
 
@@ -57,15 +79,20 @@ def bake(arguments: Nest, known: dict[tuple[Any, ...], Baked]) -> Any:
     return tf.nest.map_structure(leaf, arguments)
 
 
-def compilable(function: polymorphic_function.Function) -> polymorphic_function.Function:
-    """The function to be compiled as a whole: arguments may be Baked, operations it returns are None, as they run."""
+def compilable(
+    function: polymorphic_function.Function, given: dict[int, GivenVariable]
+) -> polymorphic_function.Function:
+    """The function to be compiled as a whole: arguments may be Baked, operations it returns are None, as they run.
+
+    Variables are no tensors among its arguments, nor among their defaults, which `given` keeps an object for.
+    """
     inner, options = function.python_function, function._experimental_autograph_options
 
     @autograph.autograph_artifact
     @collector_paused()
     def call(*arguments: Nest, **named: Nest) -> Any:
         only_for_programs()
-        if any(isinstance(value, Baked) for value in tf.nest.flatten((arguments, named))):
+        if any(isinstance(value, Baked | GivenVariable) for value in tf.nest.flatten((arguments, named))):
             arguments, named = tf.nest.map_structure(_tensor, (arguments, named))
         if function_autograph:
             conversion = converter.ConversionOptions(recursive=True, optional_features=options, user_requested=True)
@@ -84,7 +111,9 @@ def compilable(function: polymorphic_function.Function) -> polymorphic_function.
     function_autograph = function._autograph
     call.__name__ = getattr(inner, "__name__", type(inner).__name__)
     call.__doc__ = getattr(inner, "__doc__", None)
-    call.__signature__ = inspect.signature(inner)
+    signature = inspect.signature(inner)
+    parameters = (p.replace(default=with_given_variables(p.default, given)) for p in signature.parameters.values())
+    call.__signature__ = signature.replace(parameters=list(parameters))
     return tf.function(
         call,
         input_signature=function.input_signature,
@@ -99,7 +128,7 @@ def _is_integer_scalar(value: Nest) -> bool:
 
 
 def _tensor(value: Nest) -> Any:
-    return value.tensor() if isinstance(value, Baked) else value
+    return value.tensor() if isinstance(value, Baked | GivenVariable) else value
 
 
 def _without_operation(value: Nest) -> Any:

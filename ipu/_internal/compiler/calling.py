@@ -17,7 +17,7 @@ from engine.garbage import collector_paused
 from engine.ir.device_operations import is_collective
 from engine.runtime.execution_locks import holding
 from engine.runtime.feeds import RowFeed
-from ipu._internal.compiler.baking import Baked, bake, baking_possible, compilable
+from ipu._internal.compiler.baking import Baked, GivenVariable, bake, baking_possible, compilable, with_given_variables
 from ipu._internal.compiler.batch_norm import group_size
 from ipu._internal.compiler.function_trace import function_trace
 from ipu._internal.compiler.processes import processes_of, transport_of_functions
@@ -40,7 +40,8 @@ class EngineFunction:
 
     def __init__(self, function: polymorphic_function.Function) -> None:
         self._function = weakref.ref(function)  # it keeps this object alive, not the other way around
-        self._compiled, self._traced_for = compilable(function), _of_traces()
+        self._given: dict[int, GivenVariable] = {}
+        self._compiled, self._traced_for = compilable(function, self._given), _of_traces()
         self._programs: RecentPrograms[tuple[int, int], tuple[Any, TracedProgram]] = RecentPrograms()
         self._shaped_by_values: dict[int, Any] = {}
         self._always_bakes = False
@@ -57,7 +58,7 @@ class EngineFunction:
         check: Callable[[Any], None] | None = None,
     ) -> Any:
         """The result on /device:IPU:<ordinal>, as tensors; `check` gets the traced outputs before compilation."""
-        arguments = tf.nest.map_structure(_as_tensor, (args, kwargs))
+        arguments = self._taken((args, kwargs))
         with self._lock:
             arguments, concrete, program = self._prepared(arguments, ordinal, check)
         bound = function_type_utils.canonicalize_function_inputs(
@@ -71,7 +72,7 @@ class EngineFunction:
     def program(self, args: tuple[Any, ...], kwargs: dict[str, Any], ordinal: int = 0) -> TracedProgram:
         """The program for these arguments, compiled if there is none yet."""
         with self._lock:
-            return self._prepared(tf.nest.map_structure(_as_tensor, (args, kwargs)), ordinal, None)[2]
+            return self._prepared(self._taken((args, kwargs)), ordinal, None)[2]
 
     def latest_program(self) -> TracedProgram | None:
         """The program compiled last; None before the first."""
@@ -109,14 +110,18 @@ class EngineFunction:
 
     def concrete(self, arguments: Nest) -> tuple[Any, dict[int, IPUVariable]]:
         """The concrete function for (args, kwargs), and the variables by handle that `bind` takes."""
-        return self._concrete(arguments), self._used
+        return self._concrete(with_given_variables(arguments, self._given)), self._used
+
+    def _taken(self, arguments: Nest) -> Any:
+        """The arguments with tensors in place of arrays, and without variables."""
+        return with_given_variables(tf.nest.map_structure(_as_tensor, arguments), self._given)
 
     def _concrete(self, arguments: Nest) -> Any:
         args, kwargs = arguments
         function = self._function()
         present = _of_traces()
         if self._traced_for != present and function is not None:
-            self._compiled, self._traced_for = compilable(function), present
+            self._compiled, self._traced_for = compilable(function, self._given), present
         with engine_trace() as used, function_trace(self._traced_for[1]):
             concrete = self._compiled.get_concrete_function(*args, **kwargs)
         self._used.update(used)

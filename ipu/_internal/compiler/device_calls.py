@@ -75,6 +75,11 @@ def require_trace(what: str) -> None:
     advice = (
         "in a function given to IPUStrategy.run, or in a tf.function(jit_compile=True) called in the strategy's scope."
     )
+    if tf.executing_eagerly():
+        advice += (
+            " A program of TensorFlow 1 has two lines first: `import tensorflow.compat.v1 as tf` and "
+            "`tf.disable_v2_behavior()`."
+        )
     with ops.init_scope():
         if not tf.executing_eagerly():
             where = "in a function, branch or loop of a tf.Graph"

@@ -134,6 +134,12 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
     """
     captured = concrete.captured_inputs
     arguments = concrete.inputs[: len(concrete.inputs) - len(captured)]
+    for argument in arguments:
+        if argument.dtype == tf.resource:
+            raise UnsupportedOperation(
+                f"Expected an input_signature of tensors. Received: {argument.name!r}, a variable or another resource. "
+                f"Use it in the function without an argument, or leave out the input_signature."
+            )
     # An IPUVariable is in `used`; reading its `_handle` would copy its value to the host.
     others = [v for v in concrete.graph.variables if not isinstance(v, IPUVariable) and hasattr(v, "_handle")]
     by_handle: dict[int, Any] = {id(v._handle): v for v in others}
