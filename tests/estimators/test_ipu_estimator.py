@@ -141,6 +141,21 @@ def test_large_arrays_are_those_of_the_call(tmp_path: Path) -> None:
     np.testing.assert_allclose(trained.get_variable_value("w"), regressed(16), rtol=1e-5)
 
 
+def test_a_host_call_without_arguments_is_called_after_each_step(tmp_path: Path) -> None:
+    def count() -> tf.Operation:
+        return v1.assign_add(v1.get_variable("calls", [], use_resource=True, initializer=v1.zeros_initializer()), 1.0)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(features @ w - labels))
+        step = v1.train.GradientDescentOptimizer(RATE).minimize(loss)
+        return IPUEstimatorSpec(mode, loss=loss, train_op=step, host_call=(count, []))
+
+    trained = IPUEstimator(model_fn, tmp_path, run_config(1)).train(repeated, steps=3)
+    assert trained.get_variable_value("calls") == 3
+    np.testing.assert_allclose(trained.get_variable_value("w"), regressed(3), rtol=1e-5)
+
+
 def test_host_call_updates_on_the_host(tmp_path: Path) -> None:
     step: dict[str, Any] = {}
 

@@ -132,7 +132,7 @@ class IPUEstimator(DeviceEstimator):
             call = getattr(spec, "host_call", None)
             if call is not None:
                 self._check_host_call()
-                return [spec.train_op, outfeed.enqueue(list(call[1]))]
+                return [spec.train_op, *([outfeed.enqueue(list(call[1]))] if call[1] else [])]
             if self._ipu.num_replicas > 1 and not is_averaged(v1.get_default_graph()):
                 raise ConfigurationError(
                     f"Expected model_fn to use a CrossReplicaOptimizer with {self._ipu.num_replicas} replicas. "
@@ -143,9 +143,10 @@ class IPUEstimator(DeviceEstimator):
         loss, spec = self._loop(ModeKeys.TRAIN, infeed, step)
         called = []
         if getattr(spec, "host_call", None) is not None:
-            on_host = self._dequeued(outfeed, loss, is_last=True)
+            on_host = self._dequeued(outfeed, loss, is_last=True) if spec.host_call[1] else []
             before = len(v1.get_default_graph().get_operations())
-            called = [spec.host_call[0](*on_host)]
+            with tf.control_dependencies([] if on_host else [loss]):
+                called = [spec.host_call[0](*on_host)]
             self._check_updates("host_call", first=before)
         return self._trained(loss, called, (*spec.training_hooks, *getattr(spec, "training_chief_hooks", ())))
 
