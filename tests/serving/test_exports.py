@@ -17,6 +17,7 @@ import tensorflow as tf
 from engine import load
 from engine.serving.manifest import read_manifest
 from ipu import serving
+from ipu._internal.compiler.graph_structure import nested_operations
 from ipu.embedded_runtime import embedded_runtime_call, embedded_runtime_start
 from ipu.ipu_strategy import IPUStrategy, IPUStrategyV1
 from tests.interrupting import HANGS_SECONDS
@@ -198,6 +199,37 @@ def test_single_steps_take_functions_of_variables(tmp_path: Path, strategy: IPUS
         np.testing.assert_array_equal(strategy.run(run, kwargs=arguments)[1], expected)
         np.testing.assert_array_equal(strategy.run(signed, kwargs=arguments)["output_1"], expected)
     assert read_manifest(tmp_path).iterations == 4
+
+
+def test_programs_in_branches_and_loops_of_a_signature(tmp_path: Path, strategy: IPUStrategy) -> None:
+    serving.export_single_step(lambda x: 2 * x + 1, str(tmp_path / "1"), 4, [tf.TensorSpec((2,), tf.float32)])
+    signed = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+
+    def program(x: tf.Tensor) -> tf.Tensor:
+        return signed(x)["output_0"]
+
+    module = tf.Module()
+    module.signed = signed
+
+    @tf.function(input_signature=[tf.TensorSpec((2,), tf.float32, "x"), tf.TensorSpec((), tf.int32, "k")])
+    def run(x: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
+        branch = tf.cond(tf.equal(k, 0), lambda: program(x), lambda: -x)
+        case = tf.switch_case(k, [lambda: x, lambda: program(x) - 1, lambda: program(program(x))])
+        loop = tf.while_loop(lambda i, _: i < k, lambda i, y: (i + 1, program(y)), [0, x])
+        return {"branch": branch, "case": case, "loop": loop[1]}
+
+    module.run = run
+    tf.saved_model.save(module, str(tmp_path / "2"), signatures=run)
+    signature = tf.saved_model.load(str(tmp_path / "2")).signatures["serving_default"]
+    x = np.array([1.0, -2.0], np.float32)
+    for k, case in enumerate((x, 2 * x, 4 * x + 3)):
+        results = strategy.run(signature, kwargs={"x": tf.constant(x), "k": tf.constant(k)})
+        np.testing.assert_array_equal(results["branch"], -x if k else 2 * x + 1)
+        np.testing.assert_array_equal(results["case"], case)
+        np.testing.assert_array_equal(results["loop"], 2**k * (x + 1) - 1)
+    [graph] = {traced.graph for traced in signature._ipu_exported._list_all_concrete_functions()}
+    inside = {each.type for each, _ in nested_operations(graph.get_operations())}
+    assert "PyFuncStateless" in inside and "Mul" not in inside
 
 
 def test_signatures_of_data_sets_and_functions(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from ipu._internal.serving.compiled import freeze_step
 from ipu._internal.serving.program_calls import SCOPE, call_program
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+LOOPS = ("While", "StatelessWhile")
 PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
@@ -22,17 +24,15 @@ def running(function: ConcreteFunction) -> Callable[..., Any] | None:
 
     It raises UnsupportedOperation, when called, for a program that the engine cannot run.
     """
-    operations = function.graph.get_operations()
-    if any(_in_scope(operation) and operation.type in PYTHON for operation in operations):
+    if any(_in_scope(operation) and operation.type in PYTHON for operation in function.graph.get_operations()):
         return function
     return tf.function(_evaluating(function), autograph=False) if _calls_program(function.graph) else None
 
 
 def _calls_program(graph: tf.Graph) -> bool:
     return any(
-        _in_scope(operation) or _calls_program(_called(operation))
+        (operation.type in CALLS and _in_scope(operation)) or any(map(_calls_program, _called(operation)))
         for operation in graph.get_operations()
-        if operation.type in CALLS
     )
 
 
@@ -62,9 +62,11 @@ def evaluate(graph: tf.Graph, arguments: Sequence[Any]) -> list[Any]:
         inputs = [values[tensor.ref()] for tensor in operation.inputs]
         is_call = operation.type in CALLS
         if is_call and _in_scope(operation):
-            results = _on_engine(_called(operation), inputs)
+            results = _on_engine(_called(operation)[0], inputs)
         elif is_call:
-            results = evaluate(_called(operation), inputs)
+            results = evaluate(_called(operation)[0], inputs)
+        elif operation.type in BRANCHES + LOOPS and any(map(_calls_program, _called(operation))):
+            results = _chosen(operation, inputs) if operation.type in BRANCHES else _repeated(operation, inputs)
         else:
             results = _copy(operation, inputs).outputs
         values.update((tensor.ref(), value) for tensor, value in zip(operation.outputs, results, strict=True))
@@ -92,10 +94,38 @@ def _copy(operation: tf.Operation, inputs: Sequence[Any]) -> Any:
     return graph._create_op_internal(operation.type, inputs, dtypes, attrs=attributes, op_def=operation.op_def)
 
 
-def _called(operation: tf.Operation) -> Any:
-    name = operation.get_attr("f").name
+def _chosen(operation: tf.Operation, inputs: Sequence[Any]) -> list[Any]:
+    """The results of a branch, rebuilt with the functions that it may call."""
+    choice, *arguments = inputs
+    graphs = _called(operation)
+    branches = [lambda graph=graph: evaluate(graph, arguments) for graph in graphs]
+    if operation.type in ("If", "StatelessIf"):
+        return tf.nest.flatten(tf.cond(tf.cast(choice, tf.bool), *branches))
+    return tf.nest.flatten(tf.switch_case(choice, branches))
+
+
+def _repeated(operation: tf.Operation, inputs: Sequence[Any]) -> list[Any]:
+    """The results of a loop, rebuilt with its condition and its body."""
+    condition, body = _called(operation)
+    return list(
+        tf.while_loop(
+            lambda *values: evaluate(condition, values)[0],
+            lambda *values: evaluate(body, values),
+            list(inputs),
+            shape_invariants=[tensor.shape for tensor in operation.outputs],
+        )
+    )
+
+
+def _called(operation: tf.Operation) -> list[Any]:
+    """The graphs of the functions, of the branches, or of the condition and then the body, that an operation calls."""
+    named = {"f": CALLS, "then_branch": BRANCHES[:2], "else_branch": BRANCHES[:2], "branches": BRANCHES[2:]}
+    named |= {"cond": LOOPS, "body": LOOPS}
+    values = [operation.get_attr(attribute) for attribute, types in named.items() if operation.type in types]
+    functions = [each for value in values for each in (value if isinstance(value, list) else [value])]
     with tf.init_scope():  # functions of a loaded SavedModel are known to the eager context, to no graph
-        return function_def_to_graph.function_def_to_graph(context.context().get_function_def(name))
+        definitions = [context.context().get_function_def(each.name) for each in functions]
+        return [function_def_to_graph.function_def_to_graph(definition) for definition in definitions]
 
 
 def _in_scope(operation: tf.Operation) -> bool:
