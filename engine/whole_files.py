@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import os
 import secrets
@@ -26,6 +27,7 @@ ABANDONED_SECONDS = 3600.0
 EXCHANGE = 2
 """Linux' flag RENAME_EXCHANGE."""
 AT_CWD = -100
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 
 def _nothing(what: str, path: Path) -> None:
@@ -113,6 +115,22 @@ def put(written: Path, path: Path) -> None:
         _take_mode(written, path)
         _rename(written, path)
     _sync(path.parent)
+
+
+def check_room(folder: Path, size: int) -> None:
+    """Raises OSError where a file of so many bytes has no room in a folder: for writers that do not survive that."""
+    part = _part(folder / "room")
+    fault_point("create", part)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, size)
+    except OSError as error:
+        if error.errno in NO_ROOM:  # others say that the file system reserves nothing
+            raise OSError(error.errno, os.strerror(error.errno), str(folder)) from error
+    finally:
+        os.close(handle)
+        part.unlink()
 
 
 def remove(path: Path) -> None:

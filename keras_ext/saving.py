@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import weakref
@@ -10,13 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine.whole_files import staged
+import tensorflow as tf
+
+from engine.whole_files import check_room, staged
 from ipu._internal.function_code import wraps
 from keras_ext.errors import IncompleteConfig
 from keras_ext.extension import Extension, options_of
 from keras_ext.types import Config, KerasModel
 from keras_ext.wrapping import Original, wrap
 
+HDF5_BYTES_OF_A_VARIABLE = 4096
 logger = logging.getLogger("ipu")
 ExtensionOf = Callable[[Any], type[Extension] | None]
 _warned_unsaved: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
@@ -141,6 +145,9 @@ class ConfigKeeper:
         overwrites = named.get("overwrite", arguments[0] if arguments else True)
         if self._extension_of(model) is None or not _is_replaced(filepath, overwrites):
             return write(model, filepath, *arguments, **named)
+        if str(filepath).endswith((".h5", ".hdf5")):
+            # HDF5 ends in a segmentation fault where it cannot close a file on a full disk.
+            check_room(Path(filepath).absolute().parent, _bytes_of(model))
         with staged(filepath) as part:
             result = write(model, str(part), *arguments, **named)
             _keep_others(Path(filepath), part)
@@ -152,6 +159,14 @@ class ConfigKeeper:
         except NotImplementedError:
             # Formats that need a config raise an error themselves; the others keep neither config nor options.
             return self.saved(model)
+
+
+def _bytes_of(model: Any) -> int:
+    """The most that an HDF5 file of a model and its optimizer takes, with some kB of each variable for its name."""
+    slots = getattr(getattr(model, "optimizer", None), "variables", [])
+    variables = [*model.weights, *(slots() if callable(slots) else slots)]
+    sizes = (math.prod(each.shape) * max(tf.as_dtype(each.dtype).size, 1) for each in variables)
+    return sum(sizes) + HDF5_BYTES_OF_A_VARIABLE * (len(variables) + 4)
 
 
 def _is_replaced(filepath: Any, overwrites: Any) -> bool:

@@ -35,13 +35,13 @@ def mend(folder: str) -> None:
     state, latest = Path(folder, "checkpoint"), tf.train.latest_checkpoint(folder)
     if not state.exists() or latest is not None and fault_of(latest) is None:
         return
-    by_time = sorted(Path(folder).glob("*.index"), key=lambda path: path.stat().st_mtime, reverse=True)
+    by_step = sorted(Path(folder).glob("*.index"), key=_step_and_time, reverse=True)
     damaged = {str(state): "it names no checkpoint that exists"} if latest is None else {}
-    for path in by_time:
+    for path in by_step:
         checkpoint = str(path.with_suffix(""))
         fault = fault_of(checkpoint)
         if fault is None:
-            earlier = [str(each.with_suffix("")) for each in reversed(by_time[by_time.index(path) :])]
+            earlier = [str(each.with_suffix("")) for each in reversed(by_step[by_step.index(path) :])]
             checkpoint_management.update_checkpoint_state_internal(
                 folder, checkpoint, earlier, save_relative_paths=True
             )
@@ -54,3 +54,9 @@ def mend(folder: str) -> None:
         f"Expected a whole checkpoint in {folder}. Received: {name}, which is damaged: {fault}. Delete the folder to "
         "train from the beginning."
     )
+
+
+def _step_and_time(index: Path) -> tuple[int, float]:
+    """The number that a checkpoint's name ends in, if there is one, and when it was written."""
+    number = index.stem.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1, index.stat().st_mtime

@@ -68,18 +68,27 @@ def _save_model(original: Original, callback: BackupAndRestore) -> None:
     stage = Path(callback.backup_dir) / STAGE
     shutil.rmtree(stage, ignore_errors=True)
     make_folder(stage)
-    callback._weights_path, callback._training_metadata_path = str(stage / weights.name), str(stage / metadata.name)
+    try:
+        _write(original, callback, stage)
+        if callback.double_checkpoint:
+            _keep(weights, Path(callback._prev_weights_path), stage)
+            _keep(metadata, Path(callback._prev_training_metadata_path), stage)
+        put(stage / weights.name, weights)
+        put(stage / metadata.name, metadata)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)  # a full disk needs the room
+
+
+def _write(original: Original, callback: BackupAndRestore, stage: Path) -> None:
+    """Writes a whole backup to a folder of its own."""
+    weights, metadata = callback._weights_path, callback._training_metadata_path
+    callback._weights_path = str(stage / Path(weights).name)
+    callback._training_metadata_path = str(stage / Path(metadata).name)
     try:
         original(callback)
         _add_states(callback)
     finally:
-        callback._weights_path, callback._training_metadata_path = str(weights), str(metadata)
-    if callback.double_checkpoint:
-        _keep(weights, Path(callback._prev_weights_path), stage)
-        _keep(metadata, Path(callback._prev_training_metadata_path), stage)
-    put(stage / weights.name, weights)
-    put(stage / metadata.name, metadata)
-    shutil.rmtree(stage, ignore_errors=True)
+        callback._weights_path, callback._training_metadata_path = weights, metadata
 
 
 def _add_states(callback: BackupAndRestore) -> None:

@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
 
+from engine.errors import InvalidFile
+from tests.estimators import training
 from tests.estimators.models import (
     BATCH,
     BATCHES,
@@ -335,3 +337,22 @@ def test_what_is_refused(tmp_path: Path) -> None:
         IPUEstimatorSpec(ModeKeys.EVAL, eval_metric_ops={}, eval_metrics=(len, []))
     with pytest.raises(ValueError, match="host_call to be a tuple"):
         IPUEstimatorSpec(ModeKeys.TRAIN, host_call=len)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To the numbers of a training from that one; where none is whole it is an error."""
+    whole, folder = str(tmp_path / "whole"), tmp_path / "damaged"
+    expected = training.train(whole, 24)
+    training.train(str(folder), 16)
+    for data in folder.glob("model.ckpt-16.data*"):  # a shard for each device that has variables
+        data.write_bytes(data.read_bytes()[:-4])
+    resumed = training.train(str(folder), 24)
+    assert "model.ckpt-16 is damaged" in caplog.text and "model.ckpt-8 is restored" in caplog.text
+    for name in expected.get_variable_names():
+        np.testing.assert_array_equal(resumed.get_variable_value(name), expected.get_variable_value(name), name)
+    for each in folder.glob("*.index"):
+        each.write_bytes(b"torn")
+    with pytest.raises(InvalidFile, match="whole checkpoint in .*model.ckpt-24, which is damaged"):
+        training.train(str(folder), 32)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine import whole_files
-from engine.whole_files import ABANDONED_SECONDS, put, remove, staged, write_all, write_whole
+from engine.whole_files import ABANDONED_SECONDS, check_room, put, remove, staged, write_all, write_whole
 from tests.fault_points import ERRORS, fails_at, fault_points, left_by_kills
 
 Content = dict[str, str]
@@ -141,6 +141,13 @@ def _limited(write: Callable[[], None]) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_room_is_checked_before(tmp_path: Path) -> None:
+    check_room(tmp_path, 10_000)
+    with pytest.raises(OSError, match=f"File too large.*{tmp_path}"):
+        _limited(lambda: check_room(tmp_path, 10_000))
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_error_inside_changes_nothing(tmp_path: Path) -> None:

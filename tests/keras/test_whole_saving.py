@@ -122,6 +122,25 @@ def test_shards(kit: Kit, tmp_path: Path) -> None:
     assert same(fresh.get_weights(), model.get_weights())
 
 
+def test_hdf5_is_not_begun_without_room(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end the process. What is asked for is enough for the file, with all slots."""
+    model, asked = kit.ipu_model(kit.functional, optimizer="adam"), []
+    model.fit(X, Y, verbose=0)
+    save(model, tmp_path / "m.weights.h5")
+
+    def full(handle: int, offset: int, size: int) -> None:
+        asked.append(size)
+        raise OSError(ERRORS["full"], "No space left on device")
+
+    whole = (tmp_path / "m.weights.h5").read_bytes()
+    monkeypatch.setattr("os.posix_fallocate", full)
+    for name in ("m.weights.h5", "m.h5"):
+        with pytest.raises(OSError, match="No space left on device"):
+            save(model, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["m.weights.h5"]
+    assert (tmp_path / "m.weights.h5").read_bytes() == whole and len(whole) < min(asked)
+
+
 def test_plain_models_and_refused_paths_are_left_to_keras(
     kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
