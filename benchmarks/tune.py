@@ -27,11 +27,11 @@ from benchmarks import peaks
 from benchmarks.hot_spots import observed_programs
 from benchmarks.kernels import Kernel, of_codelet, of_module, product, ticks_per_second
 from benchmarks.workloads import WORKLOADS
+from engine.host.passes import split_products
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir.builder import Builder
 from engine.machine_code.costs import RESULTS, VARIABLE, costs
 from engine.machine_code.processor import may_use_matrix_registers, target
-from engine.program.host_passes import split_products
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction

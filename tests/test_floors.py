@@ -46,6 +46,7 @@ FLOORS = (
     ("engine.compile",),
     ("engine.lower",),
     ("engine.runtime",),
+    ("engine.host",),
     ("engine.program",),
     ("engine.emit",),
     ("engine.codelets", "engine.files", "engine.compile_progress"),

@@ -14,8 +14,8 @@ from engine.ir.affine import loop_index, pull
 from engine.ir.attributes import PARTIALS_SCOPE, PARTIALS_TYPES
 from engine.ir.opcodes import AFFINE, SOURCES, TUPLES
 from engine.ir.trip_counts import TripCounts
-from engine.lower.rows import RowBlocks
-from engine.lower.views import View, through, whole
+from engine.program.building.builder import ProgramBuilder
+from engine.program.building.views import View, through, whole
 from engine.program.program import (
     Buffer,
     ComputeSet,
@@ -98,14 +98,13 @@ INSTEAD = {
 """What to use instead of a custom call, by its target."""
 
 
-class Context:
+class Context(ProgramBuilder):
     """Lowers one computation: values by instruction, moves resolved to views, compute sets in order."""
 
     def __init__(self, module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> None:
+        super().__init__()
         self.module, self.roles, self.constants = module, roles, constants
         self.values: dict[Instruction, Value] = {}
-        self.compute_sets: list[ComputeSet] = []
-        self.partitions: dict[Buffer, Partition] = {}
         self.targets: dict[Instruction, Buffer] = {}
         self.joined: dict[Instruction, Joined] = {}
         self.marks: list[Mark] = []
@@ -113,7 +112,6 @@ class Context:
         self.trip_counts = TripCounts(module)
         self.iteration: Iteration | None = None
         self.arguments: dict[Instruction, Instruction] = {}
-        self.rows: RowBlocks | None = None
         self.loop_body: Computation | None = None
         self.counters = 0
         self.transposed: dict[Instruction, View] = {}
@@ -132,9 +130,6 @@ class Context:
             for computation in self.module.computations():
                 self._users |= computation.users()
         return self._users.get(instruction, [])
-
-    def new_buffer(self, name: str, shape: Shape, permanent: bool = False) -> Buffer:
-        return Buffer(name, shape, permanent=permanent)
 
     def carried_buffer(self, name: str, shape: Shape) -> Buffer:
         """A new buffer for an element of a loop's state that iterations update."""
@@ -158,14 +153,6 @@ class Context:
         from engine.ir import shape_of
 
         return Buffer(name, shape_of(value), "constant", value=np.ascontiguousarray(value))
-
-    def emit(self, compute_set: ComputeSet) -> None:
-        self.compute_sets.append(compute_set)
-        for span in compute_set.writes:
-            if span.partition is not None and compute_set.units > 1:
-                self.partitions[span.buffer] = span.partition
-            else:
-                self.partitions.pop(span.buffer, None)
 
     def emit_for(
         self,

@@ -14,13 +14,13 @@ from math import prod
 from engine.ir import Computation, Instruction
 from engine.lower.branches import branch_results
 from engine.lower.context import DEFERRED, Context, Iteration, Value, lowering
-from engine.lower.copies import copy_buffer
 from engine.lower.known_iterations import per_iteration
 from engine.lower.rows import rows_of
 from engine.lower.state import initial_state, leaves
 from engine.lower.transposed_weights import iteration_weights
 from engine.machine_code.abi import COUNTERS
 from engine.passes.update_order import readers_first
+from engine.program.building.copies import copy_buffer
 from engine.program.program import Buffer, PerIteration, Region
 from engine.program.work.copy import Purpose
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
-from engine.lower.copies import copy
-from engine.lower.views import View, whole
+from engine.program.building.copies import copy
+from engine.program.building.views import View, whole
 from engine.program.program import Buffer
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from engine.ir import DotDimensionNumbers, Instruction
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
-from engine.lower.contraction import ContractionDraft, emit_contraction
-from engine.lower.copies import copy
-from engine.lower.nests import accumulated_in
-from engine.lower.views import View, whole
 from engine.passes.transposed_products import is_made_transposed, order_wanted
+from engine.program.building.contraction import ContractionDraft, emit_contraction
+from engine.program.building.copies import copy
+from engine.program.building.nests import accumulated_in
+from engine.program.building.views import View, whole
 from engine.program.program import Buffer
 from engine.program.work.offsets import table
 

@@ -8,10 +8,10 @@ from engine.codelets.dynamic_slice import Counted, dynamic_slice, encode_dynamic
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering
-from engine.lower.copies import copy_buffer
 from engine.lower.known_iterations import per_iteration
-from engine.lower.units import SMALL_BYTES
 from engine.machine_code.abi import Scratch
+from engine.program.building.copies import copy_buffer
+from engine.program.building.units import SMALL_BYTES
 from engine.program.program import Address, Buffer, Partition, PerIteration, Slot, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.copy import Purpose

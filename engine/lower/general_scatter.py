@@ -8,9 +8,9 @@ from engine.emit.combiner import Combiner
 from engine.emit.nest import Body
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction
-from engine.lower.nests import body_of
 from engine.ops.apply import single_operation
 from engine.passes.fusible import is_scalar_body
+from engine.program.building.nests import body_of
 
 
 def combiner_for(instruction: Instruction, body: Computation, element_types: tuple[str, ...]) -> Codelet | Combiner:

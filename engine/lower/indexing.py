@@ -9,10 +9,10 @@ from engine.codelets.scatter import Scatter, encode_scatter, scatter
 from engine.codelets.scatter_rows import scatter_rows, scatters_rows
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
-from engine.lower.copies import copy_buffer
 from engine.lower.general_scatter import combiner_for
-from engine.lower.units import SMALL_BYTES
 from engine.ops.apply import single_operation
+from engine.program.building.copies import copy_buffer
+from engine.program.building.units import SMALL_BYTES
 from engine.program.passes.row_sums import RowScatter
 from engine.program.program import Address, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork

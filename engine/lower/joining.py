@@ -9,7 +9,7 @@ from math import prod
 
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Joined
-from engine.lower.nests import Position
+from engine.program.building.nests import Position
 
 LEAST_RUN = 16
 """Contiguous elements: with fewer, the fusion's loops would be too short for its lanes."""

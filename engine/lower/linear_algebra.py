@@ -13,7 +13,7 @@ from engine.codelets.triangular_solve import (
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of
-from engine.lower.nests import accumulated_in
+from engine.program.building.nests import accumulated_in
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.attributes import ROWS_OF_AN_ITERATION
 from engine.ir.opcodes import AFFINE
 from engine.ir.work import NO_ARRAYS, work_of
 from engine.passes.loops.view import element_read
-from engine.program.program import Partition
+from engine.program.building.builder import RowBlocks
 
 MOST_UNITS = 16
 """Units of a loop's rows, which each worker keeps from iteration to iteration. Chosen by hand."""
@@ -22,21 +21,6 @@ LEAST_GRAIN = 4
 """Rows of a unit, where there are twice as many. Chosen by hand."""
 LEAST_WORK = 1 << 14
 """Elements and multiply-adds of an iteration below which one worker runs it: others would start late."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowBlocks:
-    """Arrays with `extent` as their first dimension (except ones before it) are divided into blocks of `grain` rows."""
-
-    extent: int
-    grain: int
-
-    def partition(self, shape: Shape) -> Partition | None:
-        """The partition of an array along its rows, if it has them."""
-        sizes = [size for size in shape.dimensions if size != 1]
-        if not sizes or sizes[0] != self.extent or not shape.elements:
-            return None
-        return Partition(shape.elements // self.extent, self.extent, self.grain)
 
 
 def rows_of(loop: Instruction) -> RowBlocks | None:

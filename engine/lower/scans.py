@@ -13,9 +13,9 @@ from engine.ir import Instruction, WindowDimension
 from engine.ir.opcodes import neutral_element
 from engine.lower.context import Context
 from engine.lower.conversions import in_type, in_type_of
-from engine.lower.nests import accumulated_in
 from engine.ops.apply import single_operation
 from engine.passes.splats import splat_value
+from engine.program.building.nests import accumulated_in
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 

@@ -33,9 +33,9 @@ from engine.ir import Computation, Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.conversions import in_type, in_type_of
 from engine.lower.general_scatter import combiner_for, scalar_body
-from engine.lower.nests import accumulated_in
-from engine.lower.units import SMALL_BYTES
 from engine.ops.apply import single_operation
+from engine.program.building.nests import accumulated_in
+from engine.program.building.units import SMALL_BYTES
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 

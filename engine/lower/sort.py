@@ -11,8 +11,8 @@ from engine.emit.nest import Apply, Body
 from engine.ir import Computation, Instruction, Shape
 from engine.ir.module import topological
 from engine.lower.context import Context, Value, lowering
-from engine.lower.nests import body_of
 from engine.passes.fusible import is_scalar_body
+from engine.program.building.nests import body_of
 from engine.program.program import Address, Buffer, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 

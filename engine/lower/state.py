@@ -6,10 +6,10 @@ from engine.ir import AnyShape, Computation, Instruction, Shape
 from engine.ir.attributes import HOLDS_ANYTHING
 from engine.ir.opcodes import AFFINE
 from engine.lower.context import Context, Value
-from engine.lower.copies import copy, copy_buffer
 from engine.lower.dynamic_slices import line_in
-from engine.lower.views import whole
 from engine.passes.loops.view import element_read
+from engine.program.building.copies import copy, copy_buffer
+from engine.program.building.views import whole
 from engine.program.program import Buffer
 from engine.program.work.copy import Purpose
 

@@ -13,13 +13,13 @@ from engine.ir import Instruction, Shape, WindowDimension
 from engine.ir.affine import row_major_strides
 from engine.ir.opcodes import ASSOCIATIVE, neutral_element
 from engine.lower.context import Context, Value, lowering
-from engine.lower.copies import copy, fill, part
-from engine.lower.fusion import run_draft
-from engine.lower.nests import Draft, Reached, accumulated_in, body_of
 from engine.lower.scans import lower_scan, scanned_dimension
-from engine.lower.views import View, whole
 from engine.ops.apply import single_operation
 from engine.passes.splats import splat_value
+from engine.program.building.copies import copy, fill, part
+from engine.program.building.loops import run_draft
+from engine.program.building.nests import Draft, Reached, accumulated_in, body_of
+from engine.program.building.views import View, whole
 from engine.program.program import Buffer
 from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.window_loop import WindowLoop

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS
+from engine.profile.convolution import Convolution
 from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveRange, LiveTensor
 from engine.profile.plan import best_plan
@@ -56,16 +57,18 @@ class Batches:
         target, assumptions = self.found.target, self.found.assumptions
         if held < WORTH_PLANNING * target.bytes_per_tile:
             return 1.0
-        convolution = planned_of(compute_set, self._layouts)
+        options, tiles = options_of(compute_set, assumptions), assumptions.compute_target(target)
+        planned = (self._with_batch(each, size) for each in planned_of(compute_set, self._layouts))
+        return min(1.0, max(best_plan(each, tiles, options).temporary_bytes for each in planned) / held)
+
+    def _with_batch(self, convolution: Convolution, size: int) -> Convolution:
+        """The convolution with a batch of `size`: in the rows of a product, or in the terms of a gradient's sums."""
         dimensions = convolution.size
-        # The batch is in the rows of a product, or in its terms where a gradient is summed over the batch.
         if dimensions.batch % self.size == 0:
             dimensions = replace(dimensions, batch=dimensions.batch // self.size * size)
         elif dimensions.inputs % self.size == 0:
             dimensions = replace(dimensions, inputs=dimensions.inputs // self.size * size)
-        options = options_of(compute_set, assumptions)
-        plan = best_plan(replace(convolution, size=dimensions), assumptions.compute_target(target), options)
-        return min(1.0, plan.temporary_bytes / held)
+        return replace(convolution, size=dimensions)
 
 
 def dimensions_of(tensor: LiveTensor) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from engine.profile.superstep import options_of, product_of, product_step
 from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.work.codelet_work import has_codelet
+from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
 from engine.target import Target
 
@@ -146,7 +147,9 @@ class _Merger:
 
         def key(compute_set: ComputeSet) -> Hashable | None:
             work_estimate = compute_set.work_estimate
-            if not work_estimate.multiply_adds or work_estimate.convolution is not None or len(compute_set.reads) < 2:
+            if not work_estimate.multiply_adds or len(compute_set.reads) < 2:
+                return None
+            if isinstance(compute_set.work, Convolution):
                 return None
             if not work_estimate.element_type.startswith(("f", "bf")):
                 return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isqrt, prod
 
 from engine.errors import InternalError
-from engine.profile.convolution import Convolution
+from engine.profile.convolution import Convolution as PlannedConvolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
 from engine.profile.families import dynamic_lookup_of, family_step
 from engine.profile.mapping import Spread, spread, spread_evenly
@@ -19,6 +20,7 @@ from engine.profile.superstep_cost import SuperstepCost
 from engine.profile.vertices import declared_cycles, kind_of, pooling_cycles, vertex_cycles, work_of
 from engine.program.program import ComputeSet
 from engine.program.work.contraction import Contraction
+from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
 from engine.target import Target
 
@@ -28,7 +30,8 @@ def superstep(
 ) -> SuperstepCost:
     """Cost of a compute set, given the layouts of its operands. Raises InternalError for an unknown codelet."""
     if compute_set.work_estimate.multiply_adds and kind_of(compute_set.work_estimate.element_type) != "integer":
-        return product_step(best_plan(planned_of(compute_set, layouts), target, options_of(compute_set, assumptions)))
+        options = options_of(compute_set, assumptions)
+        return in_turn([product_step(best_plan(each, target, options)) for each in planned_of(compute_set, layouts)])
     found = family_step(compute_set, target, assumptions) or _element_wise(compute_set, layouts, target)
     lookup = dynamic_lookup_of(compute_set) if assumptions.optimizations.replace_dynamic_slices else None
     if lookup is None:
@@ -73,17 +76,20 @@ def _pooling_row(compute_set: ComputeSet) -> int:
 def options_of(compute_set: ComputeSet, assumptions: Assumptions) -> ProductOptions:
     """The options for planning a product or a convolution: its own type of partials overrides the assumptions."""
     work_estimate = compute_set.work_estimate
-    options = assumptions.product_options(compute_set.op_name, work_estimate.convolution is not None)
+    options = assumptions.product_options(compute_set.op_name, isinstance(compute_set.work, Convolution))
     return replace(options, partials_type=work_estimate.partials_type) if work_estimate.partials_type else options
 
 
-def planned_of(compute_set: ComputeSet, layouts: Layouts) -> Convolution:
-    """The convolution or matrix product of a compute set. Raises InternalError for an unknown codelet."""
-    work_estimate = compute_set.work_estimate
-    if work_estimate.convolution is None:
-        return product_of(compute_set, layouts).convolution
-    kind, resident = kind_of(work_estimate.element_type), _resident(compute_set, layouts)
-    return Convolution(work_estimate.convolution, kind, resident, _transposed(compute_set))
+def planned_of(compute_set: ComputeSet, layouts: Layouts) -> list[PlannedConvolution]:
+    """The convolutions that a chip plans for a compute set: of each combination of phases, or of a matrix product.
+
+    Raises InternalError for an unknown codelet.
+    """
+    work = compute_set.work
+    if not isinstance(work, Convolution):
+        return [product_of(compute_set, layouts).convolution]
+    kind, resident = kind_of(compute_set.work_estimate.element_type), _resident(compute_set, layouts)
+    return [PlannedConvolution(size, kind, resident, work.transposed) for size in work.parts]
 
 
 def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
@@ -106,6 +112,21 @@ def product_step(plan: Plan) -> SuperstepCost:
     """Cost of a plan as a superstep."""
     held = plan.temporary_bytes
     return SuperstepCost(plan.compute, plan.exchange, plan.sync, plan.tiles, held, plan.received_bytes, plan.method)
+
+
+def in_turn(steps: Sequence[SuperstepCost]) -> SuperstepCost:
+    """The cost of supersteps one after the other, which hold their temporary bytes in turn."""
+    if len(steps) == 1:
+        return steps[0]
+    return SuperstepCost(
+        sum(step.compute for step in steps),
+        sum(step.exchange for step in steps),
+        sum(step.sync for step in steps),
+        max(step.tiles for step in steps),
+        max(step.temporary_bytes for step in steps),
+        max(step.received_bytes for step in steps),
+        max(steps, key=lambda step: step.compute).method,
+    )
 
 
 def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.garbage import collector_paused
-from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.program.memory import plan_memory
 from engine.program.program import Program
 from engine.program.run_passes import run_passes

@@ -7,9 +7,9 @@ import pytest
 from benchmarks.bounds import run_multiply_adds
 from benchmarks.page import most, races
 from engine.compile import build_program
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, DotDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.run_passes import run_passes
 
 

@@ -15,8 +15,8 @@ import tensorflow as tf
 import tf_keras
 
 from engine.compile import build_program
-from engine.program.host_passes.pass_list import HOST_PASSES
-from engine.program.host_passes.touched_rows import skip_untouched_rows
+from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.passes.touched_rows import skip_untouched_rows
 from engine.program.program import ComputeSet, Program
 from engine.program.run_passes import run_passes
 from engine.program.work.touched_rows import TouchedRowsWork

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from engine.compile import build_program
-from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.program.run_passes import run_passes
 from engine.program.work.tile_transform import TileTransform
 from ipu._internal.compiler.trace import trace_step

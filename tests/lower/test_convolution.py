@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
-from engine.ir import ConvolutionDimensionNumbers, WindowDimension
+from engine.host.convolutions import direct, exchanged, pixel_groups
+from engine.host.convolutions.select import select_convolutions
+from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.structured_shape_rules import window_count
-from engine.lower import convolution as lowering
-from engine.lower import exchanged_convolutions, pixel_groups
+from engine.program.program import ComputeSet
 from engine.program.work.contraction import Contraction
+from engine.program.work.convolution import Convolution
 from tests.engine.running import check, fast
 from tests.lower.processors import lowered_for
 
@@ -42,6 +44,11 @@ def convolve(
     y = builder.parameter(kind, [kernel[k] for k in orders[1]])
     builder.convolution(x, y, window, numbers_for(rank, orders), *groups)
     check(builder.module(), tolerance=1e-4)
+
+
+def ways(module: Module) -> list[ComputeSet]:
+    """The compute sets that the host selects for a module's convolutions."""
+    return select_convolutions(build_program(module, ["variable"] * len(module.entry.parameters), {})).compute_sets
 
 
 def random_window(rng: np.random.Generator, size: int, wild: bool) -> WindowDimension:
@@ -127,29 +134,32 @@ def test_groups_with_few_features_are_merged(groups: tuple[int, int], features: 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_first_layer_of_bf16_has_pairs_of_pixels(pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows over one channel are contiguous in one order of k, in which pixels are read in place as pairs."""
-    monkeypatch.setattr(lowering, "multiplies_bf16_pairs", lambda: pairs)
+    monkeypatch.setattr(direct, "multiplies_bf16_pairs", lambda: pairs)
     monkeypatch.setattr(pixel_groups, "lanes", lambda: 16)
     builder = Builder()
     x, kernel = builder.parameter("bf16", [8, 32, 32, 1]), builder.parameter("bf16", [5, 5, 1, 6])
     builder.convolution(x, kernel, (WindowDimension(5),) * 2, numbers_for(2, [NHWC, HWIO, NHWC]))
-    sets = build_program(builder.module(), ["feed"] * 2, {}).compute_sets
-    (work,) = (each.work for each in sets if isinstance(each.work, Contraction))
+    (work,) = (each.work for each in ways(builder.module()) if isinstance(each.work, Contraction))
     assert (work.run_a % 2 == 0) == pairs
 
 
-def test_merged_groups_are_estimated_as_single_ones() -> None:
-    """The device model has the multiply-adds and sizes of the groups that the program asks for."""
+def test_merged_groups_count_the_products_of_single_ones() -> None:
+    """The program has the sizes that are asked for; of the host's work no way but contraction applies to the groups."""
     builder = Builder()
     x, kernel = builder.parameter("bf16", [4, 16, 16, 32]), builder.parameter("bf16", [3, 3, 4, 32])
     numbers = numbers_for(2, [NHWC, HWIO, NHWC])
     builder.convolution(x, kernel, (SAME, SAME), numbers, 8)
     with lowered_for("x86-64-v4"):  # four groups of four outputs fill 16 lanes
-        program = build_program(builder.module(), ["feed"] * 2, {})
-    (product,) = (each for each in program.compute_sets if each.work_estimate.multiply_adds)
-    assert product.work_estimate.multiply_adds == 4 * 16 * 16 * 32 * 4 * 9
-    size = product.work_estimate.convolution
-    assert size is not None and (size.groups, size.inputs, size.outputs) == (8, 4, 4)
-    assert any("merged" in each.name for each in program.compute_sets)
+        (asked,) = build_program(builder.module(), ["feed"] * 2, {}).compute_sets
+        sets = ways(builder.module())
+    assert isinstance(asked.work, Convolution)
+    (size,) = asked.work.parts
+    assert (size.groups, size.inputs, size.outputs) == (8, 4, 4)
+    (product,) = (each for each in sets if each.work_estimate.multiply_adds)
+    for each in (asked, product):
+        assert each.work_estimate.multiply_adds == 4 * 16 * 16 * 32 * 4 * 9
+    assert product.work_estimate.convolution is None
+    assert any("merged" in each.name for each in sets)
 
 
 @pytest.mark.sample(5)
@@ -164,7 +174,7 @@ def test_operands_of_gradients_by_few_outputs_are_exchanged(outputs: int, low: i
     x, y = (builder.parameter(kind, [6, *size]) for size in ((24, 22, 32), (24, 22, outputs)))
     builder.convolution(x, y, (rows, columns), numbers)
     with lowered_for("x86-64-v4"):  # of 16 lanes, which few features leave idle
-        names = [each.name for each in build_program(builder.module(), ["feed"] * 2, {}).compute_sets]
+        names = [each.name for each in ways(builder.module())]
     assert any("exchanged" in name for name in names), names
     check(builder.module(), tolerance=1e-4)
 
@@ -187,7 +197,7 @@ def test_operands_of_gradients_of_strided_and_single_windows_are_exchanged(
     numbers = ConvolutionDimensionNumbers(3, 0, (1, 2), 0, 3, (1, 2), 2, 3, (0, 1))
     builder.convolution(x, y, (dimension, dimension), numbers)
     with lowered_for("x86-64-v4"):  # of 16 lanes, which few features leave idle
-        names = [each.name for each in build_program(builder.module(), ["feed"] * 2, {}).compute_sets]
+        names = [each.name for each in ways(builder.module())]
     assert any("exchanged" in name for name in names), names
     check(builder.module(), tolerance=1e-4)
 
@@ -195,7 +205,7 @@ def test_operands_of_gradients_of_strided_and_single_windows_are_exchanged(
 def test_what_is_not_finite_reaches_all_taps_of_its_features_if_operands_are_exchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exchanged_convolutions, "WORTH", 1.0)  # less than is repaid with few lanes
+    monkeypatch.setattr(exchanged, "WORTH", 1.0)  # less than is repaid with few lanes
     valid = WindowDimension(32)
     builder = Builder()
     x, y = (builder.parameter("f32", [8, size, size, features]) for size, features in ((34, 16), (32, 1)))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 
-from engine.compile import build_program, compile_module
+from engine.compile import compile_module
+from engine.host.convolutions import overlapping, select
+from engine.host.convolutions.draft import ConvolutionDraft
+from engine.host.convolutions.overlapping import overlap_cycles
+from engine.host.convolutions.pixel_groups import PositionGroup
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.structured_shape_rules import window_count
-from engine.lower import convolution, overlapping
-from engine.lower.overlapping import overlap_cycles
-from engine.lower.pixel_groups import PositionGroup
 from engine.program.work.overlap_add import OverlapAdd
 from tests.engine.running import arguments_for, buffers, check, fast
 from tests.lower.processors import lowered_for
-from tests.lower.test_convolution import HWIO, NHWC, convolve, numbers_for, random_window
+from tests.lower.test_convolution import HWIO, NHWC, convolve, numbers_for, random_window, ways
 
 
 def random_orders(rng: np.random.Generator, rank: int) -> list[list[int]] | None:
@@ -42,8 +45,8 @@ def test_any_group_of_positions(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     positions = int(rng.choice(divisors)) if divisors else 1
     backward = positions == outputs and bool(rng.random() < 0.7)
     group = PositionGroup(rank - 1, positions, backward)
-    monkeypatch.setattr(convolution, "choose_group", lambda *_: group)
-    monkeypatch.setattr(convolution, "_overlaps", lambda *_: False)
+    monkeypatch.setattr(select, "choose_group", lambda _: group)
+    monkeypatch.setattr(select, "overlap_cycles", lambda _: None)
     batch, features, results = (int(n) for n in rng.integers(1, [4, 6, 21]))
     convolve(batch, features, results, sizes, tuple(window), random_orders(rng, rank), kind=kind_of(seed, 40))
 
@@ -54,11 +57,13 @@ def test_any_overlap(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of stride 1 with dilations, reversal and negative padding."""
     met = []
 
-    def whenever_possible(*arguments: object) -> bool:
-        met.append(overlap_cycles(*arguments) is not None)  # type: ignore[arg-type]
-        return met[-1]
+    def cycles(draft: ConvolutionDraft) -> float | None:
+        found = overlap_cycles(draft)
+        met.append(found is not None)
+        return found
 
-    monkeypatch.setattr(convolution, "_overlaps", whenever_possible)
+    monkeypatch.setattr(select, "overlap_cycles", cycles)
+    monkeypatch.setattr(select, "OVERLAP_WORTH", inf)
     monkeypatch.setattr(overlapping, "FEW_IMAGES", 0)
     rng = np.random.default_rng(seed)
     rank = int(rng.integers(1, 3))
@@ -81,8 +86,7 @@ def test_any_overlap(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def overlap_types(module: Module) -> set[str]:
     """The element types of the products that are added where they overlap."""
-    program = build_program(module, ["variable"] * len(module.entry.parameters), {})
-    return {each.work.element_type for each in program.compute_sets if isinstance(each.work, OverlapAdd)}
+    return {each.work.element_type for each in ways(module) if isinstance(each.work, OverlapAdd)}
 
 
 def layer(features: int, results: int, size: int, taps: int, gradient: str, kind: str = "f32") -> Module:
@@ -125,8 +129,8 @@ def test_gradient_by_an_input_of_few_features_is_added_where_it_overlaps() -> No
 def test_a_layer_of_few_features_is_done_in_groups() -> None:
     """Nor does the account of the program count the zeros in the kernel."""
     with lowered_for("x86-64-v4"):  # of 16 lanes
-        program = build_program(layer(1, 6, 28, 5, "none"), ["variable"] * 2, {})
-    product = next(each for each in program.compute_sets if each.work_estimate.multiply_adds)
+        sets = ways(layer(1, 6, 28, 5, "none"))
+    product = next(each for each in sets if each.work_estimate.multiply_adds)
     assert product.work_estimate.multiply_adds == 16 * 24 * 24 * 25 * 6
     assert "kernel" in product.reads[1].buffer.name
 
@@ -167,5 +171,4 @@ def test_kernels_of_many_features_are_turned_by_the_contraction(features: int, r
 
 
 def buffer_names(module: Module) -> set[str]:
-    program = build_program(module, ["variable"] * len(module.entry.parameters), {})
-    return {span.buffer.name for each in program.compute_sets for span in each.writes}
+    return {span.buffer.name for each in ways(module) for span in each.writes}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.compile import build_program
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.work.contraction import Contraction
 from tests.engine.running import check
-from tests.lower.test_convolution import HWIO, NHWC, numbers_for
+from tests.lower.test_convolution import HWIO, NHWC, numbers_for, ways
 from tests.program.machine import machine_of
 
 KINDS = ("f32", "f16", "bf16")
@@ -38,8 +37,7 @@ def towards_kernel(kind: str, channels: int, size: int, window: int, batch: int 
 
 
 def product(module: Module) -> Contraction:
-    roles = ["feed"] * len(module.entry.parameters)
-    (found,) = (s.work for s in build_program(module, roles, {}).compute_sets if isinstance(s.work, Contraction))
+    (found,) = (each.work for each in ways(module) if isinstance(each.work, Contraction))
     return found
 
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from engine.codelets.few_sizes import LANES
-from engine.compile import build_program
+from engine.host.convolutions import few_features, select
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
-from engine.lower import few_features
 from engine.program.work.few_features import FewFeatures
 from tests.engine.running import arguments_for, check, fast
-from tests.lower.test_convolution import numbers_for, random_window
+from tests.lower.test_convolution import numbers_for, random_window, ways
 
 SAME = WindowDimension(3, 1, 1, 1)
 
@@ -32,15 +31,15 @@ def module_of(
 
 
 def works(module: Module) -> list[FewFeatures]:
-    sets = build_program(module, ["feed"] * 2, {}).compute_sets
-    return [each.work for each in sets if isinstance(each.work, FewFeatures)]
+    return [each.work for each in ways(module) if isinstance(each.work, FewFeatures)]
 
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whenever it is possible."""
-    for name, value in {"WORTH": inf, "LEAST_MULTIPLY_ADDS": 0, "LEAST_UNITS": 1}.items():
+    for name, value in {"LEAST_MULTIPLY_ADDS": 0, "LEAST_UNITS": 1}.items():
         monkeypatch.setattr(few_features, name, value)
+    monkeypatch.setattr(select, "FEW_FEATURES_WORTH", inf)
 
 
 @pytest.mark.usefixtures("always")
@@ -88,7 +87,7 @@ def test_zeros_around_an_image_are_multiplied() -> None:
 
 def test_same_bits_for_any_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
-    monkeypatch.setattr(few_features, "WORTH", inf)  # four lanes would gain less
+    monkeypatch.setattr(select, "FEW_FEATURES_WORTH", inf)  # four lanes would gain less
     module = module_of(3, 20, 3, [40, 40], (SAME, SAME))
     arguments = arguments_for(module)
     results = set()

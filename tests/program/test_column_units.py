@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engine.compile import build_program, compile_module
+from engine.host.passes import column_units, split_products
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import DotDimensionNumbers, Module
 from engine.ir.builder import Builder
-from engine.program.host_passes import column_units, split_products
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction, Grid
 from tests.engine.running import arguments_for, buffers

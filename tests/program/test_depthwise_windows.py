@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
+from engine.host.passes import depthwise_windows
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
-from engine.program.host_passes import depthwise_windows
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.copy import Copy

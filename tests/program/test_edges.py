@@ -10,11 +10,11 @@ import pytest
 from engine.codelets.edge_products import edge_products
 from engine.codelets.edge_sums import PLAIN_EDGES, SCALED_EDGES
 from engine.compile import build_program
+from engine.host.passes.edge_products import multiply_edges
+from engine.host.passes.edge_sums import sum_edges
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import GatherDimensionNumbers, Instruction, Module, ScatterDimensionNumbers, Shape, TupleShape
 from engine.ir.builder import Builder
-from engine.program.host_passes.edge_products import multiply_edges
-from engine.program.host_passes.edge_sums import sum_edges
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.work.codelet_work import has_codelet
 from engine.runtime.executable import Executable

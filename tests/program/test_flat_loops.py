@@ -7,10 +7,10 @@ import pytest
 
 from engine.compile import build_program, compile_module
 from engine.evaluate import evaluate
+from engine.host.passes.flat_loops import flatten_loops
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import Module
 from engine.ir.builder import Builder
-from engine.program.host_passes.flat_loops import flatten_loops
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.run_passes import run_passes
 from engine.program.work.fused_loop import FusedLoop
 from engine.runtime import encode

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import Module
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.memory import plan_memory
 from engine.program.program import Buffer, ComputeSet, Mark, Program
 from engine.program.run_passes import run_passes

@@ -10,12 +10,12 @@ import pytest
 
 from engine.codelets.pool_windows import PooledImages
 from engine.compile import build_program
+from engine.host.passes import pooled_windows
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import Instruction, Module, Window, WindowDimension
 from engine.ir.builder import Builder
 from engine.ir.opcodes import neutral_element
 from engine.ir.shape import NUMPY_TYPES
-from engine.program.host_passes import pooled_windows
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.codelet_work import parameters_of

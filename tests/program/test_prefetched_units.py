@@ -7,10 +7,10 @@ import pytest
 
 from engine.codelets.contract_fields import NextUnit
 from engine.compile import build_program
+from engine.host.passes import prefetched_units
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
-from engine.program.host_passes import prefetched_units
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
 from engine.program.work.unit_chain import UnitChain

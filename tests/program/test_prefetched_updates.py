@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
+from engine.host.passes import prefetched_updates
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import DotDimensionNumbers, Instruction
 from engine.ir.builder import Builder
-from engine.program.host_passes import prefetched_updates
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction

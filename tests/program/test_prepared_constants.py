@@ -9,10 +9,10 @@ import pytest
 
 from engine.compile import compile_module
 from engine.debug.executable import DebugExecutable
+from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.passes.prepared_constants import prepare_constants
 from engine.ir import ConvolutionDimensionNumbers, DotDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
-from engine.program.host_passes.pass_list import HOST_PASSES
-from engine.program.host_passes.prepared_constants import prepare_constants
 from engine.runtime import encode
 from engine.runtime.executable import Executable
 from engine.runtime.feeds import RowFeed

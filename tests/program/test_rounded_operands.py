@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from engine.compile import build_program, compile_module
+from engine.host.passes import rounded_operands
+from engine.host.passes.rounded_operands import round_operands
 from engine.ir import DotDimensionNumbers, Module
 from engine.ir.builder import Builder
-from engine.program.host_passes import rounded_operands
-from engine.program.host_passes.rounded_operands import round_operands
 from engine.program.program import Mark
 from engine.program.work.contraction import Contraction
 from tests.engine.running import arguments_for, buffers

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
+from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.passes.shared_panels import share_panels
 from engine.ir import DotDimensionNumbers
 from engine.ir.builder import Builder
-from engine.program.host_passes.pass_list import HOST_PASSES
-from engine.program.host_passes.shared_panels import share_panels
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.panels import PanelPacking

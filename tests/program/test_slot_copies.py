@@ -7,10 +7,10 @@ import pytest
 
 from engine.codelets.dynamic_slice import dynamic_slice
 from engine.compile import build_program
+from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.passes.slot_copies import elide_slot_copies
 from engine.ir import Instruction, Module, Shape
 from engine.ir.builder import Builder
-from engine.program.host_passes.pass_list import HOST_PASSES
-from engine.program.host_passes.slot_copies import elide_slot_copies
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.codelet_work import has_codelet

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
+from engine.host.passes import split_products
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import DotDimensionNumbers, Module
 from engine.ir.builder import Builder
 from engine.machine_code.processor import has_matrix_registers
-from engine.program.host_passes import split_products
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
+from engine.host.passes import split_products
+from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.passes.unit_fusion import fuse_units
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
-from engine.lower import contraction
-from engine.program.host_passes import split_products
-from engine.program.host_passes.pass_list import HOST_PASSES
-from engine.program.host_passes.unit_fusion import fuse_units
+from engine.program.building import contraction
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.errors import InternalError
-from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.program.passes.pass_list import PROGRAM_PASSES
 from engine.program.program import Mark, Partition, Program, Region
 from engine.program.run_passes import listening, run_passes

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from engine.compile import build_program
+from engine.host.convolutions import direct
+from engine.host.convolutions.select import select_convolutions
+from engine.host.passes import widened_operands
+from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.passes.widened_operands import widen_operands
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
-from engine.lower import convolution
 from engine.machine_code.processor import lanes, masks_are_cheap
-from engine.program.host_passes import widened_operands
-from engine.program.host_passes.pass_list import HOST_PASSES
-from engine.program.host_passes.widened_operands import widen_operands
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
@@ -47,7 +48,7 @@ def products(program: Program) -> list[Contraction]:
 
 @pytest.fixture(autouse=True)
 def no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (widened_operands, convolution):
+    for module in (widened_operands, direct):
         monkeypatch.setattr(module, "multiplies_bf16_pairs", lambda: False)
 
 
@@ -73,14 +74,14 @@ def set_aside() -> list[object]:
 
 
 def test_float32_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = build_program(layer("f32"), ["variable"] * 2, {})
+    program = select_convolutions(build_program(layer("f32"), ["variable"] * 2, {}))
     assert not any(each.widened for each in products(run_passes(program, HOST_PASSES)))
 
 
 @pytest.mark.parametrize("spoil", ["read elsewhere", "an output", "pairs"])
 def test_what_others_read_stays(spoil: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = "bf16" if spoil == "pairs" else "f16"
-    program = build_program(layer(kind), ["variable"] * 2, {})
+    program = select_convolutions(build_program(layer(kind), ["variable"] * 2, {}))
     (product,) = products(program)
     if spoil == "pairs":
         monkeypatch.setattr(widened_operands, "multiplies_bf16_pairs", lambda: True)

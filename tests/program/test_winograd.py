@@ -8,10 +8,10 @@ import pytest
 from engine.codelets.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
 from engine.compile import build_program
 from engine.errors import ConfigurationError
+from engine.host.passes import winograd
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, Shape, WindowDimension
 from engine.ir.builder import Builder
-from engine.program.host_passes import winograd
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.winograd import WinogradKernel, WinogradProduct

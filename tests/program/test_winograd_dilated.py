@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.host.passes import winograd_wide
+from engine.host.passes.pass_list import HOST_PASSES
+from engine.host.passes.winograd_wide import undilated
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.host_passes import winograd_wide
-from engine.program.host_passes.pass_list import HOST_PASSES
-from engine.program.host_passes.winograd_wide import undilated
 from engine.program.run_passes import run_passes
 from engine.program.work.copy import Copy
 from tests.program.test_winograd_wide import KINDS, ROUNDING, is_transformed, made, operands, run

@@ -7,10 +7,10 @@ import pytest
 
 from engine.codelets.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
 from engine.compile import build_program
+from engine.host.passes import winograd, winograd_sets
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
-from engine.program.host_passes import winograd, winograd_sets
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.winograd_gradient import WinogradGradient

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from engine.host.passes.winograd import use_winograd
+from engine.host.passes.winograd_padding import read_unpadded
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
-from engine.program.host_passes.winograd import use_winograd
-from engine.program.host_passes.winograd_padding import read_unpadded
 from engine.program.program import ComputeSet, Program, Region, Span
 from engine.program.work.copy import Copy
 from tests.engine.running import check

@@ -8,10 +8,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from engine.host.passes import winograd_wide, winograd_wide_sets
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
-from engine.program.host_passes import winograd_wide, winograd_wide_sets
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.run_passes import run_passes
 from engine.program.work.copy import Copy
 from tests.exploring import more_seeds

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
+from engine.host.passes import split_products, winograd_wide
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, WindowDimension
 from engine.ir import Shape as ArrayShape
 from engine.ir.builder import Builder
 from engine.machine_code.costs import MEASURED
 from engine.machine_code.processor import X86, target
-from engine.program.host_passes import split_products, winograd_wide
-from engine.program.host_passes.pass_list import HOST_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.program.host_passes.pass_list import HOST_PASSES
+from engine.host.passes.pass_list import HOST_PASSES
 from engine.program.printer import print_program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction

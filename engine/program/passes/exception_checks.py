@@ -27,6 +27,7 @@ from engine.program.program import (
 )
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.codelet_work import CodeletWork
+from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
 
 COMPUTING = REDUCTIONS | LINEAR_ALGEBRA
@@ -96,10 +97,10 @@ def _computes(compute_set: ComputeSet) -> bool:
     return compute_set.work_estimate.multiply_adds > 0 or bool(COMPUTING & compute_set.work_estimate.elements.keys())
 
 
-def _opcode(work_estimate: WorkEstimate) -> str:
-    if work_estimate.multiply_adds:
-        return "dot" if work_estimate.convolution is None else "convolution"
-    return next(iter(work_estimate.elements))
+def _opcode(compute_set: ComputeSet) -> str:
+    if isinstance(compute_set.work, Convolution):
+        return "convolution"
+    return "dot" if compute_set.work_estimate.multiply_adds else next(iter(compute_set.work_estimate.elements))
 
 
 def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording) -> list[ComputeSet]:
@@ -114,7 +115,7 @@ def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
     elements = result.buffer.shape.elements
     partition = result.partition or Partition(1, elements, UNIT_ELEMENTS)
     at = record.take(ExceptionWord.WORDS)
-    opcode = _opcode(compute_set.work_estimate)
+    opcode = _opcode(compute_set)
     record.counters.append((at + 1, Origin(opcode, compute_set.op_name, elements)))
     first, *rest = (
         Array(

@@ -13,10 +13,10 @@ import numpy as np
 from engine.codelets.contract_fields import GROUP, rows_together
 from engine.emit.nest import Constant, Input, Reduction
 from engine.ir import Shape
-from engine.lower.context import Context
-from engine.lower.fusion import run_draft
-from engine.lower.nests import Draft, Reached, accumulated_in
-from engine.lower.rows import RowBlocks
+from engine.program.building.builder import ProgramBuilder, RowBlocks
+from engine.program.building.loops import run_draft, written_partition
+from engine.program.building.nests import Draft, Reached, accumulated_in
+from engine.program.building.units import cut as divided
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.contraction import Contraction, Grid
@@ -98,6 +98,20 @@ class ContractionDraft:
         return len(self.row_a) * len(self.k_a) * self.columns * len(self.batch_a)
 
     @property
+    def size(self) -> ProductSize:
+        """What its division into units depends on."""
+        written = len(self.row_c) * self.columns * len(self.batch_c)
+        return ProductSize(
+            *(len(self.batch_a), len(self.row_a), self.columns, len(self.k_a)),
+            fills=written == self.c.shape.elements,
+            of_state=self.b.is_state,
+            dense_columns=self.stride_b == self.b.shape.dtype.itemsize,
+            grouped=rows_together(self.row_a, self.c.shape.dtype.itemsize) == GROUP,
+            depthwise=self.is_depthwise,
+            windowed=self.windowed,
+        )
+
+    @property
     def work_estimate(self) -> int:
         """The multiply-adds of the operation itself."""
         return self.multiply_adds if self.useful_multiply_adds is None else self.useful_multiply_adds
@@ -114,53 +128,68 @@ def weight_share(rows: int, columns: int) -> int:
     return -(-rows // shares)
 
 
-def grid(contraction: ContractionDraft, iteration_rows: RowBlocks | None = None) -> Grid:
+@dataclass(frozen=True, slots=True)
+class ProductSize:
+    """What the division of a product into units depends on: sizes, and how its operands lie in memory.
+
+    `fills` says that all of C is written, `of_state` that B is a weight, `dense_columns` that its columns are next to
+    each other, `grouped` that rows of A are, in groups, and `windowed` that the host copies windows of images.
+    """
+
+    batches: int
+    rows: int
+    columns: int
+    k: int
+    fills: bool = True
+    of_state: bool = False
+    dense_columns: bool = True
+    grouped: bool = False
+    depthwise: bool = False
+    windowed: bool = False
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.batches * self.rows * self.columns * self.k
+
+
+def grid(size: ProductSize, iteration_rows: RowBlocks | None = None) -> Grid:
     """Along the rows that the arrays of a loop have in common, if B is small; else for enough units."""
-    rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
-    if contraction.is_depthwise:
-        return _depthwise_grid(contraction)
-    if contraction.windowed and contraction.multiply_adds > SMALL and k >= LONG_K // 8 and _fills(contraction):
+    rows, columns, k = size.rows, size.columns, size.k
+    if size.depthwise:
+        return _depthwise_grid(size)
+    if size.windowed and size.multiply_adds > SMALL and k >= LONG_K // 8 and size.fills:
         return Grid(rows, columns, -(-k // WINDOWED_SPLITS))
-    if iteration_rows is not None and rows == iteration_rows.extent and len(contraction.batch_a) == 1:
+    if iteration_rows is not None and rows == iteration_rows.extent and size.batches == 1:
         if columns * k <= SHARED_ELEMENTS:
             return Grid(iteration_rows.grain, max(columns, 1), max(k, 1))
-    return _even_grid(contraction)
+    return _even_grid(size)
 
 
-def _even_grid(contraction: ContractionDraft) -> Grid:
+def _even_grid(size: ProductSize) -> Grid:
     """Along the rows of the weight where few rows use it; else along rows, columns or k, for enough units."""
-    rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
-    batches = len(contraction.batch_a)
+    rows, columns, k, batches = size.rows, size.columns, size.k, size.batches
     whole = Grid(max(rows, 1), max(columns, 1), max(k, 1))
-    if contraction.multiply_adds <= SMALL:
+    if size.multiply_adds <= SMALL:
         return whole
-    units = int(min(MOST_UNITS, max(2, contraction.multiply_adds // SMALL)))
+    units = int(min(MOST_UNITS, max(2, size.multiply_adds // SMALL)))
     units += units % 2  # an odd one leaves one of two workers idle
     if batches > 1 and batches >= units // 2:
         return Grid(_block_of_batch(rows, max(columns, k, 1)), whole.columns, whole.k)
     # Partial sums are added over all of C.
-    fills = _fills(contraction)
-    if fills and batches == 1 and rows <= FEW_ROWS and contraction.b.is_state:
-        return _grid_of_weight(contraction, whole, units)
+    if size.fills and batches == 1 and rows <= FEW_ROWS and size.of_state:
+        return _grid_of_weight(size, whole, units)
     if batches == 1 and k <= FEW_ROWS and rows * columns >= SHARE_ELEMENTS:
         return Grid(weight_share(rows, columns), columns, k)
     panels = -(-columns // PANEL)
     if panels >= 2 and rows < 96:
         cut = Grid(max(rows, 1), PANEL * -(-panels // units), max(k, 1))
     else:
-        grouped = rows_together(contraction.row_a, contraction.c.shape.dtype.itemsize) == GROUP
-        cut = Grid(_height(rows, units, GROUP if grouped else 2), max(columns, 1), max(k, 1))
+        cut = Grid(_height(rows, units, GROUP if size.grouped else 2), max(columns, 1), max(k, 1))
     made = -(-rows // cut.rows) * -(-columns // cut.columns) * batches
-    if fills and made < 8 and k >= LONG_K and rows * columns <= 1 << 20:
+    if size.fills and made < 8 and k >= LONG_K and rows * columns <= 1 << 20:
         splits = min(16, k // (LONG_K // 4))
         return Grid(whole.rows, whole.columns, -(-k // splits))
     return cut
-
-
-def _fills(contraction: ContractionDraft) -> bool:
-    """Whether all of C is written."""
-    written = len(contraction.row_c) * contraction.columns * len(contraction.batch_c)
-    return written == contraction.c.shape.elements
 
 
 def _block_of_batch(rows: int, longer: int) -> int:
@@ -172,15 +201,15 @@ def _block_of_batch(rows: int, longer: int) -> int:
     return block if block >= LEAST_BLOCK else rows
 
 
-def _depthwise_grid(contraction: ContractionDraft) -> Grid:
+def _depthwise_grid(size: ProductSize) -> Grid:
     """Along rows, or along k where there are few rows, for all batches at once."""
-    rows, k = len(contraction.row_a), len(contraction.k_a)
-    units = min(MOST_DEPTHWISE_UNITS, contraction.multiply_adds // SMALL_DEPTHWISE // 2 * 2)
+    rows, k = size.rows, size.k
+    units = min(MOST_DEPTHWISE_UNITS, size.multiply_adds // SMALL_DEPTHWISE // 2 * 2)
     if units < 2:
         return Grid(rows, 1, k)
     if rows >= units * DEPTHWISE_ROWS:
         return Grid(-(-rows // (units * DEPTHWISE_ROWS)) * DEPTHWISE_ROWS, 1, k)
-    return Grid(rows, 1, -(-k // units)) if _fills(contraction) and k >= LONG_K // 8 else Grid(-(-rows // 2), 1, k)
+    return Grid(rows, 1, -(-k // units)) if size.fills and k >= LONG_K // 8 else Grid(-(-rows // 2), 1, k)
 
 
 def _height(rows: int, units: int, step: int) -> int:
@@ -191,13 +220,13 @@ def _height(rows: int, units: int, step: int) -> int:
     return min(heights, key=lambda height: height * ceil(ceil(rows / height) / 2))
 
 
-def _grid_of_weight(contraction: ContractionDraft, whole: Grid, units: int) -> Grid:
+def _grid_of_weight(size: ProductSize, whole: Grid, units: int) -> Grid:
     """Each unit reads its own rows of the weight: slices of k, or of the columns where the weight is transposed.
 
     With many columns, as of a vocabulary, partial sums would leave the caches: units own columns.
     """
-    k, columns = len(contraction.k_a), contraction.columns
-    if contraction.stride_b == contraction.b.shape.dtype.itemsize:
+    k, columns = size.k, size.columns
+    if size.dense_columns:
         share = weight_share(k, columns)
         # Partial sums, written and read, should cost less than the weight; half of the units own half of its rows.
         while -(-k // share) > FEW_SPLITS and -(-k // share) * whole.rows * 4 > k:
@@ -210,7 +239,7 @@ def _grid_of_weight(contraction: ContractionDraft, whole: Grid, units: int) -> G
     return Grid(whole.rows, PANEL * max(1, share // PANEL), whole.k)
 
 
-def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
+def emit_contraction(builder: ProgramBuilder, contraction: ContractionDraft) -> None:
     """Emits the compute set of a contraction, and one more that adds partial sums where k is split.
 
     Raises UnsupportedOperation for element types that cannot be multiplied.
@@ -218,7 +247,8 @@ def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
     shape = contraction.c.shape
     if not shape.elements:
         return
-    cut, depthwise = grid(contraction, context.rows), contraction.is_depthwise
+    size = contraction.size
+    cut, depthwise = grid(size, builder.rows), size.depthwise
     split = cut.k < len(contraction.k_a)
     target, kind = contraction.c, shape.element_type
     operand_type = contraction.operand_type or kind
@@ -228,7 +258,7 @@ def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
         kind = accumulated_in(kind)
         contraction, pitch = _with_results_in(contraction, kind), shape.with_type(kind).bytes
         partial = Shape(kind, (-(-len(contraction.k_a) // cut.k), *shape.dimensions))
-        target = context.new_buffer(f"{contraction.name}.partial", partial)
+        target = builder.new_buffer(f"{contraction.name}.partial", partial)
     if not depthwise:
         _check_types(operand_type, kind)
     work = replace(_work(contraction, target, cut, operand_type, kind, pitch), depthwise=depthwise)
@@ -247,9 +277,9 @@ def emit_contraction(context: Context, contraction: ContractionDraft) -> None:
         ),
         contraction.op_name,
     )
-    context.emit(compute_set)
+    builder.emit(compute_set)
     if split:
-        _add_partials(context, contraction, target, work.splits)
+        _add_partials(builder, contraction, target, work.splits)
 
 
 def _with_results_in(contraction: ContractionDraft, kind: str) -> ContractionDraft:
@@ -353,14 +383,39 @@ def _parts(shape: Shape, begins: np.ndarray, inside: np.ndarray, grain: int) -> 
     return Partition(pitch // shape.dtype.itemsize, len(begins), grain)
 
 
-def _add_partials(context: Context, contraction: ContractionDraft, partial: Buffer, splits: int) -> None:
-    shape, kind = contraction.c.shape, partial.shape.element_type
-    elements, inside, outside = shape.elements, partial.shape.dtype.itemsize, shape.dtype.itemsize
+def _add_partials(builder: ProgramBuilder, contraction: ContractionDraft, partial: Buffer, splits: int) -> None:
+    draft = sum_of_partials(contraction.c.shape, partial.shape.element_type, splits)
+    run_draft(builder, f"{contraction.name}.add", draft, [partial], [contraction.c], contraction.op_name)
+
+
+def sum_of_partials(shape: Shape, kind: str, splits: int) -> Draft:
+    """The loops that add partial sums of a type, [splits, elements of C]."""
+    elements, inside, outside = shape.elements, Shape(kind).dtype.itemsize, shape.dtype.itemsize
     reached = [
         Reached(kind, 0, 0, (elements * inside, inside)),
         Reached(shape.element_type, 0, 0, (0, outside), writes=True, partial=True),
     ]
     zero = Constant(kind, "0.0" if kind[0] in "fbc" else "0")
     add = Reduction("add", (0,), (1,), (kind,), (1,))
-    draft = Draft((splits, elements), (True, False), [Input(0), zero], reached, reductions=[add])
-    run_draft(context, f"{contraction.name}.add", draft, [partial], [contraction.c], contraction.op_name)
+    return Draft((splits, elements), (True, False), [Input(0), zero], reached, reductions=[add])
+
+
+def share_of(size: ProductSize, c: Buffer, rows: RowBlocks | None) -> tuple[Partition | None, int]:
+    """The elements of a dense C, [rows, batches, columns], that each unit of a product owns, and the number of units.
+
+    None for slices of rows and columns, and for batches of several columns.
+    """
+    cut = grid(size, rows)
+    splits = -(-size.k // cut.k)
+    if splits > 1:
+        kind = accumulated_in(c.shape.element_type)
+        partial = Buffer("", Shape(kind, (splits, *c.shape.dimensions)))
+        plan = divided(sum_of_partials(c.shape, kind, splits), [partial], [c], {}, rows)
+        return written_partition(plan, c), plan.units
+    if size.depthwise:
+        return Partition(size.batches, size.rows, cut.rows), -(-size.rows // cut.rows)
+    if size.batches > 1 or (cut.columns < size.columns and cut.rows < size.rows):
+        return None, 1
+    if cut.columns < size.columns:
+        return Partition(1, size.columns, cut.columns), -(-size.columns // cut.columns)
+    return Partition(size.columns, size.rows, cut.rows), -(-size.rows // cut.rows)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from math import prod
 
 from engine.codelets.winograd_sizes import OUTPUTS, TAPS, WIDE_OUTPUTS, WINDOW, positions, whole_vectors
+from engine.host.passes.split_products import is_split
+from engine.host.passes.winograd_sets import convolution_sets, gradient_sets
 from engine.machine_code.costs import most_winograd_outputs
 from engine.machine_code.processor import multiplies_bf16_pairs
 from engine.program.buffer import Buffer
-from engine.program.host_passes.split_products import is_split
-from engine.program.host_passes.winograd_sets import convolution_sets, gradient_sets
 from engine.program.passes.loop_invariants import hoist_loop_invariants
 from engine.program.program import ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.ir import ConvolutionDimensionNumbers, Instruction, WindowDimension
+from engine.host.convolutions.draft import ConvolutionDraft
+from engine.host.convolutions.pixel_groups import TYPES, panel_cycles
 from engine.ir.affine import row_major_strides
-from engine.lower.context import Context
-from engine.lower.copies import copy
-from engine.lower.pixel_groups import TYPES, panel_cycles
-from engine.lower.views import View, reordered, whole
 from engine.machine_code.processor import lanes
-from engine.program.convolution_size import ConvolutionSize
+from engine.program.building.builder import ProgramBuilder
+from engine.program.building.copies import copy
+from engine.program.building.views import View, reordered, whole
 from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.offsets import Offsets, table
 from engine.program.work.overlap_add import OverlapAdd, whole_vectors
@@ -31,54 +30,44 @@ LONG_IMAGE = 50_000
 """Cycles from which few images, each of them one unit, would leave workers idle."""
 
 
-def overlap_cycles(
-    instruction: Instruction, left: View, right: View, numbers: ConvolutionDimensionNumbers
-) -> float | None:
+def overlap_cycles(draft: ConvolutionDraft) -> float | None:
     """Estimated cycles; None if the convolution is not of this kind."""
-    window = instruction["window"]
-    groups = instruction["feature_group_count"], instruction["batch_group_count"]
-    if instruction.array_shape.element_type not in TYPES or groups != (1, 1) or not 1 <= len(window) <= 2:
+    window, left, numbers = draft.window, draft.left, draft.numbers
+    if draft.shape.element_type not in TYPES or draft.groups != 1 or not 1 <= len(window) <= 2:
         return None
     if any(w.stride != 1 for w in window) or left.shape.elements == 0:
         return None
-    images, positions, columns, features = _sizes(left, right, numbers)
+    images, positions, columns, features = _sizes(draft)
     if 4 * positions * whole_vectors(columns) > MOST_PRODUCT_BYTES:
         return None
     k = left.shape.dimensions[numbers.input_feature_dimension]
-    outputs = [instruction.array_shape.dimensions[d] for d in numbers.output_spatial_dimensions]
-    width = left.shape.dimensions[numbers.input_spatial_dimensions[-1]]
     sums = whole_vectors(window[-1].size * features) // lanes()
-    adds = prod(outputs[:-1]) * (width * sums + outputs[-1] * whole_vectors(features) // lanes())
+    adds = prod(draft.outputs[:-1]) * (
+        draft.sources[-1] * sums + draft.outputs[-1] * whole_vectors(features) // lanes()
+    )
     cycles = panel_cycles(positions, columns) * k * SHORT_K + adds * ADD_CYCLES
     return None if images < FEW_IMAGES and cycles > LONG_IMAGE else images * cycles
 
 
-def _sizes(left: View, right: View, numbers: ConvolutionDimensionNumbers) -> tuple[int, int, int, int]:
+def _sizes(draft: ConvolutionDraft) -> tuple[int, int, int, int]:
     """Images, positions of one, taps x features, features."""
-    images = left.shape.dimensions[numbers.input_batch_dimension]
-    positions = prod(left.shape.dimensions[d] for d in numbers.input_spatial_dimensions)
-    features = right.shape.dimensions[numbers.kernel_output_feature_dimension]
-    taps = prod(right.shape.dimensions[d] for d in numbers.kernel_spatial_dimensions)
-    return images, positions, taps * features, features
+    right, numbers = draft.right.shape, draft.numbers
+    images = draft.left.shape.dimensions[numbers.input_batch_dimension]
+    features = right.dimensions[numbers.kernel_output_feature_dimension]
+    taps = prod(right.dimensions[d] for d in numbers.kernel_spatial_dimensions)
+    return images, prod(draft.sources), taps * features, features
 
 
-def emit_overlapping(
-    context: Context,
-    instruction: Instruction,
-    left: View,
-    right: View,
-    target: View,
-    numbers: ConvolutionDimensionNumbers,
-) -> None:
+def emit_overlapping(builder: ProgramBuilder, draft: ConvolutionDraft, target: View) -> None:
     """Emits the compute set; the target's features are contiguous."""
-    images, _, _, features = _sizes(left, right, numbers)
-    kernel = _kernel(context, instruction, right, numbers)
+    images, _, _, features = _sizes(draft)
+    left, right, numbers = draft.left, draft.right, draft.numbers
+    kernel = _kernel(builder, draft)
     shape = target.buffer.shape
     dense = target.strides[numbers.output_batch_dimension] * images == shape.bytes
     share = Partition(shape.elements // images, images, 1) if dense else None
-    dilation = prod(w.base_dilation for w in instruction["window"])
-    outputs = instruction.array_shape.elements // features
-    asked = outputs * right.shape.elements // dilation
+    outputs = draft.shape.elements // features
+    asked = outputs * right.shape.elements // draft.dilation
     features_in = numbers.input_feature_dimension
     spatial, rest = numbers.input_spatial_dimensions, numbers.output_spatial_dimensions
     work = OverlapAdd(
@@ -87,8 +76,8 @@ def emit_overlapping(
         Address(target.buffer, target.offset),
         positions=Offsets(table(*((left.shape.dimensions[d], left.strides[d]) for d in spatial))),
         inputs=Offsets(table((left.shape.dimensions[features_in], left.strides[features_in]))),
-        window=instruction["window"],
-        sources=tuple(left.shape.dimensions[d] for d in spatial),
+        window=draft.window,
+        sources=tuple(draft.sources),
         field=tuple(target.shape.dimensions[d] for d in rest),
         features=features,
         input_image=left.strides[numbers.input_batch_dimension],
@@ -98,7 +87,7 @@ def emit_overlapping(
         element_type=shape.element_type,
     )
     compute_set = ComputeSet(
-        instruction.name,
+        draft.name,
         work,
         images,
         [Span(left.buffer), Span(kernel.buffer)],
@@ -107,41 +96,24 @@ def emit_overlapping(
             multiply_adds=asked,
             element_type=shape.element_type,
             product=(1, outputs, features, asked // (outputs * features)),
-            convolution=_size(instruction, left, right, numbers),
         ),
-        instruction.op_name,
+        draft.op_name,
     )
-    context.emit(compute_set)
+    builder.emit(compute_set)
 
 
-def _size(instruction: Instruction, left: View, right: View, numbers: ConvolutionDimensionNumbers) -> ConvolutionSize:
-    """Sizes for one group and stride 1; only every base_dilation-th tap reads an input position."""
-    window: tuple[WindowDimension, ...] = instruction["window"]
-    images, _, _, features = _sizes(left, right, numbers)
-    return ConvolutionSize(
-        groups=1,
-        batch=images,
-        inputs=left.shape.dimensions[numbers.input_feature_dimension],
-        outputs=features,
-        field=tuple(instruction.array_shape.dimensions[d] for d in numbers.output_spatial_dimensions),
-        taps=tuple(-(-w.size // w.base_dilation) for w in window),
-        steps=tuple(1 / w.base_dilation for w in window),
-        dilations=tuple(float(w.window_dilation) for w in window),
-        sources=tuple(left.shape.dimensions[d] for d in numbers.input_spatial_dimensions),
-    )
-
-
-def _kernel(context: Context, instruction: Instruction, right: View, numbers: ConvolutionDimensionNumbers) -> View:
+def _kernel(builder: ProgramBuilder, draft: ConvolutionDraft) -> View:
     """The kernel as [input feature, taps, output feature]."""
+    numbers = draft.numbers
     order = [
         numbers.kernel_input_feature_dimension,
         *numbers.kernel_spatial_dimensions,
         numbers.kernel_output_feature_dimension,
     ]
-    source = reordered(right, order)
+    source = reordered(draft.right, order)
     packed = tuple(source.item_bytes * s for s in row_major_strides(source.shape))
     if source.offset == 0 and source.strides == packed:
         return source
-    buffer = context.new_buffer(f"{instruction.name}.kernel", source.shape)
-    copy(context, buffer.name, source, whole(buffer, source.shape), instruction.op_name)
+    buffer = builder.new_buffer(f"{draft.name}.kernel", source.shape)
+    copy(builder, buffer.name, source, whole(buffer, source.shape), draft.op_name)
     return whole(buffer, source.shape)

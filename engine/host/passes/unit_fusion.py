@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from engine.host.passes.split_products import is_split
 from engine.machine_code.costs import costs
-from engine.program.host_passes.split_products import is_split
 from engine.program.program import Buffer, ComputeSet, Partition, Program, Span, WorkEstimate
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.codelets.transpose import COLUMNS, SCRATCH_BYTES, encode_transpose, transpose
-from engine.lower.context import Context
-from engine.lower.views import View
+from engine.program.building.builder import ProgramBuilder
+from engine.program.building.views import View
 from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 
@@ -28,7 +28,7 @@ def transposes(source: View, target: View) -> tuple[int, int] | None:
 
 
 def emit_transpose(
-    context: Context, name: str, source: View, target: View, dimensions: tuple[int, int], op_name: str
+    builder: ProgramBuilder, name: str, source: View, target: View, dimensions: tuple[int, int], op_name: str
 ) -> None:
     """Emits one compute set for target[i] = source[i], whose `dimensions` are those of `transposes`."""
     row, column = dimensions
@@ -44,7 +44,7 @@ def emit_transpose(
     )
     written = Span(target.buffer, _partition(target, row, column, others))
     work_estimate = WorkEstimate(elements={"copy": source.shape.elements}, element_type=source.shape.element_type)
-    context.emit(
+    builder.emit(
         ComputeSet(
             name,
             CodeletWork.of(transpose, parts, scratch=SCRATCH_BYTES),

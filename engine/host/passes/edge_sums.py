@@ -14,7 +14,7 @@ from engine.codelets.edge_sums import PLAIN_EDGES, SCALED_EDGES, edge_parts
 from engine.codelets.scatter import PositionDimension, Scatter
 from engine.codelets.scatter_rows import ADDED_ROWS
 from engine.emit.nest import Apply, Input
-from engine.program.host_passes.gathered_rows import are_kept, gathered, remove_unused, writer
+from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused, writer
 from engine.program.program import Address, Buffer, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.codelet_work import CodeletWork

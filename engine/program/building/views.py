@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.ir.affine import IndexMap, linear, loop_index, row_major_strides
 from engine.ir.shape import Shape
-from engine.program.program import Buffer
+from engine.program.buffer import Buffer
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from engine.lower.nests import Draft, Reached
-from engine.lower.rows import RowBlocks
 from engine.machine_code.costs import MOST_UNITS
+from engine.program.building.builder import RowBlocks
+from engine.program.building.nests import Draft, Reached
 from engine.program.program import Buffer, Partition
 
 SMALL = 4096

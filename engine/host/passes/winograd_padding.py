@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.host.passes.unpadded import original, reading
 from engine.ir.shape import Shape
-from engine.program.host_passes.unpadded import original, reading
 from engine.program.program import Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.tile_transform import TileTransform

@@ -11,9 +11,9 @@ from math import prod
 
 from engine.codelets.pool_axis import FEWEST_CHANNELS, MOST_COLUMNS, pool_axis
 from engine.codelets.pool_windows import PooledImages, pool_windows
+from engine.host.passes.unpadded import original, reading
 from engine.ir.attributes import WindowDimension
 from engine.ir.shape import Shape
-from engine.program.host_passes.unpadded import original, reading
 from engine.program.program import Partition, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.codelet_work import CodeletWork

@@ -14,11 +14,11 @@ from math import prod
 import numpy as np
 
 from engine.codelets.tile_sizes import Axis
+from engine.host.passes.winograd_sets import even_strides
 from engine.ir.shape import Shape
 from engine.machine_code.costs import MOST_UNITS
 from engine.program.buffer import Address, Buffer
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.host_passes.winograd_sets import even_strides
 from engine.program.program import ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.contraction import Contraction, Grid
 from engine.program.work.offsets import Offsets, table

@@ -6,22 +6,22 @@ from engine.emit.nest import Apply, Constant, Input, Node, Store
 from engine.emit.registry import Operation
 from engine.ir.affine import row_major_strides
 from engine.ir.shape import Shape
-from engine.lower.context import Context
-from engine.lower.fusion import run_draft
-from engine.lower.nests import Draft, Reached
-from engine.lower.transposes import emit_transpose, transposes
-from engine.lower.views import View, whole
+from engine.program.building.builder import ProgramBuilder
+from engine.program.building.loops import run_draft
+from engine.program.building.nests import Draft, Reached
+from engine.program.building.transposes import emit_transpose, transposes
+from engine.program.building.views import View, whole
 from engine.program.program import Buffer
 from engine.program.work.copy import Purpose
 
 
 def copy(
-    context: Context, name: str, source: View, target: View, op_name: str = "", purpose: Purpose = Purpose.LAYOUT
+    builder: ProgramBuilder, name: str, source: View, target: View, op_name: str = "", purpose: Purpose = Purpose.LAYOUT
 ) -> None:
     """target[i] = source[i], converted to the target's element type; the views have the same dimensions."""
     transposed = transposes(source, target)
     if transposed is not None:
-        emit_transpose(context, name, source, target, transposed, op_name)
+        emit_transpose(builder, name, source, target, transposed, op_name)
         return
     loops = [d for d, size in enumerate(source.shape.dimensions) if size != 1]
     extents = tuple(source.shape.dimensions[d] for d in loops) or (1,)
@@ -32,17 +32,22 @@ def copy(
     reached = [_reached(source, 0, loops), _reached(target, 0, loops, writes=True)]
     stores = [Store(len(nodes) - 1, 1)]
     draft = Draft(extents, (False,) * len(extents), nodes, reached, stores)
-    run_draft(context, name, draft, [source.buffer], [target.buffer], op_name, purpose if have == want else None)
+    run_draft(builder, name, draft, [source.buffer], [target.buffer], op_name, purpose if have == want else None)
 
 
 def copy_buffer(
-    context: Context, name: str, source: Buffer, target: Buffer, op_name: str = "", purpose: Purpose = Purpose.LAYOUT
+    builder: ProgramBuilder,
+    name: str,
+    source: Buffer,
+    target: Buffer,
+    op_name: str = "",
+    purpose: Purpose = Purpose.LAYOUT,
 ) -> None:
     """Copies all elements of a buffer to another one with as many."""
-    copy(context, name, whole(source, target.shape), whole(target, target.shape), op_name, purpose)
+    copy(builder, name, whole(source, target.shape), whole(target, target.shape), op_name, purpose)
 
 
-def fill(context: Context, name: str, target: View, value: Buffer | Constant, op_name: str = "") -> None:
+def fill(builder: ProgramBuilder, name: str, target: View, value: Buffer | Constant, op_name: str = "") -> None:
     """target[i] = value, which is a constant or a buffer of one element."""
     loops = [d for d, size in enumerate(target.shape.dimensions) if size != 1]
     extents = tuple(target.shape.dimensions[d] for d in loops) or (1,)
@@ -50,11 +55,11 @@ def fill(context: Context, name: str, target: View, value: Buffer | Constant, op
     written = _reached(target, 0, loops, writes=True)
     if isinstance(value, Constant):
         draft = Draft(extents, (False,) * len(extents), [value], [written], [Store(0, 0)])
-        run_draft(context, name, draft, [], [target.buffer], op_name)
+        run_draft(builder, name, draft, [], [target.buffer], op_name)
         return
     reached = [Reached(target.shape.element_type, 0, 0, zeros), written]
     draft = Draft(extents, (False,) * len(extents), [Input(0)], reached, [Store(0, 1)])
-    run_draft(context, name, draft, [value], [target.buffer], op_name)
+    run_draft(builder, name, draft, [value], [target.buffer], op_name)
 
 
 def _reached(view: View, number: int, loops: list[int], writes: bool = False) -> Reached:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from engine.codelets.window_sizes import DEPTHWISE, LANES, STEPS, Group
+from engine.host.passes.unpadded import original, reading
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.host_passes.unpadded import original, reading
 from engine.program.program import Address, ComputeSet, Partition, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.contraction import Contraction

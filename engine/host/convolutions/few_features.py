@@ -9,15 +9,12 @@ from typing import TypeVar
 
 from engine.codelets.few_sizes import LANES, MOST_FEATURES, most_rows, most_vectors
 from engine.emit.nest import Constant
-from engine.ir import ConvolutionDimensionNumbers, Instruction
-from engine.lower.context import Context
-from engine.lower.convolution_phases import Phase, convolution_size
-from engine.lower.copies import fill
-from engine.lower.overlapping import overlap_cycles
-from engine.lower.pixel_groups import LEAST_MULTIPLY_ADDS, choose_group, contraction_cycles
-from engine.lower.views import View, whole
-from engine.program.convolution_size import ConvolutionSize
-from engine.program.program import Address, Buffer, ComputeSet, Partition, Span, WorkEstimate
+from engine.host.convolutions.draft import ConvolutionDraft
+from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS
+from engine.program.building.builder import ProgramBuilder
+from engine.program.building.copies import fill
+from engine.program.convolution_size import Phase, has_sums
+from engine.program.program import Address, ComputeSet, Partition, Span, WorkEstimate
 from engine.program.work.few_features import FewFeatures, Reads, plane_bytes, window_bytes
 
 T = TypeVar("T")
@@ -30,76 +27,41 @@ UNITS, LEAST_UNITS = 16, 4
 FILL_CYCLES, PRODUCT_CYCLES, STORE_CYCLES = 3.0, 0.7, 1.0
 """Cycles for a vector that is transposed, a multiply-add of vectors, and an element of a result."""
 
-WORTH = 0.9
-"""Share of the estimated cycles of other ways below which this one is worth it: none of 23 was slower so."""
 
-
-def has_few_features(
-    instruction: Instruction, left: View, right: View, numbers: ConvolutionDimensionNumbers, phases: list[list[Phase]]
-) -> bool:
-    """Whether lanes over columns of outputs take clearly fewer cycles than other ways."""
-    shape, features = instruction.array_shape, right.shape.dimensions[numbers.kernel_output_feature_dimension]
-    if not _is_possible(instruction, left, numbers, phases):
-        return False
-    if shape.elements // features * right.shape.elements < LEAST_MULTIPLY_ADDS:
-        return False
-    found = [_cycles(instruction, left, numbers, each) for each in product(*phases) if _reaches(each)]
+def few_cycles(draft: ConvolutionDraft) -> float | None:
+    """Estimated cycles of lanes over columns of outputs; None if the convolution is not of this kind."""
+    if not _is_possible(draft) or draft.multiply_adds < LEAST_MULTIPLY_ADDS:
+        return None
+    found = [_cycles(draft, each) for each in product(*draft.phases) if has_sums(each)]
     cycles = [each for each in found if each is not None]
-    group = choose_group(instruction, numbers, right.shape)
-    others = contraction_cycles(instruction, numbers, right.shape, group.positions if group else 1)
-    overlapping = overlap_cycles(instruction, left, right, numbers)
-    best = others if overlapping is None else min(others, overlapping)
-    return len(cycles) == len(found) > 0 and sum(cycles) < WORTH * best
+    return sum(cycles) if len(cycles) == len(found) > 0 else None
 
 
-def _reaches(phases: tuple[Phase, ...]) -> bool:
-    """Whether there are such outputs, which taps reach."""
-    return all(p.taps and p.count for p in phases)
-
-
-def lower_few_features(
-    context: Context,
-    instruction: Instruction,
-    operands: tuple[View, View],
-    result: Buffer,
-    numbers: ConvolutionDimensionNumbers,
-    phases: list[list[Phase]],
-) -> Buffer:
-    """The result by lanes over columns of outputs; positions that no tap reaches become zero."""
-    target, (left, right) = whole(result, instruction.array_shape), operands
-    sizes = [left.shape.dimensions[d] for d in numbers.input_spatial_dimensions]
-    combinations = list(product(*phases))
+def emit_few_features(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
+    """Emits the compute sets of lanes over columns of outputs; positions that no tap reaches become zero."""
+    combinations = list(product(*draft.phases))
     if any(not p.taps for each in combinations for p in each):
-        fill(context, f"{instruction.name}.zero", target, Constant("f32", "0.0"), instruction.op_name)
+        fill(builder, f"{draft.name}.zero", draft.result, Constant("f32", "0.0"), draft.op_name)
     for number, each in enumerate(combinations):
-        if _reaches(each):
-            size = convolution_size(instruction, each, sizes, right.shape)
-            name = f"{instruction.name}.{number}" if len(combinations) > 1 else instruction.name
-            _emit(context, instruction, (left, right, target), numbers, each, size, name)
-    return result
+        if has_sums(each):
+            name = f"{draft.name}.{number}" if len(combinations) > 1 else draft.name
+            _emit(builder, draft, each, name)
 
 
-def _is_possible(
-    instruction: Instruction, left: View, numbers: ConvolutionDimensionNumbers, phases: list[list[Phase]]
-) -> bool:
+def _is_possible(draft: ConvolutionDraft) -> bool:
     """Whether an image has few output features, contiguous input features, and enough rows of outputs for units."""
-    shape, window = instruction.array_shape, instruction["window"]
-    groups = instruction["feature_group_count"], instruction["batch_group_count"]
-    if shape.element_type != "f32" or groups != (1, 1) or not 1 <= len(window) <= 3:
+    numbers, left = draft.numbers, draft.left
+    if draft.shape.element_type != "f32" or draft.groups != 1 or not 1 <= len(draft.window) <= 3:
         return False
-    features = shape.dimensions[numbers.output_feature_dimension]
+    features = draft.shape.dimensions[numbers.output_feature_dimension]
     if not 1 <= features <= MOST_FEATURES or left.strides[numbers.input_feature_dimension] != 4:
         return False
-    return all(phase.step == 1 for phase in phases[-1]) and bool(left.shape.elements)
+    return all(phase.step == 1 for phase in draft.phases[-1]) and bool(left.shape.elements)
 
 
-def _cycles(
-    instruction: Instruction, left: View, numbers: ConvolutionDimensionNumbers, phases: tuple[Phase, ...]
-) -> float | None:
+def _cycles(draft: ConvolutionDraft, phases: tuple[Phase, ...]) -> float | None:
     """Estimated cycles of a combination of phases; None where units are too few, or a unit's rows exceed the cache."""
-    inputs = left.shape.dimensions[numbers.input_feature_dimension]
-    features = instruction.array_shape.dimensions[numbers.output_feature_dimension]
-    images = instruction.array_shape.dimensions[numbers.output_batch_dimension]
+    inputs, features, images = _features_and_images(draft)
     field, reads = [p.count for p in _three(phases, _ONE)], _reads(phases)
     rows = _unit_rows(images, inputs, features, field, reads)
     if rows is None:
@@ -115,20 +77,17 @@ def _cycles(
     return FILL_CYCLES * filled + PRODUCT_CYCLES * products + STORE_CYCLES * stored
 
 
-def _emit(
-    context: Context,
-    instruction: Instruction,
-    arrays: tuple[View, View, View],
-    numbers: ConvolutionDimensionNumbers,
-    phases: tuple[Phase, ...],
-    size: ConvolutionSize,
-    name: str,
-) -> None:
-    """Emits the compute set of a combination of phases of a convolution of `arrays`: image, kernel and result."""
-    left, right, target = arrays
-    inputs = left.shape.dimensions[numbers.input_feature_dimension]
-    features = instruction.array_shape.dimensions[numbers.output_feature_dimension]
-    images = instruction.array_shape.dimensions[numbers.output_batch_dimension]
+def _features_and_images(draft: ConvolutionDraft) -> tuple[int, int, int]:
+    """Input features, output features and images."""
+    numbers, outputs = draft.numbers, draft.shape.dimensions
+    inputs = draft.left.shape.dimensions[numbers.input_feature_dimension]
+    return inputs, outputs[numbers.output_feature_dimension], outputs[numbers.output_batch_dimension]
+
+
+def _emit(builder: ProgramBuilder, draft: ConvolutionDraft, phases: tuple[Phase, ...], name: str) -> None:
+    """Emits the compute set of a combination of phases."""
+    left, right, target, numbers = draft.left, draft.right, draft.result, draft.numbers
+    inputs, features, images = _features_and_images(draft)
     field, reads = tuple(p.count for p in _three(phases, _ONE)), _reads(phases)
     rows = _unit_rows(images, inputs, features, list(field), reads)
     assert rows is not None and len(field) == 3
@@ -142,7 +101,7 @@ def _emit(
         images=images,
         inputs=inputs,
         features=features,
-        sources=_three([left.shape.dimensions[d] for d in numbers.input_spatial_dimensions], 1),
+        sources=_three(draft.sources, 1),
         field=field,
         reads=reads,
         image_a=left.strides[numbers.input_batch_dimension],
@@ -162,10 +121,10 @@ def _emit(
         work.unit_count,
         [Span(left.buffer), Span(right.buffer)],
         [Span(target.buffer, _partition(work))],
-        WorkEstimate(multiply_adds=multiply_adds, element_type="f32", convolution=size),
-        instruction.op_name,
+        WorkEstimate(multiply_adds=multiply_adds, element_type="f32", convolution=draft.size_of(phases)),
+        draft.op_name,
     )
-    context.emit(compute_set)
+    builder.emit(compute_set)
 
 
 def _partition(work: FewFeatures) -> Partition | None:

@@ -12,13 +12,14 @@ from math import prod
 
 from engine.codelets.micro_kernel import panel_vectors, rows_cycles
 from engine.codelets.vector import HALF_TYPES
-from engine.ir import ConvolutionDimensionNumbers, Instruction, Shape
+from engine.host.convolutions.draft import ConvolutionDraft
+from engine.ir import ConvolutionDimensionNumbers, Shape
 from engine.ir.affine import row_major_strides
-from engine.lower.context import Context
-from engine.lower.convolution_phases import Phase
-from engine.lower.copies import copy
-from engine.lower.views import View, reordered, reversed_along
 from engine.machine_code.processor import lanes
+from engine.program.building.builder import ProgramBuilder
+from engine.program.building.copies import copy
+from engine.program.building.views import View, reordered, reversed_along
+from engine.program.convolution_size import Phase
 
 TYPES = frozenset({"f32", *HALF_TYPES})
 WORTH = 0.93
@@ -52,46 +53,37 @@ def panel_cycles(rows: int, columns: int) -> float:
     return panels * rows_cycles(rows, panel_vectors()) + (rows_cycles(rows, rest) if rest else 0)
 
 
-def contraction_cycles(
-    instruction: Instruction, numbers: ConvolutionDimensionNumbers, kernel: Shape, positions: int = 1
-) -> float:
+def contraction_cycles(draft: ConvolutionDraft, positions: int = 1) -> float:
     """Estimated cycles of a convolution with groups of that many positions."""
-    window = instruction["window"]
-    features = kernel.dimensions[numbers.kernel_output_feature_dimension]
-    rows = instruction.array_shape.elements // features
+    kernel, window = draft.right.shape, draft.window
+    features = kernel.dimensions[draft.numbers.kernel_output_feature_dimension]
+    rows = draft.shape.elements // features
     # Dilated inputs: each position reads a part of the taps only.
-    k = kernel.elements / features / prod(w.base_dilation for w in window)
+    k = kernel.elements / features / draft.dilation
     cycles = panel_cycles(rows // positions, features * positions) * k
-    outputs = instruction.array_shape.dimensions[numbers.output_spatial_dimensions[-1]]
-    if features * positions <= lanes() and window[-1].size > outputs:
+    if window and features * positions <= lanes() and window[-1].size > draft.outputs[-1]:
         cycles *= SINGLE_VECTOR
     if positions > 1:
         cycles = cycles * (window[-1].size + positions - 1) / window[-1].size + COPY_CYCLES * kernel.elements
     return cycles
 
 
-def choose_group(instruction: Instruction, numbers: ConvolutionDimensionNumbers, kernel: Shape) -> PositionGroup | None:
+def choose_group(draft: ConvolutionDraft) -> PositionGroup | None:
     """The group that takes the fewest cycles, if it takes clearly fewer than single positions; else None."""
-    if not instruction["window"]:
+    if not draft.window:
         return None
-    window = instruction["window"][-1]
-    groups = instruction["feature_group_count"], instruction["batch_group_count"]
+    window = draft.window[-1]
     dense = window.stride == window.base_dilation == window.window_dilation == 1
-    if instruction.array_shape.element_type not in TYPES or groups != (1, 1) or not dense or kernel.elements == 0:
+    if draft.shape.element_type not in TYPES or draft.groups != 1 or not dense or not draft.right.shape.elements:
         return None
-    features = kernel.dimensions[numbers.kernel_output_feature_dimension]
-    if instruction.array_shape.elements // features * kernel.elements < LEAST_MULTIPLY_ADDS:
+    if draft.multiply_adds < LEAST_MULTIPLY_ADDS:
         return None
-    outputs = instruction.array_shape.dimensions[numbers.output_spatial_dimensions[-1]]
-    costs = {
-        p: contraction_cycles(instruction, numbers, kernel, p)
-        for p in range(1, min(outputs, MOST_POSITIONS) + 1)
-        if outputs % p == 0
-    }
+    outputs = draft.outputs[-1]
+    costs = {p: contraction_cycles(draft, p) for p in range(1, min(outputs, MOST_POSITIONS) + 1) if outputs % p == 0}
     best = min(costs, key=lambda p: costs[p])
     if best == 1 or costs[best] > WORTH * costs[1]:
         return None
-    return PositionGroup(len(instruction["window"]) - 1, best, backward=best == outputs and window.size > outputs)
+    return PositionGroup(len(draft.window) - 1, best, backward=best == outputs and window.size > outputs)
 
 
 def grouped_phase(phase: Phase, group: PositionGroup) -> Phase:
@@ -109,15 +101,9 @@ def grouped_phase(phase: Phase, group: PositionGroup) -> Phase:
     )
 
 
-def grouped_kernel(
-    context: Context,
-    instruction: Instruction,
-    right: View,
-    numbers: ConvolutionDimensionNumbers,
-    phase: Phase,
-    group: PositionGroup,
-) -> View:
+def grouped_kernel(builder: ProgramBuilder, draft: ConvolutionDraft, phase: Phase, group: PositionGroup) -> View:
     """A copy of the kernel padded with zeros, viewed with a group's columns as features: its rows overlap."""
+    numbers, right = draft.numbers, draft.right
     feature, spatial = numbers.kernel_output_feature_dimension, numbers.kernel_spatial_dimensions[group.axis]
     dimensions = list(right.shape.dimensions)
     taps, features, padding = dimensions[spatial], dimensions[feature], group.positions - 1
@@ -130,14 +116,12 @@ def grouped_kernel(
     strides = tuple(by_dimension[d] * item for d in range(len(dimensions)))
     # The zeros before one row of taps are those after the row before it; the last one has its own.
     extent = prod(dimensions) + padding * features
-    buffer = context.new_buffer(
-        f"{instruction.name}.kernel", Shape(right.shape.element_type, (extent,)), permanent=True
-    )
+    buffer = builder.new_buffer(f"{draft.name}.kernel", Shape(right.shape.element_type, (extent,)), permanent=True)
     # In the order of the taps, then reversed if required.
     forward = taps == 1 or phase.taps[1] > phase.taps[0]
     source = right if forward == group.backward else reversed_along(right, spatial)
     inside = View(buffer, right.shape, padding * features * item, strides)
-    copy(context, buffer.name, reordered(source, order), reordered(inside, order), instruction.op_name)
+    copy(builder, buffer.name, reordered(source, order), reordered(inside, order), draft.op_name)
     dimensions[feature] = group.positions * features
     return View(buffer, right.shape.with_dimensions(tuple(dimensions)), 0, strides)
 

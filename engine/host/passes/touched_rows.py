@@ -14,9 +14,9 @@ from math import prod
 
 from engine.codelets.touched_rows import DRIFT_PROBED, DRIFTING, KEPT, MOMENT
 from engine.emit.nest import Apply, Constant, Input, Nest, Store
+from engine.host.passes.drifting_rows import drift_of, leaves, parts_of
 from engine.ir import Shape
 from engine.program.buffer import LARGE_BYTES
-from engine.program.host_passes.drifting_rows import drift_of, leaves, parts_of
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses

@@ -11,8 +11,8 @@ from math import copysign
 
 from engine.codelets.edge_products import EdgeProducts, edge_products, gathered_rows
 from engine.emit.nest import Apply, Constant, Input
-from engine.program.host_passes.edge_sums import is_packed
-from engine.program.host_passes.gathered_rows import are_kept, gathered, remove_unused
+from engine.host.passes.edge_sums import is_packed
+from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused
 from engine.program.program import Buffer, Program, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.codelet_work import CodeletWork

@@ -12,11 +12,11 @@ from math import inf, prod
 
 from engine.codelets.tile_sizes import axes_of
 from engine.codelets.winograd_sizes import WIDE_OUTPUTS, whole_vectors
+from engine.host.passes.split_products import is_split
+from engine.host.passes.winograd import written_sums
+from engine.host.passes.winograd_wide_sets import Tiling, convolution_sets, flat, gradient_sets
 from engine.machine_code.costs import most_winograd_outputs
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.host_passes.split_products import is_split
-from engine.program.host_passes.winograd import written_sums
-from engine.program.host_passes.winograd_wide_sets import Tiling, convolution_sets, flat, gradient_sets
 from engine.program.passes.loop_invariants import hoist_loop_invariants
 from engine.program.program import ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter

@@ -1,0 +1,210 @@
+"""Convolutions as indexed contractions: implicit GEMM with strides, dilations, padding and groups.
+
+Output position o and tap t read input position (o*stride + t*window_dilation - padding_low) / base_dilation where that
+divides. Positions with the same remainder (a phase) read the same taps, so that no multiplication by an inserted
+zero is made; positions outside the input are read from zero padding around a copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from engine.codelets.contract_fields import GROUP, run_of
+from engine.emit.nest import Constant
+from engine.host.convolutions.draft import ConvolutionDraft
+from engine.host.convolutions.merged_groups import has_windows
+from engine.host.convolutions.pixel_groups import (
+    TYPES,
+    PositionGroup,
+    grouped_kernel,
+    grouped_order,
+    grouped_phase,
+    ungrouped,
+)
+from engine.ir import ConvolutionDimensionNumbers, Shape
+from engine.machine_code.processor import multiplies_bf16_pairs
+from engine.program.building.builder import ProgramBuilder
+from engine.program.building.contraction import ContractionDraft, emit_contraction
+from engine.program.building.copies import copy, fill
+from engine.program.building.views import View, reordered, stored_in, whole
+from engine.program.convolution_size import Phase, has_sums
+from engine.program.work.offsets import table
+
+
+def emit_contractions(builder: ProgramBuilder, draft: ConvolutionDraft, group: PositionGroup | None) -> None:
+    """Emits a contraction for each combination of phases; positions that no tap reaches become zero.
+
+    With a `group`, the features of neighbouring positions fill the lanes together.
+    """
+    shape, numbers = draft.shape, draft.numbers
+    phases, plain = draft.phases, draft.phases
+    left, lows = _with_padding(builder, draft, phases)
+    order = channels_last(shape, numbers)
+    if group is None:
+        right = _kernel(builder, draft)
+    else:
+        right = grouped_kernel(builder, draft, phases[group.axis][0], group)
+        phases[group.axis] = [grouped_phase(phases[group.axis][0], group)]
+        order = grouped_order(shape, numbers, group)
+    target = stored(builder, draft, order, group is not None and group.backward)
+    windowed, combinations = has_windows(draft), list(product(*phases))
+    if any(not p.taps for combination in combinations for p in combination) or left.shape.elements == 0:
+        zero = Constant(shape.element_type, "0.0" if shape.element_type[0] in "fbc" else "0")
+        fill(builder, f"{draft.name}.zero", target, zero, draft.op_name)
+    for number, (asked, combination) in enumerate(zip(product(*plain), combinations, strict=True)):
+        if has_sums(combination):
+            name = f"{draft.name}.{number}" if len(combinations) > 1 else draft.name
+            made = _contraction(draft, (left, right, target), combination, lows)
+            useful = None if group is None else draft.multiply_adds
+            emit_contraction(
+                builder,
+                replace(
+                    made,
+                    name=name,
+                    windowed=windowed,
+                    convolution=draft.size_of(asked),
+                    useful_multiply_adds=useful,
+                ),
+            )
+    put(builder, draft, ungrouped(target, numbers, group))
+
+
+def put(builder: ProgramBuilder, draft: ConvolutionDraft, found: View) -> None:
+    """Copies the result to its buffer, unless it is stored there."""
+    if found.buffer is not draft.result.buffer:
+        copy(builder, f"{draft.name}.layout", found, draft.result, draft.op_name)
+
+
+def _with_padding(
+    builder: ProgramBuilder, draft: ConvolutionDraft, phases: list[list[Phase]]
+) -> tuple[View, list[int]]:
+    """The input with zero padding wherever a tap reads outside, and the padding's width before each dimension."""
+    left, numbers = draft.left, draft.numbers
+    lows, highs = [], []
+    for size, each in zip(draft.sources, phases, strict=True):
+        reads = [s for p in each if p.count for s in p.starts]
+        lasts = [s + (p.count - 1) * p.step for p in each if p.count for s in p.starts]
+        lows.append(max(0, -min(reads, default=0)))
+        highs.append(max(0, max(lasts, default=0) - (size - 1)))
+    if not any(lows) and not any(highs):
+        return left, lows
+    # The copy keeps the input's order of dimensions in memory.
+    order = sorted(range(left.shape.rank), key=lambda d: -abs(left.strides[d]))
+    dimensions = list(left.shape.dimensions)
+    before = [0] * left.shape.rank
+    for d, low, high in zip(numbers.input_spatial_dimensions, lows, highs, strict=True):
+        dimensions[d] += low + high
+        before[d] = low
+    stored = Shape(left.shape.element_type, tuple(dimensions[d] for d in order))
+    padding = builder.new_buffer(f"{draft.name}.border", stored, permanent=True)
+    padded = stored_in(padding, Shape(stored.element_type, tuple(dimensions)), order)
+    offset = sum(before[d] * padded.strides[d] for d in range(len(order)))
+    inside = View(padding, left.shape, offset, padded.strides)
+    copy(builder, padding.name, reordered(left, order), reordered(inside, order), draft.op_name)
+    return padded, lows
+
+
+def channels_last(shape: Shape, numbers: ConvolutionDimensionNumbers) -> list[int]:
+    """The result's dimensions with the features last: they are the lanes."""
+    last = numbers.output_feature_dimension
+    return [*(d for d in range(shape.rank) if d != last), last]
+
+
+def stored(builder: ProgramBuilder, draft: ConvolutionDraft, order: list[int], backward: bool) -> View:
+    """The result itself if its dimensions are stored in that order (and forward), else a new buffer."""
+    shape = draft.shape
+    long = [d for d in order if shape.dimensions[d] > 1]
+    if long == sorted(long) and not backward:
+        return draft.result
+    ordered = shape.with_dimensions(tuple(shape.dimensions[d] for d in order))
+    return stored_in(builder.new_buffer(f"{draft.name}.channels_last", ordered), shape, order)
+
+
+def _kernel(builder: ProgramBuilder, draft: ConvolutionDraft) -> View:
+    """The kernel with contiguous output features, or with many input features, which contractions transpose."""
+    right, numbers = draft.right, draft.numbers
+    feature, inputs = numbers.kernel_output_feature_dimension, numbers.kernel_input_feature_dimension
+    if right.strides[feature] == right.item_bytes or right.shape.dimensions[feature] == 1:
+        return right
+    many = right.shape.element_type in TYPES and right.shape.dimensions[inputs] >= GROUP
+    if many and right.strides[inputs] == right.item_bytes:
+        return right
+    order = [*numbers.kernel_spatial_dimensions, numbers.kernel_input_feature_dimension, feature]
+    ordered = right.shape.with_dimensions(tuple(right.shape.dimensions[d] for d in order))
+    buffer = builder.new_buffer(f"{draft.name}.kernel", ordered)
+    copy(builder, buffer.name, reordered(right, order), whole(buffer, ordered), draft.op_name)
+    return stored_in(buffer, right.shape, order)
+
+
+def _contraction(
+    draft: ConvolutionDraft, arrays: tuple[View, View, View], phases: tuple[Phase, ...], lows: list[int]
+) -> ContractionDraft:
+    """The contraction of a combination of phases, of `arrays`: padded input, kernel and result."""
+    left, right, target = arrays
+    numbers, groups, batch_groups = draft.numbers, draft.feature_groups, draft.batch_groups
+    spatial = list(zip(phases, numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True))
+    row_axes = [(numbers.output_batch_dimension, _batch_axis(left, target, numbers, batch_groups))]
+    for phase, source, out in spatial:
+        axis = (phase.count, left.strides[source] * phase.step, target.strides[out] * phase.period)
+        row_axes.append((out, axis))
+    # Rows in the order of the result.
+    axes = [axis for _, axis in sorted(row_axes)]
+    tap_a, tap_b = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    kernel_dimensions = numbers.kernel_spatial_dimensions
+    for (phase, source, _), low, kernel in zip(spatial, lows, kernel_dimensions, strict=True):
+        starts = (np.array(phase.starts, np.int64) + low) * left.strides[source]
+        taps = np.array(phase.taps, np.int64) * right.strides[kernel]
+        tap_a = (tap_a[:, None] + starts).reshape(-1)
+        tap_b = (tap_b[:, None] + taps).reshape(-1)
+    features = right.shape.dimensions[numbers.kernel_input_feature_dimension]
+    stride_a = left.strides[numbers.input_feature_dimension]
+    k_a = (tap_a[:, None] + np.arange(features) * stride_a).reshape(-1)
+    stride_k = right.strides[numbers.kernel_input_feature_dimension]
+    k_b = (tap_b[:, None] + np.arange(features) * stride_k).reshape(-1)
+    # In the kernel's order in memory, its rows are evenly spaced.
+    order = np.argsort(k_b, kind="stable")
+    if _has_runs_backward(left, k_a[order]):
+        order = order[::-1]
+    parts = max(groups, batch_groups)
+    columns = right.shape.dimensions[numbers.kernel_output_feature_dimension] // parts
+    stride_b = right.strides[numbers.kernel_output_feature_dimension]
+    offset_c = sum(p.first * target.strides[out] for p, _, out in spatial)
+    batch_step = left.shape.dimensions[numbers.input_batch_dimension] // batch_groups
+    step_a = features * stride_a if groups > 1 else batch_step * left.strides[numbers.input_batch_dimension]
+    return ContractionDraft(
+        name=draft.name,
+        a=left.buffer,
+        b=right.buffer,
+        c=target.buffer,
+        offset_a=left.offset,
+        offset_b=right.offset,
+        row_a=table(*((extent, a) for extent, a, _ in axes)),
+        row_c=table(*((extent, c) for extent, _, c in axes)) + (target.offset + offset_c),
+        k_a=k_a[order],
+        k_b=k_b[order],
+        columns=columns,
+        stride_b=stride_b if columns > 1 else right.item_bytes,
+        batch_a=table((parts, step_a)),
+        batch_b=table((parts, columns * stride_b)),
+        batch_c=table((parts, columns * target.strides[numbers.output_feature_dimension])),
+        op_name=draft.op_name,
+    )
+
+
+def _has_runs_backward(left: View, k_a: np.ndarray) -> bool:
+    """Whether bf16 that the processor multiplies in pairs are contiguous pairs in the opposite order alone."""
+    if left.shape.element_type != "bf16" or not multiplies_bf16_pairs():
+        return False
+    forward, backward = (run_of(np.ascontiguousarray(each), left.item_bytes) for each in (k_a, k_a[::-1]))
+    return forward == 1 and backward % 2 == 0
+
+
+def _batch_axis(
+    left: View, target: View, numbers: ConvolutionDimensionNumbers, batch_groups: int
+) -> tuple[int, int, int]:
+    batch = numbers.input_batch_dimension
+    count = left.shape.dimensions[batch] // batch_groups
+    return count, left.strides[batch], target.strides[numbers.output_batch_dimension]

@@ -1,0 +1,115 @@
+"""The choice of how this processor computes each convolution of a program: every way that can bids cycles.
+
+A way that copies or reorders arrays has to be clearly faster than the next: by the worth that is named with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from engine.host.convolutions.direct import channels_last, emit_contractions, put, stored
+from engine.host.convolutions.draft import ConvolutionDraft
+from engine.host.convolutions.exchanged import emit_exchanged, exchanged_cycles
+from engine.host.convolutions.few_features import emit_few_features, few_cycles
+from engine.host.convolutions.merged_groups import emit_merged, merged_count
+from engine.host.convolutions.overlapping import emit_overlapping, overlap_cycles
+from engine.host.convolutions.pixel_groups import choose_group, contraction_cycles
+from engine.program.building.builder import ProgramBuilder
+from engine.program.program import ComputeSet, Program
+from engine.program.rewriter import ProgramRewriter
+from engine.program.work.convolution import Convolution
+
+FEW_FEATURES_WORTH = 0.9
+"""Share of the estimated cycles of other ways below which few features are worth it: none of 23 was slower so."""
+OVERLAP_WORTH = 0.8
+"""Share of the estimated cycles below which overlapping products are worth it. Chosen by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The way that won, its emitter, and the cycles that were bid, by way: ways that cannot compute it do not bid."""
+
+    way: str
+    emit: Callable[[ProgramBuilder, ConvolutionDraft], None]
+    bids: dict[str, float]
+
+
+def select_convolutions(program: Program) -> Program:
+    """The program with compute sets of this processor in place of each convolution."""
+    if not any(isinstance(each.work, Convolution) for each in program.compute_sets):
+        return program
+    rewriter, written = ProgramRewriter(program), ProgramBuilder()
+    for at, each in enumerate(program.compute_sets):
+        if isinstance(each.work, Convolution):
+            builder = ProgramBuilder(written.partitions, each.work.rows)
+            emit_convolution(builder, draft_of(each))
+            first, *rest = builder.compute_sets
+            rewriter.replace(at, first)
+            rewriter.insert_after(at, *rest)
+        else:
+            written.note(each)
+    return rewriter.result()
+
+
+def draft_of(compute_set: ComputeSet) -> ConvolutionDraft:
+    """The draft of a compute set that is a convolution."""
+    work = compute_set.work
+    assert isinstance(work, Convolution)
+    return ConvolutionDraft(
+        compute_set.name,
+        compute_set.op_name,
+        *(work.left, work.right, work.result, work.window, work.numbers, work.feature_groups, work.batch_groups),
+    )
+
+
+def emit_convolution(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
+    """Emits the compute sets of the way that is chosen for a convolution."""
+    choose(draft).emit(builder, draft)
+
+
+def choose(draft: ConvolutionDraft) -> Choice:
+    """The way of computing a convolution, among those that change its groups or operands, too."""
+    count = merged_count(draft)
+    if count > 1:
+        emit = emit_convolution if draft.batch_groups > 1 else _emit_in_order
+        return Choice("merged groups", partial(emit_merged, count=count, emit=emit), {})
+    exchanged = exchanged_cycles(draft)
+    if exchanged is None:
+        return choose_in_order(draft)
+    cycles, others, worth = exchanged
+    if cycles < worth * others:
+        bids = {"exchanged operands": cycles, "operands in order": others}
+        return Choice("exchanged operands", partial(emit_exchanged, emit=emit_convolution), bids)
+    found = choose_in_order(draft)
+    return Choice(found.way, found.emit, {**found.bids, "exchanged operands": cycles})
+
+
+def choose_in_order(draft: ConvolutionDraft) -> Choice:
+    """The way of computing a convolution by windows over its first operand."""
+    group, few, overlapping = choose_group(draft), few_cycles(draft), overlap_cycles(draft)
+    single = contraction_cycles(draft)
+    grouped = single if group is None else contraction_cycles(draft, group.positions)
+    offered = {"contraction": single, "few features": few, "overlapping products": overlapping}
+    bids = {way: cycles for way, cycles in offered.items() if cycles is not None}
+    if group is not None:
+        bids["groups of positions"] = grouped
+    if few is not None and few < FEW_FEATURES_WORTH * min(grouped, overlapping or grouped):
+        return Choice("few features", emit_few_features, bids)
+    if overlapping is not None and overlapping < OVERLAP_WORTH * single:
+        return Choice("overlapping products", _emit_overlapping, bids)
+    return Choice(
+        "contraction" if group is None else "groups of positions", partial(emit_contractions, group=group), bids
+    )
+
+
+def _emit_in_order(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
+    choose_in_order(draft).emit(builder, draft)
+
+
+def _emit_overlapping(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
+    """Emits products that are added where they overlap, into an array with contiguous features."""
+    target = stored(builder, draft, channels_last(draft.shape, draft.numbers), False)
+    emit_overlapping(builder, draft, target)
+    put(builder, draft, target)

@@ -1,0 +1,58 @@
+"""All program passes for the host only, in the order they run."""
+
+from __future__ import annotations
+
+from engine.host.convolutions.select import select_convolutions
+from engine.host.passes.call_overlap import overlap_calls
+from engine.host.passes.column_units import cut_columns
+from engine.host.passes.depthwise_windows import window_depthwise
+from engine.host.passes.edge_products import multiply_edges
+from engine.host.passes.edge_sums import sum_edges
+from engine.host.passes.finite_tests import compare_exponents
+from engine.host.passes.flat_loops import flatten_loops
+from engine.host.passes.pooled_windows import pool_unpadded
+from engine.host.passes.prefetched_units import prefetch_units
+from engine.host.passes.prefetched_updates import prefetch_updates
+from engine.host.passes.prepared_constants import prepare_constants
+from engine.host.passes.producer_fusion import fuse_producers
+from engine.host.passes.rounded_operands import round_operands
+from engine.host.passes.shared_panels import share_panels
+from engine.host.passes.slot_copies import elide_slot_copies
+from engine.host.passes.split_products import split_products
+from engine.host.passes.touched_rows import skip_untouched_rows
+from engine.host.passes.unit_fusion import fuse_units
+from engine.host.passes.widened_operands import widen_operands
+from engine.host.passes.winograd import hoist_transformed_kernels, use_winograd
+from engine.host.passes.winograd_padding import read_unpadded
+from engine.host.passes.winograd_wide import hoist_wide_kernels, use_wide_winograd
+from engine.program.passes.loop_invariants import hoist_loop_invariants
+from engine.program.run_passes import Pass
+
+HOST_PASSES: tuple[Pass, ...] = (
+    select_convolutions,
+    hoist_loop_invariants,  # copies of kernels, which iterations over micro-batches do not change
+    elide_slot_copies,
+    sum_edges,
+    multiply_edges,
+    use_winograd,
+    use_wide_winograd,
+    read_unpadded,
+    hoist_transformed_kernels,
+    hoist_wide_kernels,
+    window_depthwise,
+    pool_unpadded,
+    round_operands,
+    widen_operands,
+    fuse_producers,
+    fuse_units,
+    split_products,
+    cut_columns,
+    share_panels,
+    prepare_constants,
+    prefetch_updates,
+    prefetch_units,
+    skip_untouched_rows,
+    compare_exponents,
+    flatten_loops,
+    overlap_calls,
+)

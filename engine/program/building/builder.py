@@ -1,0 +1,49 @@
+"""Compute sets under construction, and the partitions of the arrays that they write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.ir import Shape
+from engine.program.program import Buffer, ComputeSet, Partition
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlocks:
+    """Arrays with `extent` as their first dimension (except ones before it) are divided into blocks of `grain` rows."""
+
+    extent: int
+    grain: int
+
+    def partition(self, shape: Shape) -> Partition | None:
+        """The partition of an array along its rows, if it has them."""
+        sizes = [size for size in shape.dimensions if size != 1]
+        if not sizes or sizes[0] != self.extent or not shape.elements:
+            return None
+        return Partition(shape.elements // self.extent, self.extent, self.grain)
+
+
+class ProgramBuilder:
+    """Compute sets in order; `partitions` has those of arrays as they were last written, `rows` those of a loop."""
+
+    def __init__(self, partitions: dict[Buffer, Partition] | None = None, rows: RowBlocks | None = None) -> None:
+        self.compute_sets: list[ComputeSet] = []
+        self.partitions = {} if partitions is None else partitions
+        self.rows = rows
+
+    def new_buffer(self, name: str, shape: Shape, permanent: bool = False) -> Buffer:
+        """A new array; a `permanent` one keeps its values from step to step, at first zeros."""
+        return Buffer(name, shape, permanent=permanent)
+
+    def emit(self, compute_set: ComputeSet) -> None:
+        """Adds a compute set, and notes the partitions that it writes."""
+        self.compute_sets.append(compute_set)
+        self.note(compute_set)
+
+    def note(self, compute_set: ComputeSet) -> None:
+        """Notes the partitions that a compute set writes, where it has several units."""
+        for span in compute_set.writes:
+            if span.partition is not None and compute_set.units > 1:
+                self.partitions[span.buffer] = span.partition
+            else:
+                self.partitions.pop(span.buffer, None)
