@@ -140,9 +140,8 @@ def test_less_memory_takes_more_cycles(
 def test_a_program_tells_the_sizes() -> None:
     window = WindowDimension(3, 2, 1, 1)
     (made,) = [c for c in program(2, 12, 8, 16, window).compute_sets if c.work_estimate.multiply_adds]
-    size = made.work_estimate.convolution
-    assert size == ConvolutionSize(1, 2, 8, 16, (6, 6), (3, 3), (2.0, 2.0), (1.0, 1.0), (12, 12))
-    convolution = planned_of(made, Layouts([made]))
+    (convolution,) = planned_of(made, Layouts([made]))
+    assert convolution.size == ConvolutionSize(1, 2, 8, 16, (6, 6), (3, 3), (2.0, 2.0), (1.0, 1.0), (12, 12))
     assert convolution.multiply_adds == 2 * 6 * 6 * 9 * 8 * 16 and convolution.resident == "b"
 
 
@@ -152,21 +151,25 @@ def test_groups_are_told() -> None:
         for c in program(2, 8, 32, 32, WindowDimension(3, 1, 1, 1), groups=32).compute_sets
         if c.work_estimate.multiply_adds
     ]
-    size = made.work_estimate.convolution
-    assert size is not None and (size.groups, size.inputs, size.outputs) == (32, 1, 1)
+    (convolution,) = planned_of(made, Layouts([made]))
+    size = convolution.size
+    assert (size.groups, size.inputs, size.outputs) == (32, 1, 1)
 
 
 def test_transposed_convolutions_multiply_no_zeros() -> None:
     window = WindowDimension(4, 1, 2, 2, 1, 2)
-    made = [c for c in program(2, 8, 16, 16, window).compute_sets if c.work_estimate.multiply_adds]
-    total = sum(planned_of(c, Layouts(made)).multiply_adds for c in made)
+    (made,) = program(2, 8, 16, 16, window).compute_sets
+    planned = planned_of(made, Layouts([made]))
+    assert len(planned) == 4  # of even and odd rows and columns
+    total = sum(each.multiply_adds for each in planned)
+    assert total == made.work_estimate.multiply_adds
     assert total == pytest.approx(2 * 15 * 15 * 4 * 16 * 16, rel=0.15)
 
 
 def test_padding_costs_nothing() -> None:
-    padded = estimate(program(2, 16, 16, 16, WindowDimension(3, 1, 1, 1)), MK2)
-    padding = [cost for cost in padded.costs if "border" in cost.name]
-    assert padding and all(cost.cycles == 0 for cost in padding)
+    (padded, valid) = (program(2, size, 16, 16, WindowDimension(3, 1, low, low)) for size, low in ((16, 1), (18, 0)))
+    assert [each.work.kind for each in padded.compute_sets] == ["Convolution"]
+    assert estimate(padded, MK2).compute == estimate(valid, MK2).compute
 
 
 def test_the_options_reach_the_plan() -> None:

@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,14 +18,16 @@ from engine.ir.builder import Builder
 from engine.machine_code.instruction_sets import LEVELS
 from tests.program.programs import PROGRAMS
 
+if TYPE_CHECKING:
+    from benchmarks.workloads import Workload
+
 Given = tuple[str, Module, list[str], dict[int, np.ndarray]]
 NEON = ("neoverse-n1", "+neon,+fp-armv8,+fullfp16")
 AMX = ("sapphirerapids", LEVELS["x86-64-v4"][1] + ",+avx512bf16,+avx512fp16,+amx-tile,+amx-bf16,+amx-int8")
 INSTRUCTION_SETS = {
     "SSE2": (LEVELS["x86-64"], 4),
     "AVX2": (LEVELS["x86-64-v3"], 8),
-    "AVX-512": (LEVELS["x86-64-v4"], 16),
-    "AVX-512 with pairs of bfloat16": (("znver5", LEVELS["x86-64-v4"][1] + ",+avx512bf16"), 16),
+    "AVX-512": (("znver5", LEVELS["x86-64-v4"][1] + ",+avx512bf16"), 16),  # which multiplies pairs of bfloat16
     "AMX": (AMX, 16),
     "NEON": (NEON, 4),
 }
@@ -82,7 +84,7 @@ def convolutions() -> dict[str, Module]:
     }
 
 
-def assert_one_answer(given: list[Given], folder: Path, least_convolutions: int = 0) -> None:
+def assert_one_answer(given: list[Given], folder: Path) -> None:
     """The same cost report of each module with each instruction set, which processes of their own are given."""
     path = folder / "modules.pickle"
     path.write_bytes(pickle.dumps(given))
@@ -110,7 +112,42 @@ def test_convolutions_and_small_programs_have_one_answer(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_benchmark_models_have_one_answer(tmp_path: Path) -> None:
-    from tests.profile.benchmark_steps import benchmark_steps
+def test_benchmark_models_have_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.workloads import WORKLOADS
 
-    assert_one_answer(benchmark_steps(), tmp_path)
+    given: list[Given] = []
+    for workload in WORKLOADS.values():
+        if workload.kind != "latency":
+            step = step_of(workload, monkeypatch)
+            given.append((workload.name, *step))
+    assert_one_answer(given, tmp_path)
+
+
+def step_of(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> tuple[Module, list[str], dict[int, np.ndarray]]:
+    """The step that a call of `fit` or `predict` gives to the compiler, which is not run."""
+    import keras
+
+    from benchmarks import models
+    from benchmarks.rivals.keras_fit import dtype_policy, loss_of, scope_of
+
+    class Traced(Exception):
+        """Ends the call once the step is known."""
+
+    found: list[tuple[Module, list[str], dict[int, np.ndarray]]] = []
+
+    def keep(module: Module, roles: list[str], constants: dict[int, np.ndarray], **_: Any) -> None:
+        found.append((module, roles, constants))
+        raise Traced
+
+    monkeypatch.setattr("engine.compile.compile_module", keep)
+    inputs, labels = workload.data(np.random.default_rng(0), workload.batch)
+    with scope_of("ipu"), dtype_policy(workload.policy):
+        model = getattr(models, workload.model)(*workload.arguments)
+        model.compile(workload.optimizer, loss_of(workload), jit_compile=False)
+    with pytest.raises(Traced):
+        if workload.kind == "fit":
+            model.fit(inputs, labels, workload.batch, verbose=0)
+        else:
+            model.predict(inputs, workload.batch, verbose=0)
+    keras.backend.clear_session()
+    return found[0]

@@ -9,6 +9,7 @@ from engine.codelets.window_sizes import LANES
 from engine.compile import build_program
 from engine.ir import Module, WindowDimension
 from engine.ir.builder import Builder
+from engine.program.work.convolution import Convolution
 from engine.program.work.depthwise_windows import DepthwiseGradient, DepthwiseWindows
 from engine.runtime.executable import Executable
 from tests.engine.running import buffers, check
@@ -113,7 +114,8 @@ def test_others_stay_contractions(sizes: Sizes) -> None:
 
 def test_estimate_is_that_of_the_groups() -> None:
     program = build_program(forward(4, 4, 4, 8, 16, 3, 1, 1), ["feed"] * 2, {})
-    (product,) = (each for each in program.compute_sets if each.work_estimate.multiply_adds)
-    size = product.work_estimate.convolution
+    (product,) = program.compute_sets
+    assert isinstance(product.work, Convolution)
+    (size,) = product.work.parts
     assert product.work_estimate.multiply_adds == 4 * 16 * 16 * 32 * 4 * 9
-    assert size is not None and (size.groups, size.inputs, size.outputs) == (8, 4, 4)
+    assert (size.groups, size.inputs, size.outputs) == (8, 4, 4)
