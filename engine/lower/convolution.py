@@ -11,8 +11,9 @@ from engine.emit.nest import Constant
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
 from engine.lower.dot import operand_in, operand_type
-from engine.program.building.contraction import DEPTHWISE_TYPES, ProductSize, share_of
+from engine.program.building.contraction import DEPTHWISE_TYPES, share_of
 from engine.program.building.copies import fill
+from engine.program.building.product_units import ProductSize
 from engine.program.building.views import whole
 from engine.program.program import Address, ComputeSet, Span, WorkEstimate
 from engine.program.work.convolution import Convolution
@@ -75,7 +76,7 @@ def _product(work: Convolution) -> ProductSize | None:
     inputs = work.shape_b.dimensions[numbers.kernel_input_feature_dimension]
     stride_b = work.strides_b[numbers.kernel_output_feature_dimension]
     dense = stride_b == item or columns == groups == 1
-    turned = work.strides_b[numbers.kernel_input_feature_dimension] == item and inputs >= GROUP
+    transposed = work.strides_b[numbers.kernel_input_feature_dimension] == item and inputs >= GROUP
     batch = numbers.input_batch_dimension
     images = work.shape_a.dimensions[batch] // work.batch_groups
     steps = [inputs * work.strides_a[numbers.input_feature_dimension], images * work.strides_a[batch]]
@@ -85,8 +86,8 @@ def _product(work: Convolution) -> ProductSize | None:
         work.shape_c.elements // (columns * groups),
         columns,
         inputs * prod(len(p.taps) for (p,) in phases),
-        of_state=work.b.buffer.is_state and (dense or turned),
-        dense_columns=dense or not turned,
+        of_state=work.b.buffer.is_state and (dense or transposed),
+        dense_columns=dense or not transposed,
         grouped=rows_together(_rows(work), item) == GROUP,
         depthwise=neighbours and work.shape_c.element_type in DEPTHWISE_TYPES,
     )

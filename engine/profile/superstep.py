@@ -31,7 +31,9 @@ def superstep(
     """Cost of a compute set, given the layouts of its operands. Raises InternalError for an unknown codelet."""
     if compute_set.work_estimate.multiply_adds and kind_of(compute_set.work_estimate.element_type) != "integer":
         options = options_of(compute_set, assumptions)
-        return in_turn([product_step(best_plan(each, target, options)) for each in planned_of(compute_set, layouts)])
+        return one_after_the_other(
+            [product_step(best_plan(each, target, options)) for each in planned_of(compute_set, layouts)]
+        )
     found = family_step(compute_set, target, assumptions) or _element_wise(compute_set, layouts, target)
     lookup = dynamic_lookup_of(compute_set) if assumptions.optimizations.replace_dynamic_slices else None
     if lookup is None:
@@ -114,8 +116,8 @@ def product_step(plan: Plan) -> SuperstepCost:
     return SuperstepCost(plan.compute, plan.exchange, plan.sync, plan.tiles, held, plan.received_bytes, plan.method)
 
 
-def in_turn(steps: Sequence[SuperstepCost]) -> SuperstepCost:
-    """The cost of supersteps one after the other, which hold their temporary bytes in turn."""
+def one_after_the_other(steps: Sequence[SuperstepCost]) -> SuperstepCost:
+    """The cost of supersteps one after the other, each of which holds temporary bytes of its own."""
     if len(steps) == 1:
         return steps[0]
     return SuperstepCost(

@@ -11,7 +11,7 @@ from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.unit_fusion import fuse_units
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder
-from engine.program.building import contraction
+from engine.program.building import product_units
 from engine.program.program import Program
 from engine.program.run_passes import run_passes
 from engine.program.work.contraction import Contraction
@@ -103,7 +103,7 @@ def test_heads_too_large_for_a_cache_are_cut_into_blocks_of_rows(rows: int, monk
     values = arguments_for(module)
     whole = Executable(made(module)).run(1, [], buffers(values))
     for name, size in (("LARGE_BATCH", 1), ("BLOCK_ELEMENTS", 1200)):
-        monkeypatch.setattr(contraction, name, size)
+        monkeypatch.setattr(product_units, name, size)
     program = made(module)
     blocks = {64: 4, 60: 3, 37: 1}[rows]
     units = [each.units for each in program.compute_sets if isinstance(each.work, Contraction)]

@@ -1,0 +1,158 @@
+"""Division of products into units: along rows, columns, terms or batches, by sizes alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from engine.codelets.contract_fields import GROUP
+from engine.program.building.builder import RowBlocks
+from engine.program.work.contraction import Grid
+
+SMALL = 150_000
+"""Multiply-adds below which one unit does it all."""
+MOST_UNITS = 64
+PANEL = 64
+LEAST_HEIGHT = 24
+LONG_K = 2048
+FEW_ROWS = 128
+FEW_SPLITS = 4
+SHARE_ELEMENTS = 32_768
+"""Elements of a weight that are worth a unit of their own."""
+FAR_PARTIALS = 1 << 20
+"""Elements of partial sums that take longer to write and read than a weight with fewer, from beyond the caches."""
+SHARED_ELEMENTS = 1 << 18
+"""Elements of B up to which each worker may keep all of it in its cache, from iteration to iteration of a loop."""
+LARGE_BATCH, BLOCK_ELEMENTS, LEAST_BLOCK = 1 << 17, 1 << 15, 16
+"""Elements of one batch of A or of a result from which on units are blocks of rows; a block's elements and least rows.
+
+An attention's probabilities are then still in a near cache when the next compute sets read them. Measured."""
+SMALL_DEPTHWISE = 20_000
+"""Multiply-adds of a unit of such batches, of which each loads an element of A."""
+MOST_DEPTHWISE_UNITS = 16
+WINDOWED_SPLITS = 8
+"""Parts of k of a gradient of groups by their kernel. Chosen by hand: their sums are added."""
+DEPTHWISE_ROWS = 9
+"""Rows that a kernel takes at a time."""
+
+
+def weight_share(rows: int, columns: int) -> int:
+    """Rows of a weight [rows, columns] that belong to one unit, in every contraction of the weight.
+
+    Whole rows: a worker that owned parts of rows would have the processor prefetch its neighbour's parts, too.
+    """
+    shares = 2
+    while shares < MOST_UNITS and shares * SHARE_ELEMENTS < rows * columns:
+        shares *= 2
+    return -(-rows // shares)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSize:
+    """What the division of a product into units depends on: sizes, and how its operands lie in memory.
+
+    `fills` says that all of C is written, `of_state` that B is a weight, `dense_columns` that its columns are next to
+    each other, `grouped` that rows of A are, in groups, and `windowed` that the host copies windows of images.
+    """
+
+    batches: int
+    rows: int
+    columns: int
+    k: int
+    fills: bool = True
+    of_state: bool = False
+    dense_columns: bool = True
+    grouped: bool = False
+    depthwise: bool = False
+    windowed: bool = False
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.batches * self.rows * self.columns * self.k
+
+
+def grid(size: ProductSize, iteration_rows: RowBlocks | None = None) -> Grid:
+    """Along the rows that the arrays of a loop have in common, if B is small; else for enough units."""
+    rows, columns, k = size.rows, size.columns, size.k
+    if size.depthwise:
+        return _depthwise_grid(size)
+    if size.windowed and size.multiply_adds > SMALL and k >= LONG_K // 8 and size.fills:
+        return Grid(rows, columns, -(-k // WINDOWED_SPLITS))
+    if iteration_rows is not None and rows == iteration_rows.extent and size.batches == 1:
+        if columns * k <= SHARED_ELEMENTS:
+            return Grid(iteration_rows.grain, max(columns, 1), max(k, 1))
+    return _even_grid(size)
+
+
+def _even_grid(size: ProductSize) -> Grid:
+    """Along the rows of the weight where few rows use it; else along rows, columns or k, for enough units."""
+    rows, columns, k, batches = size.rows, size.columns, size.k, size.batches
+    whole = Grid(max(rows, 1), max(columns, 1), max(k, 1))
+    if size.multiply_adds <= SMALL:
+        return whole
+    units = int(min(MOST_UNITS, max(2, size.multiply_adds // SMALL)))
+    units += units % 2  # an odd one leaves one of two workers idle
+    if batches > 1 and batches >= units // 2:
+        return Grid(_block_of_batch(rows, max(columns, k, 1)), whole.columns, whole.k)
+    # Partial sums are added over all of C.
+    if size.fills and batches == 1 and rows <= FEW_ROWS and size.of_state:
+        return _grid_of_weight(size, whole, units)
+    if batches == 1 and k <= FEW_ROWS and rows * columns >= SHARE_ELEMENTS:
+        return Grid(weight_share(rows, columns), columns, k)
+    panels = -(-columns // PANEL)
+    if panels >= 2 and rows < 96:
+        cut = Grid(max(rows, 1), PANEL * -(-panels // units), max(k, 1))
+    else:
+        cut = Grid(_height(rows, units, GROUP if size.grouped else 2), max(columns, 1), max(k, 1))
+    made = -(-rows // cut.rows) * -(-columns // cut.columns) * batches
+    if size.fills and made < 8 and k >= LONG_K and rows * columns <= 1 << 20:
+        splits = min(16, k // (LONG_K // 4))
+        return Grid(whole.rows, whole.columns, -(-k // splits))
+    return cut
+
+
+def _block_of_batch(rows: int, longer: int) -> int:
+    """Rows of a batch that are a unit: all, or of a large one as many as divide it and are near a block."""
+    if rows * longer < LARGE_BATCH:
+        return max(rows, 1)
+    most = max(1, BLOCK_ELEMENTS // longer)
+    block = next(height for height in range(min(rows, most), 0, -1) if rows % height == 0)
+    return block if block >= LEAST_BLOCK else rows
+
+
+def _depthwise_grid(size: ProductSize) -> Grid:
+    """Along rows, or along k where there are few rows, for all batches at once."""
+    rows, k = size.rows, size.k
+    units = min(MOST_DEPTHWISE_UNITS, size.multiply_adds // SMALL_DEPTHWISE // 2 * 2)
+    if units < 2:
+        return Grid(rows, 1, k)
+    if rows >= units * DEPTHWISE_ROWS:
+        return Grid(-(-rows // (units * DEPTHWISE_ROWS)) * DEPTHWISE_ROWS, 1, k)
+    return Grid(rows, 1, -(-k // units)) if size.fills and k >= LONG_K // 8 else Grid(-(-rows // 2), 1, k)
+
+
+def _height(rows: int, units: int, step: int) -> int:
+    """Rows per unit, a multiple of `step`: at most `units` units, an even number, of about equal size."""
+    most = max(1, min(units, rows // LEAST_HEIGHT) // 2)
+    heights = [-(-rows // (2 * pairs * step)) * step for pairs in range(most, max(1, most // 2) - 1, -1)]
+    # An odd number of units is as bad as a last one with fewer rows: one of two workers waits.
+    return min(heights, key=lambda height: height * ceil(ceil(rows / height) / 2))
+
+
+def _grid_of_weight(size: ProductSize, whole: Grid, units: int) -> Grid:
+    """Each unit reads its own rows of the weight: slices of k, or of the columns where the weight is transposed.
+
+    With many columns, as of a vocabulary, partial sums would leave the caches: units own columns.
+    """
+    k, columns = size.k, size.columns
+    if size.dense_columns:
+        share = weight_share(k, columns)
+        # Partial sums, written and read, should cost less than the weight; half of the units own half of its rows.
+        while -(-k // share) > FEW_SPLITS and -(-k // share) * whole.rows * 4 > k:
+            share *= 2
+        partial_rows = -(-k // share) * whole.rows
+        if 2 * partial_rows > k and partial_rows * columns >= FAR_PARTIALS:
+            return Grid(whole.rows, PANEL * -(-columns // (PANEL * units)), whole.k)
+        return Grid(whole.rows, whole.columns, share)
+    share = weight_share(columns, k)
+    return Grid(whole.rows, PANEL * max(1, share // PANEL), whole.k)
