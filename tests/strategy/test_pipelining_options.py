@@ -38,7 +38,7 @@ def test_replicas_are_what_the_pipeline_leaves(
     functions = [lambda x: x + 1] * stages
     program = unconverted(lambda: pipeline(functions, 2 * stages, infeed_queue=infeed, outfeed_queue=outfeed))
     strategy.run(program)
-    received = outfeed.dequeue().numpy()
+    received = outfeed.dequeue()[0].numpy()
     np.testing.assert_array_equal(received, np.reshape(np.arange(received.size), (2 * stages, *rows)) + stages)
 
 
@@ -176,7 +176,7 @@ def test_variables_in_inputs_are_warned_of(strategy: IPUStrategyV1, caplog: pyte
     with caplog.at_level(logging.WARNING, logger="ipu"):
         strategy.run(program)
     assert "'factor:0' is in the inputs of a pipeline" in caplog.text
-    np.testing.assert_array_equal(outfeed.dequeue(), [8.0, 8.0])
+    np.testing.assert_array_equal(outfeed.dequeue(), [[8.0, 8.0]])
 
 
 def test_a_tape_of_ones_own(strategy: IPUStrategyV1, kit: Kit) -> None:
@@ -277,4 +277,4 @@ def test_counts_of_replicas_are_checked(strategy: IPUStrategyV1) -> None:
     with pytest.raises(tf.errors.FailedPreconditionError, match="multiple of 2"):
         strategy.run(program, args=[tf.constant(3.0)])
     strategy.run(program, args=[tf.constant(4.0)])
-    np.testing.assert_array_equal(outfeed.dequeue(), np.arange(8).reshape(4, 2))
+    np.testing.assert_array_equal(outfeed.dequeue(), [np.arange(8).reshape(4, 2)])

@@ -139,7 +139,7 @@ def test_inference_in_order(strategy: IPUStrategyV1, schedule: PipelineSchedule)
         )
 
     strategy.run(unconverted(program), args=[tf.constant(10.0)])
-    np.testing.assert_array_equal(outfeed.dequeue()[:, 0], 2 * (np.arange(12) + 10) - 1)
+    np.testing.assert_array_equal(outfeed.dequeue()[0][:, 0], 2 * (np.arange(12) + 10) - 1)
     rows = pipelining_ops.get_pipeline_schedule()
     assert rows[-1].slot + 1 == (18 if schedule is PipelineSchedule.Sequential else 8)
 
@@ -189,7 +189,7 @@ def test_what_a_stage_prints_is_in_order(strategy: IPUStrategyV1, capfd: pytest.
             return internal_ops.print_tensor(tf.constant(-2.0), "end")
 
     strategy.run(unconverted(program))
-    np.testing.assert_array_equal(outfeed.dequeue(), np.arange(4))
+    np.testing.assert_array_equal(outfeed.dequeue(), [np.arange(4)])
     lines = [line.split("/")[-1] for line in capfd.readouterr().err.splitlines() if "print_tensor" in line]
     for stage in "ab":
         assert [line for line in lines if line[0] == stage] == [f"{stage}: {number}.0" for number in range(4)]
@@ -217,8 +217,8 @@ def test_two_pipelines_of_a_function(strategy: IPUStrategyV1) -> None:
             pipeline(stages, 4, infeed_queue=infeed, outfeed_queue=outfeed)
 
     strategy.run(unconverted(program))
-    np.testing.assert_array_equal(outfeeds[0].dequeue(), 2 * np.arange(4))
-    np.testing.assert_array_equal(outfeeds[1].dequeue(), 3 * np.arange(4, 8))
+    np.testing.assert_array_equal(outfeeds[0].dequeue(), [2 * np.arange(4)])
+    np.testing.assert_array_equal(outfeeds[1].dequeue(), [3 * np.arange(4, 8)])
     assert len(pipelining_ops.get_pipeline_schedule(1)) == 8
     with pytest.raises(RuntimeError, match="2, of 2 pipelines"):
         pipelining_ops.get_pipeline_schedule(2)

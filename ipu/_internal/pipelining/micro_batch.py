@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -110,8 +110,8 @@ class TracedMicroBatch:
                 outputs = [each for each, left_out in zip(outputs, arguments.outfeed_mask, strict=True) if not left_out]
                 if not outputs:
                     return None
-        elif isinstance(outputs, tuple):
-            outputs = list(outputs)
+        elif not isinstance(outputs, Mapping):
+            outputs = list(_spread(outputs))
         if not tf.nest.flatten(outputs):
             return None
         if arguments.outfeed_queue is None:
