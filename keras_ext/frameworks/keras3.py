@@ -28,6 +28,7 @@ from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDat
 from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from keras.src.trainers.epoch_iterator import EpochIterator
+from keras.src.utils import traceback_utils
 from keras.src.utils.progbar import Progbar
 
 from engine.errors import ConfigurationError
@@ -82,7 +83,7 @@ from keras_ext.saving import ConfigKeeper
 from keras_ext.training import Framework, Mode, PredictFunction
 from keras_ext.types import Batch, Nest
 from keras_ext.updates import check_batches, check_executions
-from keras_ext.wrapping import Original, wrap
+from keras_ext.wrapping import Original, leave_out_of_tracebacks, wrap
 
 
 class Keras3(Framework):
@@ -288,6 +289,7 @@ def install() -> None:
     attempts.install_data(PyDatasetAdapter)
     registration.register_on_demand(object_registration, "keras")
     keras3_backup.install()
+    traceback_utils._EXCLUDED_PATHS = leave_out_of_tracebacks(traceback_utils._EXCLUDED_PATHS)
     keras3_graphs.install()
     keras3_labels.install()
     keras3_layers.install()

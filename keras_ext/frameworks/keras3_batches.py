@@ -38,11 +38,23 @@ def batches_of(adapter: DataAdapter, standard: Standard, steps: int, needed: int
 
 
 def rows_of(adapter: ArrayDataAdapter) -> RowBatches:
-    """The rows of a program's arrays, as they are now."""
+    """The rows of a program's arrays, as they are now. Raises ValueError for arrays of strings or objects."""
+    for array in tree.flatten(adapter._inputs):
+        _check_numbers(array)
     sliceable = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="numpy")
     arrays = tree.map_structure(_whole_array, sliceable, none_is_leaf=False)
     batch_size, shuffle = adapter._batch_size, adapter._shuffle
     return RowBatches(tree.lists_to_tuples(arrays), batch_size, shuffle, runs.arrays_may_change())
+
+
+def _check_numbers(array: Any) -> None:
+    dtype = getattr(array, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "OSU":
+        raise ValueError(
+            f"Expected arrays of numbers for a model. Received: an array of shape {array.shape} and dtype {dtype}. "
+            "Encode labels as integers, for example with np.unique(labels, return_inverse=True)[1] or a "
+            "keras.layers.StringLookup layer over the data; convert objects that are numbers with astype('float32')."
+        )
 
 
 def _whole_array(sliceable: array_slicing.Sliceable) -> Any:

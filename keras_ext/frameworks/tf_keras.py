@@ -30,6 +30,7 @@ from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers import nadam, optimizer_v1, sgd
 from tf_keras.src.optimizers import optimizer as optimizers
 from tf_keras.src.optimizers.legacy import adagrad, adam, gradient_descent, optimizer_v2, rmsprop
+from tf_keras.src.utils import traceback_utils
 from tf_keras.src.utils.generic_utils import Progbar
 from tf_keras.src.utils.losses_utils import ReductionV2
 
@@ -59,7 +60,7 @@ from keras_ext.predictions import as_result, join_by_shape
 from keras_ext.saving import ConfigKeeper
 from keras_ext.training import Framework, Mode, PredictFunction
 from keras_ext.types import Batch, KerasOptimizer, Nest, Tensor
-from keras_ext.wrapping import Original, wrap
+from keras_ext.wrapping import Original, leave_out_of_tracebacks, wrap
 
 OPTIMIZERS = {
     optimizers.Optimizer: ("update_step",),
@@ -141,6 +142,7 @@ def install() -> None:
         wrap_once(optimizer, "apply_gradients", functools.partial(apply_pairs, _variables, takes))
     kinds = {Sequential: SequentialExtension, Functional: FunctionalExtension, Model: ModelExtension}
     keep_options(ConfigKeeper(extension.install(Model, kinds, "_distribution_strategy"), list(kinds.values())))
+    traceback_utils._EXCLUDED_PATHS = leave_out_of_tracebacks(traceback_utils._EXCLUDED_PATHS)
     tf_keras_graphs.install()
     tf_keras_labels.install()
     step_callbacks.install(CallbackList)

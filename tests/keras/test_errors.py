@@ -14,7 +14,7 @@ import tensorflow as tf
 from engine.errors import ConfigurationError, UnsupportedOperation
 from ipu.config import IPUConfig
 from ipu.ipu_strategy import IPUStrategy
-from tests.keras.helpers import Kit, data
+from tests.keras.helpers import Kit, data, keras3_only
 
 X, Y = data()
 
@@ -145,8 +145,24 @@ def test_operation_that_xla_refuses_is_named(kit: Kit, keras: Any) -> None:
         return keras.Sequential([layers.Input((8, 8, 1)), iteration, layers.Flatten(), layers.Dense(3, "softmax")])
 
     model = kit.ipu_model(build)
-    with pytest.raises(UnsupportedOperation, match="ImageProjectiveTransformV3.*turn.*tf.data"):
+    with pytest.raises(UnsupportedOperation, match="ImageProjectiveTransformV3.*turn.*tf.data") as raised:
         model.fit(np.zeros((8, 8, 8, 1), np.float32), Y[:8], verbose=0)
+    assert str(raised.value).count("ImageProjectiveTransformV3") <= 2  # the operation, and in its path
+    assert "XLA_CPU_JIT" not in str(raised.value) and "{{node" not in str(raised.value)
+
+
+@pytest.mark.parametrize("labels", [["a", "b"] * 4, np.array([1, None] * 4)])
+@keras3_only
+def test_labels_that_are_no_numbers(kit: Kit, labels: Any) -> None:
+    """Keras' own error ends with the name of the dtype; here it ends with what to do, without internal frames."""
+    with IPUStrategy().scope():
+        model = kit.keras.Sequential([kit.keras.Input((4,)), kit.keras.layers.Dense(3)])
+        model.compile("adam", "mse", steps_per_execution=2)
+    with pytest.raises(ValueError, match=r"of shape \(8,.* and dtype .*np\.unique\(labels") as raised:
+        model.fit(np.ones((8, 4), np.float32), np.array(labels), batch_size=2, verbose=0)
+    ours = [entry for entry in raised.traceback if "keras_ext" in str(entry.path)]
+    assert all(entry.name in ("wrapped", "_run", "_run_method", "_check_numbers") for entry in ours)
+    model.fit(np.ones((8, 4), np.float32), np.ones((8, 3)), batch_size=2, verbose=0)
 
 
 def test_one_notice_for_a_partial_batch(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:

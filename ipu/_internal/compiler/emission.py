@@ -60,7 +60,8 @@ def emitted(concrete: ConcreteFunction, specs: list[tf.TensorSpec], costly: bool
         try:
             made = _serialized(concrete, name or concrete.name, specs)
         except (tf.errors.OpError, ValueError) as error:
-            raise refusal(error) from error
+            logger.debug("XLA refuses a step", exc_info=error)
+            raise refusal(error) from None
     with rewritten_for_xla(concrete, False, checks) as name:
         if checks and name is not None:
             logger.warning("Values of %r are not checked: XLA has no program with the checks.", concrete.name)

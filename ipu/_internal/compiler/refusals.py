@@ -21,7 +21,7 @@ class ShapeFromValues(UnsupportedOperation):
 
 
 def refusal(error: Exception) -> UnsupportedOperation:
-    """The error to raise from XLA's; its message ends with the first line of XLA's message."""
+    """The error to raise from XLA's; its message ends with what XLA says beyond the operation's name."""
     message = str(error).removeprefix(_PREFIX)
     first_line = message.strip().splitlines()[0] if message.strip() else type(error).__name__
     nodes = _NODE.findall(message)
@@ -34,10 +34,11 @@ def refusal(error: Exception) -> UnsupportedOperation:
             f"Expected a value of its variable's dtype, {held}. Received: {given} in {operation}{where}. "
             f"Cast it first, a gradient with tf.cast(gradient, variable.dtype). XLA says: {first_line}"
         )
+    more = "" if _OPERATION.search(message) else f" XLA says: {_NODE.sub('', first_line).strip()}"
     kind = ShapeFromValues if _is_about_constants(message) else UnsupportedOperation
     return kind(
         f"Expected operations that XLA can compile with static shapes. Received: {operation}{where}. "
-        f"{_advice(message)} XLA says: {first_line}"
+        f"{_advice(message)}{more}"
     )
 
 
