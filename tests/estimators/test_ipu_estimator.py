@@ -158,6 +158,20 @@ def test_a_host_call_without_arguments_is_called_after_each_step(tmp_path: Path)
     np.testing.assert_allclose(trained.get_variable_value("w"), regressed(3), rtol=1e-5)
 
 
+@pytest.mark.parametrize("is_on_host", [False, True])
+def test_a_metric_does_not_replace_the_mean_loss(tmp_path: Path, is_on_host: bool) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        w = v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(features @ w - labels))
+        if is_on_host:
+            metrics = (lambda labels: {"loss": v1.metrics.mean(labels)}, [labels])
+            return IPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
+        return IPUEstimatorSpec(mode, loss=loss, eval_metric_ops={"loss": v1.metrics.mean(labels)})
+
+    with pytest.raises(ValueError, match="metrics of other names than 'loss'"):
+        IPUEstimator(model_fn, tmp_path, run_config(1)).evaluate(repeated, steps=2)
+
+
 def test_host_call_updates_on_the_host(tmp_path: Path) -> None:
     step: dict[str, Any] = {}
 

@@ -177,6 +177,11 @@ class IPUEstimator(DeviceEstimator):
         else:
             latest = self._dequeued(on_device, loss, is_last=True)
             made = {name: _kept(value, self._ipu.num_replicas) for name, value in latest.items()}
+        if "loss" in made:
+            raise ConfigurationError(
+                "Expected metrics of other names than 'loss', under which evaluate returns the mean loss. Received: a "
+                "metric of that name. Rename it."
+            )
         return EstimatorSpec(ModeKeys.EVAL, loss=loss, eval_metric_ops=made, evaluation_hooks=spec.evaluation_hooks)
 
     def _predict_spec(self, infeed: IPUInfeedQueue) -> EstimatorSpec:
