@@ -80,8 +80,11 @@ def require_trace(what: str) -> None:
             " A program of TensorFlow 1 has two lines first: `import tensorflow.compat.v1 as tf` and "
             "`tf.disable_v2_behavior()`."
         )
+    in_function = ops.inside_function()
     with ops.init_scope():
-        if not tf.executing_eagerly():
+        if not tf.executing_eagerly() and not in_function:
+            where, advice = "in a tf.Graph", "in the function given to ipu_compiler.compile."
+        elif not tf.executing_eagerly():
             where = "in a function, branch or loop of a tf.Graph"
             advice = "outside, with tf.cond or tf.while_loop in the computation, or disable version 2's behavior."
     raise RuntimeError(
