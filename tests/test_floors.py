@@ -211,3 +211,47 @@ def test_every_form_of_import_is_seen() -> None:
     found = [name for _, name in imports(source, "p.q.r", is_package=False)]
     assert found == ["a.b", "c.d", "p.q.e", "p.g.h"]
     assert [name for _, name in imports("from .x import y", "p.q", is_package=True)] == ["p.q.x.y"]
+
+
+MACHINE = ("engine.codelets.", "engine.emit.", "engine.machine_code.", "engine.runtime.")
+STILL_OF_THE_HOST = {
+    "engine.lower": """
+        basics context control convolution dynamic_slices factorizations fourier general_scatter indexing
+        interpolation linear_algebra queues random scans select_and_scatter sort vertices windows
+    """,
+    "engine.profile": """
+        code exchange families merging streams vertices
+    """,
+    "engine.program": """
+        building.contraction building.copies building.loops building.nests building.product_units
+        building.transposes building.units passes.dead_stores passes.exception_checks passes.row_reductions
+        passes.row_sums printer work.base work.codelet_work work.contraction work.depthwise_windows work.encoding
+        work.few_features work.fused_loop work.host_call work.overlap_add work.panels work.reduced_rows
+        work.row_sums work.tile_transform work.touched_rows work.unit_chain work.value_check work.winograd
+        work.winograd_gradient work.winograd_tiles work_estimates
+    """,
+}
+"""Modules of what a program asks for, and of the chip, that still import how this processor computes it. None is added;
+one that no longer does leaves this list."""
+
+
+def test_programs_and_the_chip_know_no_kernels() -> None:
+    listed = {f"{package}.{name}" for package, names in STILL_OF_THE_HOST.items() for name in names.split()}
+    found = {
+        module
+        for module, names in all_imports().items()
+        if any(module.startswith(f"{package}.") for package in STILL_OF_THE_HOST)
+        and any(name.startswith(MACHINE) for _, name in names)
+    }
+    assert found == listed, f"new: {sorted(found - listed)}; to be taken from the list: {sorted(listed - found)}"
+
+
+def test_the_host_and_the_chip_know_nothing_of_each_other() -> None:
+    for module, names in all_imports().items():
+        for one, other in (("engine.host", "engine.profile"), ("engine.profile", "engine.host")):
+            if module.startswith(f"{one}."):
+                assert not [name for _, name in names if name.startswith(f"{other}.")], module
+    programs = [
+        names for module, names in all_imports().items() if module.startswith(("engine.program.", "engine.lower."))
+    ]
+    assert not [name for names in programs for _, name in names if name.startswith("engine.host.")]

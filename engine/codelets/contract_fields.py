@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from engine.codelets.record import Address, Record, Table
-from engine.errors import InternalError
+from engine.errors import InternalError, UnsupportedOperation
 
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026;
 # FAR and MANY_COLUMNS by hand.
@@ -19,6 +19,24 @@ MANY_COLUMNS = 256  # that reuse packed rows of A so often that packing pays fro
 
 
 MOST_AHEAD = 3  # arrays that a unit prefetches for what follows: an optimizer's
+
+
+MULTIPLIED = ("f16", "bf16", "c64", "c128", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
+"""Element types of products."""
+
+
+def check_multiplied(operand_type: str, result_type: str) -> None:
+    """Raises UnsupportedOperation for element types that cannot be multiplied."""
+    for name in (operand_type, result_type):
+        if name not in MULTIPLIED:
+            raise UnsupportedOperation(
+                f"Expected an element type among {', '.join(MULTIPLIED)}. Received: a dot of {name}. "
+                "Convert its operands."
+            )
+    if operand_type[0] == "c" and result_type[0] != "c":
+        raise UnsupportedOperation(
+            f"Expected a complex result of a dot of {operand_type}. Received: {result_type}. Use {operand_type}."
+        )
 
 
 class Field(Record):

@@ -7,14 +7,13 @@ from functools import cache
 from engine.codelets.build import Codelet, inner
 from engine.codelets.contract import Block, Operands, over_units
 from engine.codelets.contract_f32 import contract_f32, contract_scratch
-from engine.codelets.contract_fields import Field
+from engine.codelets.contract_fields import Field, check_multiplied
 from engine.codelets.contract_half import contract_half, contract_half_scratch
 from engine.codelets.element import BYTES, NUMBA_NAMES, decode, load_element, storage_name, store_element
 from engine.codelets.memory import load_i64, pointer
 from engine.codelets.rows import word
 from engine.codelets.scratch import ScratchSpace
 from engine.codelets.vector import HALF_TYPES
-from engine.errors import UnsupportedOperation
 from engine.machine_code.processor import widens_beside_products
 
 COLUMN_BLOCK = 256  # columns summed at a time, in scratch. Chosen by hand
@@ -36,15 +35,7 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
     result_type = result_type or element_type
     if (element_type, result_type) == ("f32", "f32"):
         return contract_f32
-    for name in (element_type, result_type):
-        if name not in BYTES:
-            raise UnsupportedOperation(
-                f"Expected an element type among {', '.join(BYTES)}. Received: a dot of {name}. Convert its operands."
-            )
-    if element_type[0] == "c" and result_type[0] != "c":
-        raise UnsupportedOperation(
-            f"Expected a complex result of a dot of {element_type}. Received: {result_type}. Use {element_type}."
-        )
+    check_multiplied(element_type, result_type)
     if element_type in HALF_TYPES and result_type in (element_type, "f32"):
         beside = element_type == "f16" and widens_beside_products()
         return contract_half(element_type, result_type, beside=beside)

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.contract_fields import GROUP, rows_together
+from engine.codelets.contract_fields import GROUP, check_multiplied, rows_together
 from engine.emit.nest import Constant
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering
@@ -24,7 +24,7 @@ from engine.program.work.offsets import table
 def lower_convolution(context: Context, instruction: Instruction) -> Value:
     """One compute set; zeros where no tap reaches any position.
 
-    Raises UnsupportedOperation for operands of other element types than the result.
+    Raises UnsupportedOperation for operands of other element types than the result, or that cannot be multiplied.
     """
     shape = instruction.array_shape
     result = context.result_buffer(instruction)
@@ -48,6 +48,7 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
         fill(context, f"{instruction.name}.zero", whole(result, shape), zero, instruction.op_name)
         return result
     size = _product(work)
+    check_multiplied(shape.element_type, shape.element_type)
     partition, units = (None, 1) if size is None else share_of(size, result, context.rows)
     context.emit(
         ComputeSet(

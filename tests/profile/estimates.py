@@ -32,4 +32,4 @@ def figures(module: Any, roles: list[str], constants: dict[int, Any]) -> dict[st
 if __name__ == "__main__":
     given = pickle.loads(Path(sys.argv[1]).read_bytes())
     made = {name: figures(module, roles, constants) for name, module, roles, constants in given}
-    print(json.dumps({"lanes": lanes(), "estimates": made}))
+    print(json.dumps({"lanes": lanes(), "compiler": "numba" in sys.modules, "estimates": made}))

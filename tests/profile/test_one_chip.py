@@ -90,6 +90,7 @@ def assert_one_answer(given: list[Given], folder: Path) -> None:
     path.write_bytes(pickle.dumps(given))
     found = {name: _estimates(path, *settings) for name, (settings, _) in INSTRUCTION_SETS.items()}
     assert {name: each["lanes"] for name, each in found.items()} == {n: s[1] for n, s in INSTRUCTION_SETS.items()}
+    assert not any(each["compiler"] for each in found.values()), "neither lowering nor the report loads a compiler"
     expected: dict[str, Any] = found["SSE2"]["estimates"]
     assert len(expected) == len(given) and all(each["sets"] for each in expected.values())
     for name, each in found.items():

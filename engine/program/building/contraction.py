@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.codelets.contract_fields import GROUP, rows_together
+from engine.codelets.contract_fields import GROUP, check_multiplied, rows_together
 from engine.emit.nest import Constant, Input, Reduction
 from engine.ir import Shape
 from engine.program.building.builder import ProgramBuilder, RowBlocks
@@ -113,7 +113,7 @@ def emit_contraction(builder: ProgramBuilder, contraction: ContractionDraft) -> 
         partial = Shape(kind, (-(-len(contraction.k_a) // cut.k), *shape.dimensions))
         target = builder.new_buffer(f"{contraction.name}.partial", partial)
     if not depthwise:
-        _check_types(operand_type, kind)
+        check_multiplied(operand_type, kind)
     work = replace(_work(contraction, target, cut, operand_type, kind, pitch), depthwise=depthwise)
     if not work.unit_count:
         return
@@ -141,15 +141,6 @@ def _with_results_in(contraction: ContractionDraft, kind: str) -> ContractionDra
     if wider == 1:
         return contraction
     return replace(contraction, row_c=contraction.row_c * wider, batch_c=contraction.batch_c * wider)
-
-
-def _check_types(operand_type: str, result_type: str) -> None:
-    """Raises UnsupportedOperation for element types that cannot be multiplied."""
-    if (operand_type, result_type) == ("f32", "f32"):
-        return
-    from engine.codelets.contract_plain import contract_for  # which loads the compiler
-
-    contract_for(operand_type, result_type)
 
 
 def _work(
