@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from engine.loaded import LoadedExecutable
 
-__all__ = ["load", "trusting_vertices"]
+__all__ = ["limits", "load", "trusting_vertices"]
 
 
 def load(
@@ -31,8 +31,9 @@ def load(
     Raises:
         OSError: the file cannot be read.
         ValueError: the file is truncated, altered, of another version or not an executable, or has code of vertices
-            outside of `trusting_vertices` (engine.errors.InvalidFile); or weights are missing or of another shape; or
-            there is neither Numba nor object code for this processor and this release.
+            outside of `trusting_vertices` (engine.errors.InvalidFile), or is above the `limits`
+            (engine.errors.ResourceLimit); or weights are missing or of another shape; or there is neither Numba nor
+            object code for this processor and this release.
     """
     from engine.machine_code.given_objects import has_compiler
 
@@ -46,6 +47,16 @@ def load(
     from engine.loaded import LoadedExecutable, read_file
 
     return LoadedExecutable(read_file(path), weights, str(path))
+
+
+def limits(**given: float) -> AbstractContextManager[None]:
+    """Within, programs from files have other limits: `instructions`, `levels` of calls, `bytes`, `seconds` to compile.
+
+    262,144 with calls inlined, 64, the machine's memory and 300 if not given. Above one, ResourceLimit names it.
+    """
+    from engine.resource_limits import limits as limited
+
+    return limited(**given)
 
 
 def trusting_vertices() -> AbstractContextManager[None]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from engine.errors import ConfigurationError, IPUError
 from engine.machine_code.instruction_sets import LEVELS
+from engine.resource_limits import add_limit_argument, limits
 
 SUFFIXES = (".popef", ".poplar_exec")
 
@@ -20,6 +21,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("program", type=Path, help="a program, or an exported directory that holds one in assets")
     made.add_argument("--cpu", choices=["host", *LEVELS], default="host", help="the oldest processor that is to run it")
     made.add_argument("--output", type=Path, help="the file to write; beside the program if not given")
+    add_limit_argument(made)
     return made
 
 
@@ -31,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         program = program_at(options.program)
         output = options.output or program.with_suffix(f".{options.cpu}.objects")
-        count = compile_ahead(program, output)
+        with limits(**dict(options.limit)):
+            count = compile_ahead(program, output)
     except (IPUError, OSError) as error:
         print(f"python -m engine.aot: {error}", file=sys.stderr)
         return 1
@@ -57,23 +60,22 @@ def compile_ahead(program: Path, output: Path) -> int:
     from engine.codelets.build import make
     from engine.codelets.waiting import pause_often
     from engine.compile import build_program
-    from engine.files.executable_file import from_bytes
+    from engine.files.executable_file import from_bytes, read_program
     from engine.files.objects import write_objects
     from engine.loaded import compiling
     from engine.machine_code.given_objects import Origin, recording
     from engine.machine_code.instruction_sets import check_system, flag_of, flags
     from engine.machine_code.keys import compilers_and_processor
     from engine.machine_code.processor import features_text, target
-    from engine.private_files import read_regular
     from engine.runtime import encoded_file
     from engine.runtime.encode import encode_program
     from engine.runtime.executable import Executable
     from engine.runtime.persistent_threads import codelets_of_persistent_threads
 
     check_system()
-    data = read_regular(program)
-    file = from_bytes(data, str(program))
+    data = read_program(program)
     with recording() as objects, compiling(str(program)):
+        file = from_bytes(data, str(program))
         encoded = encode_program(build_program(file.module, file.roles, file.constants))
         encoding = encoded_file.to_bytes(encoded_file.EncodedFile.of(file, encoded), data)
         Executable(encoded)

@@ -20,6 +20,7 @@ from engine.program.passes.pass_list import PROGRAM_PASSES
 from engine.program.program import Program
 from engine.program.run_passes import listening, run_passes
 from engine.program.verifier import verify as verify_program
+from engine.resource_limits import interruptible
 from engine.runtime.executable import Executable
 from engine.runtime.make_executable import make_executable
 
@@ -80,7 +81,7 @@ def compile_module(
     a chip has it: a chip rounds and detects exceptions in its arithmetic. Raises UnsupportedOperation for operations
     that the engine cannot run, and what `inspect` raises.
     """
-    with collector_paused():
+    with collector_paused(), interruptible():
         if verify:
             program = plain = build_program(module, roles, constants, verify, floating_point, options)
         elif floating_point == IEEE:
@@ -91,4 +92,5 @@ def compile_module(
             plain = program if inspect is None else build_program(module, roles, constants, options=options)
         if inspect is not None:
             inspect(plain)
+    with collector_paused():
         return make_executable(program, progress)

@@ -96,6 +96,14 @@ class InvalidFile(IPUError, ValueError):
     """A file that is not of the format that its name promises."""
 
 
+class ResourceLimit(InvalidFile):
+    """A file's program above the limits of size, depth or seconds; the message names the limit and how to raise it."""
+
+
+OF_THE_ENVIRONMENT = (MemoryError, OSError, ImportError)
+"""Errors of the machine and of the installation, which no content of a file leads to."""
+
+
 class InternalError(IPUError, RuntimeError):
     """A violated invariant of the engine. Always a fault of this project, never of the user's program."""
 

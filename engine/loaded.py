@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import ConfigurationError, InvalidFile, IPUError
+from engine.errors import OF_THE_ENVIRONMENT, ConfigurationError, InvalidFile, IPUError
 from engine.files.signature import Signature, TensorInfo
 from engine.ir.shape import shape_of
 from engine.machine_code.given_objects import has_compiler
 from engine.private_files import read_regular
+from engine.resource_limits import current_limits, within_seconds
 from engine.runtime import encoded_file
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.encoded_file import EncodedFile
@@ -156,13 +157,13 @@ class LoadedExecutable:
 
 def read_file(path: str | Path) -> ExecutableFile | EncodedFile:
     """The program of a file: encoded, if that was given with object code. Raises what `read_executable` does."""
-    data = read_regular(path)
-    found = None if has_compiler() else encoded_file.find(data, str(path))
-    if found is not None:
-        return found
-    from engine.files.executable_file import from_bytes  # with all checks, takes as long to import as the rest
+    if not has_compiler():
+        found = encoded_file.find(read_regular(path, current_limits().most_bytes), str(path))
+        if found is not None:
+            return found
+    from engine.files.executable_file import read_executable  # with all checks, takes as long to import as the rest
 
-    return from_bytes(data, str(path))
+    return read_executable(path)
 
 
 def _check_no_queues(file: ExecutableFile, origin: str) -> None:
@@ -186,10 +187,15 @@ def compile_file(file: ExecutableFile, origin: str) -> Executable:
 
 @contextmanager
 def compiling(origin: str) -> Iterator[None]:
-    """Within, errors that no program of a compiler of this project leads to become InvalidFile."""
+    """Within, errors that no program of a compiler of this project leads to become InvalidFile.
+
+    Those of the machine stay as they are. Raises ResourceLimit where the program takes more bytes or seconds to compile
+    than the limits.
+    """
     try:
-        yield
-    except (IPUError, MemoryError):
+        with within_seconds(origin):
+            yield
+    except (IPUError, *OF_THE_ENVIRONMENT):
         raise
     except Exception as error:
         raise InvalidFile(

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.errors import InvalidFile
+from engine.errors import InvalidFile, ResourceLimit
 
 LEAST_READ = 1 << 16
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -66,6 +66,8 @@ def read_private(path: Path) -> bytes:
 
 
 def _read(path: str | Path, most_bytes: int, check: Callable[[os.stat_result], None]) -> bytes:
+    if "\0" in os.fspath(path):
+        raise InvalidFile(f"Expected the path of a file. Received: {str(path)!r:.80}, which has a zero byte.")
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         status = os.fstat(handle)
@@ -86,7 +88,7 @@ def _read(path: str | Path, most_bytes: int, check: Callable[[os.stat_result], N
             if rest < 0:
                 break
     if status.st_size > most_bytes or rest < 0:
-        raise InvalidFile(f"Expected at most {most_bytes} bytes in {path}. Received: a larger file.")
+        raise ResourceLimit(f"Expected at most {most_bytes} bytes in {path}. Received: a larger file.")
     return b"".join(parts)
 
 

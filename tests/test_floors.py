@@ -63,6 +63,7 @@ FLOORS = (
         "engine.integers",
         "engine.notices",
         "engine.private_files",
+        "engine.resource_limits",
         "engine.shown",
         "engine.whole_files",
     ),

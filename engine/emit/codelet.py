@@ -13,7 +13,7 @@ from engine.emit.deferred import deferred_roundings
 from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
 from engine.emit.loops import Carried, counted_loop, if_less, word
 from engine.emit.nest import Index, Input, Nest, Reduction
-from engine.emit.point import MOST_NODES_SIDE_BY_SIDE, Point, evaluate_together, has_long_chains, rounds_often
+from engine.emit.point import Point, evaluate_together, has_long_chains, is_short, rounds_often
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
 from engine.emit.repeated_rows import repeated_rows
 from engine.ir.opcodes import neutral_element
@@ -309,7 +309,7 @@ class CodeletEmitter:
                 self._store_columns(at[vector], mask, held[vector * each : (vector + 1) * each])
             return []
 
-        together = SIDE_BY_SIDE if len(nest.nodes) <= MOST_NODES_SIDE_BY_SIDE and self.lanes.width > 1 else 1
+        together = SIDE_BY_SIDE if is_short(nest) and self.lanes.width > 1 else 1
         if together > 1:
             part = together * self.lanes.width
             many = builder.add(start, builder.and_(builder.sub(stop, start), word(-part)))

@@ -18,6 +18,7 @@ from engine.machine_code.llvm_thread import llvm_thread
 from engine.machine_code.loading import load_objects
 from engine.machine_code.objects import Compile, begin_object
 from engine.machine_code.processor import lanes
+from engine.resource_limits import check_time
 
 Generated = Nest | Combiner | Comparator
 """Sources of generated code: compute sets run it as a codelet, or call it."""
@@ -55,6 +56,7 @@ def addresses_of(generated: Iterable[Generated], listener: Listener | None = Non
             is_shared = compile_beside(lacking, paths[missing[0]].parent)
             with llvm_thread() as pool:
                 for done, each in enumerate(missing):
+                    check_time()
                     if is_shared and done >= IN_LLVM:
                         pending[-IN_LLVM][1]()  # IR that is written later may not be needed
                     if listener is not None:

@@ -11,12 +11,15 @@ from engine.emit.lanes import Lanes, is_complex, is_float, rounded_constant
 from engine.emit.nest import Access, Apply, Argument, Constant, Index, Input, MultiplyAdd, Nest, Node
 from engine.emit.polynomials import gaussian
 from engine.emit.registry import FLUSHING, LONG_FUNCTIONS, emit_operation, emit_unrounded
+from engine.ir.opcodes import OPCODES
 from engine.machine_code.llvm import ir
 
 LEAST_ROUNDED = 3
 """Fewest operations of 16-bit floats of which several vectors are interleaved. Chosen by hand."""
 MOST_NODES_SIDE_BY_SIDE = 64
 """Most nodes of a nest of which several vectors of columns are computed together. Chosen by hand."""
+MOST_CODE_SIDE_BY_SIDE = 256
+"""Most machine code of such a nest, in additions: LLVM's time grows faster than the code. Chosen by hand."""
 
 
 def element_type_of(nodes: tuple[Node, ...], number: int, accesses: tuple[Access, ...]) -> str:
@@ -184,7 +187,15 @@ def has_long_chains(nest: Nest) -> bool:
     """
     applied = [node.operation for node in nest.nodes if isinstance(node, Apply)]
     functions = any(each.opcode in LONG_FUNCTIONS and is_float(each.element_type) for each in applied)
-    return len(nest.nodes) <= MOST_NODES_SIDE_BY_SIDE and (functions or rounds_often(nest))
+    return is_short(nest) and (functions or rounds_often(nest))
+
+
+def is_short(nest: Nest) -> bool:
+    """Whether a nest has so little code that several points may be computed together."""
+    if len(nest.nodes) > MOST_NODES_SIDE_BY_SIDE:
+        return False
+    applied = [OPCODES[node.operation.opcode] for node in nest.nodes if isinstance(node, Apply)]
+    return sum(each.length for each in applied) <= MOST_CODE_SIDE_BY_SIDE
 
 
 def rounds_often(nest: Nest) -> bool:

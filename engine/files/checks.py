@@ -10,27 +10,30 @@ from math import prod
 from string import Formatter
 from typing import get_args
 
+from engine.errors import ResourceLimit
 from engine.files.trust import check_vertex
 from engine.ir import Instruction, Module, Shape, TupleShape
 from engine.ir.device_operations import INFEED, is_queue, is_vertex, queue_of
 from engine.ir.factorizations import factorization_shapes, is_factorization
 from engine.ir.interpolation import interpolation_shape, is_interpolation
-from engine.ir.opcodes import OPCODES, opcodes_that
+from engine.ir.opcodes import CONTROL_FLOW, OPCODES, opcodes_that
 from engine.ir.shape import INTEGERS
 from engine.ir.shape_rules import array_operands, array_result, require
 from engine.ir.value_checks import CheckKind, ValueCheck, is_value_check
 from engine.ir.verifier import verify
-from engine.private_files import machine_memory
+from engine.resource_limits import above, current_limits
 
 Check = Callable[[Instruction], None]
 CHECKS: dict[str, Check] = {}
 IN_FILES = opcodes_that(lambda row: row.execution != "none" and not row.internal)
 TOKEN = Shape("s32")
+MOST_APPLIED = 256
+"""Most instructions of a computation that a sort, a reduction or the like applies to elements."""
 
 
 def check_module(module: Module) -> None:
-    """Raises InternalError for the first broken rule; the caller adds the file's name."""
-    space = machine_memory()
+    """Raises InternalError for the first broken rule, ResourceLimit for a large array; callers add the file's name."""
+    space = current_limits().most_bytes
     for computation in module.computations():
         for instruction in computation.instructions:
             require(
@@ -38,16 +41,25 @@ def check_module(module: Module) -> None:
                 f"Expected operations that the engine has. Received: {instruction.opcode!r:.80}.",
             )
             size = sum(shape.bytes for shape in instruction.tuple_shapes)
-            require(
-                size <= space, f"Expected at most the {space} bytes of this machine. Received: {instruction.shape}."
-            )
+            if size > space:
+                raise above("bytes", f"{space} bytes of an instruction's result", f"{str(instruction.shape):.80}")
             require("literal" not in instruction.attributes or instruction.opcode == "constant", "Expected no literal.")
     verify(module)
     for computation in module.computations():
         for instruction in computation.instructions:
+            if instruction.opcode not in CONTROL_FLOW:
+                _check_applied(instruction)
             check = CHECKS.get(instruction.opcode)
             if check is not None:
                 check(instruction)
+
+
+def _check_applied(instruction: Instruction) -> None:
+    """Raises ResourceLimit for a long computation that an operation applies: one piece of machine code has it."""
+    for each in instruction.called:
+        if len(each.instructions) > MOST_APPLIED:
+            expected = f"{MOST_APPLIED} instructions in what {instruction.opcode} applies"
+            raise ResourceLimit(f"Expected at most {expected}. Received: {len(each.instructions)}. Divide the program.")
 
 
 def check_for(*opcodes: str) -> Callable[[Check], Check]:
@@ -85,6 +97,11 @@ def integer_scalars(shapes: Sequence[Shape]) -> None:
 @check_for("parameter")
 def _parameter(instruction: Instruction) -> None:
     require(not instruction.operands and not instruction.called, "Expected a parameter without operands.")
+
+
+@check_for("while")
+def _while(instruction: Instruction) -> None:
+    require(isinstance(instruction.shape, TupleShape), f"Expected a tuple as state. Received: {instruction.shape}.")
 
 
 @check_for("reverse")

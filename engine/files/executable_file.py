@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import InternalError, InvalidFile, UnsupportedOperation
+from engine.errors import OF_THE_ENVIRONMENT, InternalError, InvalidFile, ResourceLimit, UnsupportedOperation
 from engine.files import indexing_checks  # noqa: F401  (registers its checks)
 from engine.files.arrays import ArrayReader, ArrayWriter, read_array_shape, write_array_shape
 from engine.files.attributes import a_list, text
@@ -30,6 +30,7 @@ from engine.ir.device_operations import (
 )
 from engine.ir.shape import ELEMENT_TYPES
 from engine.private_files import read_regular
+from engine.resource_limits import above, current_limits, interruptible, within_seconds
 from engine.whole_files import write_whole
 
 SUFFIX = ".poplar_exec"
@@ -88,7 +89,16 @@ def read_executable(path: str | Path) -> ExecutableFile:
     Raises FileNotFoundError and other OSErrors; InvalidFile, a ValueError, for a file that is truncated, altered, of
     another version or of another kind.
     """
-    return from_bytes(read_regular(path), str(path))
+    return from_bytes(read_program(path), str(path))
+
+
+def read_program(path: str | Path) -> bytes:
+    """The content of a file that may be a program. Raises OSError, InvalidFile and ResourceLimit."""
+    most = current_limits().most_bytes
+    try:
+        return read_regular(path, most)
+    except ResourceLimit as error:
+        raise above("bytes", f"{most} bytes in {path}", "a larger file") from error
 
 
 def check_exportable(module: Module) -> None:
@@ -130,22 +140,29 @@ def to_bytes(file: ExecutableFile) -> bytes:
 
 
 def from_bytes(data: bytes, origin: str) -> ExecutableFile:
-    """The file of these contents, `origin` being its name in messages; raises InvalidFile."""
-    header, sections = unpack(data, origin)
-    try:
-        return _file(header, sections, origin)
-    except (InvalidFile, InternalError) as error:
-        raise InvalidFile(f"Expected a valid executable in {origin}. Received one of which: {error}") from error
-    except MemoryError:
-        raise
-    except Exception as error:  # a rule may fail in any way on a malformed module: rules trust the module
-        raise InvalidFile(f"Expected a valid executable in {origin}. Received one that has: {error!r:.200}") from error
+    """The file of these contents, `origin` being its name in messages; raises InvalidFile, and ResourceLimit."""
+    with within_seconds(origin), interruptible():
+        header, sections = unpack(data, origin)
+        try:
+            return _file(header, sections, origin)
+        except ResourceLimit as error:
+            raise ResourceLimit(f"{origin}: {error}") from error
+        except (InvalidFile, InternalError) as error:
+            raise InvalidFile(f"Expected a valid executable in {origin}. Received one of which: {error}") from error
+        except OF_THE_ENVIRONMENT:
+            raise
+        except Exception as error:  # a rule may fail in any way on a malformed module: rules trust the module
+            raise InvalidFile(f"Expected a valid executable in {origin}. Received one with: {error!r:.200}") from error
 
 
 def _file(header: dict[str, Any], sections: dict[str, memoryview], origin: str) -> ExecutableFile:
     if set(sections) != SECTIONS:
         raise InvalidFile(f"Expected the sections {sorted(SECTIONS)}. Received: {sorted(sections)}.")
     arrays = ArrayReader(sections["arrays"])
+    most = current_limits()
+    if len(sections["program"]) > most.program_bytes:
+        expected = f"{most.program_bytes} bytes of JSON, for {most.instructions} instructions"
+        raise above("instructions", expected, f"{len(sections['program'])} bytes")
     program = parse(sections["program"], origin)
     module = read_module(program["module"], arrays)
     check_module(module)
@@ -167,7 +184,7 @@ def _check(file: ExecutableFile) -> None:
     """Raises InternalError unless roles, values and signature fit the module."""
     parameters = file.module.entry.parameters
     if len(file.roles) != len(parameters) or not set(file.roles) <= ROLES:
-        raise InternalError(f"Expected a role for each of {len(parameters)} parameters. Received: {file.roles}.")
+        raise InternalError(f"Expected a role for each of {len(parameters)} parameters. Received: {file.roles!r:.200}.")
     shapes = [each.shape for each in (*parameters, *file.module.results)]
     if not all(isinstance(shape, Shape) for shape in shapes):
         raise InternalError("Expected arrays as parameters and results of a program. Received: a tuple.")

@@ -9,15 +9,12 @@ from engine.errors import InvalidFile
 from engine.files.arrays import ArrayReader, ArrayWriter, read_array_shape, write_array_shape
 from engine.files.attributes import a_list, integer, read_attribute, text, write_attribute
 from engine.ir import AnyShape, Computation, Instruction, Module, Shape, TupleShape
+from engine.resource_limits import above, current_limits
 
 Item = TypeVar("Item")
 LITERAL = "literal"
 MOST_DEPTH = 16
 """Most levels of nested tuples."""
-MOST_INSTRUCTIONS = 1 << 18
-"""Most instructions of a program whose calls are inlined: those of computations that call each other twice double."""
-MOST_CALLS = 64
-"""Most levels of computations that call each other."""
 
 
 def write_module(module: Module, arrays: ArrayWriter) -> dict[str, Any]:
@@ -106,16 +103,15 @@ class _Extent(NamedTuple):
 
 
 def _extent(computation: Computation, extents: dict[int, _Extent]) -> _Extent:
-    """The extent of a computation, from those of its callees. Raises InvalidFile for one that is not bounded."""
+    """The extent of a computation, from those of its callees. Raises ResourceLimit for one above the limits."""
     callees = [extents[id(callee)] for each in computation.instructions for callee in each.called]
     instructions = len(computation.instructions) + sum(each.instructions for each in callees)
     levels = 1 + max((each.levels for each in callees), default=0)
-    if instructions > MOST_INSTRUCTIONS:
-        raise InvalidFile(
-            f"Expected at most {MOST_INSTRUCTIONS} instructions, with calls inlined. Received: {instructions}."
-        )
-    if levels > MOST_CALLS:
-        raise InvalidFile(f"Expected at most {MOST_CALLS} levels of calls. Received: {levels}.")
+    most = current_limits()
+    if instructions > most.instructions:
+        raise above("instructions", f"{most.instructions} instructions, with calls inlined", f"{instructions}")
+    if levels > most.levels:
+        raise above("levels", f"{most.levels} levels of calls", f"{levels}")
     return _Extent(instructions, levels)
 
 

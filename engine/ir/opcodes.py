@@ -83,12 +83,19 @@ class Opcode:
     """The result of any real operand is at most 2 in magnitude, or NaN."""
     cost: int = 1
     """Time per element on the host, as a multiple of an addition's."""
+    code: int = 0
+    """Machine code of an element, as a multiple of an addition's; that of `cost` if 0."""
     cycles: str = ""
     """The opcode whose cycles on the chip (cycles.toml) apply, if it is another one."""
     effect: Literal["", "host", "state"] = ""
     """It exchanges data with the host, or changes the state of the random number generator."""
     internal: bool = False
     """Only passes create it: no framework traces it and no file contains it."""
+
+    @property
+    def length(self) -> int:
+        """Machine code of an element, as a multiple of an addition's."""
+        return self.code or self.cost
 
     @property
     def associative(self) -> bool:
@@ -126,21 +133,21 @@ _ANALYTIC = FLOATS | COMPLEX
 _ROWS = (
     # Elementwise, of one operand
     _elementwise("abs", shapes.real_part, NUMBERS, cycles="negate", **_EXACT),
-    _unary("cbrt", _ANALYTIC),
+    _unary("cbrt", _ANALYTIC, code=24),
     _unary("ceil", FLOATS, cycles="select", **_EXACT),
     _elementwise("convert", shapes.convert),
     _elementwise("copy", shapes.same_as_any_operand, None, affine=True, **_EXACT),
-    _unary("cosine", _ANALYTIC, bounded=True, cycles="sine"),
+    _unary("cosine", _ANALYTIC, bounded=True, code=24, cycles="sine"),
     _unary("count-leading-zeros", INTEGERS, cycles="and"),
     _unary("erf", FLOATS, bounded=True, cost=12),
     _unary("erfc", FLOATS, bounded=True, cost=12, cycles="erf"),
     _unary("exponential", _ANALYTIC, cost=8),
-    _unary("exponential-minus-one", _ANALYTIC),
+    _unary("exponential-minus-one", _ANALYTIC, code=24),
     _unary("floor", FLOATS, cycles="select", **_EXACT),
     _elementwise("imag", shapes.real_part, _ANALYTIC, cycles="complex", **_EXACT),
     _elementwise("is-finite", shapes.is_finite, FLOATS, cycles="select"),
-    _unary("log", _ANALYTIC, cost=12, pole=(0, 0.0)),
-    _unary("log-plus-one", _ANALYTIC, pole=(0, -1.0)),
+    _unary("log", _ANALYTIC, cost=12, code=24, pole=(0, 0.0)),
+    _unary("log-plus-one", _ANALYTIC, code=24, pole=(0, -1.0)),
     _unary("logistic", _ANALYTIC, bounded=True, cost=12),
     _unary("negate", NUMBERS, propagates=(0,), spreads_nan=True, **_EXACT),
     _unary("not", INTEGERS | PRED, cycles="and"),
@@ -151,15 +158,15 @@ _ROWS = (
     _unary("round-nearest-even", FLOATS, cycles="select", **_EXACT),
     _unary("rsqrt", _ANALYTIC, cost=3, pole=(0, 0.0)),
     _unary("sign", NUMBERS, cycles="select", **_EXACT),
-    _unary("sine", _ANALYTIC, bounded=True),
+    _unary("sine", _ANALYTIC, bounded=True, code=24),
     _unary("sqrt", _ANALYTIC, cost=8, propagates=(0,)),
-    _unary("tan", _ANALYTIC),
+    _unary("tan", _ANALYTIC, code=48),
     _unary("tanh", _ANALYTIC, bounded=True, cost=16),
     _elementwise("bitcast-convert", shapes.bitcast_convert, ORDERED, **_EXACT),
     # Elementwise, of several operands
     _binary("add", None, neutral="zero", spreads_nan=True, **_RING),
     _binary("and", INTEGERS | PRED, commutative=True, neutral="all ones"),
-    _binary("atan2", FLOATS),
+    _binary("atan2", FLOATS, code=24),
     _elementwise("clamp", shapes.clamp, ORDERED, cycles="select", **_EXACT),
     _elementwise("compare", shapes.compare, attributes=("direction", "comparison_type")),
     _elementwise("complex", shapes.complex_of_parts, frozenset(shapes.COMPLEX_TYPES)),
@@ -168,7 +175,7 @@ _ROWS = (
     _binary("minimum", ORDERED, cycles="maximum", neutral="highest", **_EXTREMUM),
     _binary("multiply", None, cycles="add", neutral="one", spreads_nan=True, **_RING),
     _binary("or", INTEGERS | PRED, cycles="and", commutative=True, neutral="zero"),
-    _binary("power", NUMBERS, pole=(0, 0.0)),
+    _binary("power", NUMBERS, code=24, pole=(0, 0.0)),
     _binary("remainder", FLOATS | INTEGERS, exact=True),
     _elementwise("select", shapes.select, None, **_EXACT),
     _binary("shift-left", INTEGERS, cycles="and"),

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -89,7 +90,7 @@ def with_file(found: Costs, path: Path) -> Costs:
 
     try:
         sections = tomllib.loads(read_regular(path, MOST_BYTES).decode())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"Expected {VARIABLE} to name a TOML file of costs. Received {path}: {error}"
         ) from None
@@ -103,7 +104,7 @@ def with_file(found: Costs, path: Path) -> Costs:
             if name not in legal[section]:
                 expected = ", ".join(sorted(legal[section]))
                 raise ConfigurationError(f'Expected of "{section}" in {path}: {expected}. Received: {name!r}')
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise ConfigurationError(f"Expected a positive number for {name} in {path}. Received: {value!r}")
             given[name] = value
     return replace(found, **given)  # type: ignore[arg-type]

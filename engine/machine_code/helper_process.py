@@ -32,13 +32,14 @@ def _is_python(executable: str) -> bool:
 def spawn(module: str, argument: str, *handles: int) -> None:
     """Starts a process that calls `module.main(argument)` and has these handles, of which one may hold a lock.
 
+    It is isolated from the user's environment and packages as this one is, and never looks into the current folder.
     The shell ends at once, so that the helper is no child of this process. Raises OSError if none can be started.
     """
     import subprocess  # a server does without it
 
     root = Path(__file__).parent.parent.parent
     code = f"import sys; sys.path.insert(0, sys.argv[1]); from {module} import main; main(sys.argv[2])"
-    helper = [sys.executable, "-P", "-W", "ignore", "-c", code, str(root), argument]
+    helper = [sys.executable, "-P", *isolation(), "-W", "ignore", "-c", code, str(root), argument]
     nowhere = subprocess.DEVNULL
     with contextlib.suppress(subprocess.SubprocessError):
         subprocess.run(
@@ -52,6 +53,12 @@ def spawn(module: str, argument: str, *handles: int) -> None:
             timeout=PATIENCE,
             check=False,
         )
+
+
+def isolation() -> list[str]:
+    """The options of this interpreter that keep it from variables of Python, and from the user's packages."""
+    options = {"-I": sys.flags.isolated, "-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site}
+    return [option for option, is_set in options.items() if is_set]
 
 
 @contextlib.contextmanager

@@ -18,6 +18,8 @@ from engine.passes.splats import splat_value
 
 LEAST_FUNCTION_COST = 8
 """Cost of an operation on a point that is worth computing once."""
+MOST_INSTRUCTIONS = 1 << 16
+"""Instructions of a computation above which none are looked for: masks of all that precede each have n * n bits."""
 MOST_OPERATIONS = 64
 """Most operations of a derivative. Chosen by hand."""
 
@@ -62,6 +64,8 @@ class ActivationDerivatives:
         its functions must have bounded values: f16 cannot hold all derivatives of others, times whatever gradient.
         """
         factors = tuple(factors)
+        if len(self.computation.instructions) > MOST_INSTRUCTIONS:
+            return False
         cost, shares = 0, False
         inside: set[Instruction] = set()
         read: set[Instruction] = set()

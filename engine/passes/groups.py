@@ -6,56 +6,72 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.ir import Computation, Instruction
+from engine.ir.opcodes import OPCODES
+from engine.ir.shape import COMPLEX
 
 MOST_MEMBERS = 256
 """Most instructions in a fusion. Chosen by hand."""
+MOST_CODE = 512
+"""Most code of a fusion, in additions: LLVM's time grows faster than the length of a loop's body. Chosen by hand."""
+CODE_OF_COMPLEX = 4
+WINDOW = 1 << 15
+"""Instructions among which groups are made: masks of all that precede each of n instructions have n * n bits."""
 
 
 @dataclass(eq=False, slots=True)
 class Group:
     """Members share `loops`; all reduces among them reduce the same loops. Sets of instructions are bit masks.
 
-    `above` and `below` are ancestors and descendants of the members, by data alone.
+    `above` and `below` are ancestors and descendants of the members, by data alone. `code` is the length of their
+    machine code, in additions; bit 0 of the masks is instruction number `begin`.
     """
 
     loops: tuple[int, ...]
     reduced: tuple[bool, ...] | None
+    begin: int
     members: int
     above: int
     below: int
+    code: int
 
 
 class Groups:
-    """All instructions of a computation as nodes of a graph that stays acyclic while groups grow."""
+    """All instructions of a computation as nodes of a graph that stays acyclic while groups grow.
+
+    A long computation is divided into windows, and no group is in two: a path that leaves a window never comes back.
+    """
 
     def __init__(self, computation: Computation) -> None:
         self.instructions = computation.instructions
         self.position = {instruction: k for k, instruction in enumerate(self.instructions)}
-        self.above = ancestors(computation)
+        self.above = ancestors(computation, WINDOW)
         self.below = self._descendants()
         self.of: dict[Instruction, Group] = {}
         self._several: dict[Group, None] = {}
-        self._in_several = 0
-        """The members of groups of several instructions."""
+        self._in_several: dict[int, int] = {}
+        """The members of groups of several instructions, by the first instruction of a window."""
 
     def _descendants(self) -> list[int]:
         below = [0] * len(self.instructions)
         for at in range(len(self.instructions) - 1, -1, -1):
-            mask = below[at] | 1 << at
+            begin = at - at % WINDOW
+            mask = below[at] | 1 << at - begin
             for operand in self.instructions[at].operands:
-                below[self.position[operand]] |= mask
+                if self.position[operand] >= begin:
+                    below[self.position[operand]] |= mask
         return below
 
     def start(self, instruction: Instruction, loops: tuple[int, ...], reduced: tuple[bool, ...] | None = None) -> Group:
         """Starts a group of one instruction."""
         at = self.position[instruction]
-        group = Group(loops, reduced, 1 << at, self.above[at], self.below[at])
+        begin = at - at % WINDOW
+        group = Group(loops, reduced, begin, 1 << at - begin, self.above[at], self.below[at], code_of(instruction))
         self.of[instruction] = group
         return group
 
     def may_join(self, a: Group, b: Group) -> bool:
         """Whether two groups have the same loops and no third instruction is on a path between them."""
-        if a is b or a.loops != b.loops:
+        if a is b or a.loops != b.loops or a.begin != b.begin or a.code + b.code > MOST_CODE:
             return False
         if a.reduced and b.reduced and a.reduced != b.reduced:
             return False
@@ -73,9 +89,10 @@ class Groups:
         if reached & wanted:
             return True
         # Such a path leaves `start` into a group, and enters `goal` from one.
-        if not (reached & self._in_several and wanted & self._in_several):
+        several = self._in_several.get(start.begin, 0)
+        if not (reached & several and wanted & several):
             return False
-        others = [g for g in self._several if g is not start and g is not goal]
+        others = [g for g in self._several if g is not start and g is not goal and g.begin == start.begin]
         while True:
             met = [g for g in others if g.members & reached]
             if not met:
@@ -87,46 +104,73 @@ class Groups:
             left = ~reached
             others = [g for g in others if g.members & left]
 
+    def may_absorb(self, instruction: Instruction, group: Group) -> bool:
+        """Whether a group has space for an instruction."""
+        if group.members.bit_count() >= MOST_MEMBERS or group.code + code_of(instruction) > MOST_CODE:
+            return False
+        return self.position[instruction] >= group.begin
+
     def absorb(self, instruction: Instruction, group: Group) -> None:
         """Adds an instruction all of whose users are in the group: nothing new becomes reachable."""
         at = self.position[instruction]
-        group.members |= 1 << at
+        group.members |= 1 << at - group.begin
         group.above |= self.above[at]
         group.below |= self.below[at]
+        group.code += code_of(instruction)
         self.of[instruction] = group
-        self._several[group] = None
-        self._in_several |= group.members
+        self._note_several(group)
 
     def join(self, a: Group, b: Group) -> Group:
         """Merges b into a."""
-        for at in bits(b.members):
-            self.of[self.instructions[at]] = a
+        for member in self.members(b):
+            self.of[member] = a
         a.members |= b.members
         a.reduced = a.reduced or b.reduced
         a.above |= b.above
         a.below |= b.below
+        a.code += b.code
         self._several.pop(b, None)
-        self._several[a] = None
-        self._in_several |= a.members
+        self._note_several(a)
         return a
+
+    def _note_several(self, group: Group) -> None:
+        self._several[group] = None
+        self._in_several[group.begin] = self._in_several.get(group.begin, 0) | group.members
+
+    def between(self, group: Group, later: Group) -> list[Instruction]:
+        """The instructions on paths by data from one group to another; none where they are in different windows."""
+        if group.begin != later.begin:
+            return []
+        return [self.instructions[group.begin + at] for at in bits(group.below & later.above)]
 
     def members(self, group: Group) -> list[Instruction]:
         """The members in the computation's order."""
-        return [self.instructions[at] for at in bits(group.members)]
+        return [self.instructions[group.begin + at] for at in bits(group.members)]
 
     def __iter__(self) -> Iterator[Group]:
         return iter(dict.fromkeys(self.of.values()))
 
 
-def ancestors(computation: Computation) -> list[int]:
-    """Of each instruction, by position, the positions of those it depends on, as bits."""
+def code_of(instruction: Instruction) -> int:
+    """The length of an instruction's machine code, in additions."""
+    row = OPCODES[instruction.opcode]
+    is_complex = any(shape.element_type in COMPLEX for shape in instruction.tuple_shapes)
+    return row.length * (CODE_OF_COMPLEX if is_complex else 1)
+
+
+def ancestors(computation: Computation, window: int | None = None) -> list[int]:
+    """Of each instruction, by position, the positions of those it depends on, as bits.
+
+    With a window those of as many instructions, of which bit 0 is the first.
+    """
     position = {instruction: k for k, instruction in enumerate(computation.instructions)}
     above: list[int] = []
-    for instruction in computation.instructions:
-        mask = 0
+    for k, instruction in enumerate(computation.instructions):
+        begin, mask = 0 if window is None else k - k % window, 0
         for operand in instruction.operands:
             at = position[operand]
-            mask |= above[at] | 1 << at
+            if at >= begin:
+                mask |= above[at] | 1 << at - begin
         above.append(mask)
     return above
 

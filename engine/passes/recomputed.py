@@ -10,7 +10,7 @@ from collections.abc import Callable
 from engine.ir import Instruction, Shape
 from engine.ir.opcodes import CONTRACTIONS, OPCODES
 from engine.passes.fusible import is_elementwise, is_scalar_constant, is_unit_reshape, reads_pointwise
-from engine.passes.groups import Group, Groups, bits
+from engine.passes.groups import Group, Groups
 
 LEAST_ELEMENTS = 1 << 17
 """Smaller results stay in a cache close to the core."""
@@ -104,8 +104,7 @@ class Recomputed:
         return found
 
     def _are_products_between(self, group: Group, reader: Group) -> bool:
-        between = group.below & reader.above
-        return any(self.groups.instructions[at].opcode in CONTRACTIONS for at in bits(between))
+        return any(each.opcode in CONTRACTIONS for each in self.groups.between(group, reader))
 
     def _way_to(self, member: Instruction, group: Group) -> set[Instruction]:
         """The members it is computed from, if those are few operations on arrays in memory; else the empty set."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from engine.program.program import Buffer, ComputeSet, Program, Span
 
@@ -40,6 +40,10 @@ class BufferUses:
         """The compute sets that read or write a buffer."""
         return sorted({*self.readers(buffer), *self.writers(buffer)})
 
+    def count(self, buffer: Buffer) -> int:
+        """How many compute sets read a buffer, and how many write it."""
+        return len(self.readers(buffer)) + len(self.writers(buffer))
+
     def escapes(self, buffer: Buffer) -> bool:
         """Whether more than compute sets read a buffer: it is an output, or a mark tests it."""
         return buffer in self.outputs or buffer in self.tests
@@ -68,6 +72,7 @@ class BufferUses:
         return (self._reads, compute_set.reads), (self._writes, compute_set.writes)
 
 
-def is_any_between(numbers: Iterable[int], begin: int, end: int) -> bool:
-    """Whether one of the numbers n has begin <= n < end."""
-    return any(begin <= number < end for number in numbers)
+def is_any_between(numbers: Sequence[int], begin: int, end: int) -> bool:
+    """Whether one of the numbers n, which ascend, has begin <= n < end."""
+    first = bisect_left(numbers, begin)
+    return first < len(numbers) and numbers[first] < end

@@ -21,6 +21,7 @@ from engine.errors import IPUError
 from engine.report.comparison import THRESHOLD, compare
 from engine.report.report import Report
 from engine.report.verdicts import CHIPS
+from engine.resource_limits import interruptible, within_seconds
 from engine.target import target
 from engine.whole_files import write_whole
 
@@ -103,7 +104,8 @@ def _report(file: Path, options: argparse.Namespace) -> Report:
 
     with _telling(f"reading {file}"):
         executable = read_executable(file)
-    with _telling(f"compiling {len(executable.module.entry.instructions):,} instructions"):
+    count = len(executable.module.entry.instructions)
+    with _telling(f"compiling {count:,} instructions"), within_seconds(str(file)), interruptible():
         estimates = estimator_of(executable, options.replicas)
     with _telling(f"estimating them on {len(CHIPS)} chips"):
         return report_of_estimates(estimates, target(options.target), file.stem)

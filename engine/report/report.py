@@ -85,7 +85,7 @@ class Report(Shown):
             return cls(checked(unpacked(content, str(path)), str(path)))
         try:
             data = json.loads(content)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidFile(f"Expected a report as JSON in {path}. Received: {error}.") from error
         return cls(checked(data, str(path)))
 

@@ -1,13 +1,12 @@
 """A program of a file with its encoding, kept beside its object code: a process that has both lowers nothing.
 
-The encoding is a pickle, as trusted as machine code is. It refers to object code by name, and to the arrays of the
-program's file by their offsets in it; both are those of one release of the engine and of one program.
+The encoding is data, of addresses and strides that nothing checks: it is as trusted as machine code is. It refers to
+object code by name, and to the arrays of the program's file by their offsets in it; both are those of one release of
+the engine and of one program.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,6 +17,7 @@ import numpy as np
 
 from engine.codelets.build import Codelet, GivenCodelet, Library
 from engine.errors import InternalError
+from engine.files.arrays import read_array_shape, write_array_shape
 from engine.files.container import digest_of_file, unpack
 from engine.files.signature import Signature, TensorInfo
 from engine.ir.shape import Shape, shape_of
@@ -25,9 +25,12 @@ from engine.machine_code import given_objects
 from engine.machine_code.costs import costs, most_winograd_outputs
 from engine.machine_code.processor import may_use_matrix_registers
 from engine.machine_code.sources import digest_of_engine
-from engine.program.program import ComputeSet, Program
-from engine.program.work.base import Encoded, Work
+from engine.program.buffer import Address, Buffer, IterationNumber
+from engine.program.memory import MemoryPlan
+from engine.program.program import ComputeSet, Mark, Partition, Program, Region, Slot, Span, WorkEstimate
+from engine.program.work.base import Encoded, Relocation, Work
 from engine.runtime.encoded_program import EncodedProgram
+from engine.runtime.encoded_values import Format
 
 if TYPE_CHECKING:
     from engine.files import ExecutableFile
@@ -56,36 +59,37 @@ class EncodedFile:
         return self.missing_variables
 
 
-class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, data: np.ndarray) -> None:
-        super().__init__(file, protocol=4)
-        self._data = data
-
-    def persistent_id(self, value: Any) -> Any:
-        if isinstance(value, Codelet):
-            libraries = tuple((each.name, each.functions) for each in value.libraries)
-            return "codelet", given_objects.name_of(value.path), libraries
-        if isinstance(value, np.ndarray):
-            offset = value.ctypes.data - self._data.ctypes.data
-            if value.flags.c_contiguous and 0 <= offset <= self._data.nbytes - value.nbytes:
-                return "array", offset, shape_of(value)
-            return None
-        from engine.emit.library import Generated, path_of
-
-        return ("codelet", given_objects.name_of(path_of(value)), ()) if isinstance(value, Generated) else None
+FORMAT = Format(
+    *(EncodedFile, Signature, TensorInfo, EncodedProgram, Program, ComputeSet, Work, WorkEstimate, Span, Partition),
+    *(Slot, Buffer, Shape, Mark, Region, IterationNumber, Address, Relocation, Encoded, MemoryPlan),
+)
+"""The classes of what executables read of a program."""
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, data: bytes) -> None:
-        super().__init__(file)
-        self._data = data
+def _home(value: Any, data: np.ndarray) -> list[Any] | None:
+    """What stands for a codelet, by the name of its object code, and for an array of the program's file."""
+    if isinstance(value, Codelet):
+        libraries = [[each.name, list(each.functions)] for each in value.libraries]
+        return ["codelet", given_objects.name_of(value.path), libraries]
+    if isinstance(value, np.ndarray):
+        offset = value.ctypes.data - data.ctypes.data
+        if value.nbytes and value.flags.c_contiguous and 0 <= offset <= data.nbytes - value.nbytes:
+            return ["array", offset, write_array_shape(shape_of(value))]
+        return None
+    from engine.emit.library import Generated, path_of
 
-    def persistent_load(self, reference: Any) -> Any:
-        kind, *rest = reference
-        return _given_codelet(*rest) if kind == "codelet" else self._array(*rest)
+    return ["codelet", given_objects.name_of(path_of(value)), []] if isinstance(value, Generated) else None
 
-    def _array(self, offset: int, shape: Shape) -> np.ndarray:
-        return np.frombuffer(self._data, shape.dtype, shape.elements, offset).reshape(shape.dimensions)
+
+def _at_home(reference: list[Any], data: bytes) -> Any:
+    kind, *rest = reference
+    if kind == "codelet":
+        name, libraries = rest
+        return _given_codelet(name, tuple((each, tuple(functions)) for each, functions in libraries))
+    offset, shape = rest[0], read_array_shape(rest[1])
+    if type(offset) is not int or not 0 <= offset <= len(data) - shape.bytes:
+        raise IndexError(offset)
+    return np.frombuffer(data, np.uint8, shape.bytes, offset).view(shape.dtype).reshape(shape.dimensions)
 
 
 @cache
@@ -119,10 +123,8 @@ def to_bytes(file: EncodedFile, data: bytes) -> bytes | None:
         running=_without_work(program.running, program.running.compute_sets),
         blocks=[_without_addresses(block) for block in program.blocks],
     )
-    made = io.BytesIO()
-    content = replace(file, program=kept), _choices()
-    _Pickler(made, np.frombuffer(data, np.uint8)).dump(content)
-    return made.getvalue()
+    whole = np.frombuffer(data, np.uint8)
+    return FORMAT.to_bytes((replace(file, program=kept), repr(_choices())), lambda value: _home(value, whole))
 
 
 def find(data: bytes, origin: str) -> EncodedFile | None:
@@ -135,9 +137,10 @@ def find(data: bytes, origin: str) -> EncodedFile | None:
     if kept is None:
         return None
     unpack(data, origin)
-    file, choices = _Unpickler(io.BytesIO(kept), data).load()
-    if choices != _choices():
+    found, choices = FORMAT.from_bytes(kept, "a file of objects", lambda reference: _at_home(reference, data))
+    if choices != repr(_choices()):
         return None
+    file: EncodedFile = found
     for block in file.program.blocks:
         for word, table in block.tables:
             block.words[word] = table.ctypes.data

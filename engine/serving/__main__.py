@@ -8,10 +8,13 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
-from engine import trusting_vertices
+from engine import limits, trusting_vertices
 from engine.errors import ConfigurationError, IPUError
-from engine.serving.servable import WithSteps, open_servables, reloading
+from engine.resource_limits import add_limit_argument
+from engine.serving.manifest import Manifest
+from engine.serving.servable import BatchFunction, WithSteps, open_servables, reloading
 
 logger = logging.getLogger("ipu.serving")
 PACKAGES = ("uvicorn", "starlette", "orjson", "prometheus_client", "anyio", "h11", "click")
@@ -40,6 +43,10 @@ def parser(command: str) -> argparse.ArgumentParser:
         "--trust-vertices", action="store_true", help="run the code of vertices that the model brings with it"
     )
     made.add_argument(
+        "--trust-steps", action="store_true", help="run the steps before and after the program, by TensorFlow"
+    )
+    add_limit_argument(made)
+    made.add_argument(
         "--poll-seconds", type=_time, default=1.0, help="seconds between two looks for a new version; 0 is never"
     )
     made.add_argument("--objects", help="a file of `python -m engine.aot`, where Numba is not installed")
@@ -59,17 +66,26 @@ def main(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     logger.setLevel(level)
     try:
-        with trusting_vertices() if options.trust_vertices else nullcontext():
-            _serve(options, with_steps)
+        with limits(**dict(options.limit)), trusting_vertices() if options.trust_vertices else nullcontext():
+            _serve(options, with_steps if with_steps is None or options.trust_steps else _untrusted)
     except IPUError as error:
         print(f"python -m {command}: {error}", file=sys.stderr)
         return 1
     return 0
 
 
+def _untrusted(path: Path, _: Manifest, __: BatchFunction) -> BatchFunction:
+    raise ConfigurationError(
+        f"Expected a program alone, which is data. Received: {path}, with steps before or after it: TensorFlow's "
+        "functions, which may read and write files. If you trust the origin of the model as you trust a program, "
+        "serve it with --trust-steps."
+    )
+
+
 def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
     try:
-        from engine.serving.application import Application, Limits
+        from engine.serving.application import Application
+        from engine.serving.limits import Limits
         from engine.serving.server import Certificate, bound_socket, serve, server
     except ModuleNotFoundError as error:
         if error.name not in PACKAGES:
@@ -82,7 +98,7 @@ def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
     servables = open_servables(options.directory, options.name, with_steps, options.objects)
     for servable in servables:
         servable.warm_up(options.predict_timeout or None)
-    limits = Limits(
+    client_limits = Limits(
         body_bytes=options.max_body << 20,
         read_timeout=options.read_timeout,
         predict_timeout=options.predict_timeout,
@@ -96,7 +112,8 @@ def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
     reload = reloading(
         options.directory, options.name, with_steps, options.objects, timeout=options.predict_timeout or None
     )
-    made = server(Application(servables, limits, reload), CONNECTIONS_PER_REQUEST * options.max_requests, certificate)
+    application = Application(servables, client_limits, reload)
+    made = server(application, CONNECTIONS_PER_REQUEST * options.max_requests, certificate)
     listener = bound_socket(options.host, options.port)
     host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host

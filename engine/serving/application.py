@@ -10,11 +10,11 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import Counter as CounterMetric
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
@@ -24,6 +24,10 @@ from starlette.routing import Route
 
 from engine.serving.batching import Batcher
 from engine.serving.errors import RequestError
+from engine.serving.infer import HEADER_LENGTH, format_infer, parse_infer
+from engine.serving.limits import Limits, Shares
+from engine.serving.manifest import Manifest
+from engine.serving.parser import ParserProcess
 from engine.serving.rest import format_response, metadata, parse_request
 from engine.serving.servable import Servable
 
@@ -51,22 +55,13 @@ class NameConvertor(Convertor[str]):
 
 register_url_convertor("model", NameConvertor())
 
+Parse = Callable[[bytes, Manifest], tuple[list[np.ndarray], Any]]
+"""The input arrays of a body, and what it asks for."""
+
+Format = Callable[[list[np.ndarray], Servable, Any], Response]
+"""The answer to a request with these results, that asked for this."""
+
 Reload = Callable[[list[Servable]], list[Servable] | None]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits for one client, or for all together. Times are in seconds, sizes in bytes."""
-
-    body_bytes: int = 32 << 20
-    all_bodies_bytes: int = 256 << 20
-    read_timeout: float = 30.0
-    predict_timeout: float = 30.0
-    concurrent_requests: int = 256
-    waiting_batches: int = 4096
-    batch_window: float = 0.001
-    poll_period: float = 1.0
-    """Seconds between two looks for new versions; 0 is never."""
 
 
 class Metrics:
@@ -75,7 +70,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         labels = ("model", "version")
-        self.requests = Counter(
+        self.requests = CounterMetric(
             "ipu_serving_requests", "Predict requests by status", (*labels, "status"), registry=self.registry
         )
         self.seconds = Histogram(
@@ -109,14 +104,17 @@ class Application:
         self._batchers: dict[Servable, Batcher] = {}
         self._servables: dict[str, dict[int, Servable]] = {}
         self.metrics = Metrics()
-        self._bytes = 0
-        self._requests = 0
+        self._bytes = Shares(self._limits.all_bodies_bytes)
+        self._requests = Shares(self._limits.concurrent_requests)
         self._is_ready = False
         self._put(servables)
         self._large_bodies = asyncio.Semaphore(1)
+        self._parser = ParserProcess()
         root = "/v1/models/{name:model}"
         version = root + "/versions/{version:model}"
+        infer = "/v2/models/{name:model}", "/v2/models/{name:model}/versions/{version:model}"
         routes = [
+            *(Route(f"{path}/infer", self._infer, methods=["POST"]) for path in infer),
             *(Route(f"{path}:predict", self._predict, methods=["POST"]) for path in (version, root)),
             *(Route(f"{path}/metadata", self._metadata, methods=["GET"]) for path in (version, root)),
             *(Route(path, self._status, methods=["GET"]) for path in (version, root)),
@@ -160,6 +158,7 @@ class Application:
                 await watch
             for batcher in self._batchers.values():
                 await batcher.stop()
+            self._parser.close()
 
     async def _watch(self) -> None:
         """Serves other versions once they are loaded; the requests of the former ones get their answers."""
@@ -202,11 +201,31 @@ class Application:
         return JSONResponse(metadata(servable.name, servable.version, servable.manifest))
 
     async def _predict(self, request: Request) -> Response:
+        def formatted(results: list[np.ndarray], servable: Servable, in_rows: bool) -> Response:
+            return Response(format_response(results, servable.manifest, in_rows), media_type="application/json")
+
+        return await self._answered(request, parse_request, formatted)
+
+    async def _infer(self, request: Request) -> Response:
+        length = request.headers.get(HEADER_LENGTH)
+
+        def formatted(results: list[np.ndarray], servable: Servable, asked: Any) -> Response:
+            content, header = format_infer(results, servable.manifest, (servable.name, servable.version), asked)
+            if header is None:
+                return Response(content, media_type="application/json")
+            return Response(content, headers={HEADER_LENGTH: str(header)}, media_type="application/octet-stream")
+
+        return await self._answered(request, lambda body, manifest: parse_infer(body, length, manifest), formatted)
+
+    async def _answered(self, request: Request, parse: Parse, formatted: Format) -> Response:
+        """The answer to a request of a format, with its metrics."""
+        if _is_ambiguous(request):
+            raise RequestError(400, "Malformed request: both Content-Length and Transfer-Encoding")
         servable = self._servable(request)
         labels = servable.name, str(servable.version)
         status, begin = 500, time.perf_counter()
         try:
-            answer = await self._answer(request, servable)
+            answer = await self._answer(request, servable, parse, formatted)
             status = 200
         except RequestError as error:
             status = error.status
@@ -216,16 +235,18 @@ class Application:
             self.metrics.requests.labels(*labels, str(status)).inc()
             self.metrics.seconds.labels(*labels).observe(seconds)
         logger.debug("predict %s: %.3f ms", servable.name, 1e3 * seconds)
-        return Response(answer, media_type="application/json")
+        return answer
 
-    async def _answer(self, request: Request, servable: Servable) -> bytes:
-        """The JSON of a prediction, with its limits of requests, bytes and time."""
+    async def _answer(self, request: Request, servable: Servable, parse: Parse, formatted: Format) -> Response:
+        """The answer of a prediction, with its limits of requests, bytes and time."""
         body = bytearray()
+        address = request.client.host if request.client else ""
         try:
             with self._batchers[servable].in_use() as batcher:
-                await _within(self._limits.read_timeout, self._read(request, body), 408, "The request did not arrive")
-                with self._counted():
-                    arrays, in_rows = await self._parse(bytes(body), servable)
+                reading = self._read(request, body, address)
+                await _within(self._limits.read_timeout, reading, 408, "The request did not arrive")
+                with self._counted(address):
+                    arrays, asked = await self._parse(bytes(body), servable, parse)
                     if servable.manifest.batch_size is not None:
                         self.metrics.rows.labels(servable.name, str(servable.version)).observe(len(arrays[0]))
                     prediction = batcher.predict(arrays)
@@ -233,25 +254,27 @@ class Application:
                         self._limits.predict_timeout, prediction, 504, "The prediction was not made"
                     )
                     large = sum(result.nbytes for result in results) > LARGE_BODY
-                    return cast(bytes, await _in_thread_if(large, format_response, results, servable.manifest, in_rows))
+                    return cast(Response, await _in_thread_if(large, formatted, results, servable, asked))
         finally:
-            self._bytes -= len(body)
+            self._bytes.add(address, -len(body))
 
     @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _counted(self, address: str) -> Iterator[None]:
         """Within, a request that has arrived is under way. Raises RequestError 503 where there are too many.
 
         Those that still arrive do not count, as their clients decide for how long.
         """
-        if self._requests >= self._limits.concurrent_requests:
-            raise RequestError(503, f"The server has its most of {self._limits.concurrent_requests} requests")
-        self._requests += 1
-        self.metrics.under_way.set(self._requests)
+        if self._requests.all >= self._requests.most:
+            raise RequestError(503, f"The server has its most of {self._requests.most} requests")
+        if self._requests.is_above(address, 1):
+            raise RequestError(503, f"The server has its most of {self._requests.most_of_one} requests of one address")
+        self._requests.add(address, 1)
+        self.metrics.under_way.set(self._requests.all)
         try:
             yield
         finally:
-            self._requests -= 1
-            self.metrics.under_way.set(self._requests)
+            self._requests.add(address, -1)
+            self.metrics.under_way.set(self._requests.all)
 
     def _servable(self, request: Request) -> Servable:
         """The requested version, or the newest; raises RequestError 404 where there is none."""
@@ -266,14 +289,16 @@ class Application:
         what = f"Latest({name[:100]})" if version is None else f"Specific({name[:100]}, {version[:20]})"
         raise RequestError(404, f"Servable not found for request: {what}")
 
-    async def _parse(self, body: bytes, servable: Servable) -> tuple[list[np.ndarray], bool]:
-        """Parses a large body in a thread, so that others need not wait; one at a time, as objects take much memory."""
+    async def _parse(self, body: bytes, servable: Servable, parse: Parse) -> tuple[list[np.ndarray], Any]:
+        """Parses a large body outside of the event loop, JSON in another process: one at a time, for their memory."""
         if len(body) <= LARGE_BODY:
-            return parse_request(body, servable.manifest)
+            return parse(body, servable.manifest)
+        if parse is parse_request:
+            parse = self._parser.parse
         async with self._large_bodies:
-            return await asyncio.to_thread(parse_request, body, servable.manifest)
+            return await asyncio.to_thread(parse, body, servable.manifest)
 
-    async def _read(self, request: Request, body: bytearray) -> None:
+    async def _read(self, request: Request, body: bytearray, address: str) -> None:
         """Reads the body. Raises RequestError: 413 if it is too large, 503 if all present ones together are.
 
         Part of the excess is read, as most clients look for an answer only after they have sent all.
@@ -288,11 +313,13 @@ class Application:
             length += len(chunk)
             if length <= most:
                 body += chunk
-                self._bytes += len(chunk)
+                self._bytes.add(address, len(chunk))
             elif length > DISCARDED * most:
                 raise error
-            if self._bytes > self._limits.all_bodies_bytes:
-                raise RequestError(503, f"Requests under way have more than {self._limits.all_bodies_bytes} bytes")
+            if self._bytes.all > self._bytes.most:
+                raise RequestError(503, f"Requests under way have more than {self._bytes.most} bytes")
+            if self._bytes.is_above(address, 0):
+                raise RequestError(503, f"Requests of one address have more than {self._bytes.most_of_one} bytes")
         if length > most:
             raise error
 
@@ -311,10 +338,15 @@ async def _in_thread_if(large: bool, function: Callable[..., Any], *arguments: o
     return await asyncio.to_thread(function, *arguments) if large else function(*arguments)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+def _is_ambiguous(request: Request) -> bool:
+    """Whether a body has two lengths: a proxy before the server may take the other one, and the rest for a request."""
+    return "content-length" in request.headers and "transfer-encoding" in request.headers
+
+
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
     # The rest of a body that is too large, or late, is not read: the connection must close.
-    headers = {"Connection": "close"} if error.status in (408, 413, 503) else None
+    headers = {"Connection": "close"} if error.status in (408, 413, 503) or _is_ambiguous(request) else None
     if error.status >= 500:
         logger.warning("%d: %s", error.status, error.message)
     return JSONResponse({"error": error.message}, error.status, headers)

@@ -20,6 +20,9 @@ from engine.serving.servable import Arrays, Servable
 LEAST_SECONDS = 0.001
 """Least time limit of a batch, whatever its requests' deadlines."""
 
+AT_ONCE = 4
+"""Batches of one request that wait at the same time: a small request waits for so many of each large one."""
+
 
 @dataclass
 class RequestPart:
@@ -48,6 +51,8 @@ class Batcher:
         self._most_waiting = most_waiting
         self._limit = limit
         self._waiting: deque[RequestPart] = deque()
+        self._promised = 0
+        """Batches of the requests under way."""
         self._arrived = asyncio.Event()
         self._expected = self._batch_size or 1
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ipu-serving")
@@ -97,22 +102,33 @@ class Batcher:
         rows = 1 if size is None else len(arrays[0])
         step = size or 1
         count = -(-rows // step)
-        if len(self._waiting) + count > self._most_waiting:
+        if self._promised + count > self._most_waiting:
             raise RequestError(503, f"The queue has its most of {self._most_waiting} batches")
-        loop = asyncio.get_running_loop()
         end = None if self._limit is None else time.monotonic() + self._limit
+        starts = range(0, rows, step)
+        self._promised += count
+        try:
+            results: list[Arrays] = []
+            for first in range(0, count, AT_ONCE):
+                results += await self._results(arrays, starts[first : first + AT_ONCE], end)
+        finally:
+            self._promised -= count
+        return results[0] if count == 1 else [np.concatenate(column) for column in zip(*results, strict=True)]
+
+    async def _results(self, arrays: Arrays, starts: range, end: float | None) -> list[Arrays]:
+        """The outputs of the batches that begin at these rows."""
+        loop, size = asyncio.get_running_loop(), self._batch_size
         parts = []
-        for start in range(0, rows, step):
-            rows_of_part = arrays if size is None else [array[start : start + step] for array in arrays]
-            parts.append(RequestPart(rows_of_part, min(step, rows - start), loop.create_future(), end))
+        for start in starts:
+            rows = arrays if size is None else [array[start : start + size] for array in arrays]
+            parts.append(RequestPart(rows, 1 if size is None else len(rows[0]), loop.create_future(), end))
         self._waiting.extend(parts)
         self._arrived.set()
         try:
-            results = await asyncio.gather(*(part.results for part in parts))
+            return list(await asyncio.gather(*(part.results for part in parts)))
         finally:
             for part in parts:
                 part.results.cancel()
-        return results[0] if count == 1 else [np.concatenate(column) for column in zip(*results, strict=True)]
 
     async def _work(self) -> None:
         while True:

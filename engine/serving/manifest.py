@@ -87,13 +87,14 @@ def read_manifest(directory: Path) -> Manifest:
     except OSError as error:
         raise InvalidFile(f"{expected}. Received: {directory}: {error.strerror or error}.") from error
     try:
-        manifest = _parsed(json.loads(raw))
+        manifest = parsed_manifest(json.loads(raw))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidFile(f"{expected} as it was written. Received: {error!r}. Export the model again.") from error
     return manifest
 
 
-def _parsed(fields: dict[str, Any]) -> Manifest:
+def parsed_manifest(fields: dict[str, Any]) -> Manifest:
+    """The description in JSON's objects. Raises ValueError, TypeError or KeyError for others."""
     if fields["format"] != FORMAT:
         raise ValueError(f"format {fields['format']}, where this version reads {FORMAT}")
     name = fields["executable"]

@@ -37,7 +37,7 @@ def parse_request(body: bytes, manifest: Manifest) -> tuple[list[np.ndarray], bo
     With a batch dimension the arrays have any common number of rows, at least one. Raises RequestError, 400, for a
     request that differs from the signature.
     """
-    request = _parsed(body)
+    request = parsed(body)
     name = request.get("signature_name") or SIGNATURE
     if name != SIGNATURE:
         raise RequestError(400, f'Serving signature name: "{str(name)[:100]}" not found in signature def')
@@ -77,18 +77,18 @@ def _object(named: Iterable[tuple[TensorManifest, Any]]) -> bytes:
 def _encoded(value: Any, tensor: TensorManifest) -> bytes:
     """The JSON of an array, or of one of its rows."""
     if tensor.dtype != STRING:
-        return _numbers_encoded(np.asarray(value))
+        return numbers_encoded(np.asarray(value))
     strings = value.tolist() if isinstance(value, np.ndarray) else value
     return orjson.dumps(_plain_strings(strings, tensor.name.endswith("_bytes")))
 
 
-def _numbers_encoded(array: np.ndarray) -> bytes:
+def numbers_encoded(array: np.ndarray) -> bytes:
     """The JSON of numbers, a few at a time, as each call keeps the interpreter from other threads."""
     if array.size <= MOST_AT_ONCE or not array.ndim:
         return _few_encoded(array)
     rows = MOST_AT_ONCE * len(array) // array.size
     if not rows:
-        return b"[" + b",".join(map(_numbers_encoded, array)) + b"]"
+        return b"[" + b",".join(map(numbers_encoded, array)) + b"]"
     parts = (_few_encoded(array[begin : begin + rows])[1:-1] for begin in range(0, len(array), rows))
     return b"[" + b",".join(parts) + b"]"
 
@@ -123,7 +123,8 @@ def _tensor_info(tensor: TensorManifest, manifest: Manifest) -> dict[str, Any]:
     return {"dtype": TYPE_NAMES.get(tensor.dtype, "DT_INVALID"), "tensor_shape": shape, "name": tensor.name}
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def parsed(body: bytes) -> dict[str, Any]:
+    """The JSON object of a request's body. Raises RequestError, 400, for anything else."""
     try:
         request = orjson.loads(body)
     except ValueError:
@@ -196,9 +197,9 @@ def _array(value: Any, tensor: TensorManifest, batch_size: int | None) -> np.nda
     if len(shape) != len(tensor.shape) or shape[start:] != list(tensor.shape[start:]) or 0 in shape[:start]:
         raise RequestError(400, f"Expected input {tensor.name!r} of shape {expected}. Received: {shape}")
     if tensor.dtype != STRING:
-        return _numbers(leaves, tensor).reshape(shape)
+        return numbers(leaves, tensor).reshape(shape)
     array = np.empty(len(leaves), object)
-    array[:] = [_bytes(each, tensor) for each in leaves]
+    array[:] = [bytes_of(each, tensor) for each in leaves]
     return array.reshape(shape)
 
 
@@ -218,7 +219,7 @@ def _flattened(value: Any, tensor: TensorManifest) -> tuple[list[Any], list[int]
 _KINDS: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}}
 
 
-def _numbers(leaves: list[Any], tensor: TensorManifest) -> np.ndarray:
+def numbers(leaves: list[Any], tensor: TensorManifest) -> np.ndarray:
     """An array of the signature's dtype, of numbers of its kind and in its range; floats accept integers, too."""
     dtype = tensor.numpy_dtype
     # Checked before NumPy converts: it parses strings, and allocates the longest string's size for each of them.
@@ -244,7 +245,8 @@ def _out_of_range(tensor: TensorManifest) -> RequestError:
     return RequestError(400, f"Expected input {tensor.name!r} in the range of {tensor.dtype}. Received: other numbers")
 
 
-def _bytes(value: Any, tensor: TensorManifest) -> bytes:
+def bytes_of(value: Any, tensor: TensorManifest) -> bytes:
+    """The bytes of a string, or of an object with base64. Raises RequestError, 400, for anything else."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     if isinstance(value, dict) and set(value) == {BASE64} and isinstance(value[BASE64], str):

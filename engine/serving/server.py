@@ -44,6 +44,9 @@ HEADER_BYTES = 64 << 10
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
 
+ACCEPTED_AT_ONCE = 8
+"""Connections that are accepted before others get their turn: a flood of them keeps nobody waiting."""
+
 OTHER_FILES = 256
 """Open files of a server besides its connections."""
 
@@ -166,6 +169,12 @@ class Connection(H11Protocol):
 class _Server(uvicorn.Server):
     """Ends at SIGINT and SIGTERM once requests under way are answered, and does not raise them again."""
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to accept connections: few at once, though many may wait."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # asyncio has listened for as many as it accepts at once
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Within, these signals end the server."""
@@ -220,7 +229,7 @@ def server(application: Application, most_connections: int, certificate: Certifi
         log_config=None,
         access_log=False,
         server_header=False,
-        backlog=BACKLOG,
+        backlog=ACCEPTED_AT_ONCE,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=HEADER_BYTES,

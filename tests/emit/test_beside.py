@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from engine.emit.nest import Access, Apply, Constant, Input, Nest, Store
 from engine.emit.registry import Operation
 from engine.machine_code import helper_process
 from engine.machine_code.helper_process import locked
+from tests.interrupting import HANGS_SECONDS, wait_for
 
 NESTS = [
     Nest(
@@ -99,3 +102,21 @@ def test_none_is_started(reason: str, tmp_path: Path, monkeypatch: pytest.Monkey
     elif reason == "no folder":
         folder.parent.write_text("")
     assert not beside.compile_beside(nests, folder)
+
+
+@pytest.mark.parametrize("options", [[], ["-I"], ["-E"], ["-s"], ["-E", "-s"], ["-P"]])
+def test_helpers_are_as_isolated_as_their_parents(options: list[str], tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    code = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from engine.machine_code import helper_process
+helper_process.sys.executable = {str(tmp_path / "python")!r}
+helper_process.spawn("engine.nothing", "x")
+"""
+    shell = tmp_path / "python"
+    shell.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {seen}.new\nmv {seen}.new {seen}\n')
+    shell.chmod(0o755)
+    subprocess.run([sys.executable, *options, "-c", code], check=True, timeout=HANGS_SECONDS)
+    wait_for(seen.exists)
+    given = set(seen.read_text().splitlines()[: seen.read_text().splitlines().index("-c")])
+    assert given == {"-P", "-W", "ignore", *({"-I", "-E", "-s"} if options == ["-I"] else set(options))}

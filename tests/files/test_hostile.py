@@ -165,3 +165,38 @@ def test_reports_that_unpack_to_far_more_are_refused() -> None:
     for damaged in (whole[:-10], b"", gzip.compress(b"{}"), b"not packed"):
         with pytest.raises(InvalidFile, match="another page"):
             unpacked(MARK + base64.b64encode(damaged).decode() + "</script>", "a page")
+
+
+def test_headers_of_objects_are_checked(tmp_path: Path) -> None:
+    whole = {"kind": "objects", "required": [], "key": "", "cpu": "", "features": ""}
+    path = tmp_path / "a.objects"
+    for wrong in ({"required": 5}, {"required": [[1]]}, {"key": [1]}, {"cpu": None}, {"features": 3}):
+        path.write_bytes(pack({**whole, **wrong}, {"x": b"1"}))
+        with pytest.raises(InvalidFile, match="has written"):
+            give_objects(path)
+    path.write_bytes(pack({"kind": "objects"}, {}))
+    with pytest.raises(InvalidFile, match="has written"):
+        give_objects(path)
+
+
+def test_deep_and_endless_numbers_are_refused(tmp_path: Path) -> None:
+    report, table = tmp_path / "a.json", tmp_path / "a.toml"
+    for text in ("[" * 100_000, "9" * 5000, '{"a": NaN}'):
+        report.write_text(text)
+        with pytest.raises(InvalidFile, match="Expected a report"):
+            Report.load(report)
+    for text in (
+        "a=" + "[" * 20_000,
+        "a=" + "9" * 5000,
+        "[schedule]\nmultiply_add = inf",
+        "[schedule]\nmultiply_add = nan",
+    ):
+        table.write_text(text)
+        with pytest.raises(ConfigurationError, match="Expected"):
+            costs.with_file(costs.DEFAULT, table)
+
+
+def test_paths_with_a_zero_byte_are_refused() -> None:
+    for read in (engine.load, read_executable, Report.load):
+        with pytest.raises(InvalidFile, match="a zero byte"):
+            read("a\0b")

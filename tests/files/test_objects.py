@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -15,11 +16,13 @@ import pytest
 from engine import aot
 from engine.errors import ConfigurationError, InternalError, InvalidFile
 from engine.files import ExecutableFile, write_executable
-from engine.files.objects import give_objects, write_objects
+from engine.files.container import pack, parse, unpack
+from engine.files.objects import KEY, give_objects, write_objects
 from engine.ir.builder import Builder
-from engine.machine_code import elf, instruction_sets
+from engine.machine_code import elf, given_objects, instruction_sets
 from engine.machine_code.given_objects import Origin
 from engine.machine_code.optimising import Pipeline, compile_text
+from engine.runtime.encoded_file import FORMAT, _at_home
 from tests.files.programs import signature
 from tests.interrupting import HANGS_SECONDS
 
@@ -132,3 +135,83 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     (tmp_path / "assets").mkdir()
     assert aot.main([str(tmp_path)]) == 1
     assert "Expected one program" in capsys.readouterr().err
+
+
+ORIGIN = Origin("key", "x86-64", "")
+
+
+def test_signatures_are_required_where_there_is_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, bytes]] = []
+    monkeypatch.setattr(given_objects, "give", lambda origin, objects: given.append(objects))
+    plain, signed, other = (tmp_path / name for name in ("plain", "signed", "other"))
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name * 32 + "\n")
+        (tmp_path / name).chmod(0o600)
+    write_objects(plain, ORIGIN, {"o": b"1"}, [])
+    give_objects(plain)
+    for key, path in (("a", signed), ("b", other)):
+        monkeypatch.setenv(KEY, str(tmp_path / key))
+        write_objects(path, ORIGIN, {"o": b"1"}, [])
+    monkeypatch.setenv(KEY, str(tmp_path / "a"))
+    give_objects(signed)
+    signed.chmod(0o666)
+    give_objects(signed)
+    assert given == [{"o": b"1"}] * 3
+    header, sections = unpack(signed.read_bytes(), "a file")
+    altered = tmp_path / "altered"
+    for changed, objects in (({**header, "cpu": "x"}, sections), (header, {"o": b"2"}), (header, {"p": b"1"})):
+        altered.write_bytes(pack(changed, {name: bytes(content) for name, content in objects.items()}))
+        with pytest.raises(InvalidFile, match=f"signed with the key in {KEY}. Received: another signature"):
+            give_objects(altered)
+    with pytest.raises(InvalidFile, match="another signature"):
+        give_objects(other)
+    with pytest.raises(InvalidFile, match="Received: no signature"):
+        give_objects(plain)
+    assert len(given) == 3
+
+
+def test_object_code_that_others_may_have_written_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.objects"
+    write_objects(path, ORIGIN, {}, [])
+    assert not path.stat().st_mode & 0o022
+    path.chmod(0o664)
+    with pytest.raises(InvalidFile, match="only you can have written.*others may write to it"):
+        give_objects(path)
+
+
+@pytest.mark.parametrize("kind", ["missing", "short", "shared"])
+def test_keys_are_checked(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "key"
+    monkeypatch.setenv(KEY, str(path))
+    if kind != "missing":
+        path.write_text("k" * (3 if kind == "short" else 32))
+        path.chmod(0o600 if kind == "short" else 0o666)
+    with pytest.raises(ConfigurationError, match=KEY):
+        write_objects(tmp_path / "a.objects", ORIGIN, {}, [])
+
+
+def test_no_pickle_is_in_a_file_of_objects(tmp_path: Path) -> None:
+    builder = Builder()
+    x = builder.parameter("f32", (9, 5))
+    product = builder.elementwise("tanh", builder.dot(x, builder.transpose(x, (1, 0))))
+    module = builder.module(builder.tuple(product, builder.reduce(product, builder.constant(0.0), (1,))))
+    program, objects = tmp_path / "p.popef", tmp_path / "p.objects"
+    write_executable(program, ExecutableFile(module, ["feed"], {}, signature(module, ["x"], ["y", "s"])))
+    aot.compile_ahead(program, objects)
+    _, sections = unpack(objects.read_bytes(), "a file")
+    (name,) = (each for each in sections if each.startswith("programs/"))
+    values = parse(unpack(bytes(sections[name]), "a file")[1]["values"], "a file")
+    kinds = {entry[0] for entry in values["table"]}
+    assert {"EncodedFile", "Encoded", "Buffer"} <= kinds
+    assert kinds <= {"tuple", "list", "dict", "float", "dtype", "foreign", "array", *FORMAT.classes}
+    for damaged in (
+        [["eval", "1"]],
+        [["Buffer"]],
+        [["tuple", [0]]],
+        [["tuple", [-1]]],
+        [3],
+        [["foreign", ["array", 2**70]]],
+    ):
+        content = pack({}, {"values": json.dumps({"root": [0], "table": damaged}).encode(), "arrays": b""})
+        with pytest.raises(InvalidFile, match="Expected an encoded program"):
+            FORMAT.from_bytes(content, "a file", lambda reference: _at_home(reference, b""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -12,8 +13,13 @@ import pytest
 
 import engine
 from engine.compile import build_program
-from engine.ir import Instruction, Module
+from engine.emit.nest import Apply
+from engine.ir import Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
+from engine.ir.opcodes import OPCODES
+from engine.passes.groups import MOST_CODE
+from engine.program.work.fused_loop import FusedLoop
+from engine.runtime.encode import encode_program
 
 ENGINE = str(Path(engine.__file__).parent)
 Link = Callable[[Builder, Instruction], Instruction]
@@ -39,6 +45,45 @@ LINKS: dict[str, Link] = {
     "reduce": lambda b, y: b.add(y, b.broadcast(b.reduce(y, b.constant(0.0), (0,)), (4,), ())),
     "rsqrt": lambda b, y: b.multiply(b.elementwise("rsqrt", b.multiply(y, y)), y),
 }
+LINKS["update in place"] = lambda b, y: b.inferred(
+    "dynamic-update-slice",
+    (y, b.slice(b.multiply(y, y), (0, 2, 1)), b.reshape(b.slice(b.iota("s32", (4,), 0), (1, 2, 1)), ())),
+)
+LINKS["slice and concatenate"] = lambda b, y: b.concatenate([b.slice(y, (2, 4, 1)), b.slice(b.add(y, y), (0, 2, 1))], 0)
+LINKS["diamond"] = lambda b, y: b.multiply(
+    b.add(b.elementwise("sine", y), b.elementwise("cosine", y)), b.subtract(b.elementwise("sine", y), y)
+)
+LINKS["outer"] = lambda b, y: b.reduce(
+    b.multiply(b.broadcast(y, (4, 4), (0,)), b.broadcast(y, (4, 4), (1,))), b.constant(0.0), (0,)
+)
+LINKS["tuple"] = lambda b, y: b.add(*(b.get_tuple_element(b.tuple(y, b.multiply(y, y)), k) for k in (0, 1)))
+LINKS["call"] = lambda b, y: b.add(b.call(_doubled(), y), b.call(_doubled(), b.multiply(y, y)))
+
+
+def _doubled() -> Computation:
+    b = Builder("doubled")
+    x = b.parameter("f32", (4,))
+    return b.build(b.add(x, b.multiply(x, x)))
+
+
+def _loop(b: Builder, y: Instruction) -> Instruction:
+    state = TupleShape((Shape("f32", (4,)),))
+    c, body = Builder("condition"), Builder("body")
+    first = c.reshape(c.slice(c.get_tuple_element(c.parameter_of(state), 0), (0, 1, 1)), ())
+    x = body.get_tuple_element(body.parameter_of(state), 0)
+    called = (body.build(body.tuple(body.add(x, x))), c.build(c.compare(first, c.constant(9.0), "LT")))
+    return b.add(y, b.get_tuple_element(b.inferred("while", (b.tuple(y),), called), 0))
+
+
+def _branch(b: Builder, y: Instruction) -> Instruction:
+    one, other = Builder("one"), Builder("other")
+    x, z = one.parameter("f32", (4,)), other.parameter("f32", (4,))
+    called = (one.build(one.multiply(x, x)), other.build(other.elementwise("tanh", z)))
+    predicate = b.compare(b.reshape(b.slice(y, (0, 1, 1)), ()), b.constant(1.0), "LT")
+    return b.add(y, b.inferred("conditional", (predicate, y, y), called))
+
+
+LINKS["while"], LINKS["conditional"] = _loop, _branch
 MANY = 1000
 """Calls of one function below which its growth is not looked at."""
 
@@ -68,8 +113,29 @@ def calls(module: Module) -> Counter[str]:
     return found
 
 
-@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("name", sorted(LINKS.keys() - {"while"}))  # a loop is compared with all others
 def test_calls_grow_as_chains_do(name: str) -> None:
     short, long = calls(chain(LINKS[name], 32)), calls(chain(LINKS[name], 128))
     grown = {each: (short[each], n) for each, n in long.items() if n > MANY and n > 10 * max(short[each], 1)}
     assert not grown
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_walks_do_not_recurse_along_chains(name: str) -> None:
+    module = chain(LINKS[name], 150)
+    build_program(chain(LINKS[name], 2), ["feed"], {})  # imports take more levels
+    before, depth = sys.getrecursionlimit(), len(inspect.stack(0))
+    sys.setrecursionlimit(depth + 120)
+    try:
+        encode_program(build_program(module, ["feed"], {}))
+    finally:
+        sys.setrecursionlimit(before)
+
+
+@pytest.mark.parametrize("name", ["silu", "diamond", "power", "tanh"])
+def test_codelets_of_long_chains_are_short_and_alike(name: str) -> None:
+    program = build_program(chain(LINKS[name], 600), ["feed"], {})
+    nests = [each.work.nest for each in program.compute_sets if isinstance(each.work, FusedLoop)]
+    lengths = [sum(OPCODES[n.operation.opcode].length for n in nest.nodes if isinstance(n, Apply)) for nest in nests]
+    assert len(lengths) > 5 and max(lengths) <= MOST_CODE
+    assert len(set(nests)) <= 4, "chunks of a chain have the same code, so it is compiled once"

@@ -13,7 +13,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from engine.serving.application import Application, Limits
+from engine.serving.application import Application
+from engine.serving.limits import Limits
 from engine.serving.servable import open_servables, reloading
 from engine.serving.server import Certificate, bound_socket, server
 from ipu._internal.serving.host_steps import with_steps

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.serving.application import Limits
+from engine.serving.limits import Limits
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import PATIENCE_SECONDS, wait_for
 from tests.keras.helpers import TOLERANCE, Kit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import replace
 
 from engine.program.program import Buffer, ComputeSet, Program
@@ -15,18 +16,37 @@ from engine.program.work.fused_loop import FusedLoop
 def elide_copies(program: Program) -> Program:
     """Drops each copy of a new value where no instruction reads the old value once the new one is begun."""
     rewriter = ProgramRewriter(program)
+    last_exit = _last_exit(program)
     for at, copy in enumerate(rewriter.sets):
         if not _is_copy(copy):
             continue
         source, target = copy.reads[0].buffer, copy.writes[0].buffer
-        if source is not target and _may_write(rewriter, at, source, target):
+        if source is not target and _may_write(rewriter, at, source, target, last_exit):
             rewriter.remove([at])
+            source, target = _fewest_uses_first(rewriter.uses, source, target)
             for user in rewriter.uses.users(source):
                 moved = _moved(rewriter.sets[user], source, target)
                 rewriter.replace(user, moved)
                 if _is_copy(moved) and moved.reads[0].buffer is moved.writes[0].buffer:
                     rewriter.remove([user])
     return rewriter.result()
+
+
+def _last_exit(program: Program) -> int:
+    """The end of the last long loop, or the last mark at which the program waits for the host."""
+    waits = (mark.position for mark in program.marks if mark.kind == "leave")
+    return max((*waits, *(region.end for region in program.regions if region.long)), default=0)
+
+
+def _fewest_uses_first(uses: BufferUses, source: Buffer, target: Buffer) -> tuple[Buffer, Buffer]:
+    """The two buffers, swapped where either may stand for both and the target has fewer uses.
+
+    In a chain of updates one buffer gathers all uses: moving them with every link takes the square of its length.
+    """
+    plain = target.kind == "arena" and not target.permanent and not target.carried and not uses.escapes(target)
+    if plain and not source.carried and source.shape == target.shape:
+        return (source, target) if uses.count(source) <= uses.count(target) else (target, source)
+    return source, target
 
 
 def _is_read(uses: BufferUses, buffer: Buffer, begin: int, end: int) -> bool:
@@ -40,8 +60,11 @@ def _is_written(uses: BufferUses, buffer: Buffer, begin: int, end: int) -> bool:
     return is_any_between(uses.writers(buffer), begin, end)
 
 
-def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer) -> bool:
-    """Whether `source` may share the memory of `target`, into which compute set `at` copies it."""
+def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer, last_exit: int) -> bool:
+    """Whether `source` may share the memory of `target`, into which compute set `at` copies it.
+
+    Before `last_exit` the step may end.
+    """
     program, uses = rewriter.program, rewriter.uses
     if source.kind != "arena" or source.permanent or source.shape.bytes != target.shape.bytes:
         return False
@@ -52,10 +75,8 @@ def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
     if not writers or users[0] < begin or users[-1] >= end:
         return False
     first = writers[0]
-    if target.kind == "variable" and any(r.long and first < r.end for r in program.regions):
+    if target.kind == "variable" and first < last_exit:
         return False  # an interruption may leave the loop, and the step has then not begun
-    if target.kind == "variable" and any(m.kind == "leave" and first < m.position for m in program.marks):
-        return False  # likewise where the program waits for the host
     if first >= at:
         return False
     used = _is_read(uses, target, begin, at) or _is_written(uses, target, begin, at)
@@ -79,13 +100,16 @@ def _is_missed(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
     writers = uses.writers(source)
     if is_any_between(uses.tests.get(target, ()), writers[0] + 1, at + 1):
         return True
+    readers = uses.readers(target)
+    readers = readers[bisect_right(readers, writers[0]) : bisect_left(readers, at)]
+    if not readers:
+        return False
     makers = [w for w in writers if not (_is_copy(sets[w]) and sets[w].reads[0].buffer is target)]
-    for reader in uses.readers(target):
-        if writers[0] < reader < at:
-            if any(w < reader and not _exclude(rewriter.program, w, reader) for w in makers):
-                return True
-            if reader in makers and not _reads_where_it_writes(sets[reader], source, target):
-                return True
+    for reader in readers:
+        if any(w < reader and not _exclude(rewriter.program, w, reader) for w in makers):
+            return True
+        if reader in makers and not _reads_where_it_writes(sets[reader], source, target):
+            return True
     return False
 
 

@@ -7,6 +7,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
 from types import TracebackType
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from engine.errors import ProcessError
 from ipu._internal.processes.failures import different_calls, failed_before
 from ipu._internal.processes.mpi_start import MPI, start
+from ipu._internal.processes.mpi_values import all_gather_values, encoded, received
 from ipu._internal.processes.output import tell
 from ipu._internal.processes.shared_memory import Rows, shared_rows
 from ipu._internal.processes.signs import Sign
@@ -38,8 +41,8 @@ class MPITransport(Transport):
         self.local_rank, self.local_size = local.rank, local.size
         self._failed = False
         sys.excepthook = self._end_all
-        check_versions(self._comm.allgather, self.rank)
-        pids = dict(local.allgather((self.rank, os.getpid())))
+        check_versions(partial(all_gather_values, self._comm), self.rank)
+        pids = dict(all_gather_values(local, (self.rank, os.getpid())))
         self.shared = shared_rows(self._comm) if self.local_size == self.size else None
         self._messages = Messages()
         self.watch: Watch = Watch(self.rank, self.size, self._messages, pids, unlimited=THE_END)
@@ -55,7 +58,7 @@ class MPITransport(Transport):
         self._wait(self._comm.Iallreduce(own, least, op=MPI.MIN).Test)
         if least[0] != -least[1]:
             self._fail()
-            raise different_calls(self._comm.allgather(call))
+            raise different_calls(all_gather_values(self._comm, call))
         if self.shared is not None:
             self.shared.complete()
 
@@ -162,17 +165,20 @@ class Messages(Link):
 
     def __init__(self) -> None:
         self._comm = MPI.COMM_WORLD.Dup()
-        self._sent: list[MPI.Request] = []
+        self._sent: list[tuple[MPI.Request, np.ndarray]] = []
+        """Messages on the way, with their bytes, which MPI reads meanwhile."""
 
     def ask(self, ranks: Iterable[int]) -> None:
         """Sends messages to processes, which may never receive them."""
-        self._sent += [self._comm.isend(None, rank, self.ASK) for rank in ranks]
+        for rank in ranks:
+            self._send(np.empty(0, np.uint8), rank, self.ASK)
 
     def answers(self, own: Callable[[], Sign]) -> list[tuple[int, Sign]]:
         """The signs that have come, by rank; sends its own to processes that have asked."""
-        self._sent = [each for each in self._sent if not each.Test()]
-        self._sent += [self._comm.isend(own(), rank, self.TELL) for rank, _ in self._received(self.ASK)]
-        return self._received(self.TELL)
+        self._sent = [each for each in self._sent if not each[0].Test()]
+        for rank, _ in received(self._comm, self.ASK):
+            self._send(encoded(asdict(own())), rank, self.TELL)
+        return [(rank, Sign(**fields)) for rank, fields in received(self._comm, self.TELL)]
 
     def end_all(self, error: ProcessError) -> None:
         """Prints an error and ends all processes."""
@@ -180,11 +186,8 @@ class Messages(Link):
         tell("abort")
         self._comm.Abort(1)
 
-    def _received(self, tag: int) -> list[tuple[int, Sign]]:
-        found, status = [], MPI.Status()
-        while self._comm.iprobe(MPI.ANY_SOURCE, tag, status):
-            found.append((status.source, self._comm.recv(None, status.source, tag)))
-        return found
+    def _send(self, content: np.ndarray, rank: int, tag: int) -> None:
+        self._sent.append((self._comm.Isend(content, rank, tag), content))
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

@@ -25,7 +25,9 @@ def shared_rows(comm: MPI.Intracomm) -> SharedRows | None:
         address = window.Shared_query(0)[0].address
     except MPI.Exception:
         address = 0
-    if not comm.allreduce(address != 0, MPI.LAND):
+    has_window = np.array(address != 0)
+    comm.Allreduce(MPI.IN_PLACE, has_window, MPI.LAND)
+    if not has_window:
         return None
     memory = (ctypes.c_uint8 * (comm.size * row_bytes)).from_address(address)
     rows = np.ndarray((comm.size, row_bytes), np.uint8, memoryview(memory))
