@@ -53,10 +53,7 @@ def give_objects(path: Path) -> None:
     """
     key = _key()
     header, sections = unpack(_content(path, key), str(path))
-    texts = [header.get(name) for name in ("key", "cpu", "features")]
-    required = header.get("required")
-    described = all(isinstance(each, str) for each in texts) and isinstance(required, list)
-    if header.get("kind") != "objects" or not described or not all(isinstance(each, str) for each in required):
+    if header.get("kind") != "objects" or not _is_described(header):
         raise InvalidFile(f"Expected a file that `python -m engine.aot` has written. Received: {path}, which is not.")
     given = header.pop(SIGNATURE, "")
     if key is not None and not hmac.compare_digest(str(given).encode(), _signature(key, header, sections).encode()):
@@ -65,10 +62,17 @@ def give_objects(path: Path) -> None:
             f"Expected object code in {path} that is signed with the key in {KEY}. Received: {received}. Write the "
             "file again by `python -m engine.aot` with that key, or unset the variable."
         )
-    check_flags(required, str(path))
-    origin = Origin(*texts)
+    check_flags(header["required"], str(path))
+    origin = Origin(header["key"], header["cpu"], header["features"])
     sources.give_digests(header.get("engine", ""), header.get("digests", {}))
     given_objects.give(origin, {name: bytes(content) for name, content in sections.items()})
+
+
+def _is_described(header: Mapping[str, Any]) -> bool:
+    """Whether a header says for what its object code is."""
+    required = header.get("required")
+    texts = [header.get(name) for name in ("key", "cpu", "features")]
+    return isinstance(required, list) and all(isinstance(each, str) for each in (*texts, *required))
 
 
 def _content(path: Path, key: bytes | None) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 from engine.codelets.queues import Call
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction, Module, Shape
-from engine.ir.affine import loop_index, pull
+from engine.ir.affine import Affine, loop_index, pull
 from engine.ir.attributes import PARTIALS_SCOPE, PARTIALS_TYPES
 from engine.ir.opcodes import AFFINE, SOURCES, TUPLES
 from engine.ir.trip_counts import TripCounts
@@ -195,8 +195,20 @@ class Context(ProgramBuilder):
     def value(self, instruction: Instruction) -> Value:
         """The instruction's value, lowered now if it was deferred. Raises UnsupportedOperation without a lowering."""
         if instruction not in self.values:
-            self.values[instruction] = self._lower(instruction)
+            for each in self._deferred_before(instruction):
+                self.values[each] = self._lower(each)
         return self.values[instruction]
+
+    def _deferred_before(self, instruction: Instruction) -> list[Instruction]:
+        """The instruction, after the moves that must be in memory before it: a long chain of them is no recursion."""
+        found = [instruction]
+        while found[-1].opcode in AFFINE:
+            move = found[-1]  # of which a reshape has its operand's memory
+            base = move.operands[0] if move.opcode == "reshape" else self._through_moves(move)[0]
+            if base in self.values or base.opcode not in AFFINE or base is move:
+                break
+            found.append(base)
+        return found[::-1]
 
     def buffer(self, instruction: Instruction) -> Buffer:
         """The buffer that holds an array in row-major order."""
@@ -242,12 +254,17 @@ class Context(ProgramBuilder):
 
     def view_of_operand(self, instruction: Instruction) -> View:
         """The result of a move as a view of its operand, through all moves before it."""
-        seen = instruction.array_shape
-        index_map = tuple(loop_index(d, seen.rank) for d in range(seen.rank))
+        current, index_map = self._through_moves(instruction)
+        return through(self.buffer(current), current.array_shape, index_map, instruction.array_shape)
+
+    def _through_moves(self, instruction: Instruction) -> tuple[Instruction, tuple[Affine, ...]]:
+        """What a move reads, through all moves before it whose indices can be composed, and the indices in it."""
+        rank = instruction.array_shape.rank
+        index_map = tuple(loop_index(d, rank) for d in range(rank))
         current = instruction
         while current is instruction or (current not in self.values and current.opcode in AFFINE):
-            pulled = pull(current, index_map, seen.rank)
+            pulled = pull(current, index_map, rank)
             if pulled is None:
                 break
             index_map, current = pulled, current.operands[0]
-        return through(self.buffer(current), current.array_shape, index_map, seen)
+        return current, index_map

@@ -53,6 +53,7 @@ LINKS["slice and concatenate"] = lambda b, y: b.concatenate([b.slice(y, (2, 4, 1
 LINKS["diamond"] = lambda b, y: b.multiply(
     b.add(b.elementwise("sine", y), b.elementwise("cosine", y)), b.subtract(b.elementwise("sine", y), y)
 )
+LINKS["moves"] = lambda b, y: b.reshape(b.transpose(b.reshape(b.reverse(y, (0,)), (2, 2)), (1, 0)), (4,))
 LINKS["outer"] = lambda b, y: b.reduce(
     b.multiply(b.broadcast(y, (4, 4), (0,)), b.broadcast(y, (4, 4), (1,))), b.constant(0.0), (0,)
 )
