@@ -21,7 +21,6 @@ from ipu.ipu_strategy import IPUStrategyV1
 from keras_ext.frameworks.common import serves, users_own
 from keras_ext.frameworks.keras3_known_outputs import build_for_known_outputs
 from keras_ext.frameworks.keras3_loss_errors import error_of_loss
-from keras_ext.training import StepFunction
 from keras_ext.types import Batch, Tensor
 from keras_ext.wrapping import Original
 
@@ -68,7 +67,7 @@ def being_built(model: keras.Model) -> Iterator[None]:
 
 
 def is_being_built(model: keras.Model) -> bool:
-    """Whether some thread builds `model`, whose optimizer may then be marked as built and have no variables yet.
+    """Whether some thread builds `model`, of which layers are then marked as built that have no variables yet.
 
     Threads that use other models do not wait for the one that builds, which may wait for them.
     """
@@ -89,13 +88,6 @@ def optimizer_left_out(model: keras.Model) -> Iterator[None]:
         optimizer.built = False
 
 
-def build_optimizer(model: keras.Model) -> None:
-    """Creates the variables of the model's optimizer, with the paths that they have where the first update does so."""
-    if model.optimizer is not None:
-        with model.distribute_strategy.scope():
-            _build(model.optimizer, model.trainable_variables)
-
-
 def apply_built(apply: Original, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
     """Keras' `apply`, of an optimizer that is built before a step is traced, not by it.
 
@@ -103,7 +95,7 @@ def apply_built(apply: Original, optimizer: Any, grads: Any, trainable_variables
     """
     if tracing() and trainable_variables is not None:
         trainable_variables = list(trainable_variables)
-        with tf.init_scope():
+        with tf.init_scope(), _building:  # a thread that builds layers marks the optimizer as built
             _build(optimizer, trainable_variables)
     return apply(optimizer, grads, trainable_variables)
 
@@ -152,14 +144,11 @@ def build_once(original: Original, model: keras.Model, iterator: Any = None, dat
             if of_loss is None:
                 raise
             raise of_loss from None
-        build_optimizer(model)
 
 
 def _is_built(model: keras.Model) -> bool:
-    trained = isinstance(model.train_function, StepFunction) and model.train_function.latest_program() is not None
-    # Programs keep the optimizer they were traced with; another one is built where it is traced.
-    optimizer = None if trained else model.optimizer
-    parts = (model._compile_metrics, model._compile_loss, optimizer)
+    """Whether layers, metrics and loss are; an optimizer is built where its first update is traced, as by Keras."""
+    parts = (model._compile_metrics, model._compile_loss)
     return all(part is None or part.built for part in parts) and all(layer.built for layer in model._flatten_layers())
 
 

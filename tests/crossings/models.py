@@ -231,6 +231,8 @@ def mixed_precision(d: Draft, option: str) -> None:
     body = d.make.replace("\n", "\n    ")
     d.make = f"set_policy(K, f if f == 'float64' else '{option}')\ntry:\n    {body}\nfinally:\n    set_policy(K, f)"
     d.tags.add("16 bits")
+    if option == "mixed_float16":  # Keras scales losses then: the run in float64 has the same slots
+        d.wrapper = "{0} if f != 'float64' else K.mixed_precision.LossScaleOptimizer({0})"
 
 
 @feature("frozen", "first", "last", "all")

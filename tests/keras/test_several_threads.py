@@ -106,18 +106,18 @@ def test_first_fits_of_a_model_that_is_not_built(kit: Kit) -> None:
     assert int(model.optimizer.iterations.numpy()) == 3 * steps
 
 
-def test_fits_wait_for_the_optimizer_of_a_model_that_another_thread_builds() -> None:
+def test_fits_wait_for_the_optimizer_of_a_model_that_another_thread_trains() -> None:
     """Keras marks an optimizer as built before it creates its slots, and the scope does while it builds the layers."""
     threads: list[threading.Thread] = []
     found: list[int] = []
 
-    def build() -> None:
-        model._maybe_symbolic_build(data_batch=(x, x[:, :1]))
+    def train() -> None:
+        model.train_on_batch(x, x[:, :1])
         found.append(len(model.optimizer.variables))
 
     class Slow(keras.optimizers.SGD):
         def add_optimizer_variables(self, *arguments: Any, **named: Any) -> Any:
-            threads.append(threading.Thread(target=build))
+            threads.append(threading.Thread(target=train))
             threads[-1].start()
             threads[-1].join(0.1)
             return super().add_optimizer_variables(*arguments, **named)
@@ -126,7 +126,31 @@ def test_fits_wait_for_the_optimizer_of_a_model_that_another_thread_builds() -> 
     with IPUStrategy().scope():
         model = keras.Sequential([keras.layers.Dense(1)])
         model.compile(Slow(momentum=0.5), "mse")
-    build()
+    train()
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     assert len(threads) == 1 and found == [4, 4], "iterations, rate, and a slot for each variable"
+    assert int(model.optimizer.iterations.numpy()) == 2
+
+
+def test_variables_of_an_optimizer_are_made_by_the_first_update(kit: Kit) -> None:
+    """A checkpoint that is written before holds no slots, so that one restored later keeps those that are there."""
+    keras, x = kit.keras, np.ones((8, 5), np.float32)
+
+    def made() -> list[int]:
+        model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(momentum=0.5), "mse")
+        optimizer, counts = model.optimizer, []
+        for action in (
+            lambda: model.evaluate(x, x[:, :1], verbose=0),
+            lambda: model.predict(x, verbose=0),
+            lambda: model.fit(x, x[:, :1], verbose=0),
+        ):
+            action()
+            listed = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
+            counts.append(len(listed))
+        return counts
+
+    plain = made()
+    with IPUStrategy().scope():
+        assert made() == plain
