@@ -21,7 +21,7 @@ from engine.codelets.element import BYTES, load_element, store_element
 from engine.codelets.lazy import errors, types
 from engine.codelets.memory import I32, I64, POINTER, Emitter, call, intrinsic, load_f32, load_i64, store_i64
 from engine.codelets.pool_axis import Axis
-from engine.codelets.pool_kernels import PREDICATES
+from engine.codelets.pool_kernels import PREDICATES, keeps
 from engine.codelets.record import Address, Part, Record
 from engine.codelets.rows import word
 from engine.ir.attributes import Window
@@ -52,19 +52,19 @@ class PoolGradient(Record):
     vectors: int  # in a row
 
 
-def _predicate(direction: types.Type) -> str:
-    if not isinstance(direction, types.StringLiteral):
+def _literal(direction: types.Type) -> str:
+    if not isinstance(direction, types.StringLiteral) or direction.literal_value not in PREDICATES:
         raise errors.TypingError(f"Expected a literal direction. Received: {direction}.")
-    return PREDICATES[direction.literal_value]
+    return str(direction.literal_value)
 
 
 @intrinsic
 def _keeps(typing_context: Any, kept: types.Type, candidate: types.Type, direction: types.Type) -> tuple[Any, Emitter]:
-    """Whether `kept` stays selected; False if one is NaN."""
-    predicate = _predicate(direction)
+    """Whether `kept` stays selected."""
+    named = _literal(direction)
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
-        return builder.fcmp_ordered(predicate, *arguments[:2])
+        return keeps(builder, named, *arguments[:2])
 
     return types.boolean(types.float32, types.float32, direction), emit
 
@@ -86,13 +86,13 @@ def _window_lanes(
 
     Operand and target have elements of the type `kind`. The lanes of the mask take successive elements of the source.
     """
-    predicate, stored = _predicate(direction), kind.literal_value
+    named, stored = _literal(direction), kind.literal_value
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         operand, source, target, offsets, positions, bits, init = arguments[:7]
         mask = builder.bitcast(builder.trunc(bits, ir.IntType(LANES)), vector.vector_type(vector.BIT))
         end = builder.add(offsets, builder.mul(positions, I64(16)))
-        chosen = _choose(builder, operand, offsets, end, mask, predicate, stored)
+        chosen = _choose(builder, operand, offsets, end, mask, named, stored)
         initial = vector.splat(builder, init)
         value = builder.fadd(initial, _expand(builder, source, mask))
         _spread(builder, target, offsets, end, mask, chosen, value, initial, stored)
@@ -115,7 +115,7 @@ def _choose(
     offsets: ir.Value,
     end: ir.Value,
     mask: ir.Value,
-    predicate: str,
+    direction: str,
     stored: str,
 ) -> ir.Value:
     """For each lane the number of the selected position."""
@@ -127,7 +127,7 @@ def _choose(
     entry, number = builder.phi(I64), builder.phi(vector.vector_type(I32))
     best, chosen = builder.phi(vector.vector_type()), builder.phi(vector.vector_type(I32))
     candidate = vector.load_vector(builder, builder.add(operand, _offset(builder, entry)), mask, stored)
-    keep = builder.fcmp_ordered(predicate, best, candidate)
+    keep = keeps(builder, direction, best, candidate)
     best_next, chosen_next = builder.select(keep, best, candidate), builder.select(keep, chosen, number)
     entry_next, number_next = builder.add(entry, I64(16)), builder.add(number, _numbers(1))
     phis = [
@@ -258,7 +258,7 @@ def _row(
 
 @cache
 def pool_gradient(direction: str, kind: str = "f32") -> Codelet:
-    """The codelet for select = compare of that direction ("GE", "GT", "LE", "LT"); scratch: SCRATCH_BYTES.
+    """The codelet for select = compare of that direction (PREDICATES); scratch: SCRATCH_BYTES.
 
     Operand and target are of the element type `kind`, f32, f16 or bf16; the source and the initial value are f32.
     """

@@ -17,11 +17,17 @@ from engine.codelets.switched import internal_function, switched
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
-PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<"}
-"""LLVM's ordered comparisons by HLO's direction: false if one operand is NaN."""
+PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<", "UGE": ">="}
+"""LLVM's comparisons by HLO's direction, false if one operand is NaN; and UGE, which is true then."""
 LANES = lanes()
 TOGETHER = 4
 """Vectors side by side. Chosen by hand, of 2 and 4 with AVX-512."""
+
+
+def keeps(builder: ir.IRBuilder, direction: str, kept: ir.Value, candidate: ir.Value) -> ir.Value:
+    """Whether a kept position stays, by the direction of the comparison with the next."""
+    compare = builder.fcmp_unordered if direction == "UGE" else builder.fcmp_ordered
+    return compare(PREDICATES[direction], kept, candidate)
 
 
 Body = Callable[[ir.Value, int, ir.Value | None], None]
@@ -63,7 +69,7 @@ def choosing(direction: str, kind: str, width: int) -> Any:
     `rows` rows and `columns` columns from operand[i] on, `row` and `column` bytes apart, of which the first one has the
     number `number`; a kept position stays as long as it compares true with the next. The operand's elements are `kind`.
     """
-    predicate, size = PREDICATES[direction], vector.BYTES[kind]
+    size = vector.BYTES[kind]
 
     def make(module: ir.Module, columns: int) -> ir.Function:
         name = f"choose_{columns}"
@@ -84,7 +90,7 @@ def choosing(direction: str, kind: str, width: int) -> Any:
                 address, this = builder.add(at, builder.mul(column, I64(k))), builder.add(numbers, _numbers(k))
                 for v, each in enumerate(_each(builder, address, vectors, size)):
                     candidate = vector.load_vector(builder, each, mask, kind)
-                    keep = builder.fcmp_ordered(predicate, best[v], candidate)
+                    keep = keeps(builder, direction, best[v], candidate)
                     best[v] = builder.select(keep, best[v], candidate)
                     kept[v] = builder.select(keep, kept[v], this)
             loop.close([builder.add(at, row), builder.add(numbers, _numbers(width)), *kept, *best])
@@ -100,9 +106,15 @@ def choosing(direction: str, kind: str, width: int) -> Any:
 
 
 def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) -> ir.Value:
-    """The sum of two vectors; or the greater or less, of equal ones the new one, NaN if one is NaN."""
+    """The sum of two vectors; or the greater or less, of equal ones the new one, and NaN if one is NaN.
+
+    Of "maximum-number" NaN is the result only if both are, and of equal ones the old one.
+    """
     if opcode == "add":
         return builder.fadd(old, new)
+    if opcode == "maximum-number":
+        is_new = builder.or_(builder.fcmp_ordered(">", new, old), builder.fcmp_unordered("uno", old, old))
+        return builder.select(is_new, new, old)
     chosen = builder.select(builder.fcmp_ordered({"maximum": ">", "minimum": "<"}[opcode], old, new), old, new)
     return builder.select(builder.fcmp_unordered("uno", old, old), old, chosen)
 

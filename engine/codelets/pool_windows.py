@@ -36,7 +36,7 @@ HIGH, WIDE = 8 * PooledImages.HIGH, 8 * PooledImages.WIDE
 def pool_windows(opcode: str, kind: str, columns: int, step: int) -> Codelet:
     """The codelet for windows of so many columns, `step` apart, of elements of the type `kind`, f32, f16 or bf16.
 
-    `opcode`, "add", "maximum" or "minimum", combines them in float32.
+    `opcode`, "add", "maximum", "maximum-number" or "minimum", combines them in float32.
     """
     size = BYTES[kind]
     combine_row = along_row(combining(opcode, kind, columns), columns, step)

@@ -35,7 +35,8 @@ SMALL_BYTES = 4096  # of an operand that is one unit. Chosen by hand
 NUMBA_TYPES = {"pred": "uint8"} | {
     name: NUMBA_NAMES[name] for name in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
 }
-ARITHMETIC = ("add", "subtract", "multiply", "minimum", "maximum")
+ARITHMETIC = ("add", "subtract", "multiply", "minimum", "maximum", "GT", "LT")
+"""HLO's operations; and directions: the old element stays where it compares so with the new one."""
 LOGICAL = ("and", "or")
 
 
@@ -107,6 +108,10 @@ def _arithmetic(type_name: str, operation: int) -> Codelet:
                 values[i] = old * new
             elif operation == 3:  # NaN on either side is the result
                 values[i] = old if old < new or old != old else new
+            elif operation == 5:
+                values[i] = old if old > new else new
+            elif operation == 6:
+                values[i] = old if old < new else new
             else:
                 values[i] = old if old > new or old != old else new
 

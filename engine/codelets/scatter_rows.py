@@ -22,7 +22,7 @@ from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 LANES = lanes()
-COMBINED = ("assign", "add", "multiply", "minimum", "maximum")
+COMBINED = ("assign", "add", "multiply", "minimum", "maximum", "GT", "LT")
 
 
 def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) -> ir.Value:
@@ -31,6 +31,8 @@ def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) 
         return new
     if opcode in ("add", "multiply"):
         return builder.fadd(old, new) if opcode == "add" else builder.fmul(old, new)
+    if opcode in ("GT", "LT"):
+        return builder.select(builder.fcmp_ordered(">" if opcode == "GT" else "<", old, new), old, new)
     sign = "<" if opcode == "minimum" else ">"
     is_kept = builder.or_(builder.fcmp_ordered(sign, old, new), builder.fcmp_unordered("uno", old, old))
     return builder.select(is_kept, old, new)

@@ -27,7 +27,7 @@ from engine.ir.attributes import Window
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 
-DIRECTIONS = ("GE", "GT", "LE", "LT")
+DIRECTIONS = ("GE", "GT", "LE", "LT", "UGE")
 NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
 BLOCK = 256  # channels at a time, with 16 bytes of scratch each. Chosen by hand
 MOST_DIMENSIONS = 32
@@ -77,7 +77,9 @@ def _keeps(kept: float, candidate: float, direction: int) -> bool:
         return kept > candidate
     if direction == 2:
         return kept <= candidate
-    return kept < candidate
+    if direction == 3:
+        return kept < candidate
+    return not kept < candidate
 
 
 @inner
@@ -256,7 +258,7 @@ def _build(type_name: str, direction: int) -> Codelet:
 
 @cache
 def select_and_scatter(direction: str, element_type: str) -> Codelet:
-    """The codelet for select = compare of that direction ("GE", "GT", "LE", "LT") and scatter = add.
+    """The codelet for select = compare of that direction (DIRECTIONS) and scatter = add.
 
     It needs SCRATCH. Raises UnsupportedOperation for other selects and types.
     """

@@ -13,10 +13,10 @@ from engine.codelets.winograd_sizes import WIDE_OUTPUTS
 
 __all__ = ["pack_panels"]
 
-GREATEST_OF_WINDOWS = pool_gradient("GE", "f32")
+GREATEST_OF_WINDOWS = pool_gradient("UGE", "f32")
 """The gradient of max pooling whose windows do not overlap, as of 2 x 2."""
-OVERLAPPING_WINDOWS = pool_windows("maximum", "f32", 3, 2)
-GREATEST_OF_OVERLAPPING_WINDOWS = overlapping_pool_gradient("GE", "f32", 3, 2)
+OVERLAPPING_WINDOWS = pool_windows("maximum-number", "f32", 3, 2)
+GREATEST_OF_OVERLAPPING_WINDOWS = overlapping_pool_gradient("UGE", "f32", 3, 2)
 """Max pooling of 3 x 3 with strides of 2, and its gradient."""
 FEW_FEATURES = overlap_add("f32")
 """Convolutions of stride 1 with few output features."""

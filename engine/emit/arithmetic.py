@@ -81,6 +81,14 @@ def emit_extremum(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.V
     return builder.select(first, x, y)
 
 
+@emitter("maximum-number")
+def emit_maximum_number(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
+    """The greater one, of equal ones the first; of a number and NaN the number."""
+    x, y = operands
+    first = lanes.builder.or_(lanes.builder.fcmp_ordered(">=", x, y), lanes.builder.fcmp_unordered("uno", y, y))
+    return lanes.builder.select(first, x, y)
+
+
 def _has_nan(constant: ir.Constant) -> bool:
     values = constant.constant if isinstance(constant.constant, list | tuple) else [constant.constant]
     numbers = [getattr(v, "constant", v) for v in values]

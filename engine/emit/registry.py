@@ -30,7 +30,7 @@ class Operation:
 
 
 Emitter = Callable[[Lanes, Operation, list[ir.Value]], ir.Value]
-EXACT = frozenset(("abs", "clamp", "maximum", "minimum", "negate", "select"))
+EXACT = frozenset(("abs", "clamp", "maximum", "maximum-number", "minimum", "negate", "select"))
 """Operations whose result is one of the operands, or has its sign changed: never rounded."""
 LONG_FUNCTIONS = frozenset(("erf", "erfc", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic"))
 LONG_FUNCTIONS |= {"tanh", "sine", "cosine", "power"}

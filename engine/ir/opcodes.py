@@ -63,7 +63,7 @@ class Opcode:
     """As values, f(x, y) equals f(y, x)."""
     either_zero: bool = False
     """It may return either of +0 and -0, which are equal: commuting operands may change a float's bits."""
-    neutral: Literal["", "zero", "one", "lowest", "highest", "all ones"] = ""
+    neutral: Literal["", "zero", "one", "lowest", "highest", "all ones", "nan"] = ""
     """The neutral element of an associative operation: see `neutral_element`."""
     affine: bool = False
     """Each element is one of the operand's, whose index is an affine function of the result's."""
@@ -172,6 +172,8 @@ _ROWS = (
     _elementwise("complex", shapes.complex_of_parts, frozenset(shapes.COMPLEX_TYPES)),
     _binary("divide", NUMBERS, cost=6, pole=(1, 0.0), propagates=(0,), spreads_nan=True),
     _binary("maximum", ORDERED, neutral="lowest", **_EXTREMUM),
+    # IEEE 754's: of a number and NaN it is the number.
+    _binary("maximum-number", FLOATS, cycles="maximum", neutral="nan", **_EXTREMUM),
     _binary("minimum", ORDERED, cycles="maximum", neutral="highest", **_EXTREMUM),
     _binary("multiply", None, cycles="add", neutral="one", spreads_nan=True, **_RING),
     _binary("or", INTEGERS | PRED, cycles="and", commutative=True, neutral="zero"),
@@ -328,7 +330,7 @@ def neutral_element(opcode: str, element_type: str) -> bool | int | float | comp
         limits = np.iinfo(NUMPY_TYPES[element_type])
         ones = -1 if limits.min else limits.max
         return int({"zero": 0, "one": 1, "lowest": limits.min, "highest": limits.max, "all ones": ones}[name])
-    value = {"zero": -0.0, "one": 1.0, "lowest": -np.inf, "highest": np.inf}[name]
+    value = {"zero": -0.0, "one": 1.0, "lowest": -np.inf, "highest": np.inf, "nan": np.nan}[name]
     return complex(value, -0.0 if name == "zero" else 0.0) if element_type in COMPLEX else value
 
 

@@ -18,10 +18,22 @@ def combiner_for(instruction: Instruction, body: Computation, element_types: tup
 
     Raises UnsupportedOperation for a body that does more than compute on scalars.
     """
-    opcode = single_operation(body)
+    opcode = combining(body)
     if opcode is not None and len(element_types) == 1 and _is_ready(opcode, element_types[0]):
         return combiner(opcode, element_types[0])
     return Combiner(scalar_body(instruction, body), element_types)
+
+
+def combining(body: Computation) -> str | None:
+    """The name that codelets of scatters have for a body: of one operation, or of a choice by a comparison; or None."""
+    root = body.root
+    if root.opcode == "select" and root.operands[0].opcode == "compare":
+        compare = root.operands[0]
+        direction, chosen = compare["direction"], [*compare.operands, *root.operands[1:]]
+        numbers = [each.get("parameter_number") for each in chosen]
+        is_total = compare.get("comparison_type") == "TOTALORDER"
+        return str(direction) if direction in ("GT", "LT") and numbers == [0, 1, 0, 1] and not is_total else None
+    return single_operation(body)
 
 
 def _is_ready(opcode: str, element_type: str) -> bool:

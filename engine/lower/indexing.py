@@ -9,7 +9,7 @@ from engine.codelets.scatter import Scatter, encode_scatter, scatter
 from engine.codelets.scatter_rows import scatter_rows, scatters_rows
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
-from engine.lower.general_scatter import combiner_for
+from engine.lower.general_scatter import combiner_for, combining
 from engine.ops.apply import single_operation
 from engine.program.building.copies import copy_buffer
 from engine.program.building.units import SMALL_BYTES
@@ -84,7 +84,7 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
 def _scatter_work(instruction: Instruction, parts: tuple[Part, ...], element_types: tuple[str, ...]) -> CodeletWork:
     """By the codelet of rows where it can; else with a combiner of its own."""
     body = instruction.called[0]
-    opcode = single_operation(body)
+    opcode = combining(body)
     if opcode is not None and len(element_types) == 1 and scatters_rows(parts, element_types[0], opcode):
         return CodeletWork.of(scatter_rows(opcode), parts)
     return CodeletWork.of(scatter, parts, calls=((Scatter.COMBINER, combiner_for(instruction, body, element_types)),))

@@ -133,8 +133,16 @@ def _emit_general(context: Context, instruction: Instruction, target: Buffer) ->
 
 
 def comparison_direction(body: Computation) -> str | None:
-    """The direction of a body that compares parameter 0 with parameter 1; None for any other body."""
+    """The direction of a body that compares parameter 0 with parameter 1; None for any other body.
+
+    UGE, as LLVM names it, is "not LT" of floats.
+    """
     root = body.root
+    negated = root.opcode == "not"
+    if negated:
+        root = root.operands[0]
     if root.opcode != "compare" or [o.get("parameter_number") for o in root.operands] != [0, 1]:
         return None
-    return None if root.get("comparison_type") == "TOTALORDER" else str(root["direction"])
+    if root.get("comparison_type") == "TOTALORDER" or (negated and root["direction"] != "LT"):
+        return None
+    return "UGE" if negated else str(root["direction"])

@@ -72,6 +72,9 @@ def _with_windows(loop: FusedLoop, instruction: Instruction, array: View) -> Win
     opcode, initial = single_operation(instruction.called[0]), instruction.operands[1]
     value = splat_value(initial) if opcode in ASSOCIATIVE else None
     neutral = value is not None and bool(value == neutral_element(str(opcode), initial.array_shape.element_type))
+    neutral = (
+        neutral or opcode == "maximum-number"
+    )  # the result begins with the initial value: no more of it changes it
     fields = {each.name: getattr(loop, each.name) for each in dataclass_fields(FusedLoop)}
     counts = instruction.array_shape.dimensions
     return WindowLoop(**fields, window=instruction["window"], windows=counts, strides=array.strides, is_neutral=neutral)

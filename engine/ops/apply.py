@@ -136,6 +136,7 @@ UFUNCS: dict[str, np.ufunc] = {
     "subtract": np.subtract,
     "multiply": np.multiply,
     "maximum": np.maximum,
+    "maximum-number": np.fmax,
     "minimum": np.minimum,
     "and": np.bitwise_and,
     "or": np.bitwise_or,

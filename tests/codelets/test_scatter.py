@@ -23,6 +23,8 @@ COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "multiply": np.multiply,
     "minimum": np.minimum,
     "maximum": np.maximum,
+    "GT": lambda old, new: np.where(old > new, old, new),
+    "LT": lambda old, new: np.where(old < new, old, new),
     "and": np.bitwise_and,
     "or": np.bitwise_or,
 }
@@ -108,7 +110,7 @@ ELEMENTS = ScatterDimensionNumbers((), (0,), (0,), 1)
 
 @pytest.mark.sample(21)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint32", "int8", "uint64"])
-@pytest.mark.parametrize("opcode", ["assign", "add", "subtract", "multiply", "minimum", "maximum"])
+@pytest.mark.parametrize("opcode", ["assign", "add", "subtract", "multiply", "minimum", "maximum", "GT", "LT"])
 def test_combiners(dtype: str, opcode: str) -> None:
     indices = np.random.default_rng(2).integers(0, 6, 20)
     compare(values((6, 5), dtype), indices, values((20, 5), dtype, 3), ROWS, opcode)
@@ -121,7 +123,7 @@ def test_logical_combiners(dtype: str, opcode: str) -> None:
     compare(values((6, 5), dtype), indices, values((20, 5), dtype, 3), ROWS, opcode)
 
 
-@pytest.mark.parametrize("opcode", ["minimum", "maximum", "add"])
+@pytest.mark.parametrize("opcode", ["minimum", "maximum", "GT", "LT", "add"])
 def test_special_values(opcode: str) -> None:
     special = np.array([np.nan, np.inf, -np.inf, 1.0, -1.0, 3.4e38], np.float32)
     rng = np.random.default_rng(3)

@@ -20,7 +20,13 @@ from engine.ir.shape import shape_of
 from tests.codelets.guarded_scratch import GuardedScratch
 from tests.runtime.ranges import even_ranges
 
-COMPARE = {"GE": np.greater_equal, "GT": np.greater, "LE": np.less_equal, "LT": np.less}
+COMPARE = {
+    "GE": np.greater_equal,
+    "GT": np.greater,
+    "LE": np.less_equal,
+    "LT": np.less,
+    "UGE": lambda kept, candidate: not kept < candidate,
+}
 
 
 def oracle(operand: np.ndarray, source: np.ndarray, init: np.generic, window: Window, direction: str) -> np.ndarray:
@@ -139,7 +145,7 @@ def test_random_windows() -> None:
             for n in dimensions
         )
         operand = rng.integers(-3, 4, dimensions).astype(np.float32)
-        compare(operand, window, DIRECTIONS[trial % 4], seed=trial)
+        compare(operand, window, DIRECTIONS[trial % len(DIRECTIONS)], seed=trial)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -34,6 +34,7 @@ EXACT_BINARY = {
     "and": (*INTEGERS, "pred"),
     "divide": NUMBERS,
     "maximum": ALL,
+    "maximum-number": FLOATS,
     "minimum": ALL,
     "multiply": ALL,
     "or": (*INTEGERS, "pred"),

@@ -58,7 +58,7 @@ def compare(kind: str, shape: tuple[int, ...], window: Window, opcode: str, valu
 
 @pytest.mark.sample(12)
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("opcode", ["add", "maximum", "minimum"])
+@pytest.mark.parametrize("opcode", ["add", "maximum", "maximum-number", "minimum"])
 @pytest.mark.parametrize("shape", [(3, 9, 8, 5), (2, 2, 3, 16), (1, 5, 6, 37), (2, 2, 7, 6, 2, 3)])
 @pytest.mark.parametrize(
     "side", [SIDE, WindowDimension(3, 2, 0, 1), WindowDimension(2, 2, 1, 1), WindowDimension(5, 1, 3, 4)]

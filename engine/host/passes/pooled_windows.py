@@ -20,7 +20,7 @@ from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.fused_loop import Strided
 from engine.program.work.window_loop import WindowLoop
 
-OPCODES = ("add", "maximum", "minimum")
+OPCODES = ("add", "maximum", "maximum-number", "minimum")
 TYPES = ("f32", "f16", "bf16")
 FEW_POSITIONS = 4
 """Positions of windows that loops combine as fast, where these step over elements and nothing is padded."""

@@ -17,6 +17,7 @@ from engine.passes.rewriting import changed
 from ipu._internal.compiler.costly_expansions import expanded, in_order, is_costly
 from ipu._internal.compiler.custom_calls import SUFFIX
 from ipu._internal.compiler.hlo_attributes import PRIMITIVE_TYPES, Proto, read_attributes
+from ipu._internal.compiler.nan_choices import as_in_kernels
 from ipu._internal.compiler.refusals import ShapeFromValues
 from ipu._internal.compiler.value_checks import SUFFIX as CHECK_SUFFIX
 
@@ -85,7 +86,7 @@ def _computation(proto: Proto, computation_of: Callable[[int], Computation]) -> 
             instructions.append(changed(read, shape=TOKEN))
             by_id[each.id] = read.operands[0]
             continue
-        instructions += expanded(read, is_dynamic) if is_costly(read) else [read]
+        instructions += expanded(read, is_dynamic) if is_costly(read) else as_in_kernels(read, each.metadata.op_type)
         by_id[each.id] = instructions[-1]
     if len(instructions) > len(by_id) and not any(each.control_predecessor_ids for each in proto.instructions):
         instructions = in_order(instructions)
