@@ -69,6 +69,12 @@ TABLE = (
         page="accelerate.md",
     ),
     *_rows(
+        "bad_call=labels",
+        values=r".*(iterations|slots/\d+ (iteration|iter)):",
+        reason="parts of the failing step may have run",
+        page="value_checks.md",
+    ),
+    *_rows(
         "mode:copy+before_copying",
         values=r".*/(metrics|stop_training)",
         reason="A copy's metrics begin without values",
