@@ -168,7 +168,7 @@ def _run_accelerated(
         def has_run() -> bool:
             return _calls(model, mode) != before
 
-        begun = Attempt(model, has_run, before == 0) if name in LOOPS or before == 0 else None
+        begun = Attempt(model, has_run, before == 0, mode == "train") if name in LOOPS or before == 0 else None
         _make_replayed(framework, model, call, has_run)
 
         def fall_back(refused: KerasModel, error: IPUError) -> Outside | None:

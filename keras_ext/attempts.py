@@ -34,13 +34,13 @@ Runs = Callable[[], bool]
 class Attempt:
     """One call of a method of `model` on the engine; `has_run` says whether a step has run in it.
 
-    In the `first` call it notes random numbers and what is built, too: that takes 0.2 ms, and later ones are of a shape
-    that has not run yet where they are refused.
+    In the `first` call it notes what is built, too, and the random numbers that callbacks draw: that takes 0.2 ms. A
+    later one is refused for a shape that has not run yet; one that `draws`, as `fit` does to shuffle, notes states.
     """
 
-    def __init__(self, model: KerasModel, has_run: Runs, first: bool = True) -> None:
+    def __init__(self, model: KerasModel, has_run: Runs, first: bool = True, draws: bool = True) -> None:
         self._model, self.has_run = model, has_run
-        self._generators = _Generators(first)
+        self._generators = _Generators(first or draws)
         self._first, self._variables = first, _variables_of(model) if first else 0
         self._counts = _update_counts(model)
         self._events: list[tuple[str, dict[str, Any]]] = []
@@ -216,7 +216,9 @@ class Replayed:
 
     def __init__(self, source: Any, has_run: Runs) -> None:
         self._source, self._has_run = source, has_run
-        self._kept: list[Any] = []
+        self._generators = _Generators(False)
+        self._kept: list[tuple[Any, dict[str, Any]]] = []
+        """Items, each with the states of the random generators that it was drawn from, after it."""
         self._error: Exception | None = None
         self._iterated: Replayed | None = None
         self._lock, self.reader = threading.Lock(), object()
@@ -235,9 +237,15 @@ class Replayed:
             if self.reader is not reader:
                 raise StopIteration
             if position < len(self._kept):
-                return self._kept[position]
+                item, drawn = self._kept[position]
+                self._generators.restore(drawn)
+                return item
             if self._error is not None:
                 raise self._error
+            if self._has_run():
+                self._kept.clear()
+                return next(self._source)
+            before = self._generators.states()
             try:
                 item = next(self._source)
             except StopIteration:
@@ -248,7 +256,7 @@ class Replayed:
             if self._has_run():
                 self._kept.clear()
             else:
-                self._kept.append(item)
+                self._kept.append((item, self._generators.changes(before)))
             return item
 
     def iterated(self, reader: object) -> Any:

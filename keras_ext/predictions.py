@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from engine.errors import ConfigurationError
 from keras_ext.runs import steps_are_chosen
 from keras_ext.wrapping import Original
 
@@ -22,12 +23,20 @@ class OfShapes:
 def joined_rows(parts: list[np.ndarray]) -> Any:
     """An array of the rows of all parts, or where a program has not chosen executions of several steps, OfShapes.
 
-    Raises ValueError for other shapes in an execution that it has chosen, as Keras cannot join them either.
+    Raises ConfigurationError, a ValueError, for other shapes in an execution that it has chosen: Keras raises, too.
     """
     if len(parts) == 1:
         return parts[0]
     differ = any(part.shape[1:] != parts[0].shape[1:] for part in parts)
-    return OfShapes(parts) if differ and steps_are_chosen.value else np.concatenate(parts)
+    if not differ:
+        return np.concatenate(parts)
+    if steps_are_chosen.value:
+        return OfShapes(parts)
+    raise ConfigurationError(
+        "Expected outputs of one shape, but for the rows, from all batches of an execution. Received: "
+        f"{', '.join(str(list(part.shape)) for part in parts[:8])}. Compile the model with steps_per_execution=1, or "
+        "pad the batches to one length."
+    )
 
 
 def as_result(column: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -167,6 +168,7 @@ class IPUDataHandler(data_adapter.DataHandler):
     def __init__(self, *data: Nest, replicas: int, **arguments: Any) -> None:
         self._replicas = replicas
         self._counted: int | None = None
+        self._unpaced: int | None = None
         super().__init__(*data, **arguments)
         steps, run = int(self._steps_per_execution.numpy()), opening()
         accumulation = Accumulation() if run is None else run.accumulation()
@@ -205,15 +207,24 @@ class IPUDataHandler(data_adapter.DataHandler):
         if pace.value is None:
             yield from super().steps()
             return
-        try:
+        self._unpaced = most
+        self._steps_per_execution.assign(pace.value.steps(most))
+        for step in super().steps():
+            begun = time.perf_counter()
+            yield step
+            pace.value.measured(self._step_increment + 1, begun)
             self._steps_per_execution.assign(pace.value.steps(most))
-            for step in super().steps():
-                begun = time.perf_counter()
-                yield step
-                pace.value.measured(self._step_increment + 1, begun)
-                self._steps_per_execution.assign(pace.value.steps(most))
+
+    @contextlib.contextmanager
+    def catch_stop_iteration(self) -> Iterator[None]:
+        """Keras' end of an epoch; the number of steps is the program's again, after errors and interruptions, too."""
+        try:
+            with super().catch_stop_iteration():
+                yield
         finally:
-            self._steps_per_execution.assign(most)
+            if self._unpaced is not None:
+                self._steps_per_execution.assign(self._unpaced)
+                self._unpaced = None
 
     def _partial_batch(self) -> tuple[int, int] | None:
         if isinstance(self._adapter, RowsAdapter):

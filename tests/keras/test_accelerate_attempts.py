@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 import ipu
+from engine.errors import ConfigurationError
 from keras_ext.training import StepFunction
 from tests.keras.helpers import Kit, assert_close, both_frameworks
 
@@ -119,6 +121,81 @@ def test_data_and_random_numbers_are_as_before(kit: Kit, source: str) -> None:
 
     plain, fast = in_both(kit, program)
     assert_close(fast, plain)
+
+
+@both_frameworks
+def test_items_that_are_drawn_at_random_are_drawn_once(kit: Kit) -> None:
+    """Items that were read ahead are not drawn again: the next ones follow in NumPy's and Python's streams."""
+
+    def program(model: Any) -> Any:
+        def drawn() -> Iterator[Any]:
+            for _ in range(6):
+                x = np.random.normal(size=(8, 4)).astype(np.float32)
+                seen.append([float(x[0, 0]), random.random()])
+                yield x, x[:, :1]
+
+        seen: list[Any] = []
+        history = model.fit(drawn(), epochs=1, verbose=0).history
+        return [history, np.array(seen), np.random.rand(), random.random()]
+
+    plain, fast = in_both(kit, program, dropout=0.0)
+    assert_close(fast, plain)
+
+
+@both_frameworks
+def test_a_later_call_that_is_refused_shuffles_as_the_first(kit: Kit) -> None:
+    def program(model: Any) -> Any:
+        numbers = [model.fit(X, Y, batch_size=8, shuffle=False, verbose=0).history]
+        model.layers[0].refuses = True
+        kit.keras.utils.set_random_seed(2)
+        numbers.append(model.fit(X[:30], Y[:30], batch_size=10, epochs=2, verbose=0).history)
+        return [*numbers, np.random.rand()]
+
+    class Later(kit.keras.layers.Layer):
+        refuses = False
+
+        def call(self, inputs: Any) -> Any:
+            lost = abs(tf.linalg.qr(tf.cast(inputs[:2, :2], tf.complex64))[0][0, 0]) if self.refuses else 0.0
+            return inputs + 0.0 * tf.stop_gradient(lost)
+
+    results = []
+    for place in (contextlib.nullcontext, ipu.accelerate):
+        kit.keras.utils.set_random_seed(1)
+        with place() as acceleration:
+            layers = [kit.keras.layers.Input((4,)), Later(), kit.keras.layers.Dense(1)]
+            model = kit.keras.Sequential(layers)
+            model.compile("sgd", "mse")
+        results.append([*program(model), model.get_weights()])
+    assert len(acceleration.fallbacks) == 1
+    assert_close(*results[::-1])
+
+
+def test_an_error_leaves_the_number_of_steps_that_a_progress_bar_changes() -> None:
+    def rows(x: tf.Tensor) -> Any:
+        return tf.debugging.assert_all_finite(x, "broken"), x[:1]
+
+    broken = np.ones((40, 4), np.float32)
+    broken[21] = np.nan
+    with ipu.accelerate():
+        model = tf_keras.Sequential([tf_keras.layers.Input((4,)), tf_keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(tf.data.Dataset.from_tensor_slices(broken[:20]).map(rows).batch(1), verbose=1)
+    steps = int(model._steps_per_execution.numpy())
+    with pytest.raises(tf.errors.InvalidArgumentError, match="broken"):
+        model.fit(tf.data.Dataset.from_tensor_slices(broken).map(rows).batch(1), verbose=1)
+    assert int(model._steps_per_execution.numpy()) == steps > 1
+
+
+@both_frameworks
+def test_predictions_of_several_lengths_in_an_execution_name_their_shapes(kit: Kit) -> None:
+    def batches() -> Iterator[Any]:
+        yield from ((np.ones((2, length, 4), np.float32),) for length in (3, 5))
+
+    model = kit.ipu_model(lambda: kit.keras.Sequential([kit.keras.layers.Input((None, 4)), kit.keras.layers.Dense(1)]))
+    model.compile("sgd", "mse", steps_per_execution=2)
+    data = tf.data.Dataset.from_generator(batches, output_signature=(tf.TensorSpec((2, None, 4)),))
+    with pytest.raises(ConfigurationError, match=r"\[2, 3, 1\], \[2, 5, 1\]. Compile"):
+        model.predict(data, steps=2, verbose=0)
 
 
 @both_frameworks
