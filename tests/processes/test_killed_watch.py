@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -12,6 +17,8 @@ from ipu._internal.processes.background import Background
 from ipu._internal.processes.signs import Sign
 from ipu._internal.processes.time_limits import SILENCE
 from ipu._internal.processes.watch import Link, Watch
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 class Killed(BaseException):
@@ -64,3 +71,53 @@ def test_a_call_in_the_background_that_is_killed_leaves_the_thread_alive() -> No
         first.result(30)
     second.result(30)
     background.wait()
+
+
+class Breaking(SimpleQueue[Any]):
+    """A queue that kills the thread which waits for its next element."""
+
+    def get(self, *arguments: Any) -> Any:
+        if threading.current_thread().name == "collectives" and self.empty():
+            raise Killed
+        return super().get(*arguments)
+
+
+def test_a_background_that_is_killed_while_it_waits_ends_all_further_calls() -> None:
+    background = Background()
+    background._calls = Breaking()
+    background.submit(lambda: None)
+    assert background._thread is not None
+    background._thread.join(30)
+    for _ in range(3):
+        with pytest.raises(Killed) as raised:
+            background.submit(lambda: None).result(30)
+        assert raised.value.__traceback__ is not None
+    background.wait()
+
+
+THREADS = {
+    "engine/file_runtime.py": "strategy/test_killed_threads.py",
+    "engine/report/render.py": "",  # it starts a browser's library early; the first page waits for the library itself
+    "engine/runtime/outfeed_collector.py": "strategy/test_killed_threads.py",
+    "engine/runtime/python_threads.py": "runtime/test_python_threads.py",
+    "ipu/_internal/processes/background.py": "processes/test_killed_watch.py",
+    "ipu/_internal/processes/collective_ops.py": "processes/test_collective_ops.py",
+    "ipu/_internal/processes/launcher.py": "processes/test_output.py",
+    "ipu/_internal/processes/mpi_start.py": "",  # MPI's own start, with a time limit
+    "ipu/_internal/processes/session_link.py": "processes/test_killed_watch.py",
+    "ipu/_internal/processes/watch.py": "processes/test_killed_watch.py",
+    "ipu/_internal/queues/dataset_elements.py": "strategy/test_killed_threads.py",
+    "ipu/_internal/queues/feeder.py": "strategy/test_killed_threads.py",
+    "keras_ext/callback_thread.py": "strategy/test_killed_threads.py",
+    "keras_ext/epochs/read_ahead.py": "",  # who takes its batches joins it
+}
+"""The files that start threads, and the tests that kill them."""
+
+
+def test_every_thread_is_killed_by_a_test() -> None:
+    folders = ("engine", "ipu", "keras_ext")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    starting = {str(path.relative_to(ROOT)) for path in files if re.search(r"\bThread\(\s*target", path.read_text())}
+    assert starting == THREADS.keys()
+    for test in filter(None, THREADS.values()):
+        assert re.search("kill|fail", (ROOT / "tests" / test).read_text(), re.IGNORECASE), test
