@@ -11,9 +11,10 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import popdist
+import popdist.tensorflow
 from tensorflow.python import ipu
 
-from ipu import popdist
 from tests.keras.resuming import state
 from tests.kills import EPOCHS, Log, digest
 
