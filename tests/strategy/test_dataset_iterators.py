@@ -49,6 +49,17 @@ def test_what_an_iterator_refuses(strategy: IPUStrategyV1) -> None:
         IPUIterator()
 
 
+def test_an_iterator_from_outside_of_the_scope_is_refused_by_its_remedy(strategy: IPUStrategyV1) -> None:
+    @compiled
+    def step(iterator: Any) -> Any:
+        return next(iterator)
+
+    iterator = iter(numbers())
+    with pytest.raises(UnsupportedOperation, match=r"Received: 'iterator.*iter\(dataset\), in the strategy's scope"):
+        strategy.run(step, args=(iterator,))
+    assert next(iterator).numpy() == 0
+
+
 def test_who_gets_ordinary_iterators(strategy: IPUStrategyV1) -> None:
     assert [float(x) for x in numbers(3)] == [0.0, 1.0, 2.0]
     with strategy.scope():

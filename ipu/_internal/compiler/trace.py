@@ -137,8 +137,9 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
     for argument in arguments:
         if argument.dtype == tf.resource:
             raise UnsupportedOperation(
-                f"Expected an input_signature of tensors. Received: {argument.name!r}, a variable or another resource. "
-                f"Use it in the function without an argument, or leave out the input_signature."
+                f"Expected tensors as arguments. Received: {argument.name!r}, a variable of an input_signature or "
+                "another resource. Make a data set's iterator, iter(dataset), in the strategy's scope; use a variable "
+                "without an argument, or leave out the input_signature."
             )
     # An IPUVariable is in `used`; reading its `_handle` would copy its value to the host.
     others = [v for v in concrete.graph.variables if not isinstance(v, IPUVariable) and hasattr(v, "_handle")]
