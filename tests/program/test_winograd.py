@@ -8,6 +8,7 @@ import pytest
 from engine.codelets.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
 from engine.compile import build_program
 from engine.errors import ConfigurationError
+from engine.host.convolutions.select import select_convolutions
 from engine.host.passes import winograd
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, Shape, WindowDimension
@@ -43,7 +44,8 @@ def convolution(
 
 
 def made(module: Module) -> Program:
-    return build_program(module, ["variable"] * len(module.entry.parameters), {})
+    """The program with this processor's ways of computing convolutions, before other host passes."""
+    return select_convolutions(build_program(module, ["variable"] * len(module.entry.parameters), {}))
 
 
 def is_transformed(program: Program) -> bool:

@@ -36,15 +36,15 @@ MAP_32BIT = 0x40
 def restored(program: EncodedProgram, monkeypatch: pytest.MonkeyPatch) -> EncodedProgram | None:
     """The program of the encoding in bytes; its codelets are this process' own, with the names that it has."""
     own: dict[str, Any] = {}
-    names = encoded_file._Pickler.persistent_id
+    names = encoded_file._home
 
-    def noted(pickler: Any, value: Any) -> Any:
-        reference = names(pickler, value)
+    def noted(value: Any, data: np.ndarray) -> Any:
+        reference = names(value, data)
         if reference is not None and reference[0] == "codelet":
             own[reference[1]] = value
         return reference
 
-    monkeypatch.setattr(encoded_file._Pickler, "persistent_id", noted)
+    monkeypatch.setattr(encoded_file, "_home", noted)
     monkeypatch.setattr(encoded_file, "_given_codelet", lambda file, _: own[file])
     monkeypatch.setattr(encoded_file, "unpack", lambda data, origin: ({}, {}))
     file = EncodedFile("name", Signature((), ()), {}, [], {}, {}, program)
