@@ -32,6 +32,11 @@ class ReplicaRows:
         self._buffer: DeviceBuffer | None = None
 
     @property
+    def variable(self) -> Any:
+        """TensorFlow's variable."""
+        return getattr(self._variable, "variable", self._variable)
+
+    @property
     def name(self) -> str:
         """A name for printouts."""
         return f"{self._variable.name}:replicas"

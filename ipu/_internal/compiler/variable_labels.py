@@ -55,6 +55,6 @@ def _label_of(variable: Any, weights: dict[str, Any], state: OptimizerState | No
     if path in weights:
         return Label(path, Role.WEIGHT)
     owner, _, slot = path.rpartition("/")
-    if owner in weights and weights[owner] == variable.shape:
+    if owner in weights and weights[owner] == getattr(variable, "shape", None):
         return Label(slot, Role.SLOT, owner)
     return Label(path)
