@@ -276,9 +276,9 @@ def test_usual_codelets_of_images_are_in_the_list_as_programs_ask_for_them() -> 
     address, window = Address(Buffer("x", Shape("f32", (64,)))), (WindowDimension(3),)
     tables = Offsets(np.arange(4) * 4), Offsets(np.zeros(1))
     work = OverlapAdd(address, address, address, *tables, window, (4,), (2,), 1, 16, 8, 8, 4, "f32")
-    again = pool_gradient.__wrapped__("GE", "f32")
+    again = pool_gradient.__wrapped__("UGE", "f32")
     convolutions = [product_of_tiles("f32", "f32", tile) for tile in (OUTPUTS, WIDE_OUTPUTS)]
-    for codelet in (work.encode().codelet, pool_gradient("GE", "f32"), again, *convolutions):
+    for codelet in (work.encode().codelet, pool_gradient("UGE", "f32"), again, *convolutions):
         assert ahead.place_of(codelet) is not None
     assert ahead.place_of(pool_gradient("LT", "f32")) is None
 

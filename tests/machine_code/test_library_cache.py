@@ -18,6 +18,7 @@ import pytest
 from llvmlite import binding
 
 from engine import cache_directory as disk
+from engine import whole_files
 from engine.cache_directory import UNUSED, UNUSED_ELSEWHERE, load, remove_unused, store
 from engine.machine_code import keys
 from engine.machine_code.loading import load_objects
@@ -138,7 +139,7 @@ def test_read_only_folder_is_read(
         raise OSError(errno.EROFS, "Read-only file system")
 
     # root may write everywhere, so permissions alone would not stop it.
-    for owner, name in ((disk.tempfile, "mkstemp"), (disk, "touch"), (Path, "mkdir")):
+    for owner, name in ((whole_files, "_write"), (disk, "touch"), (Path, "mkdir")):
         monkeypatch.setattr(owner, name, refuse)
     monkeypatch.setattr(disk, "_stamped", {})
     assert made()[0] == 0 and not caplog.records
