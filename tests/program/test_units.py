@@ -50,11 +50,10 @@ def check_unit(machine: Machine, compute_set: ComputeSet, unit: int) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_units_touch_only_what_they_say(name: str) -> None:
-    program = program_of(name)
     module, _ = PROGRAMS[name]()
-    machine = Machine(program, dict(enumerate(values_of(module.entry.parameters))))
+    machine = Machine(program_of(name), dict(enumerate(values_of(module.entry.parameters))))
     rng = np.random.default_rng(0)
-    for compute_set in program.compute_sets:
+    for compute_set in machine.program.compute_sets:
         some = rng.permutation(compute_set.units)[:5]
         for unit in sorted({0, compute_set.units - 1, *some.tolist()} if compute_set.units > 1 else set()):
             check_unit(machine, compute_set, unit)
