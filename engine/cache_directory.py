@@ -108,6 +108,8 @@ def store(path: Path, content: bytes) -> None:
                 remove_unused(path.parent.parent)
         if _is_used(path.parent):
             _stamp(path.parent)
+            if not path.is_file():
+                path.unlink(missing_ok=True)  # a pipe would be written in place, and wait for a reader
             # A torn file is noticed by its digest, so programs do not wait for the disk.
             write_whole(path, _digest(path, content) + content, mode=0o600, sync=False)
     except OSError as error:
