@@ -7,7 +7,7 @@ import pytest
 from tests.exploring import seed
 from tests.kills import KINDS, Attempt, Tally
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.explore
 
 
 @pytest.mark.explore

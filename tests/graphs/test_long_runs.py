@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 RUNS = 400 if seed() is None else 20_000
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_many_runs_of_a_session() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         x = v1.placeholder(tf.float32, [4, 3])

@@ -37,7 +37,7 @@ def build(kit: Kit) -> Any:
     return kit.keras.Sequential([layers.Input((X.shape[1],)), layers.Dense(8, "relu"), layers.Dense(3, "softmax")])
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_changing_shapes(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     """The programs of the shapes used last are kept, and numbers are right also where one is compiled again."""
     most = 6
@@ -72,7 +72,7 @@ def test_changing_shapes(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     assert size <= made * BYTES_OF_A_TRACE + calls * 200 and blocks <= made * 400 + calls
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_models_that_are_built_and_dropped(kit: Kit) -> None:
     def use() -> weakref.ref[Any]:
         model = kit.ipu_model(lambda: build(kit))

@@ -112,7 +112,7 @@ def test_convolutions_and_small_programs_have_one_answer(tmp_path: Path) -> None
     assert_one_answer(given, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.explore
 def test_benchmark_models_have_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.workloads import WORKLOADS
 
