@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -96,13 +97,16 @@ def users_own(kind: type, name: str, others: tuple[str, ...] = KERAS) -> bool:
 def note_slot(original: Original, *arguments: Any, **named: Any) -> Any:
     """Calls an optimizer's method, whose first arguments are a weight and a slot's name; notes whose the slot is."""
     slot = original(*arguments, **named)
-    signature = inspect.signature(original)
+    signature = _signature(original)
     given = signature.bind(*arguments, **named).arguments
     optimizer, weight, name = (given.get(parameter) for parameter in list(signature.parameters)[:3])
-    assert optimizer is not None
-    label = label_noted(weight) or label_noted(getattr(weight, "_value", None)) or Label(path_of(weight))
-    scope = getattr(optimizer, "name", None) or optimizer._name
-    note_label(slot, Label(f"{scope}/{name or 'var'}", Role.SLOT, label.path))
-    if getattr(slot, "_value", None) is not None:
-        note_label(slot._value, Label(f"{scope}/{name or 'var'}", Role.SLOT, label.path))
+    owner = label_noted(weight) or label_noted(getattr(weight, "_value", None)) or Label(path_of(weight))
+    scope = getattr(optimizer, "name", None) or vars(optimizer)["_name"]
+    label = Label(f"{scope}/{name or 'var'}", Role.SLOT, owner.path)
+    for variable in (slot, getattr(slot, "_value", None)):
+        if variable is not None:
+            note_label(variable, label)
     return slot
+
+
+_signature = functools.cache(inspect.signature)
