@@ -54,7 +54,8 @@ def _note_iterations(original: Original, optimizer: Any) -> None:
 def _note_batch_counters(original: Original, model: Any) -> None:
     original(model)
     for name in ("train", "test", "predict"):
-        note_label(getattr(model, f"_{name}_counter"), Label(f"{model.name}/{name}_counter"))
+        if (counter := vars(model).get(f"_{name}_counter")) is not None:  # a model made in a graph has none
+            note_label(counter, Label(f"{model.name}/{name}_counter"))
 
 
 def _note_of(maker: Any, variable: Any, role: Role) -> None:
