@@ -1,4 +1,4 @@
-"""What bounds a training step: its multiply-adds, as the engine runs them, at the rate of a loop of nothing else.
+"""The bound of a training step: its multiply-adds, as the engine runs them, at the rate of a loop of nothing else.
 
 python -m benchmarks.bounds [WORKLOAD ...] [--rounds N] [--keep]
 
@@ -66,7 +66,9 @@ def _of_work(work: Work) -> int | None:
 
 
 def measured_here(name: str, rounds: int) -> dict[str, float]:
-    """In this process: GFLOP of a step, the loop's GFLOP/s on all workers, a step's milliseconds, the bound's share."""
+    """Measures in this process: GFLOP of a step, the loop's GFLOP/s on all workers, a step's milliseconds, the bound's
+    share.
+    """
     from benchmarks.hot_spots import microseconds_per_row, observed_programs
     from benchmarks.kernels import of_codelet, ticks_per_second
     from benchmarks.peaks import peak, peak_multiply_adds
@@ -96,7 +98,7 @@ def measured_here(name: str, rounds: int) -> dict[str, float]:
 
 
 def measured(name: str, rounds: int) -> dict[str, float]:
-    """The same in a process of its own; raises CalledProcessError if that fails."""
+    """Measures in a process of its own; raises CalledProcessError if that fails."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.bounds", name, "--rounds", str(rounds), "--here"]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True)

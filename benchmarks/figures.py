@@ -30,7 +30,7 @@ class Figures:
 
     @classmethod
     def here(cls, folder: Path = FOLDER) -> Figures:
-        """Those of this processor, with what was kept before."""
+        """Figures of this processor, with what was kept before."""
         name, features = target()
         title = f"{usable_cores()} cores of {model()} ({name}, {lanes()} float32 lanes"
         title += ", matrix registers)" if "amx-tile" in features else ")"
@@ -40,7 +40,7 @@ class Figures:
 
     @classmethod
     def kept(cls, folder: Path = FOLDER) -> list[Figures]:
-        """Those of all processors, the last measured first."""
+        """Figures of all processors, the last measured first."""
         found = [cls(path, **json.loads(path.read_text())) for path in folder.glob("*.json")]
         return sorted(found, key=lambda each: (each.days()[-1], each.processor), reverse=True)
 

@@ -30,11 +30,11 @@ ROUNDS = 3
 MODELS = ("mlp", "100 dense layers", "resnet50", "encoder, 2 layers")
 PACKAGES = ("engine", "ipu", "keras_ext", "benchmarks")
 STEPS = 1
-"""Of the epoch after the first step, which is not measured here."""
+"""Steps of the epoch after the first step, which is not measured here."""
 MAIN_PROGRAM = "benchmarks.program"
 """A contender whose main program imports the API."""
 Times = tuple[float, float]
-"""By the clock and of the processor, in seconds."""
+"""Seconds by the clock, and seconds of the processor."""
 
 
 def first_step(name: str, way: str, cache: Path, module: str = "benchmarks.contender", **environment: str) -> Times:

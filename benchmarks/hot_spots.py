@@ -111,7 +111,7 @@ def observed_programs() -> list[Any]:
 
 
 def microseconds_per_row(executable: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The one-worker table, microseconds and calls of each row in a step."""
+    """Table for one worker, microseconds and calls of each row in a step."""
     table = executable._table(False, 1).copy()
     feeding = len(executable._infeeds)
     table[:feeding, Column.RANGES + 1] = table[:feeding, Column.RANGES]  # the last call's feeds are freed

@@ -15,7 +15,7 @@ CATEGORIES, CATEGORY_SIZE, NUMBERS = 8, 1_000, 13
 
 
 def mlp() -> keras.Model:
-    """784-256-128-10."""
+    """Builds dense layers of 784, 256, 128 and 10 units."""
     return keras.Sequential(
         [layers.Input((784,)), layers.Dense(256, "relu"), layers.Dense(128, "relu"), layers.Dense(10)]
     )
@@ -130,7 +130,9 @@ def text_classifier() -> keras.Model:
 
 
 def tabular() -> keras.Model:
-    """After DLRM: eight embedded categories and thirteen numbers, their pairwise products, and a dense classifier."""
+    """Builds a model after DLRM: eight embedded categories and thirteen numbers, their pairwise products, a dense
+    classifier.
+    """
     categories, numbers = keras.Input((CATEGORIES,), dtype="int32"), keras.Input((NUMBERS,))
     embedded = [layers.Embedding(CATEGORY_SIZE, 16)(categories[:, column : column + 1]) for column in range(CATEGORIES)]
     bottom = layers.Dense(16, "relu")(layers.Dense(64, "relu")(numbers))

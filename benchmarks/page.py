@@ -25,7 +25,7 @@ def best(ways: dict[str, Any], rival: str, measured: str) -> float | None:
 
 
 def compared(ways: dict[str, Any], rivals: dict[str, str], measured: str) -> Iterator[tuple[str, str]]:
-    """For each rival its best milliseconds, and those as a multiple of ours; marked where it is faster."""
+    """Best milliseconds of each rival, and those as a multiple of ours; marked where it is faster."""
     ours = ways["ipu"][measured]
     for rival in rivals.values():
         found = best(ways, rival, measured)

@@ -65,7 +65,9 @@ MEASURED = (
     link_of("MPI", 25.3e-6, 2.9e-3),
     link_of("gRPC", 4.21e-3, 65.5e-3, only_ring=True),
 )
-"""By `--measure` on 22 November 2026, between two processes of one machine of 2 cores, which others kept busy."""
+"""Links measured by `--measure` on 22 November 2026, between two processes of one machine of 2 cores, which others kept
+busy.
+"""
 
 
 @dataclass(frozen=True)

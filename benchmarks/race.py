@@ -77,7 +77,7 @@ class Contender:
 
     @classmethod
     def run(cls, way: str, module: list[str], limit: float = LIMIT, cache: Path | None = None) -> Contender:
-        """The same for a process of any module, with its arguments."""
+        """Starts a process of any module, with its arguments."""
         command = [sys.executable, "-W", "ignore", "-m", *module]
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"} | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
         pipe, errors = subprocess.PIPE, tempfile.TemporaryFile("w+")

@@ -1,4 +1,4 @@
-"""How far apart the cores are: the time of an empty barrier of all workers.
+"""Distance of the cores: the time of an empty barrier of all workers.
 
 The host of a virtual machine may move its cores. A cache line then takes up to four times as long from one to another,
 and small steps of several workers up to twice as long.

@@ -76,7 +76,7 @@ def compare(
 
 @pytest.mark.parametrize("steps_per_execution", [1, 20])
 def test_exceptions(steps_per_execution: int, benchmark: Any) -> None:
-    """In single precision; with one step for each call the copy of the variables counts most."""
+    """Compares in single precision; with one step for each call the copy of the variables counts most."""
     compare("float32", {"off": {}, "exceptions": EXCEPTIONS}, steps_per_execution, benchmark)
 
 

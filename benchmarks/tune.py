@@ -148,7 +148,7 @@ MEASURES = {
 
 @contextmanager
 def used(text: str) -> Iterator[None]:
-    """Within, the costs are those of a file with that text."""
+    """Uses the costs of a file with that text, while the context is open."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file, mock.patch.dict(os.environ, {VARIABLE: file.name}):
         file.write(text)
         file.flush()
@@ -164,7 +164,7 @@ def forget() -> None:
 
 
 def decisions(program: Program) -> dict[str, str]:
-    """What the costs make of a program on the host."""
+    """Decisions that the costs lead to for a program on the host."""
     host = [each.work for each in run_passes(program, HOST_PASSES).compute_sets]
     return {
         "compute sets": str(len(host)),

@@ -124,7 +124,7 @@ WORKLOADS = {
 FIRST_STEPS = {
     "100 dense layers": Workload("100 dense layers", "deep_mlp", reals(64), 32, 40, 20, 1.0, optimizer="adam"),
 }
-"""Of which the first step alone is measured."""
+"""Workloads of which the first step alone is measured."""
 APPLICATIONS = {
     each.name: each
     for each in (

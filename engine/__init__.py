@@ -50,7 +50,9 @@ def load(
 
 
 def limits(**given: float) -> AbstractContextManager[None]:
-    """Within, programs from files have other limits: `instructions`, `levels` of calls, `bytes`, `seconds` to compile.
+    """Sets limits for programs from files, while the context is open. These are `instructions` with calls inlined
+    (262,144 if not given), `levels` of calls (64), `bytes` (the machine's memory) and `seconds` to compile (300). Above
+    one, ResourceLimit names it.
 
     262,144 with calls inlined, 64, the machine's memory and 300 if not given. Above one, ResourceLimit names it.
     """
@@ -60,7 +62,9 @@ def limits(**given: float) -> AbstractContextManager[None]:
 
 
 def trusting_vertices() -> AbstractContextManager[None]:
-    """Within, files with vertices of users' own (ipu.custom_ops.vertex) can be loaded: their code runs unchecked."""
+    """Allows files with vertices of users' own (ipu.custom_ops.vertex) to be loaded, while open: their code runs
+    unchecked.
+    """
     from engine.files import trusting_vertices as trusting
 
     return trusting()

@@ -27,7 +27,7 @@ DAY = 24 * 3600.0
 UNUSED = 30 * DAY
 """Seconds after which a folder or a file that no process of this machine has used is deleted."""
 UNUSED_ELSEWHERE = 180 * DAY
-"""The same for machines that share the folder, whose clocks and use are unknown here."""
+"""Seconds after which a file of machines that share the folder is deleted: their clocks and use are unknown here."""
 MOST_BYTES = 4 << 30
 """Bytes of all folders of compiled code; above, the files that have been unused for longest are deleted."""
 STAMP = "used-by-"

@@ -187,7 +187,7 @@ def compile_file(file: ExecutableFile, origin: str) -> Executable:
 
 @contextmanager
 def compiling(origin: str) -> Iterator[None]:
-    """Within, errors that no program of a compiler of this project leads to become InvalidFile.
+    """Turns errors that no program of a compiler of this project leads to into InvalidFile, while the context is open.
 
     Those of the machine stay as they are. Raises ResourceLimit where the program takes more bytes or seconds to compile
     than the limits.

@@ -29,7 +29,9 @@ def fault(status: os.stat_result) -> str | None:
 
 
 def fault_of_folder(folder: Path) -> str | None:
-    """The same for a folder, or that it is not one. Raises OSError if it does not exist."""
+    """The fault of a folder's ownership or permissions, or that it is no folder; None if fine. Raises OSError if it
+    does not exist.
+    """
     status = folder.stat()
     return fault(status) if stat.S_ISDIR(status.st_mode) else "it is not a folder"
 

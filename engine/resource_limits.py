@@ -26,7 +26,7 @@ PROGRAM_BYTES_PER_INSTRUCTION = 256
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a program from a file may have and take.
+    """Limits of a program from a file.
 
     `instructions` with calls inlined, `levels` of computations that call each other, `bytes` of the file and of the
     compiled program's memory (the machine's memory if None), `seconds` of reading and compiling it.
@@ -58,7 +58,8 @@ _is_interruptible: ContextVar[bool] = ContextVar("an alarm is set", default=Fals
 
 @contextmanager
 def limits(**given: float) -> Iterator[None]:
-    """Within, programs from files are read and compiled with these limits; others stay as they are around it.
+    """Reads and compiles programs from files with these limits, while the context is open; others stay as they are
+    around it.
 
     Args:
         given: `instructions` with calls inlined (262,144 if not given), `levels` of computations that call each other
@@ -135,7 +136,7 @@ class Deadline:
 
 @contextmanager
 def within_seconds(origin: str) -> Iterator[None]:
-    """Within, the reading and compilation of a program from a file must end in the seconds of the limits.
+    """Ends the reading and compilation of a program from a file in the seconds of the limits.
 
     One that is within another has the end of the outer one.
     """
@@ -160,7 +161,7 @@ class _TimeIsUp(BaseException):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within, the end of the time of a compilation raises ResourceLimit at whatever instruction this thread is.
+    """Raises ResourceLimit at whatever instruction this thread is when the time of a compilation ends.
 
     For passes and lowering, which change nothing that outlives them; a loop that looks at the clock by itself would
     have to be each of theirs. Does nothing outside of `within_seconds`, nor within another one.
@@ -207,7 +208,7 @@ class _Alarm:
         _thread.start_new_thread(self._wait, ())
 
     def stop(self) -> None:
-        """Nothing is raised from now on, nor what has not been raised yet."""
+        """Stops the alarm: it raises nothing from now on, nor what has not been raised yet."""
         with self._guard:
             self._is_over = True
             ctypes.pythonapi.PyThreadState_SetAsyncExc(self._target, None)

@@ -42,6 +42,6 @@ def as_array(value: Any, name: str, dtype: np.dtype) -> np.ndarray:
 
 
 def _kind(dtype: np.dtype) -> int:
-    """Its index in the order, signed and unsigned together; -1 for strings and objects."""
+    """Index of a dtype's kind in the order, signed and unsigned together; -1 for strings and objects."""
     kind = "f" if dtype.name == "bfloat16" else dtype.kind
     return ORDER.replace("u", "").find("i" if kind == "u" else kind)

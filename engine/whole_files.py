@@ -23,7 +23,7 @@ PART = ".part"
 """The suffix of what is being written; its name begins with a dot and the name of its place."""
 FORMER = ".former"
 ABANDONED_SECONDS = 3600.0
-"""After so long without a write its writer has been killed."""
+"""Seconds without a write after which the writer of a file has been killed."""
 EXCHANGE = 2
 """Linux' flag RENAME_EXCHANGE."""
 AT_CWD = -100
@@ -98,7 +98,9 @@ def staged(path: str | Path) -> Iterator[Path]:
 
 
 def _order(written: Path, place: Path) -> tuple[bool, bool, bool, str]:
-    """What names others comes after these: an index, the path that was asked for, the state of checkpoints."""
+    """Sort key: files that name others come last, that is an index, the path that was asked for, the state of
+    checkpoints.
+    """
     return written.name == "checkpoint", written.name == place.name, written.suffix in (".index", ".json"), written.name
 
 
@@ -154,7 +156,7 @@ def make_folder(path: Path) -> None:
 
 
 def _place(path: Path) -> Path:
-    """Where a path leads: the target of a symbolic link is replaced, the link stays."""
+    """The path to replace: the target of a symbolic link, so that the link stays."""
     return path.resolve() if path.is_symlink() else path.absolute()
 
 

@@ -25,7 +25,7 @@ def make() -> keras.Model:
 
 
 def seconds(model: keras.Model) -> float:
-    """Of an epoch after the first one."""
+    """Seconds of an epoch after the first one."""
     generator = np.random.default_rng(0)
     x = generator.random((SAMPLES, FEATURES), np.float32)
     y = x[:, :CLASSES].argmax(axis=1)

@@ -85,7 +85,9 @@ NAMES = (
 )
 """The documented names: modules, and names of internal modules that are reachable from here, too."""
 PROGRAMS = {"accelerate", "ipu_compiler", "ipu_estimator", "ipu_pipeline_estimator", "ipu_strategy"}
-"""Those by which programs come to the engine; it compiles what all of them need while they are loaded."""
+"""Names by which programs come to the engine: accessing one compiles, in a helper process, the codelets that all of
+them need.
+"""
 
 
 def __getattr__(name: str) -> Any:

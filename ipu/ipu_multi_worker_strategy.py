@@ -151,7 +151,7 @@ class IPUMultiWorkerStrategyV1(IPUStrategyV1):
         return tf.nest.pack_sequence_as(value, totals)
 
     def experimental_run_v2(self, *args: Any, **kwargs: Any) -> Any:
-        """As `run`, for programs of TensorFlow 1."""
+        """Runs like `run`, for programs of TensorFlow 1."""
         return self.run(*args, **kwargs)
 
 

@@ -250,7 +250,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
             return self.extended.call_for_each_replica(call_on_engine, arguments)
 
     def experimental_run_v2(self, *args: object, **kwargs: object) -> Any:
-        """Removed.
+        """Raises RuntimeError, as the method was removed; use `run`.
 
         Raises:
             RuntimeError: always.

@@ -9,4 +9,4 @@ __all__ = ["PlaceholderVertexExpr", "VertexExpr"]
 __getattr__, __dir__ = public_names(__name__, __all__)
 
 PlaceholderVertexExpr = VertexExpr
-"""What a function given to `ipu.custom_ops.codelet_expression_op` gets for each tensor."""
+"""Class of the arguments that a function given to `ipu.custom_ops.codelet_expression_op` gets, one for each tensor."""

@@ -39,12 +39,14 @@ LOOPS = ("fit", "evaluate", "predict")
 CONTINUES = "an update takes several batches, callbacks follow each step, stages form a pipeline, or data are refused"
 """Why plain Keras does not continue, batch by batch, a call of which batches have run."""
 REASON = re.compile(r"(?<=\.) (?=It comes|docs/)")
-"""What follows the reason in an error: where an operation comes from, and what to write instead."""
+"""Boundary in an error between the reason and what follows: where an operation comes from, and what to write
+instead.
+"""
 
 
 @dataclass
 class _Accelerated:
-    """What is known of one model since it was compiled."""
+    """Facts about one model since it was compiled."""
 
     chooses_steps: bool = True
     steps: int = 1
@@ -266,7 +268,7 @@ def _run_plain(
 
 @contextlib.contextmanager
 def _plain(framework: Framework, model: KerasModel) -> Iterator[None]:
-    """Within, the model is plain Keras'."""
+    """Makes the model plain Keras', while the context is open."""
     strategy = getattr(model, framework.strategy_attribute)
     setattr(model, framework.strategy_attribute, None)
     try:
@@ -283,7 +285,7 @@ def _tell(strategy: AcceleratingStrategy, model: KerasModel, name: str, error: I
 
 
 def _calls(model: KerasModel, mode: str) -> int:
-    """How often the function of a mode has run a program."""
+    """Number of times that the function of a mode has run a program."""
     return getattr(getattr(model, f"{mode}_function", None), "calls", 0)
 
 

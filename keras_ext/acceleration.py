@@ -70,7 +70,7 @@ class AcceleratingStrategy(IPUStrategyV1):
         self.fallbacks: list[Fallback] = []
 
     def scope(self) -> Any:
-        """Within, variables are device variables; TensorFlow and callbacks find no strategy."""
+        """Makes variables device variables, while the context is open; TensorFlow and callbacks find no strategy."""
         return _creates.replaced_by(True)
 
 
@@ -137,7 +137,7 @@ def current() -> Acceleration | None:
 
 
 def suspended() -> contextlib.AbstractContextManager[Any]:
-    """Within, in this thread, no acceleration is in force."""
+    """Suspends acceleration in this thread, while the context is open."""
     return _creates.replaced_by(False)
 
 
@@ -201,7 +201,9 @@ def _initialize(
 
 @contextlib.contextmanager
 def plain(model: KerasModel, method: str) -> Iterator[None]:
-    """Within, a model that belongs to no strategy is plain Keras', whatever is in force; one warning says so."""
+    """Runs a model that belongs to no strategy as plain Keras', whatever is in force, while open; one warning says
+    so.
+    """
     acceleration = current()
     if acceleration is not None and acceleration.strategy is not None and not vars(model).get("_ipu_told"):
         vars(model)["_ipu_told"] = True

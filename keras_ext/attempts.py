@@ -260,7 +260,7 @@ class Replayed:
             return item
 
     def iterated(self, reader: object) -> Any:
-        """What `iter` gives for the source, made once: None for itself, else another such object."""
+        """Reader of the source's `iter`, which is called once; None where it returns the source itself."""
         if self._iterated is None:
             made = iter(self._source)
             self._iterated = self if made is self._source else Replayed(made, self._has_run)
@@ -323,11 +323,11 @@ class ReopenedDataset(UnaryUnchangedStructureDataset):
         return iter(tf.data.Dataset.from_generator(lambda: self._items, output_signature=self.element_spec))
 
     def map(self, *arguments: Any, **named: Any) -> ReopenedDataset:
-        """As of any tf.data set."""
+        """Maps the elements as any tf.data set does."""
         return ReopenedDataset(self._original.map(*arguments, **named), self._items, self._opened)
 
     def prefetch(self, *arguments: Any, **named: Any) -> ReopenedDataset:
-        """As of any tf.data set."""
+        """Prefetches elements as any tf.data set does."""
         return ReopenedDataset(self._original.prefetch(*arguments, **named), self._items, self._opened)
 
 

@@ -39,7 +39,9 @@ class KerasTraces:
         return self._numbers[found]
 
     def state_of(self, number: int) -> AbstractContextManager[None]:
-        """Within, Python's state is as the trace has read it; as it is, while the trace has read none."""
+        """Restores Python's state to what the trace has read, while the context is open; leaves it while the trace has
+        read none.
+        """
         state = self._states.get(number)
         return contextlib.nullcontext() if state is None else state.restored()
 

@@ -43,7 +43,8 @@ def copy_of(model: Any) -> Any:
 
 @contextlib.contextmanager
 def as_traced_before(model: Any) -> Iterator[None]:
-    """Within, a copy trains the variables that the model it is of has trained: a trace of Keras 3 outlives `trainable`.
+    """Trains the variables of a copy that its model has trained, while the context is open: a trace of Keras 3 outlives
+    `trainable`. The model itself does so until `compile` makes new traces.
 
     So does it until `compile` makes new traces.
     """

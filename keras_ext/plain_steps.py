@@ -28,7 +28,7 @@ class PlainStep:
         self._outside = outside
 
     def __call__(self, batches: BatchSource) -> list[Any]:
-        """What each step returns."""
+        """Runs the steps, and returns the result of each."""
         data = [batch_of(batches, index) for index in range(batches.steps)]
         with self._outside():
             if self._concrete is None:  # all batches have one shape, and TensorFlow would warn of so many functions

@@ -19,7 +19,7 @@ KERAS = {"keras", "tf_keras"}
 """Packages whose objects do, and whose classes and functions have none of their own."""
 SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 MOST_BYTES = 2**16
-"""Of an array that is copied; larger ones are data."""
+"""Most bytes of an array that is copied; larger ones are data."""
 _MISSING = object()
 
 
@@ -47,7 +47,7 @@ class PythonState:
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """Within, all is as it was; then what the program has changed since is put back, unless it changed again."""
+        """Restores all as it was; at the end puts back what the program has changed since, unless it changed again."""
         with contextlib.ExitStack() as undo:
             for variables in self._variables:
                 now = dict(variables.read())

@@ -56,7 +56,7 @@ class MethodRun:
 
 
 class Pace:
-    """How many steps an execution takes so that a progress bar moves as often as Keras draws it."""
+    """The number of steps of an execution at which a progress bar moves as often as Keras draws it."""
 
     DRAWN = 0.05
     """Seconds between two drawings of Keras' bars."""
@@ -79,7 +79,7 @@ _run: ThreadValue[MethodRun | None] = ThreadValue(None)
 steps_are_chosen = ThreadValue(False)
 """Whether `ipu.accelerate` chose the steps of a call of the engine, in the method that runs in this thread."""
 pace: ThreadValue[Pace | None] = ThreadValue(None)
-"""That of the method in this thread, if it shows a progress bar and the steps are chosen."""
+"""Pace of the running method in this thread, if it shows a progress bar and the steps are chosen."""
 
 
 def executions_ahead() -> int | None:

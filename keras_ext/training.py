@@ -96,7 +96,7 @@ class StepFunction:
         self._plain: RecentPrograms[tuple[BatchSignature, int], PlainStep] = RecentPrograms()
         self._tracing = threading.RLock()
         self.calls: int = getattr(getattr(model, f"{mode}_function", None), "calls", 0)
-        """How often a program has run, those of the function included in whose place this one is made."""
+        """Number of runs of a program, those of the function included in whose place this one is made."""
 
     @property
     def model(self) -> Any:

@@ -38,7 +38,7 @@ def check_executions(steps: int | None, per_execution: int, accumulation: Accumu
 
 
 def as_updates(taken: list[BatchSource], accumulation: Accumulation) -> list[BatchSource]:
-    """The same feeds, with `steps` counted in updates.
+    """Counts the steps of feeds in updates.
 
     Raises StepCountError for batches of several shapes, AccumulationStepError for steps that `accumulation` does not
     divide.

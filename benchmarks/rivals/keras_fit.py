@@ -25,7 +25,7 @@ def scope_of(rival: str) -> Any:
 
 @contextmanager
 def dtype_policy(name: str) -> Iterator[None]:
-    """Within, layers are created with that dtype policy."""
+    """Creates layers with that dtype policy, while the context is open."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
     try:

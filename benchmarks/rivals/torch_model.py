@@ -176,7 +176,7 @@ class Convolution(nn.Module):
 
 
 class BatchNormalization(nn.BatchNorm2d):
-    """Over all but the last dimension."""
+    """Batch normalization over all but the last dimension."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__(layer.gamma.shape[0], layer.epsilon, 1 - layer.momentum)

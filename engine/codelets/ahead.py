@@ -21,7 +21,7 @@ from engine.machine_code.helper_process import is_locked, locked, may_start, spa
 from engine.private_files import fault_of_folder, make_private
 
 USUAL = "engine.codelets.usual_images"
-"""Of the modules, the one that programs do not import themselves."""
+"""The module whose codelets are compiled ahead although programs do not import it themselves."""
 MODULES = (
     *("engine.runtime.executor", "engine.codelets.contract_f32", "engine.codelets.thread_pool"),
     *("engine.codelets.chain", "engine.codelets.rows", "engine.codelets.waiting"),
@@ -51,12 +51,12 @@ MODULES = (
 """Modules whose codelets by name depend on no model, or most models of images have, in the order in which programs need
 them."""
 NEEDED_FIRST = 6
-"""So many of them are needed by every program with a product."""
+"""Number of modules whose codelets every program with a product needs: they are compiled first."""
 MATRIX_REGISTERS = "engine.codelets.contract_bf16x3"
 MODULE = "engine.runtime.compile_ahead"
 """The helper's main module."""
 ATTEMPTS = 3
-"""So many helpers may fail before no other is started."""
+"""Number of helpers that may fail before no other is started."""
 PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"flags", b"Features", b"CPU part", b"CPU implementer")
 """Lines of /proc/cpuinfo that name the processor."""
 CPUINFO_BYTES = 8192

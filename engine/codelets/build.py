@@ -121,7 +121,9 @@ def inner(function: Callable[..., Any]) -> Any:
 
 @contextmanager
 def building(listener: Callable[[str], None]) -> Iterator[None]:
-    """While open, calls `listener(codelet name)` before compiling what the disk cache does not have."""
+    """Calls `listener(codelet name)` before each codelet that the disk cache lacks is compiled, while the context is
+    open.
+    """
     _listeners.append(listener)
     try:
         yield
@@ -137,7 +139,7 @@ def make(codelets: Iterable[Codelet]) -> None:
 
 @contextmanager
 def making(codelets: Iterable[Codelet]) -> Iterator[None]:
-    """As `make`, but the codelets have addresses only when the context ends.
+    """Makes codelets like `make`, but they have addresses only when the context ends.
 
     LLVM works on one codelet, without the GIL, while the IR of the next is written, and then the caller's block.
     """

@@ -46,7 +46,8 @@ class Following(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What is compiled into the loops. `at` are Operands, `plan` is for the codelet's own parts.
+    """Functions and numbers of a product's codelet that are compiled into its loops. `at` are Operands, `plan` is for
+    the codelet's own parts.
 
     k_step(at, block): the most k that are summed in registers; the same for all workers, as it determines the order of
     summation.
@@ -96,7 +97,7 @@ def nothing_ahead(
 
 @inner
 def following_block(block: Block, row: int, column: int, more: bool) -> Following:
-    """What is packed after the rows before `row` and the columns before `column`; `more`: whether there is more k."""
+    """The rows or columns to pack after those before `row` and before `column`; `more`: whether there is more k."""
     if row < block.row + block.rows:
         return Following(row, -1, block.k)
     if column < block.column + block.columns:
@@ -150,7 +151,7 @@ def blocked(parts: Parts) -> Inner:
 
 @inner
 def operands(parameters: int, split: int, batch: int, scratch: int) -> Operands:
-    """Those of a batch and a split of k."""
+    """Addresses of the operands of one batch and one split of k."""
     a = word(parameters, Field.A) + batch_offset(word(parameters, Field.BATCH_A), batch)
     b = word(parameters, Field.B) + batch_offset(word(parameters, Field.BATCH_B), batch)
     c = word(parameters, Field.C) + batch_offset(word(parameters, Field.BATCH_C), batch)

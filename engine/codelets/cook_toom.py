@@ -12,12 +12,15 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2")))
 """Finite points of most tiles, the first n - 1; the last one is infinity. Symmetric ones take fewest operations."""
 OF_SIX = tuple(map(Fraction, ("0", "5/8", "-5/8", "3/2", "-3/2")))
-"""Those of n = 6. With these F(4 x 4, 3 x 3) has less than half of the errors with 1 and 2, in the root mean square; of
-the pairs of sixteenths and quarters that were tried they have the least."""
+"""Points for n = 6: F(4 x 4, 3 x 3) has less than half of the root mean square error with them than with 1 and 2. They
+are the best of the pairs of sixteenths and quarters that were tried.
+"""
 OF_FIVE = tuple(map(Fraction, ("1", "-1", "1/2", "-1/2")))
-"""Those of n = 5: F(4 x 4, 2 x 2) has two thirds of the errors with 0, 1, -1 and 2, and a third of the largest ones."""
+"""Points for n = 5: F(4 x 4, 2 x 2) has two thirds of the errors with 0, 1, -1 and 2, and a third of the largest
+ones.
+"""
 IDENTITY: Matrix = ((Fraction(1),),)
-"""Along a dimension that is not transformed."""
+"""The matrix for a dimension that is not transformed."""
 
 
 def _product(a: list[Fraction], b: list[Fraction]) -> list[Fraction]:

@@ -122,7 +122,7 @@ def edge_sums(is_scaled: bool) -> Codelet:
 
 
 SCALED_EDGES, PLAIN_EDGES = edge_sums(True), edge_sums(False)
-"""By name, so that they compile ahead."""
+"""Codelets of the module under names, so that they compile ahead."""
 
 
 def edge_parts(

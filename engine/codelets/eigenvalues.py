@@ -37,7 +37,7 @@ MOST_STEPS = 60
 """QL steps for one eigenvalue: two or three are usual."""
 TOLERANCES = {"f32": 2.0**-30, "f64": 2.0**-53}
 NEGLIGIBLE = 1e-100
-"""Of the largest row of the tridiagonal matrix: what is below is zero beside the diagonal."""
+"""Entries below this multiple of the tridiagonal matrix's largest row count as zero beside the diagonal."""
 
 
 class Eigenvalues(Record):

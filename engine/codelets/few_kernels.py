@@ -58,7 +58,7 @@ def _load(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
 def _factors(
     builder: ir.IRBuilder, run: Run, weight: ir.Value, tap_b: ir.Value, feature_b: ir.Value
 ) -> list[list[ir.Value]]:
-    """For each tap of a run the kernel's elements of all features, each in all lanes."""
+    """Loads the kernel for a run: for each tap the elements of all features, each in all lanes."""
     made = []
     for _ in range(run.rows):
         at, row = weight, []

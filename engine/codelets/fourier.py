@@ -21,13 +21,13 @@ from engine.codelets.spectra import divided, multiplied, paired, parted, tangled
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 NUMBERS, REALS, MIRRORED = range(3)
-"""How the elements of a line are in memory: complex, real, or a first half of complex numbers that the rest mirrors."""
+"""Layouts of a line in memory: complex numbers, real ones, or the first half of complex ones that the rest mirrors."""
 HEAD = 8 * LANES, 8 * LANES, 8 * Pass.WORDS
 """Bytes of two tables of offsets and of the parameters of a pass, areas of scratch before the elements."""
 
 
 class Side(Record):
-    """Where lines are in memory."""
+    """Layout of lines in memory."""
 
     array: Address = 0
     outer: int  # from row to row
@@ -172,7 +172,7 @@ def fourier(element_type: str, lanes: Lanes) -> Codelet:
 
     @inner
     def spectrum(parameters: int, x: int, y: int, block: int) -> int:
-        """The same for any length, and for real lines."""
+        """Transforms a line of any length, complex or real."""
         length, transformed = word(parameters, Fourier.LENGTH), word(parameters, Fourier.TRANSFORMED)
         table, packing = word(parameters, Fourier.TABLE), word(parameters, Fourier.PACKING)
         first = lanes_bytes if word(parameters, Fourier.INVERSE) else 0

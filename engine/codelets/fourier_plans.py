@@ -1,4 +1,4 @@
-"""How Fourier transforms of a length are computed: radices of the passes, lanes, and the numbers of their tables.
+"""Plans of Fourier transforms of a length: radices of the passes, lanes, and the numbers of their tables.
 
 A length with small prime factors goes through Stockham's passes, one for each factor, without reordering, in the type
 of its numbers. Any other becomes, by Bluestein's formula, a convolution of a power of two's length, in f64.
@@ -41,7 +41,7 @@ class Plan(NamedTuple):
 
     @property
     def line_bytes(self) -> int:
-        """Of the elements of a line in each lane, of which there are two copies in scratch."""
+        """Bytes of the elements of a line in each lane, of which there are two copies in scratch."""
         return 2 * self.lanes.bytes * (self.transformed + SPACING)
 
 
@@ -112,7 +112,7 @@ def table_places(plan: Plan) -> tuple[int, int, int, int]:
 
 
 def _pass_roots(plan: Plan) -> list[np.ndarray]:
-    """Of each pass the roots [p, j] for 0 < p < rest and 0 < j < radix."""
+    """Roots of each pass, [p, j], for 0 < p < rest and 0 < j < radix."""
     rest, stride, found = plan.transformed, 1, []
     for radix in plan.radices:
         rest //= radix

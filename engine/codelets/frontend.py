@@ -118,7 +118,7 @@ class CodeletContext(cpu.CPUContext):
 
     @property
     def call_conv(self) -> callconv.CPUCallConv:
-        """How functions that Numba compiles are called."""
+        """The convention by which functions that Numba compiles are called."""
         return self.convention(self)
 
     @global_compiler_lock
@@ -235,7 +235,7 @@ _helper = cache(InnerDispatcher)
 
 
 class Passes(compiler.CompilerBase):
-    """From bytecode through typed IR to LLVM IR."""
+    """Numba's pipeline from bytecode through typed IR to LLVM IR."""
 
     def define_pipelines(self) -> list[PassManager]:
         passes = PassManager("codelets")

@@ -19,7 +19,7 @@ from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 SCRATCH_BYTES = 8
-"""For a comparator's result."""
+"""Bytes of scratch for a comparator's result."""
 
 
 class GeneralSelectAndScatter(Record):

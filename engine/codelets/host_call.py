@@ -59,7 +59,7 @@ def with_denormals(typing_context: Any, state: types.Type) -> tuple[Any, Callabl
 
 @inner
 def call_host(parameters: int) -> None:
-    """As the codelet `host_call`."""
+    """Calls a function of the host, for the codelet `host_call`."""
     operands = parameters + 8 * HostCallBlock.WORDS
     results = operands + 8 * word(parameters, HostCallBlock.OPERANDS)
     state = floating_point_state()

@@ -20,7 +20,7 @@ from engine.machine_code.processor import lanes
 
 LANES = lanes()
 TAP_WORDS = 3
-"""Of an element's taps: the first element that it reads, their number, and that of the first weight."""
+"""Words of an element's taps: the first element that it reads, their number, and that of the first weight."""
 
 
 class Interpolation(Record):

@@ -25,7 +25,7 @@ class Inner:
 
 
 class Intrinsic:
-    """As `numba.extending.intrinsic`, but without loading Numba until a codelet that calls it is compiled.
+    """Decorates like `numba.extending.intrinsic`, but without loading Numba until a codelet that calls it is compiled.
 
     The definition takes a typing context and argument types, of which texts are literal ones, and returns a signature
     and a function that emits code.

@@ -33,7 +33,7 @@ def applied(builder: ir.IRBuilder, matrix: Matrix, values: Sequence[ir.Value]) -
 
 
 def _scale(row: Row) -> Fraction:
-    """What a row is divided by so that one of its coefficients is 1 or -1, which needs no product."""
+    """The divisor of a row that makes one of its coefficients 1 or -1, which needs no product."""
     sizes = [abs(each) for each in row if each]
     return Fraction(1) if 1 in sizes else sizes[-1]
 
@@ -51,7 +51,7 @@ def _terms(row: Row) -> int:
 
 
 def _paired_columns(builder: ir.IRBuilder, matrix: Matrix, values: list[ir.Value]) -> tuple[Matrix, list[ir.Value]]:
-    """The same product by sums and differences of two neighbouring values with coefficients of equal size."""
+    """Rewrites a product with sums and differences of two neighbouring values whose coefficients have equal size."""
     columns = [list(each) for each in zip(*matrix, strict=True)]
     at = 0
     while at + 1 < len(columns):

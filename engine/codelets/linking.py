@@ -37,7 +37,7 @@ def object_of(texts: list[str], function: str, name: str, in_vectors: bool = Fal
 
 
 def foreign_symbols(module: binding.ModuleRef) -> list[str]:
-    """What a module needs that only a process with Python or Numba has."""
+    """Symbols that a module needs and that only a process with Python or Numba has."""
     outside = [each.name for each in (*module.functions, *module.global_variables) if each.is_declaration]
     dynamic = [each.name for each in module.global_variables if each.name.startswith("numba.dynamic.globals")]
     return [each for each in outside if each.startswith(RUNTIMES)] + dynamic

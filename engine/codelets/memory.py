@@ -167,7 +167,7 @@ def pause(typing_context: Any) -> tuple[Any, Emitter]:
 
 @intrinsic
 def floating_point_state(typing_context: Any) -> tuple[Any, Emitter]:
-    """This thread's floating-point control register (MXCSR or FPCR); 0 on other processors."""
+    """Returns this thread's floating-point control register (MXCSR or FPCR); 0 on other processors."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         if X86:

@@ -26,7 +26,7 @@ WHOLE = 32  # added to the number of a kernel whose last vector is whole; more t
 
 @cache
 def row_counts() -> dict[int, tuple[int, ...]]:
-    """For each number of vectors of columns, the numbers of rows that have kernels, in descending order.
+    """Numbers of rows that have kernels, in descending order, by the number of vectors of columns.
 
     The largest leaves registers for B and for elements of A; the others serve the remaining rows.
     """

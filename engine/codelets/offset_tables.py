@@ -15,7 +15,7 @@ from engine.machine_code.processor import lanes
 LANES = lanes()
 NAME = f"v{LANES}i64"
 LIMITS = {"smin": (1 << 63) - 1, "smax": -(1 << 63)}
-"""What changes no least or greatest entry."""
+"""Neutral entries: the greatest for a minimum, the least for a maximum."""
 
 
 def _splat(number: int) -> ir.Constant:

@@ -98,7 +98,7 @@ class Operations(ABC):
         return self.apply(function, *arguments)
 
     def _first(self, order: Callable[..., Any], a: Value, b: Value) -> Value:
-        """The one of two integers that comes first."""
+        """Emits the lesser or greater of two integers, the one that comes first by `order`."""
         if isinstance(a, Constant) and isinstance(b, Constant):
             return b if order(b.value, a.value) else a
         one, other = self.number(a), self.number(b)

@@ -113,7 +113,7 @@ def has_pair_panels(at: Operands, k: int, k_count: int) -> bool:
 
 @inner
 def pack_pair_panel(at: Operands, column: int, width: int, k: int, k_count: int, target: int, offsets: int) -> None:
-    """As `pack_panel`, in pairs, where `has_pair_panels`."""
+    """Packs a panel as `pack_panel` does, in pairs, where `has_pair_panels`."""
     layout, stride = word(at.parameters, Field.LAYOUT_B), word(at.parameters, Field.STRIDE_B)
     offset_b, pitch = word(at.parameters, Field.OFFSET_B) + 8 * k, packed_pitch(width)
     source = at.b + column * stride

@@ -26,7 +26,7 @@ from engine.codelets.waiting import announce, fetch_and_add_in_order, sleep_unti
 
 @inner
 def _lost_cores(pool: int, member: int) -> int:
-    """How often another thread has taken the calling thread's core."""
+    """Number of times that another thread has taken the calling thread's core."""
     usage = member + 8 * Member.USAGE
     call_function(pool, ThreadPool.GET_USAGE, RUSAGE_THREAD, usage, 0, 0)
     return word(usage, INVOLUNTARY)

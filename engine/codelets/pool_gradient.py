@@ -118,7 +118,7 @@ def _choose(
     direction: str,
     stored: str,
 ) -> ir.Value:
-    """For each lane the number of the selected position."""
+    """Selects a position in each lane, and returns its number."""
     first = vector.load_vector(builder, builder.add(operand, _offset(builder, offsets)), mask, stored)
     start, loop, done = builder.block, builder.append_basic_block("choose"), builder.append_basic_block("chosen")
     second = builder.add(offsets, I64(16))

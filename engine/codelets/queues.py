@@ -118,7 +118,7 @@ def leave_step_of(call: int, worker: int) -> None:
 
 @inner
 def leave_step(call: int) -> None:
-    """The same for worker 0."""
+    """Leaves the step on behalf of worker 0."""
     leave_step_of(call, 0)
 
 
@@ -267,11 +267,11 @@ def outfeed_publish(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def store_word(address: int, value: int, _: int, __: int) -> None:
-    """For the host: stores an int64 with release ordering."""
+    """Stores an int64 with release ordering, for the host."""
     store_release(address, value)
 
 
 @codelet
 def load_word(address: int, target: int, _: int, __: int) -> None:
-    """For the host: loads an int64 with acquire ordering, into another word."""
+    """Loads an int64 with acquire ordering into another word, for the host."""
     store_i64(target, load_acquire(address))

@@ -57,7 +57,7 @@ def _take(taken: int, count: int, begin: int, first: int, last: int, sums: int, 
 def _take_rows(
     taken: int, count: int, begin: int, first: int, last: int, sums: int, width: int, flags: int, chunk_rows: int
 ) -> int:
-    """The same for all flagged rows of a chunk whose elements begin with number `begin`."""
+    """Takes all flagged rows of a chunk whose elements begin with number `begin`."""
     row = max(first - begin, 0) // width
     end = min((last - begin + width - 1) // width, chunk_rows)
     while row < end:

@@ -26,7 +26,7 @@ COMBINED = ("assign", "add", "multiply", "minimum", "maximum", "GT", "LT")
 
 
 def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) -> ir.Value:
-    """Of two float32, scalars or vectors; of minimum and maximum NaN on either side is the result."""
+    """Combines two float32, scalars or vectors; the minimum or maximum with a NaN is NaN."""
     if opcode == "assign":
         return new
     if opcode in ("add", "multiply"):

@@ -19,7 +19,7 @@ Range = tuple[int, int]
 
 @inner
 def after(begin: int, size: int) -> int:
-    """Where ScratchLayout has the next area after one of so many bytes; `begin` is a multiple of LINE."""
+    """Offset of the area that follows one of `size` bytes in a ScratchLayout; `begin` is a multiple of LINE."""
     return begin + (size + LINE - 1) // LINE * LINE + GAP
 
 
@@ -32,7 +32,7 @@ class ScratchSpace:
 
     @classmethod
     def of(cls, space: int | ScratchSpace) -> ScratchSpace:
-        """So many bytes without gaps, or the space itself."""
+        """Returns a scratch space, or makes one of so many bytes without gaps."""
         return space if isinstance(space, ScratchSpace) else cls(space)
 
 
@@ -54,7 +54,7 @@ class ScratchLayout:
         return begin
 
     def after_words(self, size: int) -> int:
-        """The same, counted from the beginning of scratch, where the executor's words are."""
+        """Adds an area, and returns its offset from the beginning of scratch, where the executor's words are."""
         return RESERVED_SCRATCH + self.area(size)
 
     def nested(self, reserved: int, *spaces: ScratchSpace) -> int:

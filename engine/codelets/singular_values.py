@@ -37,7 +37,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 MOST_STEPS = 75
 """QR steps for one singular value: two or three are usual."""
 TOLERANCES = {"f32": 2.0**-30, "f64": 2.0**-53}
-"""Of the largest row of the bidiagonal matrix: what is below is zero."""
+"""Entries below this multiple of the bidiagonal matrix's largest row count as zero."""
 
 
 class SingularValues(Record):

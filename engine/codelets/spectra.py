@@ -1,4 +1,4 @@
-"""What Fourier transforms do to each element besides their passes, in LLVM IR; elements are as in `butterflies`.
+"""Operations of Fourier transforms on each element besides the passes, in LLVM IR; elements are as in `butterflies`.
 
 A real line of 2 m numbers is transformed as m complex ones, of which `untangled` makes its half spectrum.
 """

@@ -63,7 +63,7 @@ class FunctionWriter(Expressions):
         self.types: dict[str, Any] = {}
         self.slots: dict[str, ir.Value] = {}
         self.loops: list[tuple[ir.Block, ir.Block]] = []
-        """Of each enclosing loop the block of its next iteration, and that behind it."""
+        """Blocks of each enclosing loop: that of its next iteration, and that behind the loop."""
         self.has_loops = False
         self.result = _announced(self.node.returns)
 
@@ -280,7 +280,7 @@ class FunctionWriter(Expressions):
 
 
 def _fixed(value: Value | Form) -> Any:
-    """What is known of a variable's value before run time, and so must be the same on all paths."""
+    """The part of a variable's value that is known before run time, and so must be the same on all paths."""
     if isinstance(value, Tuple | TupleForm):
         return len(value.items), value.kind
     return value if isinstance(value, Constant) and not is_plain(value) else None

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 
 class Axis(NamedTuple):
-    """Along a dimension: tiles of `outputs` outputs, and `parts` of the kernel of `taps` taps each, padded with zeros.
+    """Tiles along a dimension: `outputs` outputs each, by `parts` parts of the kernel of `taps` taps, padded with
+    zeros.
 
     Part s of the kernel reads the inputs of the tile s after an output's, so there are as many taps as outputs if there
     is more than one part.
@@ -46,7 +47,7 @@ FEW_TAPS = {
 outside of small images. Errors grow with these; measured, smaller tiles take longer. Five outputs of three taps would
 take as long as four."""
 PART = Axis(4, 4)
-"""Of kernels with more taps."""
+"""The axis for kernels with more taps."""
 
 
 def axes_of(taps: int) -> tuple[Axis, ...]:

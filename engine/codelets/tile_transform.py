@@ -201,14 +201,14 @@ def first_row(tiled: int, tile_row: int, f: int) -> int:
 
 @inner
 def first_column(tiled: int, tile_column: int, g: int) -> int:
-    """Its column."""
+    """Position of a tile's first column, in phase `g`."""
     at = tile_column * word(tiled, Tiled.STEP_COLUMN) + word(tiled, Tiled.FIRST_COLUMN)
     return at + g * word(tiled, Tiled.BETWEEN)
 
 
 @inner
 def first_address(tiled: int, image: int, tile_row: int, tile_column: int, f: int, g: int) -> int:
-    """Its address."""
+    """Address of a tile's first element, in phases `f` and `g`."""
     at = word(tiled, Tiled.ARRAY) + image * word(tiled, Tiled.IMAGE) + tile_row * word(tiled, Tiled.TILE_ROW)
     at += tile_column * word(tiled, Tiled.TILE_COLUMN) + word(tiled, Tiled.FIRST_ROW) * word(tiled, Tiled.ROW)
     at += word(tiled, Tiled.FIRST_COLUMN) * word(tiled, Tiled.COLUMN)

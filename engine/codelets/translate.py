@@ -1,4 +1,4 @@
-"""From a codelet's function to unoptimised LLVM IR, in one pass over its source.
+"""Translates a codelet's function to unoptimised LLVM IR, in one pass over its source.
 
 Numba's own frontend solves for the types of all variables of a function's bytecode, which takes five times as long, and
 lets each function return a status, which LLVM then has to remove. Vertices of users, which may be any function that

@@ -21,7 +21,7 @@ Write = Callable[["Translation", Callable[..., Any], tuple[Form, ...]], Written]
 
 
 class CallConvention(callconv.CPUCallConv):
-    """How Numba's own functions are called: a status of theirs is not returned, as functions of codelets have none."""
+    """Calling convention of Numba's own functions: their status is not returned, as functions of codelets have none."""
 
     def return_status_propagate(self, builder: ir.IRBuilder, status: Any) -> None:
         """Does nothing."""
@@ -82,7 +82,7 @@ class Translation:
         return self._implementations[key]
 
     def method(self, kind: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
-        """The same for a function or method of Numba's type `kind`."""
+        """Signature and implementation of a function or method of Numba's type `kind`."""
         signature = kind.get_call_type(self.typing, kinds, {})
         code = self.context.get_function(kind, signature)
         for library in getattr(code, "libs", ()):

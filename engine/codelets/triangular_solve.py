@@ -70,7 +70,7 @@ def _solving_floats(element_type: str) -> Any:
 
 @cache
 def _solving_complex(element_type: str) -> Any:
-    """As `_solving_floats`."""
+    """Makes the function that solves a block of complex numbers, like `_solving_floats` for real ones."""
     type_name = NUMBA_TYPES[element_type]
 
     @inner

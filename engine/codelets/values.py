@@ -11,7 +11,7 @@ from llvmlite import ir
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """What the translation knows: a global, a value of the closure, a literal, or what it computes of them."""
+    """A value that the translation knows: a global, a value of the closure, a literal, or what it computes of them."""
 
     value: Any
 
@@ -54,7 +54,7 @@ class TupleForm(NamedTuple):
 
 
 Form = Any
-"""What is known of a value before run time: a number's type, a TupleForm, or the Constant itself."""
+"""The part of a value that is known before run time: a number's type, a TupleForm, or the Constant itself."""
 NOTHING = Constant(None)
 
 

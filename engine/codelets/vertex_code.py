@@ -41,7 +41,7 @@ def code_of(function: Callable[..., None], arguments: tuple[Argument, ...], reas
 
 
 def _identity(value: Any, seen: set[int]) -> Any:
-    """What machine code depends on in a function and the values it uses; None where that is not known."""
+    """Everything in a function and its values on which machine code depends; None where that is not known."""
     value = getattr(value, "py_func", value)
     if inspect.isfunction(value):
         if id(value) in seen:

@@ -1,4 +1,4 @@
-"""From a Python function of arrays to the bitcode of a codelet, whose units call it with their slices.
+"""Compiles a Python function of arrays to the bitcode of a codelet, whose units call it with their slices.
 
 The bitcode is of no processor and no size: a module carries it to where the source and Numba are not. It begins with
 an entry that makes arrays of the words of a VertexBlock, and has the function and all it calls, as Numba's frontend

@@ -30,7 +30,7 @@ EVERYBODY = 1 << 30
 SPINS = 30
 """Pauses before the first check whether a worker will never arrive."""
 SLEEPS_IN_A_ROW, HASTE = 3, 100
-"""After this many consecutive sleeps a worker divides the number of its pauses before the next by HASTE."""
+"""Number of consecutive sleeps after which a worker divides its pauses before the next by HASTE."""
 PAUSES_TIMED = 1000
 """Pauses in a measurement of the duration of one. Chosen by hand."""
 

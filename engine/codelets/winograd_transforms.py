@@ -78,7 +78,7 @@ def _of_sums(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
 
 
 class Transforms(NamedTuple):
-    """Those of tiles of one size: of inputs, kernels, products, outputs' gradients, and sums of products."""
+    """Transforms of tiles of one size: of inputs, kernels, products, outputs' gradients, and sums of products."""
 
     input: Transform
     kernel: Transform
@@ -117,7 +117,7 @@ TRANSFORMS = {
     OUTPUTS: _transforms(OUTPUTS, _of_input, _of_kernel, _of_products, _of_gradient, _of_sums),
     WIDE_OUTPUTS: _by_cook_toom(WIDE_OUTPUTS),
 }
-"""By the outputs along each side of a tile."""
+"""Transforms by the outputs along each side of a tile."""
 
 
 @cache

@@ -12,7 +12,7 @@ from engine.debug.cells import BITS, cell_count, cell_type
 from engine.program.program import Buffer
 
 UNWRITTEN, INITIAL, FIRST_NUMBER = 0, 1, 2
-"""In shadows: unwritten, the initial contents of a permanent buffer, and the first buffer's number."""
+"""Values in shadow memory: unwritten, the initial contents of a permanent buffer, and the first buffer's number."""
 
 
 MOST_NUMBERS = (1 << 16) - FIRST_NUMBER

@@ -207,7 +207,7 @@ def emit_is_finite(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
 
 
 def is_finite_16(lanes: Lanes, bits: ir.Value, element_type: str) -> ir.Value:
-    """The same of 16-bit floats as they are in memory, by their exponents' bits: none is converted."""
+    """Tests whether 16-bit floats, as they are in memory, are finite, by their exponents' bits: none is converted."""
     ones = lanes.constant("u16", FLOATS_16[element_type])
     return lanes.builder.icmp_unsigned("!=", lanes.builder.and_(bits, ones), ones)
 

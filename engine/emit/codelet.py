@@ -1,4 +1,4 @@
-"""From a Nest to LLVM IR: one function `void f(i64 parameters, i64 lo, i64 hi, i64 scratch)`."""
+"""Emission of a Nest as LLVM IR: one function `void f(i64 parameters, i64 lo, i64 hi, i64 scratch)`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIGNATURE = ir.FunctionType(VOID, [I64] * ARGUMENTS)
 SIDE_BY_SIDE = 4
 """Vectors of columns that are reduced together: 256 bytes of a row with AVX-512, on which this was timed."""
 MANY_SIDE_BY_SIDE = 8
-"""The same of nests of 16-bit floats, computed column by column: 16 take longer again on a Zen 5."""
+"""Vectors of columns of 16-bit floats that are reduced together: 16 take longer again on a Zen 5."""
 Addresses = list[ir.Value]
 Leaf = Callable[[Addresses, Carried], Carried]
 LaneLeaf = Callable[[ir.Value, ir.Value | None, Carried], Carried]
@@ -110,7 +110,9 @@ class CodeletEmitter:
         ]
 
     def _along(self, addresses: Addresses, index: ir.Value) -> Addresses:
-        """The same along the last dimension; as pointers to neighbours, so that one register indexes all of them."""
+        """Moves the addresses along the last dimension, as pointers to neighbours, so that one register indexes them
+        all.
+        """
         return [
             self.lanes.element(address, access.element_type, index)
             if near

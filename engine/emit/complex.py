@@ -244,7 +244,7 @@ def emit_selection(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
 
 @complex_emitter("convert")
 def emit_conversion(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Between complex types, from a real number, or from a complex one to its real part."""
+    """Converts between complex types, from a real number, or from a complex one to its real part."""
     return convert(lanes, operands[0], op.operand_types[0], op.element_type)
 
 

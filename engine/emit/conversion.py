@@ -23,7 +23,9 @@ from engine.machine_code.llvm import ir
 
 @emitter("convert")
 def emit_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """To another element type; `overflow`, for 16-bit floats, says what finite floats that are too large become."""
+    """Converts to another element type; `overflow`, for 16-bit floats, says what finite floats that are too large
+    become.
+    """
     x, source = operands[0], op.operand_types[0]
     overflow = dict(op.attributes).get("overflow")
     if overflow is not None:
@@ -128,7 +130,7 @@ WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 
 @emitter("reduce-precision")
 def emit_reduce_precision(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """On the bits, as XLA does it: mantissa to nearest even, then infinity or zero outside the exponent range."""
+    """Rounds on the bits, as XLA does: mantissa to nearest even, then infinity or zero outside the exponent range."""
     kind, x = op.element_type, operands[0]
     integer = ir.IntType(WIDTHS[kind])
     bits = lanes.builder.bitcast(lanes.to_memory(x, kind), lanes.of(integer))

@@ -13,7 +13,7 @@ AS_THE_STATE_SAYS = ir.Constant(I32, 4)
 ZERO, NEGATIVE_INFINITY, INFINITY = 2, 4, 5
 """Classes of numbers in the numbering of `vfixupimmps`; zeros of either sign are one."""
 ITSELF, SIGNED_INFINITY, NEGATIVE_ZERO, POSITIVE_ZERO = 1, 6, 7, 8
-"""Its replacements: the number itself, infinity with its sign, or a zero."""
+"""Replacements by `where_it_is`: the number itself, infinity with its sign, or a zero."""
 LARGEST_POWER = 96
 """Quotients of f16 by 2**96 are no denormal f32, nor is the reciprocal."""
 
@@ -93,7 +93,7 @@ def quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.
 
 
 def _corrected_quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """The same for any divisor.
+    """Divides exactly by any divisor, where the dividend was f16.
 
     The product is off by an ULP at most; a step with the exact remainder ends at the nearest (Markstein's theorem). A
     dividend that was f16 is so far above the smallest f32 that remainders never underflow; divisors whose reciprocal
@@ -123,7 +123,9 @@ def reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """Within 2 ULP, from the estimate of its reciprocal: AVX-512's square root runs at a third of the speed."""
+    """Computes square roots within 2 ULP from their reciprocals' estimates: AVX-512's instruction runs at a third of
+    the speed.
+    """
     if lanes.width != 16:
         return lanes.intrinsic("sqrt", x)
     estimate = estimated(lanes, "rsqrt14", x)

@@ -57,7 +57,9 @@ def take(lanes: Lanes, reduction: Reduction, held: Carried, values: Carried, mas
 
 
 def _after_the_last(lanes: Lanes, nan: ir.Value, values: Carried, mask: ir.Value | None) -> Carried:
-    """What follows the last NaN of a vector, whose lanes that nothing follows are that NaN, as accumulators."""
+    """Resets accumulators at a NaN: lanes behind the vector's last one keep their values, the others become that
+    NaN.
+    """
     builder = lanes.builder
     bits = builder.zext(builder.bitcast(nan, ir.IntType(lanes.width)), I32)
     last = builder.sub(I32(31), lanes.intrinsic("ctlz", bits, ir.Constant(ir.IntType(1), 0)))

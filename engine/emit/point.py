@@ -55,7 +55,7 @@ class Point:
         self.addresses, self.steps, self.mask = addresses, steps, mask
         self._values: dict[int, ir.Value] = dict(ready or {})
         self._bits: dict[int, ir.Value] = {}
-        """Of the 16-bit floats loaded, by access: their memory may be stored to before they are tested."""
+        """Bits of the 16-bit floats loaded, by access: their memory may be stored to before they are tested."""
 
     def has(self, number: int) -> bool:
         """Whether a node's value is computed so far."""

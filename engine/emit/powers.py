@@ -12,7 +12,7 @@ LOG2 = (0.3407727409506262, 0.4116705198330758, 0.577083619692688, 0.96179667317
 LN2 = 0.6931471805599453
 POWER_LOWEST, POWER_HIGHEST = -152.0, 130.0
 INVERSE_CUBE_ROOT = 0x54A21D2A
-"""Less a third of an f32's bits these are nearly the bits of its inverse cube root."""
+"""Minuend of the bits of an inverse cube root: it minus a third of an f32's bits is a first estimate."""
 SMALLEST_NORMAL = 2.0**-126
 
 

@@ -78,7 +78,7 @@ def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value],
 
 
 def emit_unrounded(lanes: Lanes, operation: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The same before it is rounded. Raises UnsupportedOperation without an emitter."""
+    """Emits an operation without rounding its result. Raises UnsupportedOperation without an emitter."""
     complex_types = any(map(is_complex, (operation.element_type, *operation.operand_types)))
     write = (COMPLEX_EMITTERS if complex_types else EMITTERS).get(operation.opcode)
     if write is None:

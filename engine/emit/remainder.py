@@ -7,7 +7,7 @@ from engine.emit.loops import if_any
 from engine.machine_code.llvm import ir
 
 BITS = 48
-"""Of a quotient at a time. The quotient of two f32 is below 2**277."""
+"""Bits of a quotient computed at a time. The quotient of two f32 is below 2**277."""
 ABOVE_ALL = 2.0**400
 
 

@@ -65,7 +65,9 @@ def emit_power(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Valu
 
 
 def _integer_power(lanes: Lanes, op: Operation, base: ir.Value, exponent: ir.Value) -> ir.Value:
-    """By squaring, over all bits of the exponent; a negative one gives the truncated power, and 0 for base 0."""
+    """Raises to an integer power by squaring, over all bits; a negative one gives the truncated power, and 0 for base
+    0.
+    """
     kind = REGISTER_TYPES[op.element_type]
     builder = lanes.builder
     zero, one, minus_one = (lanes.splat_constant(kind, v) for v in (0, 1, -1))
@@ -110,5 +112,5 @@ def emit_logistic(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.V
 
 @emitter(*ROUNDINGS)
 def emit_rounding(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """To a whole number; zeros keep their sign."""
+    """Rounds to a whole number; zeros keep their sign."""
     return lanes.intrinsic(ROUNDINGS[op.opcode], operands[0])

@@ -11,12 +11,12 @@ from engine.machine_code.llvm import ir
 TWO_OVER_PI = 0x517CC1B727220A94FE13ABE8FA9A6EE06DB14ACC9E21C820FF2
 """2 / pi in units of 2**-203: f32 reach 2**128, have 24 bits, and come as near as 2**-30 to a multiple of pi / 2."""
 DIGITS = tuple(float(TWO_OVER_PI >> 29 * k & (1 << 29) - 1) * 2.0 ** (29 * k - 203) for k in range(6, -1, -1))
-"""The same in digits of 29 bits: the product of an f32 with one is exact in f64."""
+"""Digits of 29 bits of 2 / pi: the product of an f32 with one is exact in f64."""
 HALF_PI_HIGH, HALF_PI_LOW = 1.5707963267948966, 6.123233995736766e-17
 NEAREST_WHOLE = 1.5 * 2.0**52
 """Added to an f64 below 2**51 this leaves its nearest whole number in the last bits."""
 FAR = 2.0**40
-"""From here on the rounding of the quotient by pi / 2 would count."""
+"""Magnitude from which on the rounding of the quotient by pi / 2 would count."""
 SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 COSINE = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 TANGENT = (
@@ -54,7 +54,7 @@ def _quarters(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
 
 
 def _far_quarters(lanes: Lanes, exact: ir.Value) -> list[ir.Value]:
-    """The same of huge numbers by Payne and Hanek: of each digit's product only what is left of multiples of 4."""
+    """Reduces huge numbers by Payne and Hanek: keeps of each digit's product only what is left of multiples of 4."""
     builder = lanes.builder
     total = error = lanes.constant("f64", 0.0)
     for digit in DIGITS:

@@ -18,7 +18,9 @@ _trusted: ContextVar[bool] = ContextVar("files with vertices are trusted", defau
 
 @contextmanager
 def trusting_vertices() -> Iterator[None]:
-    """Within, executable files with vertices of users' own can be read: their code runs as if it were yours."""
+    """Allows files with vertices of users' own to be read, while the context is open: their code runs as if it were
+    yours.
+    """
     token = _trusted.set(True)
     try:
         yield

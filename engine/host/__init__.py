@@ -1,1 +1,3 @@
-"""This processor's way of computing a program: algorithms for its typed work, chosen by estimated time."""
+"""The host's half of compilation: chooses an algorithm for each piece of typed work, by estimated time on this
+processor.
+"""

@@ -83,7 +83,7 @@ class _Copy:
         return self.packed(value, [*self.elements(value), token])
 
     def without_token(self, value: Instruction, shape: AnyShape) -> Instruction:
-        """What `with_token` got, of this shape."""
+        """The value of this shape from which `with_token` has made a tuple."""
         if isinstance(shape, Shape):
             return self.element(value, 0)
         return self.packed(value, [self.element(value, index) for index in range(len(shape.elements))])

@@ -22,7 +22,9 @@ KEY_MIXING = (0x85EBCA6B, 16)
 """Odd factor, and shift of the product before it is xored with itself."""
 LAST_FACTOR = 0xC2B2AE35
 UNUSED_BITS = 9
-"""Of the 32 random bits: 23 decide, which is exact for any f32 that becomes a normal float16."""
+"""Number of the 32 random bits that are dropped: 23 decide, which is exact for any f32 that becomes a normal
+float16.
+"""
 EXPONENT = 0x7F800000
 LEAST_EXPONENT = 113 << 23
 """The exponent of the smallest normal float16; the spacing below it is the same."""

@@ -39,7 +39,9 @@ def interpolation_shape(instruction: Instruction) -> Shape:
 
 
 def interpolation_matrices(instruction: Instruction) -> tuple[np.ndarray, np.ndarray]:
-    """By rows and by columns: float32 [elements of the result, elements of the operand] along a side."""
+    """Interpolation weights by rows and by columns: float32 [elements of the result, elements of the operand] along a
+    side.
+    """
     config, (operand,) = config_of(instruction), instruction.operands
     by_side = []
     for given, made in zip(operand.array_shape.dimensions[1:3], config["size"], strict=True):

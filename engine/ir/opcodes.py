@@ -60,9 +60,9 @@ class Opcode:
     attributes: tuple[str, ...] = ()
     called: tuple[str, ...] = ("to_apply",)
     commutative: bool = False
-    """As values, f(x, y) equals f(y, x)."""
+    """Whether f(x, y) equals f(y, x) as values."""
     either_zero: bool = False
-    """It may return either of +0 and -0, which are equal: commuting operands may change a float's bits."""
+    """Whether it may return either of +0 and -0, which are equal: commuting operands may change a float's bits."""
     neutral: Literal["", "zero", "one", "lowest", "highest", "all ones", "nan"] = ""
     """The neutral element of an associative operation: see `neutral_element`."""
     affine: bool = False
@@ -88,9 +88,9 @@ class Opcode:
     cycles: str = ""
     """The opcode whose cycles on the chip (cycles.toml) apply, if it is another one."""
     effect: Literal["", "host", "state"] = ""
-    """It exchanges data with the host, or changes the state of the random number generator."""
+    """Side effect: it exchanges data with the host, or changes the state of the random number generator."""
     internal: bool = False
-    """Only passes create it: no framework traces it and no file contains it."""
+    """Whether only passes create it: no framework traces it and no file contains it."""
 
     @property
     def length(self) -> int:
@@ -282,32 +282,33 @@ as wide)."""
 COMPLEX_ELEMENTWISE = opcodes_that(
     lambda row: row.kind == "elementwise" and (row.name == "complex" or COMPLEX <= (row.operand_types or COMPLEX))
 )
-"""Those on complex operands or with a complex result."""
+"""Opcodes with complex operands or a complex result."""
 AFFINE = opcodes_that(lambda row: row.affine)
 """Each of their elements is one of their operand's, by an affine index map."""
 DATA_MOVEMENT = AFFINE | opcodes_of("data movement")
-"""They move data only."""
+"""Opcodes that move data only."""
 CONTRACTIONS = opcodes_of("contraction")
 REDUCTIONS = opcodes_of("reduction")
-"""They combine elements by a scalar computation, the last that they call."""
+"""Opcodes that combine elements by a scalar computation, the last that they call."""
 LINEAR_ALGEBRA = opcodes_of("linear algebra")
 CONTROL_FLOW = opcodes_of("control flow")
 """The computations that they call run as the module's own, not on scalars."""
 TUPLES = opcodes_of("tuple")
 SOURCES = opcodes_of("source")
 COMMUTATIVE = opcodes_that(lambda row: row.commutative)
-"""Their two operands may be exchanged without changing the value: enough in the body of a reduction, whose order HLO
-leaves open. `engine.ir.properties.is_commutative` is stricter: no bit may change."""
+"""Opcodes whose two operands may be exchanged without changing the value. That is enough in the body of a reduction,
+whose order HLO leaves open. `engine.ir.properties.is_commutative` is stricter: no bit may change.
+"""
 ASSOCIATIVE = opcodes_that(lambda row: row.associative)
 NOT_STORED = opcodes_that(lambda row: not row.stored)
-"""Their results have no memory: their users read the operands'."""
+"""Opcodes whose results have no memory: their users read the operands'."""
 EXACT = opcodes_that(lambda row: row.exact)
 QUIET = opcodes_that(lambda row: not row.raises)
 """Elementwise operations that raise no floating-point exception."""
 NAN_SPREADS = opcodes_that(lambda row: row.spreads_nan)
 """Operations whose result is NaN where an operand is."""
 EFFECTS = opcodes_that(lambda row: row.effect)
-"""They have side effects, so they run as often as and in the order in which they are in the module."""
+"""Opcodes with side effects: they run as often as and in the order in which they are in the module."""
 
 
 def inferred_shape(instruction: Instruction) -> AnyShape:

@@ -96,7 +96,7 @@ def _print_attribute(value: Any) -> str:
 
 
 def _print_window(window: Window) -> str:
-    """As in HLO, only fields that differ from the default; sizes always."""
+    """Prints a window as HLO does, with only the fields that differ from the default; sizes always."""
     fields: dict[str, tuple[list[str], str]] = {
         "size": ([str(d.size) for d in window], ""),
         "stride": ([str(d.stride) for d in window], "1"),

@@ -50,7 +50,7 @@ class Iteration:
     taken: tuple[bool, ...] | None = None
 
     def where(self, taken: Sequence[bool]) -> Iteration:
-        """The same in a branch of the iterations for which `taken` holds, and this one's holds."""
+        """Narrows the iteration to a branch, which those in `taken` take, among those that this one has."""
         before = self.taken or (True,) * self.iterations
         return replace(self, taken=tuple(a and b for a, b in zip(before, taken, strict=True)))
 
@@ -95,7 +95,7 @@ INSTEAD = {
     "Eigh": "tf.linalg.eigh and eigvalsh of float32 and float64 run, of shapes that a called tf.function knows. Give a "
     "matrix one by tf.ensure_shape, compute with real matrices, or factor on the host, in the input pipeline.",
 }
-"""What to use instead of a custom call, by its target."""
+"""Advice for a custom call that does not run, by the call's target."""
 
 
 class Context(ProgramBuilder):
@@ -258,7 +258,9 @@ class Context(ProgramBuilder):
         return through(self.buffer(current), current.array_shape, index_map, instruction.array_shape)
 
     def _through_moves(self, instruction: Instruction) -> tuple[Instruction, tuple[Affine, ...]]:
-        """What a move reads, through all moves before it whose indices can be composed, and the indices in it."""
+        """Source of a move, looked through all moves before it whose indices can be composed, and the affine indices in
+        it.
+        """
         rank = instruction.array_shape.rank
         index_map = tuple(loop_index(d, rank) for d in range(rank))
         current = instruction

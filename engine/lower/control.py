@@ -54,7 +54,7 @@ def lower_while(context: Context, instruction: Instruction) -> Value:
 
 
 def _repeat(context: Context, instruction: Instruction, iterations: int) -> Value:
-    """The same without a condition."""
+    """Lowers a loop with a known number of iterations, which needs no condition."""
     state = initial_state(context, instruction, iterations)
     iteration = Iteration(instruction, iterations, context.counters)
     transposed = iteration_weights(context, instruction, state)

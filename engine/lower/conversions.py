@@ -11,7 +11,7 @@ from engine.program.program import Buffer
 
 @lowering("bitcast-convert")
 def lower_bitcast_convert(context: Context, instruction: Instruction) -> Value:
-    """The same bytes: both sides viewed as integers of the narrower width, one or several to an element."""
+    """Copies the bits: both sides are viewed as integers of the narrower width, one or several to an element."""
     result = context.result_buffer(instruction)
     source = context.view(instruction.operands[0])
     target = whole(result, instruction.array_shape)

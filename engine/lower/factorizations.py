@@ -19,7 +19,9 @@ from engine.program.program import Address, Buffer, Partition, Span, WorkEstimat
 from engine.program.work.codelet_work import CodeletWork
 
 MULTIPLY_ADDS = {SVD: 8.0, EIGH: 4.0, QR: 2.0, LU: 1 / 3}
-"""Of a matrix of n x n, in n cubed, roughly; of a system as of LU, and n squared for each right-hand side."""
+"""Multiply-adds as a multiple of n cubed, for an n x n matrix; a solution counts as LU, and n squared per right-hand
+side.
+"""
 
 
 def lower_factorization(context: Context, instruction: Instruction) -> Value:

@@ -102,7 +102,7 @@ def _emit(
 
 
 def _side(array: Array, dimension: int, kind: int, is_last: bool, plan: Plan) -> Side:
-    """Where the lines along a dimension are; pairs of real numbers are complex ones."""
+    """Layout of the lines along a dimension, for the codelet; pairs of real numbers are viewed as complex ones."""
     shape, item = array.shape, array.shape.dtype.itemsize
     count = shape.dimensions[dimension]
     element = row_major_strides(shape)[dimension] * item

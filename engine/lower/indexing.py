@@ -82,7 +82,9 @@ def lower_scatter(context: Context, instruction: Instruction) -> Value:
 
 
 def _scatter_work(instruction: Instruction, parts: tuple[Part, ...], element_types: tuple[str, ...]) -> CodeletWork:
-    """By the codelet of rows where it can; else with a combiner of its own."""
+    """Work of a scatter: the codelet for rows where the body is one of its opcodes, else the general one with a
+    compiled combiner.
+    """
     body = instruction.called[0]
     opcode = combining(body)
     if opcode is not None and len(element_types) == 1 and scatters_rows(parts, element_types[0], opcode):

@@ -52,7 +52,8 @@ def lower_interpolation(context: Context, instruction: Instruction) -> Value:
 
 
 def taps_of(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each row of a matrix the first and the number of elements from the first to the last that are not zero.
+    """First element, count and first weight of the nonzero span of each row: int64 [rows, TAP_WORDS], and all weights,
+    float32. A span runs from the first to the last element that is not zero.
 
     And the number of the first of its weights: int64 [rows, TAP_WORDS]; then all weights, float32.
     """

@@ -39,7 +39,9 @@ def position_of(context: Context, fusion: Instruction, root: Instruction, number
 
 
 def _result(context: Context, fusion: Instruction, number: int, of: int) -> Instruction | None:
-    """The one instruction that stands for a result of a fusion."""
+    """The only instruction that reads result `number` of a fusion of `of` results; None if there are several or
+    none.
+    """
     if of == 1:
         return fusion
     parts = [user for user in context.users(fusion) if user.get("tuple_index") == number]

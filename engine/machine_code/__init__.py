@@ -1,1 +1,3 @@
-"""From LLVM IR to machine code in memory: the processor, LLVM's passes, object code on disk and its keys, the ABI."""
+"""Compilation of LLVM IR to machine code in memory: the processor, LLVM's passes, object code on disk, its keys, the
+ABI.
+"""

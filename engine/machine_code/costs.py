@@ -1,4 +1,4 @@
-"""What work costs on a processor: a table by processor, with a default for those that were not measured.
+"""Costs of operations on a processor: a table by processor, with a default for those that were not measured.
 
 `SOFTWARE_IPU_COSTS` names a TOML file with other values, which `python -m benchmarks.tune` writes: those of its section
 "schedule" never change the bits of a result, those of "results" do.

@@ -14,7 +14,9 @@ from engine.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Origin:
-    """What object code was compiled by and for: `key` is that of keys.py, `cpu` and `features` are LLVM's names."""
+    """The compiler and the processor of object code: `key` is that of keys.py, `cpu` and `features` are LLVM's
+    names.
+    """
 
     key: str
     cpu: str
@@ -76,7 +78,7 @@ def missing(path: Path) -> ConfigurationError:
 
 @contextmanager
 def recording() -> Iterator[dict[str, bytes]]:
-    """Within, all object code that the process takes is added to the dict, by name."""
+    """Adds all object code that the process takes to the dict, by name, while the context is open."""
     objects: dict[str, bytes] = {}
     _records.append(objects)
     try:

@@ -24,7 +24,9 @@ def fingerprint(position: Path) -> str:
 
 
 def compilers_and_processor() -> str:
-    """What object code depends on beside its sources, or what the object code given depends on."""
+    """Versions and processor on which object code depends beside its sources; those of given object code where it is
+    used.
+    """
     if not given_objects.has_compiler():
         return given_objects.origin().key
     from importlib import metadata

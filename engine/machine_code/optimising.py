@@ -26,11 +26,11 @@ class Pipeline:
 
 
 WRITTEN_IN_VECTORS = Pipeline(level=2, loops=False)
-"""For IR whose loops are vectorised by hand: the vectorisers would only cost compile time."""
+"""Pipeline for IR whose loops are vectorised by hand: the vectorisers would only cost compile time."""
 WRITTEN_NESTS = Pipeline(level=2, loops=False, is_simple=True)
-"""For IR of one function that also has nothing to share: the nests of four models had the same machine code by both."""
+"""Pipeline for IR of one function with nothing to share: the nests of four models had the same machine code by both."""
 WRITTEN_OUT = Pipeline(level=2, loops=False, only_combines=True)
-"""For IR that has nothing to inline, to hoist or to share: the other passes would only cost compile time."""
+"""Pipeline for IR that has nothing to inline, to hoist or to share: the other passes would only cost compile time."""
 
 
 def new_target_machine(level: int) -> Any:

@@ -26,7 +26,7 @@ _digests: dict[str, bytes] = {}
 
 
 def digest_at(position: Path) -> bytes:
-    """As `digest`, but that of a position in the engine is found once."""
+    """Digest of a position's sources; for a position in the engine it is computed once."""
     if not position.is_relative_to(ENGINE):
         return digest(position)
     name = str(position.relative_to(ENGINE))
@@ -36,7 +36,7 @@ def digest_at(position: Path) -> bytes:
 
 
 def digests() -> dict[str, str]:
-    """What `digest_at` has returned so far, in hexadecimal, for another process with the same engine."""
+    """All digests that `digest_at` has returned so far, in hexadecimal, for another process with the same engine."""
     return {name: found.hex() for name, found in _digests.items()}
 
 

@@ -22,7 +22,9 @@ ON_ARRAYS = ELEMENTWISE | TUPLES | {"parameter", "constant"}
 
 @contextlib.contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Within, `watcher` is called for each instruction that `apply` runs, with its operands' values and its own."""
+    """Calls `watcher` for each instruction that `apply` runs, with its operands' values and its own, while the context
+    is open.
+    """
     _watchers.append(watcher)
     try:
         yield
@@ -111,7 +113,7 @@ def _broadcasting(computation: Computation, arguments: Sequence[Value]) -> Value
 
 
 def flat(value: Value) -> tuple[np.ndarray, ...]:
-    """The one array, or the arrays of a tuple of arrays."""
+    """The array as a tuple of one, or the arrays of a tuple of arrays."""
     return cast(tuple[np.ndarray, ...], value if isinstance(value, tuple) else (value,))
 
 

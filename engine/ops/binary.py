@@ -54,7 +54,9 @@ def _truncated(lhs: np.ndarray, rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 @definition("power")
 def _power(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Of integers with a negative exponent: the integer part of the exact power, and 0 for base 0."""
+    """Raises to a power; integers with a negative exponent give the integer part of the exact power, and 0 for base
+    0.
+    """
     lhs, rhs = operands
     if not is_integer(lhs):
         return np.asarray(np.power(widest(lhs), widest(rhs))).astype(lhs.dtype)
@@ -95,7 +97,9 @@ def _logical_shift(instruction: Instruction, operands: list[np.ndarray]) -> np.n
 
 @definition("shift-right-arithmetic")
 def _arithmetic_shift(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Only copies of the sign bit when the distance, as unsigned, is the width or more."""
+    """Shifts right with copies of the sign bit, which fill the result if the distance, unsigned, is the width or
+    more.
+    """
     lhs, rhs = operands
     signed = np.dtype(f"i{lhs.dtype.itemsize}")
     distance = np.minimum(as_unsigned(rhs), as_unsigned(rhs).dtype.type(8 * lhs.dtype.itemsize - 1))

@@ -52,7 +52,7 @@ def _while(instruction: Instruction, operands: list[np.ndarray]) -> Value:
 
 @definition("conditional")
 def _conditional(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """For a pred the first branch when true, else the second; for an index out of range the last."""
+    """Runs a branch: a pred selects the first when true, else the second; an index out of range selects the last."""
     selector, *arguments = operands
     if selector.dtype == np.bool_:
         branch = 0 if selector else 1

@@ -52,7 +52,7 @@ def _cut_off(bits: np.ndarray, count: int) -> np.ndarray:
 
 
 def as_unsigned(array: np.ndarray) -> np.ndarray:
-    """The same bits as unsigned integers."""
+    """A view of the bits as unsigned integers."""
     return array.view(np.dtype(f"u{array.dtype.itemsize}"))
 
 

@@ -20,7 +20,7 @@ TRANSFORMS: dict[str, Callable[..., np.ndarray]] = {
 
 @definition("cholesky")
 def _cholesky(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """The other triangle is zero; a matrix that is not positive definite gives NaN."""
+    """Cholesky factors, zero in the other triangle; a matrix that is not positive definite gives NaN."""
     (x,) = operands
     lower = instruction["lower"]
     wide = widest(x) if lower else _adjoint(widest(x))

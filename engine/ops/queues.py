@@ -46,7 +46,7 @@ _bound: ContextVar[Mapping[str, AnyQueue] | None] = ContextVar("bound queues", d
 
 @contextmanager
 def bound(queues: Mapping[str, AnyQueue]) -> Iterator[None]:
-    """Within, queues are bound to these rings, or other sources and sinks of rows, by name."""
+    """Binds queues to these rings, or other sources and sinks of rows, by name, while the context is open."""
     token = _bound.set(queues)
     try:
         yield

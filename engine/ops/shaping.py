@@ -84,7 +84,7 @@ def _get_dimension_size(instruction: Instruction, operands: list[np.ndarray]) ->
 
 @definition("set-dimension-size")
 def _set_dimension_size(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Only to the size that the dimension has; raises UnsupportedOperation for any other."""
+    """Accepts only the size that the dimension has; raises UnsupportedOperation for any other."""
     x, size = operands
     dimension = instruction["dimensions"][0]
     if int(size) != x.shape[dimension]:

@@ -29,7 +29,7 @@ class MicroBatch:
         return sliced if dimensions else self._builder.reshape(sliced, ())
 
     def row(self, rows: Instruction) -> Instruction:
-        """This replica's value of a variable."""
+        """The value of a variable on this replica."""
         return self.taken(rows, self.replica)
 
     def with_row(self, rows: Instruction, value: Instruction) -> Instruction:

@@ -11,7 +11,7 @@ from engine.partition.stage_contents import StageContents
 from engine.partition.storage import Storage, share
 
 Direction = Literal["load", "store", "gather"]
-"""From streaming memory to the tiles and back, or from the other replicas."""
+"""Direction of a transfer: from streaming memory to the tiles, back, or from the other replicas."""
 Kept = Literal["activations", "weights", "optimizer state", "accumulators"]
 
 

@@ -40,7 +40,7 @@ def _groups(
     found: dict[Instruction, list[Instruction]] = {}
     group: list[Instruction] = []
     after: set[Instruction] = set()
-    """What depends on the group."""
+    """Instructions that depend on the group."""
     for instruction in instructions:
         depends, kind = any(operand in after for operand in instruction.operands), instruction.get("of_processes")
         if (kind == SUM and depends) or (kind and kind != SUM) or communicates_in(instruction):

@@ -34,7 +34,7 @@ from engine.passes.simplify_shapes import simplify_shapes
 BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)
 """Passes that expose marks and updates: TensorFlow puts reshapes around every assignment."""
 WITH_BODIES: tuple[Pass, ...] = (inline_other_calls, *BEFORE[1:])
-"""The same, with the calls of outlined functions."""
+"""Passes for modules whose outlined functions stay calls."""
 # Cut into parts, a derivative and its function are no longer seen together: it is factored here, as in a step unsplit.
 # Arrays, not tuples, cross between stages, and weights that loops only read come from the variables, so they are not
 # kept for each micro-batch.

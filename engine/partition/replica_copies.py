@@ -42,7 +42,7 @@ class Held:
         return self.copies[position if len(self.copies) > 1 else 0]
 
     def only(self, position: int) -> Held:
-        """The same for the replica at one index alone."""
+        """The copies of the replica at one index alone."""
         return Held(self.kind, (self.of(position),))
 
 

@@ -16,7 +16,7 @@ from engine.partition.micro_batch import MicroBatch
 from engine.passes.sparse_updates import is_row_sum
 
 Totals = tuple[Instruction, ...]
-"""What a loop has of one gradient: the sum of all so far, or the ids and the rows of all micro-batches."""
+"""A loop's state for one gradient: the sum so far, or the ids and the rows of all micro-batches."""
 
 
 def is_of_rows(mark: Instruction, accumulation: Accumulation) -> bool:
@@ -32,7 +32,7 @@ def is_of_rows(mark: Instruction, accumulation: Accumulation) -> bool:
 
 
 def row_shapes(mark: Instruction, micro_batches: int) -> tuple[Shape, Shape]:
-    """Those of the ids and of the rows of all micro-batches: [micro-batches, named], [micro-batches, named, width]."""
+    """Shapes of the ids and rows of all micro-batches: [micro-batches, named], [micro-batches, named, width]."""
     _, ids, rows = (operand.array_shape for operand in mark.operands[0].operands)
     named, width = rows.dimensions
     return ids.with_dimensions((micro_batches, named)), rows.with_dimensions((micro_batches, named, width))

@@ -16,7 +16,7 @@ Recomputation = Literal["none", "then_backpropagate", "with_backpropagation"]
 """Whether forward parts run again before their backward parts: not, in rows of their own, or in the backward row."""
 Kind = Literal["forward", "recompute", "backward", "update"]
 Devices = tuple[tuple[int, ...], ...]
-"""For each stage the IPUs it is on: one, or one for each of its concurrent parts."""
+"""IPUs of each stage: one, or one for each of its concurrent parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,13 @@ class Schedule:
         return (reader.start - writer.start) // self.period + 1
 
     def stash_depths(self) -> tuple[int, ...]:
-        """For each stage the largest number of micro-batches whose activations its IPU holds, with the current one."""
+        """Largest number of micro-batches whose activations each stage's IPU holds, with the current one."""
         if not self.training:
             return (0,) * self.stages
         return tuple(self.depth(self.part("forward", s), self.part("backward", s)) for s in range(self.stages))
 
     def bubbles(self, durations: Mapping[tuple[Kind, int], float] | None = None) -> dict[int, float]:
-        """For each IPU the fraction of the time, without the update, in which it is idle.
+        """Fraction of the time, without the update, in which each IPU is idle.
 
         `durations` are those of (kind, stage), in any unit; without them all rows take the same time.
         """
@@ -166,7 +166,7 @@ def _sequential(devices: Devices, training: bool, recomputes: bool) -> tuple[int
 
 
 def _lanes(devices: Devices) -> tuple[list[int], int]:
-    """For each stage its slot number among the slots in which all IPUs run the same kind of part, and their count."""
+    """Number of each stage's slot among those in which all IPUs run the same kind of part, and the count of these."""
     taken: dict[int, int] = {}
     lanes = []
     for ipus in devices:

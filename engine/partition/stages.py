@@ -217,7 +217,9 @@ class _Placing:
         )
 
     def _refuse_late_states(self, position: Mapping[Instruction, int], fixed: Mapping[Instruction, int]) -> None:
-        """Only variables may depend on instructions that were delayed for a variable."""
+        """Refuses instructions that depend on a variable updated in a later stage. Raises ConfigurationError. Only
+        variables may depend on instructions that were delayed for a variable.
+        """
         states = set(self.parts.moving.values())
         others = set(topological([*(m.operands[0] for m in self.parts.marks), *self.parts.last]))
         for i, wanted in self.wanted.items():

@@ -30,9 +30,9 @@ class Differing(IntEnum):
     """The extent to which a value may differ between replicas; a result has the greatest kind of its operands."""
 
     FIXED = 0
-    """The same, and computed from constants and arguments alone."""
+    """Equal on all replicas: computed from constants and arguments alone."""
     STATE = 1
-    """The same, and computed from variables too."""
+    """Equal on all replicas: computed from variables too."""
     VARYING = 2
 
 

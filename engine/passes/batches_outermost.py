@@ -15,9 +15,9 @@ from engine.passes import construct
 from engine.passes.rewriting import Visit, changed, rewrite_each
 
 FAR_BYTES = 4096
-"""Between rows of a batch from which on these are far apart: each is in a page of its own, not read ahead."""
+"""Distance of a batch's rows from which each is in a page of its own, which no prefetcher reads ahead."""
 LEAST_BYTES = 1 << 17
-"""Of a product: a smaller one stays in a near cache. Chosen by hand."""
+"""Bytes of a product from which its batches become outermost: a smaller one stays in a near cache. Chosen by hand."""
 
 
 def batches_outermost(module: Module) -> Module:

@@ -14,7 +14,9 @@ from engine.passes import construct
 from engine.passes.rewriting import RuleSet, make, rewrite
 
 LEAST_SIZES, LEAST_MULTIPLY_ADDS = (4, 8), 1 << 13
-"""Of free dimensions and contracted ones, and of products of complex numbers in total. Chosen by hand."""
+"""Least sizes of free and of contracted dimensions, and least multiply-adds of complex numbers in total. Chosen by
+hand.
+"""
 PARTS = {"c64": "f32"}
 """The element types of their parts. Products of f64 have no faster codelet than those of c128."""
 

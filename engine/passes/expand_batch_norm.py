@@ -114,7 +114,7 @@ def expand_inference(instruction: Instruction) -> Instruction:
 
 @RULES.on("batch-norm-grad")
 def expand_gradient(instruction: Instruction) -> Instruction:
-    """From (operand, scale, mean, variance, gradient): the gradients of operand, scale and offset."""
+    """Expands (operand, scale, mean, variance, gradient) to the gradients of operand, scale and offset."""
     return gradients(Normalization(instruction))
 
 

@@ -24,7 +24,7 @@ MOST_DEPTH = 12
 SMALLEST, LARGEST = 1e-30, 1e30
 """Magnitudes of products of constants that are merged."""
 SMALLEST_HALF, LARGEST_HALF = 2.0**-6, 2.0**6
-"""The same of 16-bit floats, whose derivative is stored: f16 has few magnitudes."""
+"""Bounds of a stored derivative of 16-bit floats: f16 has few magnitudes."""
 WIDE = "f32"
 FLOATS = (WIDE, "f16", "bf16")
 Users = dict[Instruction, list[Instruction]]
@@ -90,7 +90,8 @@ def _shared(
 
 
 class _Derivative:
-    """What remains of a sum without a factor that all its terms have; `value` is None where some have it twice.
+    """Divides a sum by a factor that all its terms have; the quotient's `value` is None where some have it twice. With
+    `widens`, 16-bit factors are computed in f32: only those of a derivative, which are few.
 
     With `widens` 16-bit factors are computed in f32: only those of a derivative, which are few.
     """
@@ -108,7 +109,7 @@ class _Derivative:
         self.value = self._without(root, 0)
 
     def _without(self, instruction: Instruction, depth: int) -> Scaled | None:
-        """What remains of a term; each is visited once, as its one user may read it twice."""
+        """Divides a term by the factor; each is visited once, as its one user may read it twice."""
         if instruction not in self._remainders:
             self._remainders[instruction] = self._remainder(instruction, depth)
         return self._remainders[instruction]
@@ -158,7 +159,7 @@ class _Derivative:
         return construct.elementwise(self.root, "multiply", part.expression, number)
 
     def stored(self, part: Scaled) -> Instruction:
-        """The same, in the type of the sum."""
+        """The scaled part, converted to the type of the sum."""
         return _converted(self.scaled(part), self.root.array_shape.element_type)
 
     def _widened(self, factor: Instruction) -> Instruction:

@@ -68,7 +68,7 @@ def loops_of(instruction: Instruction) -> tuple[int, ...]:
 
 
 def reduced_loops(reduce: Instruction) -> tuple[bool, ...]:
-    """For each loop of a reduce, whether it is reduced."""
+    """Flags of a reduce's loops: true where the loop is reduced. Dimensions of size 1 have no loop."""
     shape = reduce.operands[0].array_shape
     dimensions = set(reduce["dimensions"])
     return tuple(d in dimensions for d, size in enumerate(shape.dimensions) if size != 1)

@@ -159,7 +159,8 @@ def code_of(instruction: Instruction) -> int:
 
 
 def ancestors(computation: Computation, window: int | None = None) -> list[int]:
-    """Of each instruction, by position, the positions of those it depends on, as bits.
+    """Bit sets of the positions that each instruction, by position, depends on. With a window these are positions among
+    as many instructions, of which bit 0 is the first.
 
     With a window those of as many instructions, of which bit 0 is the first.
     """

@@ -14,7 +14,7 @@ def inline_calls(module: Module) -> Module:
 
 
 def inline_other_calls(module: Module) -> Module:
-    """The same for all calls but those of outlined functions; for these too if one is in a computation twice."""
+    """Inlines all calls except those of outlined functions; these too if an instruction is in a computation twice."""
     kept = with_computations(module, lambda computation, new: _Inliner(computation, new, keeps_outlined=True).run())
     return kept if all(are_distinct(computation) for computation in kept.computations()) else inline_calls(module)
 

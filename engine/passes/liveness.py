@@ -41,7 +41,7 @@ def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -
 
 
 def _bytes_overwritten(in_place: Iterable[Instruction]) -> dict[Instruction, int]:
-    """For each instruction with such results, the bytes of its output that they make up."""
+    """Bytes of each instruction's output that are results written in place."""
     made: dict[tuple[Instruction, int | None], int] = {}
     for result in in_place:
         maker, element, size = result, None, bytes_of(result.shape)

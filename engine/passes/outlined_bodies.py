@@ -181,7 +181,7 @@ class _Calls:
 
     @staticmethod
     def _places(function: Instruction, gradient: Instruction) -> list[int]:
-        """For each operand of the gradient's call its number among those of the function's call, then of its own."""
+        """Numbers the operands of the gradient's call: those of the function's call keep theirs, new ones follow."""
         places = {operand: number for number, operand in reversed([*enumerate(function.operands)])}
         found, count = [], len(function.operands)
         for operand in gradient.operands:

@@ -161,7 +161,7 @@ MODULE_PASSES: tuple[PassPipeline, ...] = (
     PassPipeline("scheduling", (schedule_updates_last,), setting="options"),
 )
 BODY_PASSES, ORDERING = MODULE_PASSES[:-2], MODULE_PASSES[-1:]
-"""Those over the bodies of outlined functions, and those that order their instructions."""
+"""Passes over the bodies of outlined functions, and passes that order their instructions."""
 
 
 def _has_loops(module: Module) -> bool:

@@ -14,7 +14,7 @@ from engine.passes.rewriting import Callees, Names, changed, with_computations, 
 from engine.passes.segments import Segments, segments_of
 
 GAIN = 0.9
-"""Without checkpoints nothing is recomputed unless the most live bytes fall to this share."""
+"""Share of the most live bytes above which recomputation without checkpoints is not worth it."""
 
 
 def recompute_activations(module: Module) -> Module:
@@ -96,7 +96,9 @@ class _Recomputation:
         return self._added(copy)
 
     def _value(self, node: Node, gate: Instruction | None) -> Instruction:
-        """What an instruction reads; a copy reads kept values behind the barrier, except what is updated in place."""
+        """The value that an instruction reads: a copy reads kept values behind the barrier, except those updated in
+        place.
+        """
         (instruction, copied), value = node, self.made[node]
         if copied or gate is None or not self.segments.is_gated(instruction):
             return value

@@ -17,7 +17,7 @@ STEPS = ("add", "subtract", "multiply")
 """Operations between x and the rectifier; as many of them as of an affine map at most."""
 MOST_STEPS = 2
 READERS = ("and", "select", "multiply")
-"""Between a mask and the instruction that reads x."""
+"""Opcodes that may stand between a mask and the instruction that reads x."""
 
 
 def recompute_masks(module: Module) -> Module:
@@ -58,7 +58,7 @@ def _source(mask: Instruction, users: dict[Instruction, list[Instruction]]) -> I
 
 
 def _inner(rectifier: Instruction) -> Instruction:
-    """What a maximum or clamp bounds."""
+    """The operand that a maximum or clamp bounds."""
     if rectifier.opcode == "clamp":
         return rectifier.operands[1]
     a, b = rectifier.operands
@@ -85,7 +85,9 @@ def _is_at_bound(mask: Instruction) -> bool:
 
 
 def _only_array(value: Instruction) -> Instruction | None:
-    """The one large array that a value is an affine function of, by arrays that are broadcast."""
+    """The only large array of which a value is an affine function, with broadcast arrays as factors and terms; None if
+    none.
+    """
     for _ in range(MOST_STEPS):
         if value.opcode not in STEPS:
             break

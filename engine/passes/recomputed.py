@@ -17,9 +17,11 @@ LEAST_ELEMENTS = 1 << 17
 MOST_COST = 16
 """Cost of operations on a point that take about as long as writing and re-reading it."""
 MOST_COST_AT_HAND = 4
-"""The same where it is re-read at once, from a cache."""
+"""Cost of operations up to which a result that is re-read at once, from a cache, is recomputed."""
 MOST_COST_OF_LARGE = 8
-"""The same for arrays of more than LEAST_BYTES_OF_LARGE, which have left the core's caches by then."""
+"""Cost of operations up to which arrays above LEAST_BYTES_OF_LARGE, which have left the core's caches, are
+recomputed.
+"""
 LEAST_BYTES_OF_LARGE = 1 << 20
 MOST_BYTES_AT_HAND = 1 << 19
 """Bytes of an array that may be read in addition to replace one that was written: it is still in the cache."""

@@ -142,7 +142,7 @@ class _ScheduleState:
 
 
 def followers_of(needs: Needs) -> dict[Instruction, list[Instruction]]:
-    """For each instruction those that need it."""
+    """Inverts the dependencies: maps each instruction to those that need it."""
     followers: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in needs}
     for instruction, needed in needs.items():
         for each in needed:

@@ -27,7 +27,7 @@ Numbers = Mapping[Instruction, int]
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """What is recomputed in a computation: the segments of `copied` values and of the tuples they are elements of.
+    """Segments of a computation that are recomputed: of the `copied` values and of the tuples they are elements of.
 
     `sources` are the values that an instruction is or moves, `gates` the gradients that segments wait for. `is_marked`
     says whether they end at checkpoints.
@@ -193,7 +193,7 @@ class _Forward:
         return {value: segment_at[position[maker]] for value, maker in self.values.items()}
 
     def _plan(self, segment: Numbers) -> tuple[Numbers, int]:
-        """What to recompute for some segments, and the bytes of activations at the peak then."""
+        """The values to recompute for some segments, and the bytes of activations at the peak that remains."""
         last = max(segment.values())
         segment_of_maker = {maker: segment[value] for value, maker in self.values.items()}
         dropped = {

@@ -143,7 +143,7 @@ def _constant_of(instruction: Instruction) -> float | None:
 
 
 class _UpdatedRows:
-    """The same update, of the batch's rows alone."""
+    """Rewrites an update of a whole table to one of the batch's rows alone."""
 
     def __init__(self, update: RowUpdate) -> None:
         self.update = update
@@ -154,7 +154,7 @@ class _UpdatedRows:
         self.small: dict[Instruction, Instruction] = {}
 
     def replacements(self) -> dict[Instruction, Instruction]:
-        """For each new table, the scatter of its new rows into the old one."""
+        """Maps each new table to the scatter of its new rows into the old one."""
         equal = EqualRows(self.like)
         for gradient in self.update.gradients:
             self.small[gradient] = take_rows(self.like, equal.sums(gradient.operands[2]), equal.first)

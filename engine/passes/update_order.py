@@ -11,7 +11,7 @@ SEEN_THROUGH = AFFINE | TUPLES
 
 
 def readers_before_updates(module: Module) -> dict[Instruction, list[Instruction]]:
-    """For each instruction that computes a variable's new value, the other readers of the old one.
+    """Maps each instruction that computes a variable's new value to the other readers of the old one.
 
     Instructions with side effects count as readers: they may wait for the host, which may end the step with
     variables unchanged. Readers that need the new value themselves, or would close a cycle, are omitted: then the new

@@ -15,7 +15,7 @@ updating all rows of a table costs little. Chosen by hand."""
 
 
 class Role(StrEnum):
-    """What a program's author uses a variable for."""
+    """The use that a program's author makes of a variable."""
 
     WEIGHT = "weight"
     STATISTIC = "statistic"

@@ -34,7 +34,7 @@ class ConvolutionSize:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Along one dimension: outputs first, first + period, ...; for each tap the position where its reads start."""
+    """Outputs first, first + period, ... along one dimension; for each tap the position where its reads start."""
 
     first: int
     period: int

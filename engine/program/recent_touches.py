@@ -90,7 +90,7 @@ class RecentTouches:
 
 
 def overlapping(places: Iterable[Place]) -> dict[Place, set[Place]]:
-    """For each of some different places, sorted, those that share bytes with it, and itself."""
+    """Maps each of some different places, sorted, to the set of those that share bytes with it, itself included."""
     found: dict[Place, set[Place]] = {}
     open_places: list[Place] = []
     for place in places:

@@ -23,7 +23,7 @@ def run_passes(program: Program, passes: Iterable[Pass]) -> Program:
 
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Within, on any thread, the listener gets the name and the result of each pass."""
+    """Passes the name and the result of each pass on any thread to the listener, while the context is open."""
     _listeners.append(listener)
     try:
         yield

@@ -12,7 +12,7 @@ THIS, OTHER = Buffer("this", Shape("u8")), Buffer("other", Shape("u8"))
 
 
 def shared_paddings(program: Program, uses: BufferUses) -> dict[Buffer, Buffer]:
-    """For each permanent buffer the one whose memory it uses, perhaps itself.
+    """Maps each permanent buffer to the one whose memory it uses, perhaps itself.
 
     Elements that no instruction writes keep their values from step to step; all buffers that share memory leave the
     same elements unwritten and write the others before they are read. With loops, a reader could run again after

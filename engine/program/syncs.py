@@ -23,7 +23,7 @@ def ranges_of(compute_set: ComputeSet, workers: int) -> Ranges:
 
 
 class Sync(IntEnum):
-    """What workers wait for before a compute set."""
+    """The threads that workers wait for before a compute set."""
 
     NONE = 0
     CLAIMED = 1  # the claimed compute sets since the last barrier
@@ -57,7 +57,7 @@ def _has_branches_per_iteration(marks: Sequence[Mark], repeat: Mark) -> bool:
 def syncs(
     compute_sets: Sequence[ComputeSet], workers: int, location: Position, marks: Sequence[Mark] = ()
 ) -> tuple[list[Sync], set[Mark]]:
-    """For each compute set the sync that it needs before it, and the marks at which workers need not synchronise.
+    """The sync that each compute set needs before it, and the marks at which workers need not synchronise.
 
     Every step begins with a barrier of its own. Another one precedes a call of the host with claimed compute sets.
     """

@@ -41,7 +41,7 @@ class BufferUses:
         return sorted({*self.readers(buffer), *self.writers(buffer)})
 
     def count(self, buffer: Buffer) -> int:
-        """How many compute sets read a buffer, and how many write it."""
+        """Number of compute sets that read a buffer plus number of those that write it."""
         return len(self.readers(buffer)) + len(self.writers(buffer))
 
     def escapes(self, buffer: Buffer) -> bool:

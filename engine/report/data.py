@@ -109,7 +109,7 @@ def _speed(estimate: Estimate) -> dict[str, Any]:
 
 
 def _by_ipu(estimate: Estimate, source: Callable[[str], str]) -> list[dict[str, Any]]:
-    """Of each IPU of a pipeline what the report has of the fullest one at its top level."""
+    """The report's top-level figures, which are those of the fullest IPU, for each IPU of a pipeline."""
     ipus = [] if estimate.pipeline is None else estimate.pipeline.ipus
     return [
         {
@@ -161,7 +161,9 @@ def _liveness(estimate: Estimate) -> dict[str, Any]:
 
 
 def _shown(tensors: Sequence[Any], peak_at: int) -> list[Any]:
-    """At most TENSORS tensors, the largest first: those live at the peak, those large for long, then the largest."""
+    """Chooses at most TENSORS tensors, the largest first: those live at the peak, those large for long, then the
+    largest.
+    """
     at_peak = [t for t in tensors if t.always_live or t.first <= peak_at <= t.last]
     rest = [t for t in tensors if not (t.always_live or t.first <= peak_at <= t.last)]
     chosen = at_peak[: TENSORS // 2]

@@ -8,7 +8,7 @@ from typing import Any
 
 NUMBER = re.compile(r"_(\d+)(?=/|$)")
 OWNER = " update of "
-"""In names of operations, precedes the layer whose variables an optimizer updates."""
+"""Text in operations' names that precedes the layer whose variables an optimizer updates."""
 
 
 def same_layers(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:

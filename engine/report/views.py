@@ -1,4 +1,4 @@
-"""What the page shows of one IPU of a pipeline in place of the fullest: charts, leads, and a part of the operations."""
+"""The page's view of one IPU of a pipeline in place of the fullest: charts, leads, and a part of the operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_WORK = ("costliest", "exchanges")
 
 
 def views(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of each IPU of a pipeline its charts, its leads, and [begin, end] of its rows in the table of operations.
+    """Charts, leads and [begin, end] of the rows in the table of operations, for each IPU of a pipeline.
 
     The latter is None where the table does not have them, as for stages that run concurrently.
     """

@@ -47,7 +47,7 @@ class CheckedExecutable(Executable):
         queues: Mapping[str, AnyRing] | None = None,
         limit: TimeLimit | None = None,
     ) -> list[np.ndarray]:
-        """As `Executable.run`.
+        """Runs like `Executable.run`.
 
         Raises FloatingPointException after the step in which an operation raised an exception that is detected; the
         variables then have their values from before the call. Rows that queues have taken or passed on are lost.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """What a file's program needs to run; the fields are those of ExecutableFile."""
+    """Everything that a file's program needs to run; the fields are those of ExecutableFile."""
 
     name: str
     signature: Signature
@@ -67,7 +67,7 @@ FORMAT = Format(
 
 
 def _home(value: Any, data: np.ndarray) -> list[Any] | None:
-    """What stands for a codelet, by the name of its object code, and for an array of the program's file."""
+    """Reference in place of a codelet, by the name of its object code, or of an array of the program's file."""
     if isinstance(value, Codelet):
         libraries = [[each.name, list(each.functions)] for each in value.libraries]
         return ["codelet", given_objects.name_of(value.path), libraries]
@@ -148,7 +148,7 @@ def find(data: bytes, origin: str) -> EncodedFile | None:
 
 
 def _choices() -> tuple[object, ...]:
-    """What the host's passes read besides the program."""
+    """Options that the host's passes read besides the program."""
     return may_use_matrix_registers(), most_winograd_outputs(), costs()
 
 

@@ -20,7 +20,7 @@ from engine.ir.shape import NUMPY_TYPES
 
 Reference = int | str | bool | list[int] | None
 Foreign = Callable[[Any], list[Any] | None]
-"""What stands for an object that has another home, as JSON; None for any other object."""
+"""Returns the JSON that refers to an object stored elsewhere; None for any other object."""
 DTYPES = {dtype.name: dtype for dtype in NUMPY_TYPES.values()}
 
 

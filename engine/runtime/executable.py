@@ -50,7 +50,9 @@ def inline_work() -> float:
 
 
 WAKING = 0.4
-"""Of these, the share below which a single call is not worth waking persistent threads either. Chosen by hand."""
+"""Share of the least work worth threads below which a call is not worth waking persistent ones either. Chosen by
+hand.
+"""
 
 
 class Executable:

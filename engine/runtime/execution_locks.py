@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _ATTRIBUTE = "_ipu_execution_lock"
 POLL_SECONDS = 5e-4
-"""Between attempts to take a lock, when Python handles signals. Chosen by hand."""
+"""Seconds between attempts to take a lock, when Python handles signals. Chosen by hand."""
 
 
 class _Thread(threading.local):
@@ -33,7 +33,9 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def while_waiting(meanwhile: Callable[[], object]) -> Iterator[None]:
-    """Within, this thread calls `meanwhile` repeatedly whenever it waits for another thread's execution."""
+    """Calls `meanwhile` repeatedly whenever this thread waits for another one's execution, while the context is
+    open.
+    """
     outer, _thread.meanwhile = _thread.meanwhile, meanwhile
     try:
         yield

@@ -296,7 +296,8 @@ def compute_row(codelet_address: int, parameters: int, ranges: Sequence[tuple[in
 
 
 def claimed_row(computes: list[int], words: int, awaited: int, parts: int = PARTS) -> list[int]:
-    """The same in `parts` of each range, with `words` int64 [parts * workers] by address, which are 0 before a call.
+    """A row like `claimed_row` with each range in `parts`, and `words` int64 [parts * workers] by address, 0 before a
+    call.
 
     All parts with words from address `awaited` to this row's are complete before.
     """

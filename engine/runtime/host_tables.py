@@ -21,7 +21,7 @@ from engine.ir.shape import Shape
 
 
 class TableMemory(Protocol):
-    """What holds a table: an array [rows, width], which may be another one in each call of a program."""
+    """The memory of a table: an array [rows, width], which may be another one in each call of a program."""
 
     def acquire(self) -> np.ndarray:
         """The array, C-contiguous, for a call of a program that begins; writable if programs update it."""

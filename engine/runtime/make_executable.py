@@ -21,7 +21,7 @@ def make_executable(program: Program, progress: Progress | None = None) -> Execu
 
 @contextlib.contextmanager
 def made_by(maker: Maker) -> Iterator[None]:
-    """Within, on any thread, `maker` builds executables."""
+    """Lets `maker` build executables on any thread, while the context is open."""
     _makers.append(maker)
     try:
         yield

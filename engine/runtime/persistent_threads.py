@@ -28,7 +28,7 @@ SLEEP_SECONDS = 3600
 """Longest sleep of a thread without work. Each wake-up is exact, so it need not be short."""
 
 EXIT_SECONDS = 1.0
-"""For which the end of the process waits for another thread's brief call."""
+"""Seconds for which the end of the process waits for another thread's brief call."""
 
 
 def codelets_of_persistent_threads() -> list[Codelet]:
@@ -133,7 +133,7 @@ def end_persistent_threads(patience: float = 0.0) -> None:
 
 
 def _forget() -> None:
-    """In a forked child, where the parent's threads do not exist."""
+    """Drops the threads in a forked child, where the parent's do not exist."""
     global _lock, _threads, _owner
     _lock, _threads, _owner = threading.Lock(), None, 0
 

@@ -21,7 +21,9 @@ def _loaded_openblas() -> list[ctypes.CDLL]:
 
 
 def quiet_from_the_start() -> None:
-    """Before NumPy is imported: its threads, which spin for 0.1 s as soon as they exist, sleep after 0.1 ms."""
+    """Makes NumPy's threads, which spin for 0.1 s as soon as they exist, sleep after 0.1 ms: called before NumPy is
+    imported.
+    """
     if "numpy" not in sys.modules and sys.platform.startswith("linux"):
         os.environ.setdefault(VARIABLE, TICKS)
 

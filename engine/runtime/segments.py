@@ -14,7 +14,7 @@ from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import request_change, run_segment
 
 LOOK_SECONDS = 0.02
-"""Between checks for signals and other threads. Chosen by hand."""
+"""Seconds between checks for signals and other threads. Chosen by hand."""
 BRIEF_SECONDS = 0.05
 """Segments expected to take no longer run on the calling thread, which then cannot be interrupted. One that takes
 longer all the same ends, and new threads run the next."""

@@ -122,7 +122,7 @@ def attend(pool: CallThreads, stop: Stop, watch: Watch | None, limit: TimeLimit 
 
 
 def _leave(pool: CallThreads, stop: Stop) -> None:
-    """After an interruption: returns, or raises a later interruption, when no worker runs."""
+    """Waits after an interruption until no worker runs, then returns or raises a later interruption."""
     patient_until = time.monotonic() + PATIENCE_SECONDS
     latest: BaseException | None = None
     while True:

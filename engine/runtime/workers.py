@@ -20,7 +20,7 @@ from engine.runtime.time_limit import TimeLimit
 PAUSE_SECONDS = 0.0002
 """Seconds for which a worker spins before it sleeps: a wake-up takes some 50 microseconds, and few waits are longer."""
 LONGEST_SLEEP_NANOSECONDS = 10_000_000
-"""After which a sleeping worker checks for itself, should a wake-up be lost. Chosen by hand."""
+"""Nanoseconds after which a sleeping worker checks for itself, should a wake-up be lost. Chosen by hand."""
 _WAITING = slice(int(State.WAITING), State.WAITING + Waiting.WORDS)
 
 

@@ -65,7 +65,7 @@ Reload = Callable[[list[Servable]], list[Servable] | None]
 
 
 class Metrics:
-    """What Prometheus reads of one application."""
+    """Metrics of one application that Prometheus reads."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -260,7 +260,8 @@ class Application:
 
     @contextlib.contextmanager
     def _counted(self, address: str) -> Iterator[None]:
-        """Within, a request that has arrived is under way. Raises RequestError 503 where there are too many.
+        """Counts a request that has arrived as under way, while the context is open. Raises RequestError 503 where
+        there are too many.
 
         Those that still arrive do not count, as their clients decide for how long.
         """

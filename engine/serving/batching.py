@@ -66,7 +66,7 @@ class Batcher:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[Self]:
-        """Within, a request is under way that will ask for a prediction, or has."""
+        """Keeps the batcher in use for a request that will ask for a prediction, while the context is open."""
         self._uses += 1
         self._unused.clear()
         try:

@@ -22,7 +22,7 @@ class Limits:
 
 
 class Shares:
-    """What the requests under way have together of something, at most `most`, and those of each client address.
+    """Amount of something that the requests under way have, at most `most` together, by client address.
 
     One address has at most three quarters, so that others find some left.
     """

@@ -21,7 +21,7 @@ FORMAT = 1
 MAXIMAL_BYTES = 16 << 20
 STRING = "string"
 NUMPY_DTYPES = {dtype.name: dtype for dtype in NUMPY_TYPES.values()}
-"""By name, as NumPy's own names do not have bfloat16."""
+"""NumPy's dtypes by name, as NumPy's own names do not have bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TensorManifest:
 
     @property
     def numpy_dtype(self) -> np.dtype:
-        """That of an array of numbers."""
+        """The dtype of an array of numbers."""
         return NUMPY_DTYPES[self.dtype]
 
 

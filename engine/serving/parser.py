@@ -35,7 +35,9 @@ class ParserProcess:
         self._lock = threading.Lock()
 
     def parse(self, body: bytes, manifest: Manifest) -> tuple[list[np.ndarray], bool]:
-        """What `parse_request` gives. Raises RequestError, 503 where the process has ended over this body."""
+        """Parses a body as `parse_request` does, in the process. Raises RequestError, 503 where the process has ended
+        over this body.
+        """
         with self._lock:
             process = self._started()
             assert process.stdin is not None and process.stdout is not None

@@ -135,7 +135,8 @@ def parsed(body: bytes) -> dict[str, Any]:
 
 
 def _parsed_by_python(body: bytes) -> Any:
-    """What orjson refuses: NaN and Infinity, as TensorFlow Serving has them, and lone surrogates; or the error.
+    """Parses what orjson refuses: NaN and Infinity, as TensorFlow Serving has them, and lone surrogates. Raises
+    RequestError. Functions in Python for numbers let other threads run meanwhile.
 
     Functions in Python for numbers let other threads run meanwhile.
     """

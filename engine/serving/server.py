@@ -177,7 +177,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Within, these signals end the server."""
+        """Lets SIGINT and SIGTERM end the server, while the context is open."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -12,11 +12,11 @@ from engine.errors import InvalidFile
 
 logger = logging.getLogger("ipu")
 FAULTS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
-"""What reading a damaged checkpoint raises."""
+"""Errors that reading a damaged checkpoint raises."""
 
 
 def fault_of(checkpoint: str) -> str | None:
-    """What is wrong with a checkpoint, of which everything is read; None for a whole one."""
+    """Reads all of a checkpoint, and returns the error's text; None for a whole one."""
     try:
         reader = tf.train.load_checkpoint(checkpoint)
         for name in reader.get_variable_to_shape_map():

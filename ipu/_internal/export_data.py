@@ -89,7 +89,8 @@ def export_inputs_to_file(inputs: Iterable[Any], output_filename: str, feed_dict
 
 
 def move_variable_initialization_to_cpu(graph: tf.Graph | None = None) -> None:
-    """For all variables in the VARIABLES collection, move any initialization ops onto the CPU.
+    """Moves the initialisation of all variables in the VARIABLES collection to the CPU. Variables that are created
+    eagerly are initialised on the host in any case.
 
     Variables that are created eagerly are initialised on the host in any case.
 

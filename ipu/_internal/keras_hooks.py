@@ -45,7 +45,7 @@ class InstallingFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The others' spec of a framework with a loader that installs; None for every other name."""
+        """Asks the other finders for a framework's spec, whose loader it makes install; None for every other name."""
         # The others may call back: some delegate a name to all other finders, too.
         if name not in FRAMEWORKS or name in self._asking:
             return None

@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 class RecentPrograms(Generic[Key, Value]):
-    """At most MOST_PROGRAMS values by key, in the order in which they were added. Callers hold a lock."""
+    """A dict of at most MOST_PROGRAMS values, in the order in which they were added. Callers hold a lock."""
 
     def __init__(self) -> None:
         self._values: dict[Key, Value] = {}

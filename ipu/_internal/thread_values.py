@@ -18,7 +18,7 @@ class ThreadValue(threading.local, Generic[T]):
 
     @contextlib.contextmanager
     def replaced_by(self, value: T) -> Iterator[T]:
-        """Within, this thread has another value."""
+        """Gives this thread another value, while the context is open."""
         outer, self.value = self.value, value
         try:
             yield value

@@ -181,5 +181,5 @@ class PopDistStrategy(IPUStrategyV1):
         return tf.nest.map_structure(lambda leaf: host_collectives.all_reduce(leaf, reduce_op), value)
 
     def experimental_run_v2(self, *args: Any, **kwargs: Any) -> Any:
-        """As `run`, for programs of TensorFlow 1."""
+        """Runs like `run`, for programs of TensorFlow 1."""
         return self.run(*args, **kwargs)

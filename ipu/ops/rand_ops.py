@@ -20,7 +20,7 @@ def dropout(
     name: str | None = None,
     **kwargs: TensorLike,
 ) -> tf.Tensor:
-    """With probability `rate`, drops elements of `x`; the others are scaled by 1 / (1 - rate).
+    """Drops elements of `x` with probability `rate`; the others are scaled by 1 / (1 - rate).
 
     Args:
         x: the input tensor, of a floating-point type.

@@ -78,7 +78,7 @@ class PopnnDynamicLSTM(PopnnLSTM):
     def call(  # type: ignore[override]  # as documented
         self, inputs: TensorLike, seq_len: TensorLike, initial_state: Any = None, training: bool = True
     ) -> Any:
-        """As `PopnnLSTM.call`, with the length of each sequence.
+        """Runs the LSTM like `PopnnLSTM.call`, with the length of each sequence.
 
         Args:
             inputs: [time_len, batch_size, input_size].
@@ -223,7 +223,7 @@ class PopnnAUGRU(layers.DynamicGRU):
         training: bool = True,
         time_major: bool = True,
     ) -> Any:
-        """As `PopnnDynamicGRU.call`, with the scores of all time steps.
+        """Runs the GRU like `PopnnDynamicGRU.call`, with the scores of all time steps.
 
         Args:
             inputs: [time_len, batch_size, input_size], or [batch_size, time_len, input_size] if not `time_major`.

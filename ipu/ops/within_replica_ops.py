@@ -36,7 +36,7 @@ REDUCTIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "SQUARE_ADD": lambda x: tf.reduce_sum(x * x, 0),
     "MEAN": lambda x: tf.reduce_sum(x, 0) // x.shape.as_list()[0] if x.dtype.is_integer else tf.reduce_mean(x, 0),
 }
-"""By the name of the operation without its prefix, of the shards stacked."""
+"""Reductions of the stacked shards, by the name of the operation without its prefix."""
 
 
 def all_gather(input_shards: Sequence[TensorLike], axis: int = 0) -> tuple[tf.Tensor, ...]:

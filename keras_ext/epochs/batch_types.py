@@ -1,4 +1,4 @@
-"""What Keras knows of batches before it reads them, which decides for which of them it traces a step."""
+"""Types of batches that Keras knows before it reads them, and by which it decides when to trace a step."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from keras_ext.epochs.arrays import as_array
 from keras_ext.types import Nest
 
 MOST_BYTES = 2**26
-"""Of one area, which is allocated before it is known how many batches follow."""
+"""Most bytes of one area, which is allocated before it is known how many batches follow."""
 
 
 class Copies:

@@ -173,7 +173,7 @@ class RowIterator(FeedIterator):
 
 
 def take(iterator: Iterator[Any], limit: int) -> list[BatchSource]:
-    """Up to `limit` batches of any iterator, grouped by shape; StopIteration when none is left.
+    """Takes up to `limit` batches of any iterator, grouped by shape; StopIteration when none is left.
 
     The iterator may give the same arrays again, with other values: a batch is copied before the next one is read.
     An error of the iterator after some batches is that of the last of them.

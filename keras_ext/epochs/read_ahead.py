@@ -105,7 +105,7 @@ class ReadAheadIterator(FeedIterator):
 
 
 class _Group:
-    """Up to `limit` batches that a thread reads."""
+    """A group of up to `limit` batches that a thread reads."""
 
     def __init__(self, source: Iterator[Any], limit: int) -> None:
         self._source, self._limit = source, limit

@@ -130,7 +130,7 @@ def _run(
 
 
 SCALAR = -1
-"""In place of a length: one row for each step, without a batch axis."""
+"""Mark in place of a length: one row for each step, without a batch axis."""
 
 
 def _column(stacked: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:

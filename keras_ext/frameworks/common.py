@@ -33,7 +33,9 @@ def serves(strategy: object) -> bool:
 
 @contextlib.contextmanager
 def outside_of_strategies() -> Iterator[None]:
-    """Within, TensorFlow is in no IPUStrategy's scope: models that belong to none run as if there were none."""
+    """Takes TensorFlow out of any IPUStrategy's scope, while the context is open: models that belong to none run as if
+    there were none.
+    """
     if not isinstance(tf.distribute.get_strategy(), IPUStrategyV1) or not tf.distribute.in_cross_replica_context():
         yield
         return

@@ -1,4 +1,4 @@
-"""What `ipu.accelerate` needs of Keras 3: its iterators, its validation data, and callbacks that act by epoch."""
+"""Hooks of `ipu.accelerate` into Keras 3: its iterators, its validation data, and callbacks that act by epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Keras 3 builds a model, given data: with an open number of rows where batches differ, and named as without."""
+"""Building of Keras 3's models, given data: with an open number of rows where batches differ, and named as without."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def building_batch(model: keras.Model, adapter: DataAdapter, batch: Batch) -> An
 
 @contextlib.contextmanager
 def being_built(model: keras.Model) -> Iterator[None]:
-    """Within, `is_being_built` is true of `model`. Only one thread at a time may be within."""
+    """Makes `is_being_built` true of `model`, while the context is open, which only one thread at a time may enter."""
     _being_built.append(model)
     try:
         yield
@@ -76,7 +76,7 @@ def is_being_built(model: keras.Model) -> bool:
 
 @contextlib.contextmanager
 def optimizer_left_out(model: keras.Model) -> Iterator[None]:
-    """Within, what builds `model` takes its optimizer as built."""
+    """Lets whatever builds `model` take its optimizer as built, while the context is open."""
     optimizer = model.optimizer
     if optimizer is None or optimizer.built:
         yield

@@ -56,6 +56,6 @@ def _begin_pass(epoch: Any) -> None:
 
 
 def _end_pass(epoch: Any) -> None:
-    """What Keras does where data run out within an epoch."""
+    """Ends a pass like Keras, where data run out within an epoch."""
     with epoch.catch_stop_iteration():
         raise StopIteration

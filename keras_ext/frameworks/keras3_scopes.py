@@ -20,7 +20,9 @@ _entered: ThreadValue[dict[Key, str] | None] = ThreadValue(None)
 
 
 def own_scopes() -> AbstractContextManager[Any]:
-    """Within, on this thread, a layer that is called again in a scope re-enters the same scope."""
+    """Lets a layer that is called again in a scope re-enter the same scope, on this thread, while the context is
+    open.
+    """
     return _entered.replaced_by({})
 
 

@@ -1,4 +1,4 @@
-"""Which operations of Keras 3 tell the shapes that their calls give: Keras' own, and those that trace `call`."""
+"""Operations of Keras 3 whose specs of outputs can be trusted: Keras' own, and those that trace `call`."""
 
 from __future__ import annotations
 

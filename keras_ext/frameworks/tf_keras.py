@@ -279,7 +279,8 @@ def _variables(optimizer: KerasOptimizer) -> list[Any]:
 
 
 def _update_without_idle_velocities(original: Original, optimizer: sgd.SGD, gradient: Tensor, variable: Tensor) -> None:
-    """Without momentum, Keras stores each step as a velocity, though the next step multiplies it by zero.
+    """Keeps velocities zero without momentum. Keras stores each step as a velocity, though the next step multiplies it
+    by zero. That store alone would touch all of an embedding's table.
 
     That store alone would touch all of an embedding's table. Here these velocities stay zero.
     """

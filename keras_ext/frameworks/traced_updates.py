@@ -1,4 +1,4 @@
-"""What updates of variables share while one application of gradients is traced, and their operations.
+"""Values and operations that variables' updates share while one application of gradients is traced.
 
 Tracing and converting updates is most of a first step's time, so values that variables share are computed once for each
 application and learning rate, and no value is read again that an operation has just stored.
@@ -25,7 +25,9 @@ _shared: ThreadValue[Shared | None] = ThreadValue(None)
 
 @contextlib.contextmanager
 def applying() -> Iterator[None]:
-    """Within, gradients are applied once: the number of iterations and the learning rate stay the same."""
+    """Applies gradients once, while the context is open: the number of iterations and the learning rate stay the
+    same.
+    """
     with _shared.replaced_by({} if tracing() else None):
         yield
 

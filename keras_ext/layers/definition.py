@@ -1,4 +1,4 @@
-"""What the definitions of layers share, and the classes made of them: one for Keras 3, one for tf_keras."""
+"""The base of layers' definitions, and the classes made of them: one for Keras 3, one for tf_keras."""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ UNSUPPORTED = {
 
 
 class Recurrent(Definition):
-    """What PopnnLSTM and PopnnGRU share: checked arguments, a mask of dropout for all time steps, time-major inputs."""
+    """The base of PopnnLSTM and PopnnGRU: checked arguments, a mask of dropout for all time steps, time-major
+    inputs.
+    """
 
     settings = ("dropout_seed", "seed", "partials_dtype", "time_major")
     cell: Any

@@ -89,7 +89,7 @@ class AdamIpuOptimizer(WithStates):
         variable.assign_sub(tf.cast(step, variable.dtype))
 
     def _step(self, m: tf.Tensor, v: tf.Tensor, rate: tf.Tensor, variable: Any) -> tf.Tensor:
-        """What is subtracted from the variable."""
+        """The amount that is subtracted from the variable."""
         unbiased_m, unbiased_v = self._corrections(m.dtype)
         return m * (rate * tf.sqrt(unbiased_v) / unbiased_m) / (tf.sqrt(v) + self.epsilon)
 

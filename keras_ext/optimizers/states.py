@@ -13,7 +13,7 @@ from keras_ext.types import Tensor
 
 
 class WithStates(Definition):
-    """What these optimizers share: named states for each variable, of given dtypes; stages of computation."""
+    """The base of these optimizers: named states for each variable, of given dtypes; stages of computation."""
 
     family = "optimizers"
     stages: ClassVar[int] = 1

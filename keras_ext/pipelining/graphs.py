@@ -80,7 +80,7 @@ class Graphs(ABC):
 
     @abstractmethod
     def running(self, graph: KerasModel, stages: Stages) -> AbstractContextManager[None]:
-        """Within, each call of `graph` in a traced step is in the name scope of its stage."""
+        """Puts each call of `graph` in a traced step in the name scope of its stage, while the context is open."""
 
     def run(self, graph: KerasModel, inputs: Nest, training: bool | None, mask: Nest) -> Any:
         """The graph's outputs for `inputs`."""
@@ -112,7 +112,7 @@ def is_model(layer: KerasLayer) -> TypeGuard[KerasModel]:
 
 @contextmanager
 def replaced(holder: object, name: str, value: object) -> Iterator[None]:
-    """Within, replaces an attribute of one object, not of its class."""
+    """Replaces an attribute of one object, not of its class, while the context is open."""
     before = vars(holder).get(name)
     vars(holder)[name] = value
     try:

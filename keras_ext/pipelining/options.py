@@ -212,7 +212,7 @@ def _device_mapping(model: KerasModel, groups: Sequence[int]) -> tuple[int, ...]
 
 
 def _sharing(calls: Calls, stages: Sequence[int]) -> list[int]:
-    """For each stage the first of those with which it shares weights, directly or through others."""
+    """The first stage with which each stage shares weights, directly or through others."""
     groups = list(range(max(stages) + 1))
     first_use: dict[int, int] = {}
     for call, stage in zip(calls.leaves, stages, strict=True):

@@ -22,7 +22,7 @@ class PipelineSchedules(Extension):
     """The methods about schedules."""
 
     def get_pipeline_schedule(self: KerasModel, mode: str | None = None) -> list[Row]:
-        """What each IPU does in each slot of one execution of the pipeline that ran last.
+        """The work of each IPU in each slot of one execution of the pipeline that ran last.
 
         Args:
             mode: "train", "test" or "predict" for that of the last `fit`, `evaluate` or `predict`; None for the last

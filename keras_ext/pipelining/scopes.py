@@ -44,6 +44,6 @@ class StageScopes:
 
 
 def _name(scope: str, stage: int) -> str:
-    """That of a new scope in a model's, or beside it, if the model has a name that backward passes have."""
+    """Name of a new scope in a model's, or beside it, if the model has a name that backward passes have."""
     *outer, model = scope.split("/")
     return "/".join([*outer, f"{STAGE}{stage}", ""]) if in_gradient_scope(model) else f"{STAGE}{stage}"

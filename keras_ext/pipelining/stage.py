@@ -74,7 +74,7 @@ def refusing_scopes(message: str, *, in_layers: bool = False) -> AbstractContext
 
 
 def allowing_scopes() -> AbstractContextManager[Any]:
-    """Within, PipelineStages can be entered, even inside `refusing_scopes`."""
+    """Lets PipelineStages be entered, even inside `refusing_scopes`, while the context is open."""
     return _refusal.replaced_by(None)
 
 

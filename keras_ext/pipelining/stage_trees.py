@@ -113,6 +113,6 @@ def from_saved(calls: Calls, saved: Sequence[Any]) -> tuple[StageTree, ...] | No
 
 
 def _keys(calls: Calls) -> list[tuple[int, int]]:
-    """For each call the number of its layer, in the order of first calls, and the index of the call: can be saved."""
+    """Number of each call's layer, in the order of first calls, and the index of the call: can be saved."""
     numbers: dict[int, int] = {}
     return [(numbers.setdefault(id(call.layer), len(numbers)), call.node_index) for call in calls]

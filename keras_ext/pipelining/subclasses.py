@@ -29,7 +29,7 @@ class _KeptTrace:
 
 @contextlib.contextmanager
 def outside_traces(model: KerasModel) -> Iterator[None]:
-    """Within, layers can be built and called symbolically in the model's strategy, even while a step is traced."""
+    """Lets layers be built and called symbolically in the model's strategy, even while a step is traced."""
     with tf.init_scope(), contextlib.ExitStack() as stack:
         if not tf.distribute.has_strategy() or tf.distribute.in_cross_replica_context():
             stack.enter_context(model.distribute_strategy.scope())
@@ -90,7 +90,7 @@ def traced_graph(model: KerasModel, inputs: Nest, training: bool | None) -> Any:
 
 @contextlib.contextmanager
 def _scopes_in_nested(model: KerasModel) -> Iterator[None]:
-    """Within, subclasses of `Model` inside the model may open scopes, which are read from graphs of their own."""
+    """Lets subclasses of `Model` inside the model open scopes, which are read from graphs of their own."""
     with contextlib.ExitStack() as stack:
         for layer in model._flatten_layers(include_self=False):
             if opens_inside(layer):

@@ -73,7 +73,8 @@ def check_batches_of_pipeline(
 
 @contextlib.contextmanager
 def in_stages(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[None]:
-    """Within, a traced step of the model has its layers' operations in name scopes; execution otherwise is unchanged.
+    """Puts the operations of a model's layers into name scopes of stages while a step is traced; execution is unchanged
+    otherwise.
 
     `trees` has the stage of each call of a layer, in order. Raises StageAssignmentError for a sequential model without
     a graph, and for a `call` whose layers differ from those assigned.
@@ -122,7 +123,7 @@ def _position(layer: Any, tree: StageTree) -> Where:
 
 @contextlib.contextmanager
 def _calling_graph(model: KerasModel, trees: Sequence[StageTree]) -> Iterator[None]:
-    """Within, a subclass of `Model` runs the graph of its `call` in place of its `call`."""
+    """Runs the graph of the `call` of a subclass of `Model` in place of the `call`, while the context is open."""
     graphs, call = graphs_of(model), model.call
 
     def call_graph(inputs: Nest, *arguments: Any, training: bool | None = None, mask: Nest = None, **named: Any) -> Any:

@@ -28,7 +28,9 @@ WORTH = 0.6
 """Share of the estimated cycles below which the exchange is worth a copy and a reversal."""
 
 WORTH_OF_PRODUCTS = 0.8
-"""The same where there is one output position: the gradient by a kernel of 1 x 1, which is transposed."""
+"""Share of the cycles below which a convolution with one output position, the gradient by a kernel of 1 x 1, is
+exchanged.
+"""
 LONG_SINGLE_VECTOR = 2.0
 """Factor on the time of kernels of one vector in products with a long k: both operands come from the second-level
 cache (timed on an EPYC)."""

@@ -25,7 +25,7 @@ TYPES = frozenset({"f32", *HALF_TYPES})
 WORTH = 0.93
 """Share of the cycles below which another layout of the kernel and of the result is worth it."""
 LEAST_MULTIPLY_ADDS = 500_000
-"""Of a convolution; smaller ones keep their layout. Chosen by hand."""
+"""Multiply-adds of a convolution below which the kernel keeps its layout. Chosen by hand."""
 MOST_POSITIONS = 16
 """Neighbouring positions besides features in the lanes: as many as lanes of AVX-512."""
 SINGLE_VECTOR = 1.15

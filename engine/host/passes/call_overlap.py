@@ -64,7 +64,8 @@ def _buffers(spans: Iterable[Span]) -> set[Buffer]:
 def _parted(
     earlier: list[ComputeSet], call: ComputeSet, later: list[ComputeSet]
 ) -> tuple[list[ComputeSet], list[ComputeSet], list[ComputeSet]]:
-    """What must run before a call, what may run beside it, and what must run after it, each in its order.
+    """Compute sets that must run before a call, those that may run beside it and those after it, each in program order.
+    Beside it only arrays of the step's arena are written, as the step may yet be left.
 
     Nothing but arrays of the step is written beside it, as the step may yet be left.
     """

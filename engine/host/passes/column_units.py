@@ -20,7 +20,9 @@ MOST_UNEVEN = 1.03
 MOST_ROWS = 383
 """Most rows of all units together: beside more, packing takes little time, and their blocks of A fill the cache."""
 LEAST_SHARE = 1 / 2
-"""Of a worker's cache: a smaller right operand is read as fast by all workers."""
+"""Share of a worker's cache from which a right operand is divided by columns: all workers read a smaller one as
+fast.
+"""
 
 
 def cut_columns(program: Program) -> Program:

@@ -105,7 +105,9 @@ def _forward(work: Contraction, size: ConvolutionSize, group: Group) -> Depthwis
 
 
 def _order(taps: Taps, group: Group) -> list[int]:
-    """Those of depthwise convolutions as they are; else neighbouring columns of a plane one after the other."""
+    """Order of the taps: unchanged for depthwise convolutions; else neighbouring columns of a plane one after the
+    other.
+    """
     return sorted(range(len(taps)), key=lambda tap: taps[tap]) if group != DEPTHWISE else list(range(len(taps)))
 
 

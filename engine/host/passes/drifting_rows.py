@@ -1,4 +1,6 @@
-"""What an update does to a table's row without the gradient and the moments: the row itself, or its drift."""
+"""The update of one row of a table without the gradient and the moments: it leaves the row as it is, or lets it
+drift.
+"""
 
 from __future__ import annotations
 

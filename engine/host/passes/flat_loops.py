@@ -91,7 +91,9 @@ def _repeated(work: FusedLoop) -> FusedLoop:
 
 
 def _kind(work: FusedLoop, number: int, columns: int) -> str | None:
-    """How an array moves along all rows: "periodic" if each of them reads the same row; None if not evenly."""
+    """Access pattern of an array along the rows: "contiguous", "periodic" (each row reads the same one) or "splat";
+    else None.
+    """
     access, operand = work.nest.accesses[number], work.operands[number]
     item = ITEM_BYTES[access.element_type]
     if isinstance(operand, Count) or is_complex(access.element_type) or operand.pitch:

@@ -16,9 +16,13 @@ from engine.program.work.contraction import Contraction
 from engine.program.work.unit_chain import UnitChain
 
 LEAST_SHARE = 1 / 4
-"""Of a worker's cache: smaller operands, both together, may still be there. Chosen by hand."""
+"""Share of a worker's cache from which both operands together are prefetched: smaller ones may still be there. Chosen
+by hand.
+"""
 MOST_UNIT_SHARE = 1 / 16
-"""Of a worker's cache, for both operands of a batch: the next unit's must not displace this unit's. Chosen by hand."""
+"""Largest share of a worker's cache for both operands of a batch: the next unit's must not displace this unit's. Chosen
+by hand.
+"""
 LEAST_SIDE = 16
 """Rows, and columns, that use what is prefetched: with fewer a product waits for memory in any case."""
 

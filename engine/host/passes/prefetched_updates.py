@@ -15,7 +15,9 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import UnitChain
 
 LEAST_SHARE = 2
-"""Of a worker's cache: smaller arrays, together, are still there from the last step. Chosen by hand."""
+"""Multiple of a worker's cache from which arrays, together, are prefetched: smaller ones are still there from the last
+step. Chosen by hand.
+"""
 
 
 def prefetch_updates(program: Program) -> Program:

@@ -24,7 +24,7 @@ from engine.program.work.winograd import WinogradKernel
 PANEL = 64
 """Columns, a multiple of all panels' widths."""
 LEAST_BYTES = 1 << 15
-"""Of a right operand: a smaller one stays in the nearest cache, where it is read as fast. Chosen by hand."""
+"""Bytes of a right operand from which it is packed once: a smaller one stays in the nearest cache. Chosen by hand."""
 
 
 def prepare_constants(program: Program) -> Program:

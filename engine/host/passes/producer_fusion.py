@@ -19,7 +19,9 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 
 SHARE = 1 / 16
-"""Of a worker's cache: arrays below stay in it anyway, and a unit may forward so much for it to be there when read."""
+"""Share of a worker's cache: smaller arrays stay in it anyway, and a unit forwards at most so much, to find it there
+when read.
+"""
 LONGEST_K = 256
 """Longest k for which a product's units share nothing worth packing once."""
 FEW_ROWS = 16

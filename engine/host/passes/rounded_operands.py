@@ -21,7 +21,7 @@ NARROWING = (Operation("convert", "f16", ("f32",)),)
 MOST_ROWS = 384
 """Most rows of A: units of more rows pack B again and again, from twice the bytes."""
 LEAST_ELEMENTS = 4096
-"""Of a weight. Chosen by hand."""
+"""Elements of a weight from which it is rounded once. Chosen by hand."""
 
 
 def round_operands(program: Program) -> Program:

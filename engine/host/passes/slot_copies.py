@@ -111,7 +111,7 @@ def _in_slot(copy: _Copy, address: Address) -> Address:
 
 
 def _in_ring(span: Span, copy: _Copy) -> Span:
-    """The same part of any slot: slices that each slot partitions alike remain slices."""
+    """The slot's span for a span of its copy: units that take a slice of the copy take the same slice of any slot."""
     if span.buffer is not copy.box:
         return span
     partition: Partition | None = span.partition

@@ -20,9 +20,11 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 
 LEAST_SHARE = 1 / 16
-"""Of a worker's cache: arrays that several touch and that are smaller, together, stay in it anyway."""
+"""Share of a worker's cache from which fusing units is worth it: arrays that several touch and that are smaller stay
+there anyway.
+"""
 MOST_UNIT_SHARE = 1 / 4
-"""Of a worker's cache: what a unit may touch for it to be still there."""
+"""Largest share of a worker's cache that a fused unit may touch: more would not be there when it is read again."""
 MOST_LINKS = 12
 """Most compute sets of a chain. Chosen by hand."""
 FARTHEST = 4
@@ -195,7 +197,7 @@ def _fused(links: list[ComputeSet], own: list[Buffer]) -> ComputeSet:
 
 
 def _blocks(links: list[ComputeSet], own: list[Buffer], units: int) -> dict[Buffer, int]:
-    """Those of their own buffers that go through scratch, with the bytes of a unit's slice."""
+    """Buffers of a chain's own that can be kept in scratch, with the bytes of a unit's slice."""
     found: dict[Buffer, int] = {}
     first = {s.buffer: each for each in reversed(links) for s in _spans(each)}
     for buffer in own:

@@ -24,11 +24,11 @@ HALF_TYPES = ("f16", "bf16")
 TRANSFORM = {OUTPUTS: 80, WIDE_OUTPUTS: 160}
 """Multiply-adds that take as long as a transform of a tile's feature, of input or output (timed on an EPYC)."""
 PRODUCT = {OUTPUTS: 0, WIDE_OUTPUTS: 4}
-"""The same for storing a product: it is as if there were so many more input features."""
+"""Input features whose multiply-adds take as long as storing a product."""
 KERNEL_TRANSFORM = {OUTPUTS: 300, WIDE_OUTPUTS: 600}
-"""The same for the taps of an input and an output feature."""
+"""Multiply-adds that take as long as transforming the taps of an input and an output feature."""
 SUM_OF_PAIRS = 24
-"""The same for what a sum of products of pairs takes besides these."""
+"""Multiply-adds that a sum of products of pairs takes besides its transforms."""
 WORTH = 0.85
 """Share of the multiply-adds at which transforming is worth it. Chosen by hand."""
 

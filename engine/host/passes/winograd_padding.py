@@ -42,7 +42,7 @@ def _inputs_in_place(rewriter: ProgramRewriter, at: int, work: WinogradProduct |
 
 
 def _gradients_in_place(rewriter: ProgramRewriter, at: int) -> set[int]:
-    """The same for the gradients of outputs, which all exist."""
+    """Reads the gradients of outputs in place, without the copy that pads them with zeros: all of them exist."""
     work = rewriter.sets[at].work
     assert isinstance(work, WinogradGradient)
     found = original(rewriter, at, work.gradients, (work.images, work.outputs), work.strides_g, _item(work))
@@ -54,7 +54,9 @@ def _gradients_in_place(rewriter: ProgramRewriter, at: int) -> set[int]:
 
 
 def _tiles_in_place(rewriter: ProgramRewriter, at: int, work: TileTransform) -> set[int]:
-    """The same for the tiles of a convolution with a wide kernel."""
+    """Reads the tiles of a convolution with a wide kernel in place, without the copy that pads its images with
+    zeros.
+    """
     old = work.source
     if old.first != (0, 0) or 0 in old.elements:
         return set()

@@ -27,11 +27,11 @@ TRANSFORM, NEAR_TRANSFORM = (9, 16), (5, 8)
 """Multiply-adds that take as long as the transform of one element of a tile, with its store and load, along one and
 along two dimensions (timed on EPYCs): of large arrays, and of those that stay in near caches."""
 NEAR_BYTES = 1 << 22
-"""Of all transformed arrays of a convolution that are not large."""
+"""Bytes up to which the transformed arrays of a convolution stay near, so that transforms are fast."""
 WORTH = 0.72
 """Share of the multiply-adds at which transforming is worth it. Chosen by hand."""
 MOST_BYTES = 1 << 28
-"""Of all transformed arrays of a convolution."""
+"""Most bytes of all transformed arrays of a convolution."""
 
 
 def use_wide_winograd(program: Program) -> Program:
@@ -81,7 +81,9 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[tuple[ComputeSet, 
 
 
 def undilated(size: ConvolutionSize) -> ConvolutionSize:
-    """The same convolution without dilation, if it has one dimension: of rows of as many positions, by columns of taps.
+    """A one-dimensional convolution as one of two dimensions without dilation: rows of as many positions, by columns of
+    taps. For the gradient by the kernel, whose taps are positions, the steps count as the dilation. Other sizes are
+    returned unchanged.
 
     Of a gradient by the kernel, whose taps are positions, the steps are the dilation. Others stay as they are.
     """

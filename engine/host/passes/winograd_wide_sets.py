@@ -30,7 +30,7 @@ PADDING = 64
 LEAST_UNITS = 32
 """Units of the products. Chosen by hand: units share panels."""
 TOGETHER_BYTES = 1 << 22
-"""Of the transformed arrays of images that are multiplied together. Measured: larger ones leave the cache."""
+"""Bytes of the transformed arrays of images that are multiplied together. Measured: larger ones leave the cache."""
 HEIGHT = 12
 """Rows of a unit are multiples: whole kernels. Neighbouring units of a worker are multiplied as one."""
 
@@ -99,7 +99,7 @@ class Transformed:
         return cls(buffer, position, prod(tiles) * column, tiles[1] * column, column, between, axes[1].side)
 
     def array(self, axes: Axes) -> TileArray:
-        """Its tiles, whose elements are positions."""
+        """The array's tiles, whose elements are positions."""
         return TileArray(
             Address(self.buffer),
             self.image,
@@ -281,7 +281,8 @@ def _kernel_set(
 def _window(
     work: Contraction, taps: Pair, field: Pair, features: int, strides: Strides, steps: Pair
 ) -> tuple[int, tuple[int, Strides], Strides] | None:
-    """Where the window begins in A; where its taps begin in B, and the strides of rows, columns and features there.
+    """Start of the window in A, and start and strides of its taps (rows, columns, features) in B; then A's strides. The
+    latter are those of images and elements; `strides` are those of positions. None if they are not regular.
 
     Last the strides of A's images and elements; `strides` are those of positions.
     """

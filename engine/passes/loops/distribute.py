@@ -210,7 +210,7 @@ class _Distribution:
         return construct.splat_of(instruction, np.zeros((), shape.dtype), shape)
 
     def _take(self, instruction: Instruction, read: Instruction, index: Instruction) -> Instruction:
-        """This iteration's value of an instruction computed before the loop."""
+        """The slice for this iteration of a value computed before the loop, or the value itself if it is invariant."""
         if not self.early[instruction][1]:
             return read
         dimensions = instruction.array_shape.dimensions

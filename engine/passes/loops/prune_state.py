@@ -36,7 +36,7 @@ def prune_loop_states(module: Module) -> Module:
 
 
 def _used_results(computation: Computation) -> dict[Instruction, set[int] | None]:
-    """For each loop the indices of the elements of its result that are read; None for all."""
+    """Maps each loop to the indices of its result's elements that are read; to None if all are."""
     used: dict[Instruction, set[int] | None] = {i: set() for i in computation.instructions if i.opcode == "while"}
     for instruction in computation.instructions:
         for operand in instruction.operands:

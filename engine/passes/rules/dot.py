@@ -85,7 +85,8 @@ def summed_dot(reduce: Instruction, dot: Instruction) -> Instruction | None:
 
 
 def summed_16_bit_dot(narrow: Instruction) -> Instruction | None:
-    """For a dot of 16-bit floats whose batches are summed in f32 and rounded: the dot that contracts them, or None.
+    """Merges a dot of 16-bit floats with the f32 sum of its batches into a dot that contracts them; None where it
+    cannot.
 
     It rounds once where the sum rounds each batch's result, too.
     """

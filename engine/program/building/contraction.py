@@ -74,7 +74,7 @@ class ContractionDraft:
 
     @property
     def size(self) -> ProductSize:
-        """What its division into units depends on."""
+        """Sizes and layouts on which the division into units depends."""
         written = len(self.row_c) * self.columns * len(self.batch_c)
         return ProductSize(
             *(len(self.batch_a), len(self.row_a), self.columns, len(self.k_a)),
@@ -136,7 +136,7 @@ def emit_contraction(builder: ProgramBuilder, contraction: ContractionDraft) -> 
 
 
 def _with_results_in(contraction: ContractionDraft, kind: str) -> ContractionDraft:
-    """The same with C's offsets scaled to an array of wider elements."""
+    """The contraction with C's offsets scaled to an array of wider elements."""
     wider = Shape(kind).dtype.itemsize // contraction.c.shape.dtype.itemsize
     if wider == 1:
         return contraction

@@ -49,7 +49,9 @@ def weight_share(rows: int, columns: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProductSize:
-    """What the division of a product into units depends on: sizes, and how its operands lie in memory.
+    """Sizes and operand layouts that decide how a product is divided into units. `fills`: all of C is written;
+    `of_state`: B is a weight; `dense_columns`: its columns are adjacent; `grouped`: groups of A's rows are adjacent;
+    `windowed`: the host copies windows of images.
 
     `fills` says that all of C is written, `of_state` that B is a weight, `dense_columns` that its columns are next to
     each other, `grouped` that rows of A are, in groups, and `windowed` that the host copies windows of images.
@@ -72,7 +74,7 @@ class ProductSize:
 
 
 def grid(size: ProductSize, iteration_rows: RowBlocks | None = None) -> Grid:
-    """Along the rows that the arrays of a loop have in common, if B is small; else for enough units."""
+    """Chooses a grid along the rows that a loop's arrays have in common, if B is small; else one with enough units."""
     rows, columns, k = size.rows, size.columns, size.k
     if size.depthwise:
         return _depthwise_grid(size)
@@ -85,7 +87,7 @@ def grid(size: ProductSize, iteration_rows: RowBlocks | None = None) -> Grid:
 
 
 def _even_grid(size: ProductSize) -> Grid:
-    """Along the rows of the weight where few rows use it; else along rows, columns or k, for enough units."""
+    """Divides a weight's rows where few rows of A use it; else rows, columns or k, into enough units."""
     rows, columns, k, batches = size.rows, size.columns, size.k, size.batches
     whole = Grid(max(rows, 1), max(columns, 1), max(k, 1))
     if size.multiply_adds <= SMALL:
@@ -121,7 +123,7 @@ def _block_of_batch(rows: int, longer: int) -> int:
 
 
 def _depthwise_grid(size: ProductSize) -> Grid:
-    """Along rows, or along k where there are few rows, for all batches at once."""
+    """Divides a depthwise product along rows, or along k where there are few rows, for all batches at once."""
     rows, k = size.rows, size.k
     units = min(MOST_DEPTHWISE_UNITS, size.multiply_adds // SMALL_DEPTHWISE // 2 * 2)
     if units < 2:

@@ -15,7 +15,7 @@ SMALL = 4096
 LONGEST_SUM = 2048
 """Terms summed one after the other; longer sums are split, for accuracy as well as speed."""
 LONGEST_LINE = 4096
-"""The same in each of 16 lanes of a line's sum, with enough lines: softmax over up to 65,536 words is one unit."""
+"""Terms that each of 16 lanes sums, with enough lines: softmax over up to 65,536 words is one unit."""
 LANE_GRAIN = 64
 """Elements; a unit's part of the last dimension is a multiple, for whole vectors and cache lines. Chosen by hand."""
 SMALL_BYTES = 1 << 15
@@ -48,7 +48,9 @@ def cut(
     partitions: dict[Buffer, Partition],
     rows: RowBlocks | None = None,
 ) -> UnitCut:
-    """Along the rows of a loop's arrays; else by the partition of the largest array read, for locality; else evenly."""
+    """Divides a nest along the rows of a loop's arrays; else by the partition of the largest array read; else
+    evenly.
+    """
     by_rows = None if rows is None else _by_rows(draft, sources, results, rows)
     if by_rows is not None and not _wants_split(by_rows.draft):
         return by_rows

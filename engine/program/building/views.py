@@ -51,7 +51,7 @@ def reordered(view: View, order: list[int]) -> View:
 
 
 def reversed_along(view: View, dimension: int) -> View:
-    """The same elements, reversed along a dimension."""
+    """A view of the same elements in reverse order along a dimension."""
     stride, size = view.strides[dimension], view.shape.dimensions[dimension]
     strides = tuple(-s if d == dimension else s for d, s in enumerate(view.strides))
     return View(view.buffer, view.shape, view.offset + (size - 1) * stride, strides)

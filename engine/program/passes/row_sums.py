@@ -87,7 +87,7 @@ class _Summing:
         return any(each.table is buffer for each in self.tables)
 
     def of(self, table: Buffer) -> _Summing:
-        """Those of one table alone."""
+        """The sums of one table alone."""
         return replace(self, tables=tuple(each for each in self.tables if each.table is table))
 
     def work(self, loop: FusedLoop) -> SummedRows:
@@ -98,7 +98,9 @@ class _Summing:
         )
 
     def work_estimate(self, reader: ComputeSet) -> WorkEstimate:
-        """That of a reader and of the sums."""
+        """Work of a reader together with the sums: its operations and multiply-adds, the scattered elements, and the
+        look-ups.
+        """
         estimate, named = reader.work_estimate, self.scatter.named * len(self.tables)
         elements = estimate.elements | {"scatter": named * self.width}
         return WorkEstimate(elements, estimate.multiply_adds, estimate.element_type, lookups=named)

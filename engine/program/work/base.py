@@ -118,7 +118,9 @@ class Encoded:
         return ScratchSpace(self.scratch_bytes, self.scratch_gaps)
 
     def parts(self, private: Container[Buffer] = ()) -> list[Any]:
-        """Its words and tables as a part of another block: addresses where relocated, except in `private` buffers."""
+        """Words and tables of the block as a part of another: relocated words are addresses, except in `private`
+        buffers.
+        """
         found: list[Any] = self.words.tolist()
         for word, table in self.tables:
             found[word] = table

@@ -186,7 +186,9 @@ class Contraction(Work):
         return contract_for(*types), contract_scratch_for(*types)
 
     def _half_codelet(self) -> tuple[Codelet, ScratchSpace]:
-        """Of operands that are widened already, of B rounded where it is packed, or of pairs."""
+        """Codelet and scratch of a 16-bit product: of operands already widened, of B rounded while it is packed, or of
+        pairs.
+        """
         from engine.codelets.contract_half import contract_half, contract_half_scratch
         from engine.codelets.vector import F16_IN_F32
 

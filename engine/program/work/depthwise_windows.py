@@ -18,9 +18,11 @@ from engine.program.work.winograd_tiles import Images, Strides, footprints
 
 Taps = tuple[tuple[int, int], ...]
 WINDOW_BYTES = 24 << 10
-"""Of a window in scratch: it stays in the first-level cache."""
+"""Most bytes of a window in scratch: it stays in the first-level cache."""
 GROUPED_BYTES = 192 << 10
-"""Of a window with several planes, whose multiply-adds leave time to read it from the second-level cache. Measured."""
+"""Most bytes of a window with several planes, whose multiply-adds leave time to read it from the second-level cache.
+Measured.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Work
 
 Three = tuple[int, int, int]
-"""By slices, rows and columns."""
+"""Sizes by slices, rows and columns."""
 
 
 @dataclass(frozen=True, slots=True)

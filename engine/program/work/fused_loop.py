@@ -52,7 +52,7 @@ class FusedLoop(Work):
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Those of the arrays, and of the record of exceptions."""
+        """Addresses of the arrays, and of the record of exceptions."""
         found = [operand.address for operand in self.operands if isinstance(operand, Strided)]
         return (*found, *(() if self.record is None else (self.record,)))
 

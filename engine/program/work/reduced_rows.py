@@ -26,11 +26,11 @@ class ReducedRowsWork(Work):
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Those of the summed rows."""
+        """Addresses of the summed rows."""
         return self.summed.addresses
 
     def footprints(self) -> Iterator[Footprint]:
-        """Those of the reduction of all rows."""
+        """Footprints of the reduction of all rows."""
         return self.summed.footprints()
 
     def encode(self) -> Encoded:

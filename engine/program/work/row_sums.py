@@ -43,7 +43,7 @@ class SummedRows(Work):
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Those of the reader except the tables, and those of the rows."""
+        """Addresses of the reader except the tables, and those of the rows."""
         own = [a for a in addresses_in(self.reader) if not self.is_table(a.buffer)]
         return (*own, self.ends, self.entries, *(each.updates for each in self.tables))
 
@@ -52,7 +52,7 @@ class SummedRows(Work):
         return any(each.table is buffer for each in self.tables)
 
     def footprints(self) -> Iterator[Footprint]:
-        """Those of the reader, except for the tables in scratch."""
+        """Footprints of the reader, except for the tables in scratch."""
         return (each for each in self.reader.footprints() if not self.is_table(each.address.buffer))
 
     def scratch_with(self, *more: int) -> ScratchSpace:

@@ -12,7 +12,7 @@ from engine.program.buffer import Address
 from engine.program.work.base import Addressed, Encoded, Footprint, Work
 
 Pair = tuple[int, int]
-"""Along rows and along columns."""
+"""A number along rows, and one along columns."""
 
 
 @dataclass(frozen=True, slots=True)

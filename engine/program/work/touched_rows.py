@@ -31,11 +31,11 @@ class TouchedRowsWork(Work):
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Those of the summed rows, and the flags."""
+        """Addresses of the summed rows, of the flags and of the counts."""
         return (*self.summed.addresses, self.flags, self.counts)
 
     def footprints(self) -> Iterator[Footprint]:
-        """Those of the update of all rows."""
+        """Footprints of the update of all rows."""
         return self.summed.footprints()
 
     def encode(self) -> Encoded:

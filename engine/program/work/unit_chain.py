@@ -30,12 +30,12 @@ class UnitChain(Work):
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Those of the links except their own buffers."""
+        """Addresses of the links except their own buffers."""
         own = {buffer for buffer, _ in self.own}
         return tuple(a for a in addresses_in(self.links) if a.buffer not in own)
 
     def footprints(self) -> Iterator[Footprint]:
-        """Those of the links, except for buffers in scratch."""
+        """Footprints of the links, except for buffers in scratch."""
         own = {buffer for buffer, _ in self.own}
         return (
             f for work in (link.work for link in self.links) for f in work.footprints() if f.address.buffer not in own

@@ -150,7 +150,7 @@ def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def shortened(spans: list[Span], most: int) -> list[Span]:
-    """At most `most` segments: consecutive short ones become one, of the phase with the most cycles."""
+    """Merges consecutive short segments into one, of the phase with the most cycles, so that at most `most` remain."""
     if len(spans) <= most:
         return spans
     least = 2 * (spans[-1][1] - spans[0][0]) / most

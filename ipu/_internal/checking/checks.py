@@ -44,7 +44,7 @@ STEPS = "One call of the engine runs one step. Give a value well above 1, which 
 
 
 def findings(program: Program, leaves: bool | None = None) -> list[Finding]:
-    """What to know and to change, by line.
+    """Findings on what to know and to change, by line.
 
     `leaves` is whether a module of the same program leaves eager mode; None looks at this one alone.
     """
@@ -69,7 +69,9 @@ def leaves_eager_mode(program: Program) -> bool:
 
 
 def _of_modes(program: Program, leaves: bool) -> Iterator[Finding]:
-    """Where a program of TensorFlow 1's sessions needs the eager mode to be off, or one without it eager tensors."""
+    """Finds where a program of TensorFlow 1's sessions needs the eager mode off, or one without it needs eager
+    tensors.
+    """
     disabling = [call for call in program.calls for name in call.names if name.rpartition(".")[2] in LEAVING]
     first = min((call.line for call in disabling if call.at_top), default=None)
     for use in program.uses:

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _checked(paths: list[Path]) -> dict[str, dict[str, Any]]:
-    """What `check` says of files, and of the files beside them that they import, by their paths."""
+    """Findings on files, and on the files beside them that they import, by their paths."""
     from ipu._internal.checking.files import local_files, source_of  # late: it imports TensorFlow
 
     found, read_ones, parts = dict[str, dict[str, Any]](), dict[Path, Program](), dict[Path, set[Path]]()

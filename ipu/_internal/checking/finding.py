@@ -7,7 +7,7 @@ from typing import Literal
 
 Level = Literal["note", "change", "refused"]
 LEVELS: tuple[Level, ...] = ("note", "change", "refused")
-"""It runs as it is; it runs with the change that the text names; it does not run here."""
+"""Levels of a finding: it runs as it is; it runs with the change that the text names; it does not run here."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def old_module(name: str) -> str | None:
 
 
 def missing(name: str) -> tuple[Level, str, str] | None:
-    """For a name that does not exist or that raises: level, the name as far as it matters, advice; else None."""
+    """Level, shortened name and advice for a name that does not exist or that raises; None for any other."""
     old = old_module(name)
     if old is not None:
         level, advice = MODULES[old]
@@ -117,7 +117,7 @@ def short(name: str) -> str:
 
 
 def _elsewhere(name: str, gone: str, parent: Any) -> str:
-    """Where else the name is: in TensorFlow 1's names, in the Keras before 3, or under a similar name."""
+    """Advice where else the name is: in TensorFlow 1's names, in the Keras before 3, or under a similar name."""
     below = name.partition("keras.")[2]
     if name.startswith("tensorflow.python.keras.") and exists(f"tf_keras.{below}"):
         return f"TensorFlow has kept a part of its old Keras alone. Write tf_keras.{below}."
@@ -142,6 +142,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _second_half(message: str) -> str:
-    """What an error says after naming what it received."""
+    """The part of an error's message that follows what was received."""
     rest = message.partition("Received: ")[2].partition(", which ")[2]
     return f"It {rest}" if rest else message

@@ -1,4 +1,4 @@
-"""What a program says: dotted names in full, calls, and options of configurations, with their lines."""
+"""The names, in full, the calls and the options of configurations in a program's source, with their lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEGACY_NAMES = (
     ("tensorflow.compat.v1.layers", f"{OF_KERAS_1}.layers"),
     ("tensorflow.compat.v1.nn.rnn_cell", f"{OF_KERAS_1}.rnn_cell"),
 )
-"""What names of TensorFlow are where Keras 2 is chosen."""
+"""Replacements for names of TensorFlow where Keras 2 is chosen."""
 LEGACY = "TF_USE_LEGACY_KERAS"
 IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"})
 

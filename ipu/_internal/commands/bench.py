@@ -16,7 +16,7 @@ from ipu import accelerate
 from ipu._internal.types import Nest
 
 STEPS = 32
-"""Those that `accelerate` chooses."""
+"""Steps per execution, as many as `accelerate` chooses."""
 
 
 def bench(name: str, batch_size: int, samples: int, rounds: int) -> int:

@@ -40,7 +40,7 @@ def notice(name: str, instead: str) -> None:
 
 @contextlib.contextmanager
 def without_notices() -> Iterator[None]:
-    """Within, names are looked up but not used."""
+    """Looks names up without notices of their use, while the context is open."""
     global _quiet
     _quiet = True
     try:
@@ -69,7 +69,7 @@ def moved_module(name: str) -> ModuleType | None:
 
 
 def supplied(name: str) -> Any:
-    """What stands for a name at the top of `tensorflow`; None for those of tf.compat.v1."""
+    """The replacement of a name at the top of `tensorflow`; None for those of tf.compat.v1."""
     if name == "contrib":
         notice("tf.contrib", "a part of it alone, in today's TensorFlow")
         return contrib()

@@ -58,7 +58,7 @@ class ReplicaRows:
         return self._buffer
 
     def device_written(self, run: object = None) -> None:
-        """Nothing to do: the host never sees the rows."""
+        """Does nothing, as the host never sees the rows."""
 
 
 def accumulated(

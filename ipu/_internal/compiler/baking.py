@@ -22,7 +22,9 @@ _may_bake = ThreadValue(False)
 
 
 def baking_possible(possible: bool) -> AbstractContextManager[bool]:
-    """Within, a trace may be replaced by another one with constants for integer arguments, if `possible`."""
+    """Allows a trace to be replaced by one with constants for integer arguments, if `possible`, while the context is
+    open.
+    """
     return _may_bake.replaced_by(possible)
 
 

@@ -207,7 +207,7 @@ def refuse_doubles(structure: Nest) -> None:
 
 
 def _of_traces() -> tuple[int, bool]:
-    """What a trace depends on: the size of groups, and whether there may be several replicas.
+    """Settings on which a trace depends: the size of groups, and whether there may be several replicas.
 
     How many IPUs a replica takes is known only after its trace.
     """

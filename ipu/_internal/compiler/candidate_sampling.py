@@ -45,7 +45,7 @@ class _LogUniform:
 def log_uniform_candidates(
     labels: tf.Tensor, num_sampled: int, num_classes: int, seed: int | None = None
 ) -> Candidates:
-    """As tf.random.log_uniform_candidate_sampler(unique=True), with int32 classes.
+    """Draws distinct classes as tf.random.log_uniform_candidate_sampler(unique=True) does, int32.
 
     Raises ConfigurationError for more samples than classes.
     """
@@ -174,4 +174,4 @@ SAMPLERS: dict[str, Callable[..., Any]] = {
     "compute_accidental_hits": _accidental_hits,
     **{name: functools.partial(_refused, name) for name in UNIGRAMS},
 }
-"""What is executed in place of the functions of gen_candidate_sampling_ops, which is their first argument."""
+"""Replacements of gen_candidate_sampling_ops' functions, which get the replaced function as first argument."""

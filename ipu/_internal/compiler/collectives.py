@@ -102,7 +102,7 @@ def reduce_scatter(x: TensorLike, group: int, operation: str, name: str | None =
 
 
 def replica_index(name: str | None = None) -> tf.Tensor:
-    """This replica's number, int32[]."""
+    """The number of this replica, int32[]."""
     _check_graph("replication_index")
     with tf.name_scope(name or "replication_index"):
         (index,) = device_call(REPLICA_INDEX, [], {}, [tf.TensorSpec([], tf.int32)])

@@ -42,7 +42,7 @@ RESULTS = {
 }
 """The names of their results, by operation."""
 TARGET = "TensorFlow:"
-"""What the targets of their custom calls begin with; the operation follows."""
+"""Prefix of the targets of their custom calls; the operation follows."""
 RESIZING = ("ResizeBilinear", "ResizeBilinearGrad")
 RESIZED_DTYPES = frozenset({tf.uint8, tf.float16, tf.bfloat16, tf.float32})
 FACTORIZED_DTYPES = frozenset({tf.float32, tf.float64})

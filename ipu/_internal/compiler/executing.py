@@ -15,7 +15,9 @@ _executing: ThreadValue[frozenset[int]] = ThreadValue(frozenset())
 
 
 def executing(variables: Iterable[Any]) -> AbstractContextManager[Any]:
-    """Within, this thread executes a program with these variables, which calls the host."""
+    """Marks this thread as executing a program with these variables, which calls the host, while the context is
+    open.
+    """
     return _executing.replaced_by(_executing.value.union(id(each.lock_holder) for each in variables))
 
 

@@ -71,7 +71,7 @@ def check_program(
 
 
 def check_estimate(estimate: Estimate, source: Source) -> None:
-    """The same check for the cost report of a pipeline on all of its IPUs; raises OutOfTileMemory."""
+    """Checks that the cost report of a pipeline fits on all of its IPUs; raises OutOfTileMemory."""
     from engine.profile.refusal import out_of_tile_memory
 
     def check(_: bool) -> None:

@@ -16,7 +16,9 @@ Branch = Callable[[], Any]
 def conditional(
     original: Callable[..., Any], pred: Any, true_fn: Branch, false_fn: Branch, name: str | None = "cond"
 ) -> Any:
-    """What the branch gives that runs, its leaves tensors; `original` where `pred` is not known, or is no scalar."""
+    """Calls only the branch that runs, and returns its leaves as tensors; calls `original` where `pred` is unknown or
+    no scalar.
+    """
     known: Any = None if isinstance(pred, bool) else smart_constant_value(pred)
     if known is None or np.ndim(known):
         return original(pred, true_fn, false_fn, name=name)

@@ -15,7 +15,8 @@ _counter: ThreadValue[Any] = ThreadValue(None)
 
 
 def loop_body(counter: TensorLike | Callable[[], tf.Tensor]) -> AbstractContextManager[Any]:
-    """Within, the body of a loop of `ipu.loops` is traced; `counter`, int32[], is the number of iterations before.
+    """Traces the body of a loop of `ipu.loops`, while the context is open; `counter`, int32[], is the number of past
+    iterations.
 
     It may be a function, called where the counter is used.
     """

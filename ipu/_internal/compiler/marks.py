@@ -39,7 +39,7 @@ _marks: ThreadValue[Any] = ThreadValue(None)
 
 
 def marking(accumulator_type: AccumulatorType = None) -> contextlib.AbstractContextManager[Marks]:
-    """Within, traced steps have marks."""
+    """Lets steps that are traced have marks, while the context is open."""
     return _marks.replaced_by(Marks(accumulator_type))
 
 
@@ -50,7 +50,9 @@ def in_marked_step() -> bool:
 
 @contextlib.contextmanager
 def optimizing() -> Iterator[Marks | None]:
-    """Within, an optimizer applies gradients. Yields the marks that it sets.
+    """Notes that an optimizer applies gradients, while the context is open. Yields the marks that it sets. Yields None
+    where it sets none: outside `marking`, and for an optimizer inside another one. The variables written by operations
+    created meanwhile are updated once.
 
     Yields None where it sets none: outside `marking`, and for an optimizer inside another one. The variables written
     by operations created within are updated once.

@@ -52,7 +52,9 @@ def known_size(size: TensorLike) -> list[Any]:
 
 
 def coordinates(size: int, count: int, corners: bool, centers: bool) -> np.ndarray:
-    """Where each of `count` resized elements, or its centre, is along a side: float32 [count], as TensorFlow rounds."""
+    """Position of each of `count` resized elements, or of its centre, along a side: float32 [count], as TensorFlow
+    rounds.
+    """
     scale = np.float32((size - 1) / (count - 1) if corners and count > 1 else size / count)
     return (np.arange(count, dtype=np.float32) + np.float32(0.5 if centers else 0.0)) * scale
 

@@ -15,7 +15,7 @@ from ipu._internal.compiler.matrix_resizing import Original, coordinates, known_
 from ipu._internal.types import TensorLike
 
 Sizes = Sequence[Any]
-"""Of sides, None for those that are not known."""
+"""Sizes of sides, None for those that are not known."""
 
 
 def nearest_neighbor(

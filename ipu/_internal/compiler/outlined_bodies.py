@@ -33,7 +33,7 @@ class Body:
 
     @cached_property
     def specs(self) -> list[tf.TensorSpec]:
-        """Those of its parameters other than the values of variables."""
+        """Specs of its parameters other than the values of variables."""
         tensors = self.concrete.inputs[: len(self.concrete.inputs) - len(self.handles)]
         return [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
 

@@ -34,7 +34,7 @@ CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "While", "If", 
 PURE = frozenset({OUTLINED, RECOMPUTATION_CHECKPOINT})
 """Targets of custom calls without side effects whose results depend on their operands alone."""
 GRADIENT = "IpuOutlinedFunction"
-"""Under this name TensorFlow knows the gradient of calls in graphs without a tape."""
+"""Name by which TensorFlow knows the gradient of calls in graphs without a tape."""
 _numbers = itertools.count()
 
 
@@ -277,7 +277,7 @@ def _trace(
 
 
 class _VariableStore:
-    """What tracing a function changes in a tf.Graph around all functions: its variables, and the counts of its scopes.
+    """The state of a tf.Graph that tracing a function changes outside it: its variables, and the counts of its scopes.
 
     A function that is called as it is after its trace gets the variables of the trace.
     """
@@ -304,7 +304,9 @@ class _VariableStore:
 
     @contextmanager
     def as_before(self) -> Iterator[None]:
-        """Within, names are as before the trace, and variables that are created are those that it has created."""
+        """Restores names to those before the trace, and returns its variables for new ones, while the context is
+        open.
+        """
         made = iter(self._made)
         for place, before in zip(self._places, self._before, strict=True) if self._in_graph else ():
             place.clear()

@@ -86,7 +86,7 @@ class InferencePipelineProgram(PipelineProgram):
         return results if outputs == "all" else [result[-1] for result in results]
 
     def run_observed(self, steps: int, feeds: list[RowFeed], observer: Observer) -> list[np.ndarray]:
-        """The same with an observer: micro-batches are complete when their execution is."""
+        """Runs steps with an observer: micro-batches are complete when their execution is."""
         each = _EachMicroBatch(observer, self._micro_batches)
         return [_flat(result) for result in super().run_observed(steps // self._micro_batches, feeds, each)]
 
@@ -106,7 +106,7 @@ def estimator_of_stages(
     assumptions: Assumptions,
     labels: Mapping[int, Label] = MappingProxyType({}),
 ) -> Callable[[Target], Estimate]:
-    """The same for a pipelined module; `build` compiles a part with the values of its `constants`.
+    """Makes the estimator of a pipelined module; `build` compiles a part with the values of its `constants`.
 
     `labels` are those of the variables, by the numbers of the module's parameters.
     """

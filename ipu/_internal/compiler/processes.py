@@ -36,7 +36,7 @@ def transport_of(strategy: tf.distribute.Strategy | None = None) -> Transport | 
 
 
 def transport_of_functions() -> Transport | None:
-    """The same for collectives in functions of the strategy in scope."""
+    """The transport of collectives in functions of the strategy in scope; None where they do not span processes."""
     return transport_of() if getattr(tf.distribute.get_strategy(), "collectives_span_processes", True) else None
 
 

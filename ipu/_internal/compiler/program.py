@@ -65,7 +65,7 @@ _definitions_alone = False
 
 @contextlib.contextmanager
 def use_definitions(enabled: bool = True) -> Iterator[None]:
-    """For debugging: programs built within run on the NumPy definitions, slowly, instead of compiled code."""
+    """Runs programs built meanwhile on the NumPy definitions, slowly, instead of compiled code: for debugging."""
     global _definitions_alone
     before, _definitions_alone = _definitions_alone, enabled
     try:
@@ -122,7 +122,7 @@ def _label_variables(program: EngineProgram, traced: TracedStep) -> None:
 
 
 def labels_by_number(traced: TracedStep) -> dict[int, Label]:
-    """What reports call the variables of a step, by the numbers of its parameters."""
+    """Labels that reports give to the variables of a step, by the numbers of its parameters."""
     numbers = (number for number, role in enumerate(traced.roles) if role == "variable")
     labels = zip(numbers, labels_of(traced.variables, traced.state), strict=True)
     return {number: label for number, label in labels if label is not None}
@@ -190,7 +190,7 @@ class TracedProgram:
 
     @property
     def graph_key(self) -> Hashable:
-        """That of the trace; None where several traced steps were made one."""
+        """The key of the trace's graph; None where several traced steps were made one."""
         return self._traced.graph_key
 
     @property

@@ -22,7 +22,7 @@ _already_reduced = ThreadValue(False)
 
 
 def already_reduced() -> AbstractContextManager[bool]:
-    """Within, an optimizer gets gradients already reduced over replicas, and does not reduce them again."""
+    """Tells an optimizer that gradients are already reduced over replicas, while the context is open."""
     return _already_reduced.replaced_by(True)
 
 

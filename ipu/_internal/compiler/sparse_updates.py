@@ -111,7 +111,7 @@ SPARSE_UPDATES: dict[str, Callable[..., tf.Operation]] = {
     "resource_sparse_apply_rms_prop": _rms_prop,
     "resource_sparse_apply_centered_rms_prop": _centered_rms_prop,
 }
-"""By the name of TensorFlow's operation; the first argument is that operation."""
+"""Updates by the name of TensorFlow's operation; the first argument is that operation."""
 
 _FTRL = ("var", "accum", "linear", "grad", "indices", "lr", "l1", "l2", "lr_power")
 _RMS_PROP = ("var", "ms", "mom", "lr", "rho", "momentum", "epsilon", "grad", "indices")
@@ -137,4 +137,4 @@ RAW_SPARSE_UPDATES: dict[str, Callable[..., tf.Operation]] = {
     "ResourceSparseApplyRMSProp": _named(_rms_prop, *_RMS_PROP),
     "ResourceSparseApplyCenteredRMSProp": _named(_centered_rms_prop, "var", "mg", *_RMS_PROP[1:]),
 }
-"""The same by the name in tf.raw_ops."""
+"""Updates by the name in tf.raw_ops."""

@@ -66,7 +66,7 @@ class CheckToken:
         return self._buffer
 
     def device_written(self, run: object = None) -> None:
-        """Nothing to note."""
+        """Does nothing: a token has no value to note."""
 
 
 @contextlib.contextmanager
@@ -82,7 +82,7 @@ def chains_between(names: Sequence[str]) -> Iterator[None]:
 
 
 def traced_for(ordinal: int) -> contextlib.AbstractContextManager[int | None]:
-    """Within, a program of this device is traced, whichever strategy is in scope."""
+    """Traces a program of this device, whichever strategy is in scope, while the context is open."""
     return _ordinal.replaced_by(ordinal)
 
 

@@ -24,7 +24,7 @@ class Event:
     timestamp: float
     """Seconds since 1970."""
     seconds: float = 0.0
-    """How long the compilation or the execution took."""
+    """Duration of the compilation or the execution."""
     steps: int = 0
     """Number of executed steps."""
     has_report: bool = False
@@ -78,6 +78,6 @@ class ProgramEvents:
 
 
 def events_of(program: Any) -> ProgramEvents | None:
-    """What records the events of a program; None where the configuration does not ask for events."""
+    """Recorder of a program's events; None where the configuration does not ask for events."""
     options = getattr(current_system().config, "profiling", None)
     return ProgramEvents(program, options) if options is not None and options.enable_ipu_trace_events else None

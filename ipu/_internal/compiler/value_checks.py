@@ -19,7 +19,7 @@ from engine.ir.value_checks import VALUE_CHECK, ValueCheck
 from ipu._internal.thread_values import ThreadValue
 
 SUFFIX = "_value_check"
-"""What the names of checks end with, and a number."""
+"""Suffix of the names of checks; a number follows."""
 VARIABLE = "SOFTWARE_IPU_VALUE_CHECKS"
 LEAST, MOST = -(2**63), 2**63 - 1
 BY_ROW = "indices{position} = {value} is not in [{low}, {bound})."

@@ -14,13 +14,13 @@ from tensorflow.python.ops import gen_resource_variable_ops
 from ipu._internal.thread_values import ThreadValue
 
 NAME = "of the IPU"
-"""In place of the variable's in TensorFlow's messages on a handle that has no value."""
+"""Name in place of the variable's in TensorFlow's messages on a handle that has no value."""
 _have_one_name = ThreadValue(False)
 _var_handle_op = gen_resource_variable_ops.var_handle_op
 
 
 def handles_of_one_name() -> AbstractContextManager[bool]:
-    """Within, this thread's eager variables have handles of one name."""
+    """Gives this thread's eager variables handles of one name, while the context is open."""
     return _have_one_name.replaced_by(True)
 
 

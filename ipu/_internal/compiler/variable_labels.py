@@ -12,7 +12,7 @@ from ipu._internal.compiler.optimizer_state import OptimizerState
 UNNAMED = re.compile(r"Variable(_\d+)?")
 """Names that TensorFlow gives to variables without one."""
 ATTRIBUTE = "_ipu_label"
-"""Of TensorFlow's variable: the label that was noted where it was made."""
+"""Attribute of TensorFlow's variable for the label that was noted where it was made."""
 
 
 def note_label(variable: Any, label: Label) -> None:

@@ -40,7 +40,7 @@ _tracing = _Tracing()
 
 @contextlib.contextmanager
 def engine_trace() -> Iterator[dict[int, IPUVariable]]:
-    """Within, a step is traced for the engine: collects its variables by the id of their handle."""
+    """Traces a step for the engine, while the context is open: collects its variables by the id of their handle."""
     outer, _tracing.used = _tracing.used, {}
     try:
         yield _tracing.used
@@ -137,7 +137,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         return self
 
     def _alone(self) -> contextlib.AbstractContextManager[Any]:
-        """Within, no other thread's execution uses the variable."""
+        """Keeps other threads' executions from using the variable, while the context is open."""
         lock = found_lock(self)
         return contextlib.nullcontext() if lock is None else holding(lock)
 
@@ -195,7 +195,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     @contextlib.contextmanager
     def _own_use(self) -> Iterator[None]:
-        """Within, this thread uses the handle for an operation of this class."""
+        """Lets this thread use the handle for an operation of this class, while the context is open."""
         outer, _tracing.inside = _tracing.inside, self
         try:
             yield
@@ -226,7 +226,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         return self if read_value else None
 
     def _update(self, write: Callable[[], Any], read_value: bool) -> Any:
-        """The same for an assignment that reads the present value, which no execution changes meanwhile."""
+        """Assigns by the present value, which no execution changes meanwhile."""
         if ops.inside_function():
             return write()
         with self._alone():
@@ -342,7 +342,7 @@ class DeviceVariable(Protocol):
 
 
 class HostVariable:
-    """The same interface for a variable from outside the strategy, of which an execution finds out what was written."""
+    """A variable from outside the strategy, with IPUVariable's interface; an execution finds out what was written."""
 
     escaped = True
 

@@ -7,7 +7,7 @@ from ipu._internal.config.enumerations import DeviceConnectionType, StochasticRo
 
 
 class DeviceConnection(Category):
-    """When to attach to IPU devices."""
+    """Options for attaching to IPU devices."""
 
     type: DeviceConnectionType = option(
         DeviceConnectionType.ALWAYS,

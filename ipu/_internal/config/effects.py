@@ -1,4 +1,4 @@
-"""What each option of a configuration does here: on results, the chip's cost report, the host, or nothing, and why.
+"""Effects of each option of a configuration: on results, the chip's cost report, the host, or none, and why.
 
 docs/options.md prints this table. A test holds it complete, and asks of each row that promises an effect for a test
 that shows it.
@@ -23,7 +23,7 @@ PREDICATES: Mapping[Kind, str] = {
 
 @dataclass(frozen=True)
 class Effect:
-    """Of one option: what it acts on, and how. For "none" the text is the reason."""
+    """The effect of one option: what it acts on, and how. For "none" the text is the reason."""
 
     kind: Kind
     text: str
@@ -147,7 +147,7 @@ EFFECTS: Mapping[str, Effect] = {
     "scheduling.maximum_scheduler_search_space_size": cost("how many orders LOOK_AHEAD compares for each decision"),
     "slices.poplar_options": cost("see the flags of slices below"),
 }
-"""By the attribute of IPUConfig."""
+"""Effects by the attribute of IPUConfig."""
 
 OLDER: Mapping[str, Effect] = {
     "retain_control_dependencies": none("what has an effect keeps its order in a tf.function"),
@@ -165,4 +165,4 @@ OLDER: Mapping[str, Effect] = {
     "profiling.graph_options": none(f"{NO_REPORTS}; see the flags of reports below"),
     "profiling.execution_options": none(f"{NO_REPORTS}; see the flags of reports below"),
 }
-"""By the attribute that only the options of older programs have (create_ipu_config)."""
+"""Effects by the attribute that only the options of older programs have (create_ipu_config)."""

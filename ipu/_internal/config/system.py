@@ -84,7 +84,7 @@ class System:
 
     @property
     def floating_point_exceptions(self) -> frozenset[str]:
-        """Those of 'inv', 'div0' and 'oflo' that raise exceptions."""
+        """Names, among 'inv', 'div0' and 'oflo', of the exceptions that are raised."""
         behaviour = self.config.floating_point_behaviour
         return frozenset(name for name in ("inv", "div0", "oflo") if behaviour.set_all or getattr(behaviour, name))
 

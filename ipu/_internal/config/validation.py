@@ -12,7 +12,7 @@ from ipu._internal.processes.active import active
 IPUS_OF_ID = (1,) * 16 + (2,) * 8 + (4,) * 4 + (8,) * 2 + (16,)
 VERSIONS = ("ipu1", "ipu2", "ipu21")
 MODEL_VERSIONS = (*VERSIONS, "bow", "c600")
-"""With further chips that the cost report knows, whose architecture is the Mk2's."""
+"""Versions with further chips that the cost report knows, whose architecture is the Mk2's."""
 
 
 GROUP_SIZE = "norms.experimental.distributed_batch_norm_replica_group_size"

@@ -1,4 +1,4 @@
-"""What a user's vertex declares of its arrays, checked before anything runs."""
+"""Declarations of a user's vertex on its arrays, checked before anything runs."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def function_of(
 
 
 def _listed(returned: Any, outputs: Sequence[tf.TensorSpec]) -> Sequence[np.ndarray]:
-    """What a Python function has returned, as arrays of the declared dtypes."""
+    """The results of a Python function, as arrays of the declared dtypes."""
     listed = [] if returned is None else list(returned) if isinstance(returned, list | tuple) else [returned]
     if len(listed) != len(outputs):
         raise ConfigurationError(f"Expected {len(outputs)} arrays, as outs declares. Received: {len(listed)}.")

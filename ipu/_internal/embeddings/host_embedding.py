@@ -93,7 +93,8 @@ class HostEmbedding:
 
     @contextlib.contextmanager
     def register(self, session: Any = None) -> Iterator[None]:
-        """Within, programs may use the table; after it, all updates are in the variable, or the array's file.
+        """Lets programs use the table, while the context is open; after it, all updates are in the variable, or the
+        array's file.
 
         Args:
             session: the session whose programs use it; None for those outside of a tf.Graph.

@@ -24,7 +24,7 @@ class NotRegistered(IPUError, tf.errors.FailedPreconditionError):
 
 
 class Storage(Protocol):
-    """What holds a table."""
+    """The memory of a table."""
 
     def array(self) -> np.ndarray:
         """The table's memory as it is now, for the running session, in place; nothing else refers to it."""

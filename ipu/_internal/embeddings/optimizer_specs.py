@@ -1,4 +1,4 @@
-"""How host embeddings are optimized: on the host, beside the optimizer of a model's other variables."""
+"""Optimizers of host embeddings, which run on the host beside the optimizer of a model's other variables."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class HostEmbeddingOptimizerSpec:
 
 
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
-    """The same with gradient accumulation: gradients of several mini-batches are applied together, after the last.
+    """SGD with gradient accumulation: gradients of several mini-batches are applied together, after the last.
 
     Args:
         learning_rate: the rate, a number.

@@ -111,7 +111,7 @@ class EmbeddingTable:
 
 
 _registered: list[EmbeddingTable] = []
-"""Those outside of sessions, which need no HostEmbedding that keeps them."""
+"""Tables outside of sessions, which need no HostEmbedding that keeps them."""
 _tables: weakref.WeakValueDictionary[tuple[str, int], EmbeddingTable] = weakref.WeakValueDictionary()
 
 

@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 
 
 class ModelFolder:
-    """What an estimator reads from its folder, and writes there itself."""
+    """The folder from which an estimator reads, and where it writes itself."""
 
     _model_dir: str
 

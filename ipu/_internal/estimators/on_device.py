@@ -1,4 +1,4 @@
-"""What estimators on the device share: the infeed, one program for each run, and its results on the host."""
+"""The base of estimators on the device: the infeed, one program for each run, and its results on the host."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class DeviceEstimator(Estimator):
         return IPUOutfeedQueue(mode, device_ordinal=self._ipu.ordinal)
 
     def _dequeued(self, outfeed: IPUOutfeedQueue, after: Any, is_last: bool = False) -> Any:
-        """What a program, whose results are `after`, has enqueued: tensors [iterations * replicas, ...].
+        """Tensors [iterations * replicas, ...] that a program, whose results are `after`, has enqueued.
 
         Those of the last iteration have no axis, or [replicas, ...] if there are several.
         """

@@ -28,7 +28,7 @@ OF_THE_ESTIMATOR = frozenset(
 
 
 class IPUPipelineEstimatorSpec(PipelineSpecBase):
-    """What a model function returns to an IPUPipelineEstimator (Python API, 18.12.2).
+    """The result of a model function for an IPUPipelineEstimator (Python API, 18.12.2).
 
     Args:
         mode: a ModeKeys.

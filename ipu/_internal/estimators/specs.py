@@ -1,4 +1,4 @@
-"""What a model function returns."""
+"""Specifications that a model function returns."""
 
 from __future__ import annotations
 

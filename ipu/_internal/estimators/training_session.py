@@ -67,7 +67,7 @@ def train(
 def _chief_hooks(
     spec: EstimatorSpec, hooks: list[Any], listeners: Any, config: RunConfig, scaffold: Any, iterations: int
 ) -> list[Any]:
-    """Those of the spec, and those that save summaries and, where no hook does so already, checkpoints."""
+    """Hooks of the spec, and those that save summaries and, where no hook does so already, checkpoints."""
     chief_hooks = [for_loops(hook, iterations) for hook in spec.training_chief_hooks]
     if config.save_summary_steps:
         folder = config.model_dir

@@ -14,7 +14,7 @@ WarmStart = namedtuple(
 
 
 class WarmStartSettings(WarmStart):
-    """Which variables start with the values of which checkpoint, as tf.estimator.WarmStartSettings."""
+    """Choice of the variables that start with values of a checkpoint, as tf.estimator.WarmStartSettings."""
 
     __slots__ = ()
 

@@ -57,7 +57,7 @@ def replaced_run(
 
 
 def _kept(graph: tf.Graph, name: str, kind: Callable[[], Any]) -> Any:
-    """What a graph keeps under a name, empty at first."""
+    """The object that a graph keeps under a name, at first a new one."""
     if not hasattr(graph, name):
         setattr(graph, name, kind())
     return getattr(graph, name)
@@ -119,7 +119,7 @@ class _Run:
         return tensor if id(tensor) in self._fed else self.values.get(id(tensor), tensor)
 
     def _before(self, operation: tf.Operation) -> Iterator[tf.Operation]:
-        """What an operation depends on, without what is fed."""
+        """Operations on which an operation depends, except those whose tensors are fed."""
         yield from (tensor.op for tensor in operation.inputs if id(tensor) not in self._fed)
         yield from operation.control_inputs
 

@@ -38,7 +38,7 @@ def host_operation(
 
 
 def variant_operation(function: Callable[..., Any], inputs: Sequence[tf.Tensor], result: tf.TensorSpec) -> tf.Tensor:
-    """The same for a function of tensors, also of dtype variant, which are no arrays, with one result."""
+    """Calls a function of tensors on the host, also of dtype variant, which are no arrays, with one result."""
     with tf.device(None), tf.device("/device:CPU:0"):
         made = tf.py_function(_called(function), inputs, result.dtype)
     made.set_shape(result.shape)

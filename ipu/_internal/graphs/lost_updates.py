@@ -23,7 +23,7 @@ _tracing = _Tracing()
 
 @contextlib.contextmanager
 def refusing_lost_updates() -> Iterator[None]:
-    """Within, a computation of a tf.Graph is traced."""
+    """Marks the tracing of a computation of a tf.Graph, while the context is open."""
     outer, _tracing.in_graph = _tracing.in_graph, True
     try:
         yield

@@ -1,4 +1,4 @@
-"""Which operations of a tf.Graph a program has placed on an IPU, and which of those the compiler has kernels for."""
+"""Operations of a tf.Graph that a program has placed on an IPU, and those for which the compiler has kernels."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class GraphPrograms:
 
 @dataclass(eq=False)
 class Use:
-    """What a run with these fetches executes: programs, and other users of variables."""
+    """The programs and the other users of variables that a run with these fetches executes."""
 
     number: int
     session: weakref.ReferenceType[Session]
@@ -201,7 +201,7 @@ def _note_datasets(programs: GraphPrograms, graph: tf.Graph) -> None:
 
 
 def use_of(session: Session, programs: GraphPrograms, targets: list[Any], fetches: list[Any]) -> Use:
-    """What the run of these targets and fetches uses. Raises as `_check_order`."""
+    """Use by the run of these targets and fetches. Raises as `_check_order`."""
     _note_datasets(programs, session.graph)
     known: dict[Key, Use] = session.__dict__.setdefault("_ipu_uses", {})
     key = (len(programs.variables), len(programs.operations), *map(id, targets), None, *map(id, fetches))
@@ -247,7 +247,8 @@ def _check_order(
 
 @contextlib.contextmanager
 def moved(session: Session, use: Use) -> Iterator[np.ndarray]:
-    """Within, the run finds in the session the variables that it uses there, and the next one those it has written.
+    """Moves the variables that a run uses to the session, and those it has written to the next one, while the context
+    is open.
 
     Gives the number of the run, by which its programs find it.
     """

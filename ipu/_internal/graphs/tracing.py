@@ -41,7 +41,7 @@ class GraphFunction:
 
     graph: func_graph.FuncGraph
     defined: atomic_function.AtomicFunction
-    """Its definition in TensorFlow, which lives as long as this object."""
+    """The function's definition in TensorFlow, which lives as long as this object."""
     inputs: list[tf.Tensor]
     resources: list[GraphVariable | tf.Tensor]
     used: dict[int, IPUVariable]
@@ -88,7 +88,7 @@ class GraphFunction:
 
 @dataclass(frozen=True, slots=True)
 class _Bindable:
-    """What `bind` reads of a concrete function."""
+    """The attributes of a concrete function that `bind` reads."""
 
     graph: func_graph.FuncGraph
     name: bytes

@@ -54,7 +54,7 @@ _running = _Running()
 
 @contextlib.contextmanager
 def running(run: SessionRun) -> Iterator[None]:
-    """Within, this thread executes a program of the run."""
+    """Marks this thread as executing a program of the run, while the context is open."""
     outer, _running.run = _running.run, run
     try:
         yield

@@ -37,7 +37,8 @@ def is_outside() -> bool:
 
 @contextlib.contextmanager
 def outside(name: str) -> Iterator[None]:
-    """Within, operations of a function being traced are collected, to be executed by TensorFlow on the host.
+    """Collects operations of a function being traced, to be executed by TensorFlow on the host, while the context is
+    open.
 
     They are called at the end, in program order with other calls. Their results may be used afterwards, and have
     gradients. Raises UnsupportedOperation for uses of variables other than reading them.
@@ -112,7 +113,7 @@ def _is_array(tensor: tf.Tensor) -> bool:
 
 
 def _capture(outer: tf.Graph, capture: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """As FuncGraph.capture, with results of the host in place of the tensors inside a scope."""
+    """Captures like FuncGraph.capture, with results of the host in place of the tensors inside a scope."""
     is_eager = isinstance(tensor, ops.EagerTensor)
     results = None if is_eager else getattr(outer, _RESULTS).get(getattr(tensor, "graph", None))
     if results is None:

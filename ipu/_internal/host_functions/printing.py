@@ -19,13 +19,13 @@ FORMAT = ("template", "placeholder", "summarize")
 
 
 def formatted(original: Callable[..., tf.Tensor], *args: Any, **kwargs: Any) -> tf.Tensor:
-    """As TensorFlow's operation StringFormat, but in a graph of its own, as XLA has no texts."""
+    """Formats like TensorFlow's operation StringFormat, but in a graph of its own, as XLA has no texts."""
     with func_graph.FuncGraph("format").as_default():
         return original(*args, **kwargs)
 
 
 def printed(input: tf.Tensor, output_stream: str = "stderr", end: str = "\n", name: str | None = None) -> tf.Operation:
-    """As TensorFlow's operation PrintV2, in a function being traced: prints a text that StringFormat has formatted.
+    """Prints like TensorFlow's operation PrintV2, in a function being traced, a text that StringFormat has formatted.
 
     Raises UnsupportedOperation for a text computed otherwise.
     """
@@ -60,7 +60,7 @@ def passed_on(
     summarize: int | None = None,
     name: str | None = None,
 ) -> tf.Tensor:
-    """As TensorFlow's operation Print, in a function being traced: `input`, once `data` are printed."""
+    """Prints `data` like TensorFlow's operation Print, in a function being traced, and returns `input` afterwards."""
     tensors = [tf.convert_to_tensor(each) for each in data]
     constants = [tensor_util.constant_value(each) for each in tensors]
     count = itertools.count()

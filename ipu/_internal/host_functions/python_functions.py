@@ -29,7 +29,9 @@ RECORD = tf.TensorSpec([], tf.int32)
 def python_function(
     func: Callable[..., Any], inp: Sequence[Any], Tout: Any, use_eager_py_func: bool = False, name: str | None = None
 ) -> Any:
-    """As TensorFlow's `_internal_py_func`, in a function being traced: its result, or a list if `Tout` is one."""
+    """Calls Python like TensorFlow's `_internal_py_func`, in a function being traced: its result, or a list if `Tout`
+    is one.
+    """
     is_list = isinstance(Tout, list | tuple)
     types = [tf.as_dtype(t) if not isinstance(t, tf.TypeSpec) else t for t in (Tout if is_list else [Tout])]
     specs = [t if isinstance(t, tf.TypeSpec) else tf.TensorSpec(None, t) for t in tf.nest.flatten(types, True)]
@@ -48,7 +50,7 @@ def python_function(
 
 
 def _no_gradients(operands: int) -> Gradient:
-    """As TensorFlow has it, results of NumPy functions do not depend on the operands."""
+    """Gradients of a NumPy function: None, as TensorFlow has its results not depend on the operands."""
     return lambda *_: [None] * operands
 
 

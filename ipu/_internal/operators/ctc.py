@@ -23,7 +23,7 @@ def loss_of_logits(
     out_dtype: tf.DType | None,
     name: str | None,
 ) -> tf.Tensor:
-    """As `loss_of_log_probs`, of logits."""
+    """Computes the loss of logits, as `loss_of_log_probs` does of log-probabilities."""
     logits = floating(logits, "logits")
     probabilities = tf.nn.log_softmax(tf.cast(logits, tf.float32))
     dtype = checked_type(out_dtype, logits.dtype)

@@ -18,7 +18,7 @@ _captured: ThreadValue[dict[str, tf.Tensor] | None] = ThreadValue(None)
 
 
 class GradientCaptureContext:
-    """Within, gradients are captured, by this thread: a backward pass fills `captured_gradients`, tensors by tag."""
+    """A context in which this thread captures gradients: a backward pass fills `captured_gradients`, tensors by tag."""
 
     def __init__(self) -> None:
         self.captured_gradients: dict[str, tf.Tensor] = {}
@@ -48,7 +48,7 @@ class GradientCaptureTape(tf.GradientTape):
 
 
 def captured_gradients() -> dict[str, tf.Tensor]:
-    """What the innermost context of this thread has captured so far; empty outside of one."""
+    """Gradients that the innermost context of this thread has captured so far; empty outside of one."""
     return _captured.value or {}
 
 

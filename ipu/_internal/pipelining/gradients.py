@@ -100,7 +100,7 @@ class GradientSums:
         return tf.group(*added)
 
     def apply(self, is_last: tf.Tensor) -> tf.Operation:
-        """If `is_last`, lets the optimizer apply the sums, and resets them to zero."""
+        """Lets the optimizer apply the sums, and resets them to zero, if `is_last`."""
         output = self._output
         variables = [variable for _, variable in self._pairs]
         _build(output.opt, variables)

@@ -23,7 +23,9 @@ from ipu._internal.types import Nest
 
 @contextlib.contextmanager
 def in_stage(number: int) -> Iterator[None]:
-    """Within, operations belong to a stage; their side effects are ordered with the stage's others."""
+    """Creates operations in a stage, while the context is open; their side effects are ordered with the stage's
+    others.
+    """
     with tf.name_scope(f"{STAGE}{number}"), own_chain(stage_chain(number)):
         yield
 
@@ -81,7 +83,7 @@ class TracedMicroBatch:
         return current
 
     def _naming(self) -> contextlib.AbstractContextManager[Any]:
-        """Within, variables have the names that they have without stages: the pipeline's scope, and the user's."""
+        """Names variables as without stages, by the pipeline's scope and the user's, while the context is open."""
 
         def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
             inner = tf.get_current_name_scope()

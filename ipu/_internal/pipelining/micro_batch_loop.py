@@ -37,7 +37,7 @@ class MicroBatchLoop:
             return tf.no_op()
 
     def _check(self, counts: np.ndarray) -> None:
-        """On the host, at run time: raises PipelineCountError for counts that the schedule cannot take."""
+        """Checks counts on the host, at run time: raises PipelineCountError for those that the schedule cannot take."""
         arguments = self._arguments
         for count in np.unique(counts):
             check_schedule_takes(int(count), arguments.schedule, arguments.devices, arguments.training)

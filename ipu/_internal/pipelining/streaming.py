@@ -102,7 +102,7 @@ class StreamingProgram(TracedProgram):
 
 
 class StreamingTrainingPipeline(StreamingProgram, PipelineProgram):
-    """The same for the pipeline of a `Streamed` training step."""
+    """The pipeline of a `Streamed` training step."""
 
 
 class StreamingPipelineProgram(StreamingProgram, InferencePipelineProgram):

@@ -23,7 +23,7 @@ _alone = ThreadValue(False)
 
 
 def alone() -> AbstractContextManager[bool]:
-    """Within, variables have values of their own in each process: others may not create them."""
+    """Gives variables values of their own in each process, while the context is open: others may not create them."""
     return _alone.replaced_by(True)
 
 

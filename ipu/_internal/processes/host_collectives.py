@@ -25,7 +25,7 @@ LATEST = "_ipu_latest_host_collective"
 
 
 def all_reduce(tensor: Any, op: Any = None, before: float = 1.0, after: float = 1.0) -> Any:
-    """As `ipu.distributed.allreduce`."""
+    """Reduces over processes, for `ipu.distributed.allreduce`."""
     if op == ADASUM:
         raise NotImplementedError("Expected op to be Average or Sum. Received: Adasum. Use Average.")
     if op not in OPERATIONS:
@@ -50,7 +50,7 @@ def all_reduce(tensor: Any, op: Any = None, before: float = 1.0, after: float = 
 
 
 def all_gather(tensor: TensorLike, name: str = "") -> tf.Tensor:
-    """As `ipu.distributed.allgather`."""
+    """Gathers over processes, for `ipu.distributed.allgather`."""
     tensor, transport = tf.convert_to_tensor(tensor), initialise()
     if tensor.shape.rank == 0:
         raise ConfigurationError("Expected a tensor of rank 1 or more. Received: a scalar. Use tf.reshape(x, [1]).")
@@ -59,7 +59,7 @@ def all_gather(tensor: TensorLike, name: str = "") -> tf.Tensor:
 
 
 def broadcast(tensor: TensorLike, root: int, name: str = "") -> tf.Tensor:
-    """As `ipu.distributed.broadcast`."""
+    """Broadcasts over processes, for `ipu.distributed.broadcast`."""
     transport = initialise()
     root = checked_integer("root_rank", root, 0, transport.size - 1)
     return _operation(lambda array: transport.broadcast(array, root, name), tf.convert_to_tensor(tensor))

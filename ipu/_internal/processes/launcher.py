@@ -28,7 +28,7 @@ SSH = "PRTE_MCA_plm_ssh_args"
 INTERPRETER = re.compile(r"python[\d.]*")
 """Names of Python's interpreter."""
 PR_SET_PDEATHSIG = 1
-"""Of Linux' prctl: the signal that a process gets when its parent ends."""
+"""Option of Linux' prctl: the signal that a process gets when its parent ends."""
 
 
 def launch(
@@ -167,7 +167,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 
 
 def lost_in_words(ranks: Sequence[int]) -> str:
-    """That processes have not ended, though MPI's launcher has."""
+    """Says in an error that processes have not ended, though MPI's launcher has."""
     return f"lost processes {', '.join(map(str, ranks))}: MPI's daemon on a machine, or its connection, has ended"
 
 

@@ -81,7 +81,9 @@ class MPITransport(Transport):
             raise
 
     def in_background(self, call: Callable[[], None]) -> Callable[[], None]:
-        """As that of each transport; codelets leave their collectives to the host meanwhile."""
+        """Starts a call in the background, as each transport does; codelets leave their collectives to the host
+        meanwhile.
+        """
         shared = self.shared
         if shared is None:
             return super().in_background(call)

@@ -19,7 +19,7 @@ ABORTED = re.compile(r"MPI_ABORT was invoked on rank (\d+)")
 EVENT = re.compile(rb"\0(begin|end|abort) of MPI\n")
 """Lines by which processes tell the launcher, unseen, how far they are."""
 GLUED = re.compile(rb"\0?(?=\[\d+,\d+\]<std(?:out|err)>: )")
-"""Between lines of two processes: one that has ended without a newline, or what an abort of MPI leaves."""
+"""Boundary between lines of two processes: one has ended without a newline, or an abort of MPI leaves a zero byte."""
 LAUNCHED = "SOFTWARE_IPU_LAUNCHED"
 """The environment variable that the launcher sets for its processes."""
 KEPT = 100
@@ -85,7 +85,7 @@ class Output:
         return sorted(self._running)
 
     def failure(self) -> str:
-        """Which process failed first, and how; with its error where the errors of others have followed it."""
+        """Describes which process failed first, and how, with its error where the errors of others have followed it."""
         text = " ".join(" ".join(self._notices).split())
         if found := ENDED.search(text):
             told = f"process {found[1]} on {found[2]} ended first: {found[3]}"

@@ -52,7 +52,7 @@ class SessionLink(Link):
         return found
 
     def end_all(self, error: ProcessError) -> None:
-        """Nothing to do: a collective is in a thread of its own."""
+        """Does nothing, as a collective is in a thread of its own."""
 
     def _ask(self, rank: int) -> None:
         try:

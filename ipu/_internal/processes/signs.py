@@ -1,4 +1,4 @@
-"""What a process says of itself, and what the operating system says of another one on this machine."""
+"""Signs of life of this process, and what the operating system says of another one on this machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _line() -> str:
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """Where files begin that are no part of the program."""
+    """Prefixes of files that are no part of the program."""
     packages = [Path(__file__).parents[3] / name for name in ("engine", "ipu", "keras_ext")]
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     found = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]

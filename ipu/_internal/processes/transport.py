@@ -146,10 +146,10 @@ class Transport(ABC):
 
     @abstractmethod
     def _all_reduce(self, array: np.ndarray, operation: Operation) -> np.ndarray:
-        """As `all_reduce`; may overwrite `array`, which is contiguous, and return it."""
+        """Reduces as `all_reduce` does; may overwrite `array`, which is contiguous, and return it."""
 
     def _reduced_by_blocks(self, array: np.ndarray, operation: Operation) -> np.ndarray:
-        """As `all_reduce`, of any type: each process reduces a block, by ranks, 16-bit floats in float32."""
+        """Reduces any type: each process reduces a block, by ranks, 16-bit floats in float32."""
         blocks = np.zeros((self.size, -(-array.size // self.size)), array.dtype)
         blocks.reshape(-1)[: array.size] = array.reshape(-1)
         parts = self._all_to_all(blocks)
@@ -163,11 +163,11 @@ class Transport(ABC):
 
     @abstractmethod
     def _all_gather(self, array: np.ndarray) -> np.ndarray:
-        """As `all_gather`, of a contiguous array."""
+        """Gathers a contiguous array as `all_gather` does."""
 
     @abstractmethod
     def _broadcast(self, array: np.ndarray, root: int) -> np.ndarray:
-        """As `broadcast`; may overwrite `array`, which is contiguous, and return it."""
+        """Broadcasts as `broadcast` does; may overwrite `array`, which is contiguous, and return it."""
 
     @abstractmethod
     def close(self) -> None:
@@ -178,7 +178,7 @@ class SingleProcess(Transport):
     """One process alone."""
 
     def _agree(self, call: str) -> None:
-        """Nothing to compare."""
+        """Does nothing: one process has no other call to compare with."""
 
     def _all_reduce(self, array: np.ndarray, operation: Operation) -> np.ndarray:
         return array
@@ -193,7 +193,7 @@ class SingleProcess(Transport):
         return array
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Does nothing: one process has no connection to end."""
 
 
 def described(operation: str, dtype: object, shape: Sequence[int], name: str) -> str:

@@ -48,7 +48,7 @@ class Waiting:
         return not any(other.waits for lower, other in self.others.items() if lower < rank)
 
     def __str__(self) -> str:
-        """For whom this process waits, in words."""
+        """The processes for which this one waits, in words."""
         silent = {rank: other for rank, other in self.others.items() if other.is_silent}
         late = {rank: other for rank, other in self.others.items() if not other.waits_in(self.call)}
         late = silent | late or self.others
@@ -103,7 +103,7 @@ class _Other:
             self._busy = seconds - before[1] > BUSY * (now - before[0])
 
     def told(self, now: float) -> str:
-        """What it does, in words."""
+        """The activity of the other process, in words."""
         line = f", at {self.sign.line}" if self.sign is not None and self.sign.line else ""
         if self._state == "ended":
             return "has ended"

@@ -22,7 +22,7 @@ logger = logging.getLogger("ipu")
 
 
 class Link(ABC):
-    """How a process asks the others for signs, beside the collectives. One thread calls it."""
+    """Connection by which a process asks the others for signs, beside the collectives. One thread calls it."""
 
     @abstractmethod
     def ask(self, ranks: Iterable[int]) -> None:

@@ -143,7 +143,7 @@ def report_of_compiled(program: TracedProgram, name: str, feeding: Feeding | Non
 
 
 def report_of_program(program: EngineProgram, name: str) -> Report:
-    """The same for an engine program."""
+    """Makes the report of an engine program."""
     return make_report(program, configured_target(), name=name, assumptions=configured_assumptions(), seeds=seeds())
 
 

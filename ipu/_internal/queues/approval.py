@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from engine.runtime.rings import OutfeedRing
 
 ENQUEUED = 3
-"""With a single slot the second row waits until the first is taken, the third until the host has checked it."""
+"""Rows enqueued for one check: with a single slot the second waits until the first is taken, the third until it is
+checked.
+"""
 
 
 class Approval(OutfeedEndpoint):

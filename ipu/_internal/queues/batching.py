@@ -16,17 +16,17 @@ HARMLESS_OPERATIONS = frozenset(
     | {"NoOp", "NotEqual", "OneHot", "Pack", "Placeholder", "RealDiv", "Rsqrt", "SelectV2", "Sigmoid", "Sqrt", "Square"}
     | {"Squeeze", "Sub", "Sum", "Tanh", "Transpose"}
 )
-"""For tensors of known shapes these are deterministic and fast, and never fail."""
+"""Operations that are deterministic and fast, and never fail, for tensors of known shapes."""
 OF_ANY_SIZES = frozenset(
     {"Abs", "Cast", "Const", "Exp", "ExpandDims", "Identity", "Log", "LogicalNot", "Mean", "Neg", "NoOp", "OneHot"}
     | {"Placeholder", "Rsqrt", "Shape", "Sigmoid", "Sqrt", "Square", "Sum", "Tanh"}
 )
-"""Those of them that never fail for tensors of known ranks."""
+"""Harmless operations that never fail for tensors of known ranks."""
 OF_ONE_SIZE = frozenset(
     {"Add", "AddV2", "Div", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr"}
     | {"Maximum", "Minimum", "Mul", "NotEqual", "RealDiv", "Sub"}
 )
-"""Those of them that never fail for a tensor of known rank and scalars."""
+"""Harmless operations that never fail for a tensor of known rank and scalars."""
 
 
 OTHER_STEPS = frozenset({"CacheDataset", "_FilterDataset"})
@@ -34,7 +34,7 @@ OTHER_OPERATIONS = frozenset(
     {"RandomStandardNormal", "RandomUniform", "RandomUniformInt", "Reshape", "ReverseV2", "Shape", "StridedSlice"}
     | {"StatelessRandomGetKeyCounter", "StatelessRandomNormalV2", "StatelessRandomUniformV2", "TruncatedNormal"}
 )
-"""Of which the effects can be noticed, though they never fail for tensors of known shapes."""
+"""Operations whose effects can be noticed, though they never fail for tensors of known shapes."""
 
 
 def is_harmless(dataset: tf.data.Dataset) -> bool:

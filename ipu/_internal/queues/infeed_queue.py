@@ -140,7 +140,7 @@ class IPUInfeedQueue:
         return self._element_spec
 
     def get_next(self) -> None:
-        """Obsolete.
+        """Raises ValueError, as the method is obsolete.
 
         Raises:
             ValueError: always.
@@ -206,7 +206,7 @@ class IPUIterator:
         return self._infeed_queue._dequeue()
 
     def get_next_as_optional(self) -> Any:
-        """Not available on the device.
+        """Raises NotImplementedError, as an IPU lacks optional elements.
 
         Raises:
             NotImplementedError: always.

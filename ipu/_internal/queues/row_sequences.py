@@ -71,7 +71,7 @@ def _numbered(
 
 
 def _integers(*tensors: tf.Tensor) -> Iterator[int | None]:
-    """Their values; None where they are not known before a graph runs."""
+    """Values of scalars, integers; None where they are not known before a graph runs."""
     for value in map(tf.get_static_value, tensors):
         yield None if value is None else int(value)
 

@@ -13,7 +13,8 @@ from ipu._internal.queues.row_sequences import RowSequence, row_sequence
 
 
 def numbered(dataset: tf.data.Dataset) -> tuple[RowSequence, tf.data.Dataset] | None:
-    """The same steps over numbers of elements of a sequence, int64; None for steps that are not known.
+    """Rebuilds the steps of a data set over numbers of elements of a sequence, int64; None for steps that are not
+    known.
 
     A data set that has begun its passes draws other orders than a new one of its seeds would: outside of a graph,
     whose sessions make a new one each time, only shuffles without seeds are known.

@@ -1,4 +1,4 @@
-"""What the layers of rnn_ops share: arguments, variables in scopes of TensorFlow 1, and their checks."""
+"""The base of the layers of rnn_ops: arguments, variables in scopes of TensorFlow 1, and their checks."""
 
 from __future__ import annotations
 
