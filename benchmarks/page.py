@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md, a section for each processor in `benchmarks/kept`, and the picture.
+"""Writes the tables of docs/performance.md, one section for each processor in `benchmarks/kept`, picture and headlines.
 
 python -m benchmarks.page: after `python -m benchmarks --keep` and `python -m benchmarks.inference --keep`.
 """
@@ -6,17 +6,25 @@ python -m benchmarks.page: after `python -m benchmarks --keep` and `python -m be
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.figures import Figures
-from benchmarks.picture import PAGE, PICTURE, svg
+from benchmarks.picture import PAGE, PICTURE, ROOT, rows, svg
 from benchmarks.workloads import WORKLOADS
 from engine.whole_files import write_all
 
 RIVALS = {"Keras": "keras", "JAX": "jax", "PyTorch": "torch"}
 RUNTIMES = {"TensorFlow": "tensorflow", "ONNX Runtime": "onnxruntime", "OpenVINO": "openvino"}
 GENERATED = re.compile(r"(?<=<!-- python -m benchmarks\.page -->\n).*?(?=<!-- end -->)", re.S)
+HEADLINE = re.compile(
+    r"[\d.]+( times as fast as with Keras itself.*?geometric mean of \[)\d+(\s+workloads\]\([^)]*\), which gain )"
+    r"[\d.]+ to \d+(?= times)",
+    re.S,
+)
+HEADLINES = (PAGE, ROOT / "README.md", ROOT / "docs" / "index.md")
+"""Pages with a sentence on the geometric mean of the ratios to Keras, on their number, the least and the largest."""
 
 
 def best(ways: dict[str, Any], rival: str, measured: str) -> float | None:
@@ -88,8 +96,9 @@ def section(figures: Figures) -> str:
     if found := figures.measured.get("inference"):
         parts.append(inference(found))
     if barriers := figures.barriers():
-        measured = len(barriers) // 2
-        parts.append(f"Empty barriers around {measured} of these races: {min(barriers):.0f} to {max(barriers):.0f} ns.")
+        measured, nanoseconds = len(barriers) // 2, f"{min(barriers):.0f} to {max(barriers):.0f} ns"
+        races_measured = f"{'one' if measured == 1 else measured} of these races"
+        parts.append(f"An empty barrier took {nanoseconds} before and after {races_measured}.")
     return "\n\n".join(parts) + "\n\n"
 
 
@@ -99,10 +108,21 @@ def written(page: str) -> str:
     return GENERATED.sub(lambda _: tables, page)
 
 
+def headlined(text: str, performance: str) -> str:
+    """Put the figures of the longest table of races of the page `performance` into a page's headline."""
+    ratios = [ratio for _, ratio in rows(performance)]
+    mean = f"{statistics.geometric_mean(ratios):.1f}"
+    span = f"{min(ratios):.1f} to {int(max(ratios))}"
+    made, count = HEADLINE.subn(lambda found: f"{mean}{found[1]}{len(ratios)}{found[2]}{span}", text)
+    assert count == 1, "Expected one headline in each page."
+    return made
+
+
 def main() -> None:
-    """Writes the page and the picture."""
+    """Writes the page, the picture and the headlines."""
     page = written(PAGE.read_text())
-    write_all({PAGE: page, PICTURE: svg(page)})
+    headlines = {path: headlined(page if path == PAGE else path.read_text(), page) for path in HEADLINES}
+    write_all({**headlines, PICTURE: svg(page)})
 
 
 if __name__ == "__main__":

@@ -119,10 +119,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_picture_shows_the_page() -> None:
-    from benchmarks.page import written
+    from benchmarks.page import HEADLINES, headlined, written
     from benchmarks.picture import PAGE, PICTURE, rows, svg
 
     page = PAGE.read_text()
     assert page == written(page), "python -m benchmarks.page writes what was kept"
     assert PICTURE.read_text() == svg(page), "python -m benchmarks.page draws it again"
+    for path in HEADLINES:
+        assert path.read_text() == headlined(path.read_text(), page), "python -m benchmarks.page writes the headlines"
     assert len(rows(page)) > 8 and all(ratio > 0 for _, ratio in rows(page))
