@@ -1,4 +1,4 @@
-"""What every test gets: a quiet TensorFlow, an unconfigured system, repeatable hypothesis examples."""
+"""Fixtures of every test: a quiet TensorFlow, an unconfigured system, repeatable hypothesis examples."""
 
 from __future__ import annotations
 

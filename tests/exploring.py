@@ -1,4 +1,4 @@
-"""What `python -m tests --all` runs besides: whole grids, seeds that change from run to run, random examples."""
+"""Tests that `python -m tests --all` runs besides: whole grids, seeds that change from run to run, random examples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seed() -> int | None:
 
 
 def more_seeds(fixed: range, changing: int) -> list[int]:
-    """For a test marked `explore`: the fixed seeds, and so many that follow from the seed of the run."""
+    """Seeds for a test marked `explore`: the fixed ones, and so many that follow from the seed of the run."""
     base = seed()
     return [*fixed, *(() if base is None else range(base, base + changing))]
 

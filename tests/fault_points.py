@@ -16,7 +16,7 @@ ERRORS = {"full": errno.ENOSPC, "read-only": errno.EROFS}
 
 @contextmanager
 def fault_points(act: Callable[[int], None]) -> Iterator[list[tuple[str, Path]]]:
-    """Within, `act` is called with the number of each change, before it is made; the list of those so far."""
+    """Calls `act` with the number of each change before it is made, while open; yields the list of those so far."""
     passed: list[tuple[str, Path]] = []
 
     def point(what: str, path: Path) -> None:

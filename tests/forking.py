@@ -37,7 +37,7 @@ def start_server() -> None:
 
 
 def use_server_of_parent() -> None:
-    """In a fork of the process that has started the server: it would take the server for dead, not being its parent."""
+    """Keeps a fork of the process that has started the server from taking it for dead, as it is not its parent."""
     if SERVER._forkserver_pid:
         SERVER.ensure_running = lambda: None
 

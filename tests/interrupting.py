@@ -12,15 +12,17 @@ from pathlib import Path
 import pytest
 
 PATIENCE_SECONDS = 300.0
-"""So long a test waits for what should happen at once; it is never waited for where nothing is wrong."""
+"""Seconds that a test waits for what should happen at once; they never pass where nothing is wrong."""
 HANGS_SECONDS = 3600.0
 """A process that a test has started and that takes longer will never end."""
 EXITING = 4
-"""Of a thread's flags: it runs nothing any more. Whoever joins it may go on before the system has forgotten it."""
+"""Flag of a thread that runs nothing any more: who joins it may continue before the system has forgotten it."""
 
 
 def threads_of_system(process: int | str = "self") -> dict[str, str]:
-    """What the system calls the threads of a process, by their numbers, but for those that are ending; on Linux."""
+    """Names that the system gives to the threads of a process, by their numbers, but for those that are ending; on
+    Linux.
+    """
     found = {}
     for folder in Path(f"/proc/{process}/task").glob("*"):
         with suppress(OSError):  # ended meanwhile

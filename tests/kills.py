@@ -125,7 +125,7 @@ def attempt(kind: str, folder: str, log: str, seconds: float | None) -> None:
 
 
 def attempt_in_processes(folder: str, log: str, seconds: float | None, choose: random.Random) -> int:
-    """The same in two processes of `python -m ipu.run`, of which one is killed, or both."""
+    """Attempts it in two processes of `python -m ipu.run`, of which one is killed, or both."""
     from tests.processes.test_launcher import PROGRAMS
     from tests.processes.test_training import run_in_forks
 
@@ -137,7 +137,7 @@ def attempt_in_processes(folder: str, log: str, seconds: float | None, choose: r
 
 
 class Attempt(NamedTuple):
-    """How a process ended: its places, the seconds from the first, and the digest if it came to the end."""
+    """The end of a process: its places, the seconds from the first, and the digest if it came to the end."""
 
     status: int
     places: list[int]
@@ -201,7 +201,7 @@ class Tally:
         shutil.rmtree(self._folder / str(self._trainings), ignore_errors=True)
 
     def _became(self, killed: Attempt, made: Attempt) -> str:
-        """What became of a kill, by where the next process began."""
+        """The result of a kill, by where the next process began."""
         last = killed.places[-1]
         if made.places and made.places[0] >= last - self._slack:
             return "resumed"

@@ -112,12 +112,12 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 @cache
 def all_imports() -> dict[str, list[tuple[int, str]]]:
-    """For each module the lines and full names of what it imports anywhere: at its top, in functions, for types."""
+    """Lines and full names of each module's imports: at its top, in functions, for types."""
     return {name: list(imports(path.read_text(), name, path.name == "__init__.py")) for name, path in modules()}
 
 
 def imports_between() -> dict[str, set[str]]:
-    """For each module those of the three packages that it imports."""
+    """Modules of the three packages that each module imports."""
     found = all_imports()
     return {
         module: {name if name in found else name.rpartition(".")[0] for _, name in names} & found.keys() - {module}

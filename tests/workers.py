@@ -33,7 +33,7 @@ WAITING = 2
 """Workers beside those that were asked for, which mostly wait for other processes. With one of them, two cores had
 nothing to do for a tenth of the time."""
 ENDS_SECONDS = 10.0
-"""So long an interrupted worker may tear down its fixtures, which end the processes that they have started."""
+"""Seconds for an interrupted worker to tear down its fixtures, which end the processes that they have started."""
 
 Items = list[pytest.Item]
 

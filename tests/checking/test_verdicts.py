@@ -1,4 +1,4 @@
-"""What `python -m ipu.check` says of programs that are then run: without a change needed they end well, else not."""
+"""Verdicts of `python -m ipu.check` on programs that are then run: without a change needed they end well, else not."""
 
 from __future__ import annotations
 

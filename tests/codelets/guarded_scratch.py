@@ -9,7 +9,7 @@ from engine.machine_code.abi import Scratch
 from engine.runtime.buffers import aligned_zeros
 
 BLANK = 0xFF
-"""Of each byte: NaN as a float, so that reading what was not written shows."""
+"""Value of each unwritten byte: NaN as a float, so that reading what was not written shows."""
 GUARD = 1024
 """Bytes after the scratch that no codelet may change."""
 
@@ -27,12 +27,12 @@ class GuardedScratch:
         return [*space.gaps, (space.bytes, space.bytes + GUARD)]
 
     def blank(self, space: ScratchSpace) -> None:
-        """Before a codelet with that space runs, where others have run before."""
+        """Fills the guards before a codelet with that space runs, where others have run before."""
         for begin, end in self._guards(space):
             self._own[begin:end] = BLANK
 
     def check(self, space: ScratchSpace, name: str = "the codelet") -> None:
-        """After it: raises AssertionError for a write outside its areas."""
+        """Checks the guards after a codelet: raises AssertionError for a write outside its areas."""
         for begin, end in self._guards(space):
             changed = np.flatnonzero(self._own[begin:end] != BLANK)
             assert not changed.size, f"{name} writes to byte {begin + changed[0]} of scratch, after an area"

@@ -1,4 +1,4 @@
-"""What helpers of tests do in place of compiling: `python -c` imports this module by its name."""
+"""Work of helpers in tests in place of compiling: `python -c` imports this module by its name."""
 
 from __future__ import annotations
 

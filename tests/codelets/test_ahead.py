@@ -131,7 +131,7 @@ def test_a_home_that_cannot_be_found_is_no_error(monkeypatch: pytest.MonkeyPatch
 
 
 def test_programs_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the API's names, and by a strategy."""
+    """The API's names start the helper, and so does a strategy."""
     calls: list[None] = []
     monkeypatch.setattr(ahead, "start", lambda: calls.append(None))
     for count, name in enumerate(sorted(ipu.PROGRAMS), 1):
@@ -179,7 +179,7 @@ NO_API = (
 def test_import_of_tensorflow_starts_it_for_programs_that_import_the_api(
     source: str, starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their main file, or in a notebook the cell."""
+    """Programs are their main file, or in a notebook the cell."""
     program, main = tmp_path / "program.py", sys.modules["__main__"]
     text, expected = f"import tensorflow\n{source}\n", LIBRARIES if starts else set()
     program.write_text(text)
@@ -242,7 +242,7 @@ def test_its_module_is_importable_without_tensorflow() -> None:
 
 
 def test_codelets_of_the_list_are_shared_with_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins with the first, so others begin with the last, and load what it has stored."""
+    """The helper begins with the first codelet, so others begin with the last, and load what it has stored."""
     folder = started()
     names = ("first", "second", "third", "other")
     codelets = [Codelet(rows.outfeed.function, name) for name in names]

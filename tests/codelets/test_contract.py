@@ -25,7 +25,7 @@ in_use: dict[str, tuple[Codelet, ScratchSpace]] = {"codelet": MULTIPLY_ADDS}
 
 @pytest.fixture(params=["multiply-adds", "pieces"], autouse=True)
 def codelet(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the test is about."""
+    """Chooses the codelet that the test is about."""
     if request.param == "pieces":
         if not has_matrix_registers():
             pytest.skip("no matrix registers here")

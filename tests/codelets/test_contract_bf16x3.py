@@ -77,7 +77,7 @@ def test_a_matrix_times_one_is_the_matrix() -> None:
 @pytest.mark.parametrize("operand", ["a", "b"])
 @pytest.mark.parametrize("k", [40, 1100])
 def test_groups_with_such_numbers_are_multiply_adds(value: float, operand: str, k: int) -> None:
-    """Of that block of k; all other rows and columns have the bits that they have without the number."""
+    """Every other row and column of that block of k has the bits that it has without the number."""
     problem = product(k, seed=3)
     without = run(problem, True)
     row, column, at = 37, 70, k - 5

@@ -33,7 +33,7 @@ TABLES = ("row_a", "row_c", "offset_a", "offset_b", "batch_a", "batch_b", "batch
 
 
 def halved(problem: single.Problem, dtype: np.dtype) -> single.Problem:
-    """The same problem on numbers that a half can hold."""
+    """The problem on numbers that a 16-bit float can hold."""
     arrays = {name: getattr(problem, name).astype(dtype).astype(np.float32) for name in "abc"}
     return replace(problem, **arrays)
 
@@ -122,7 +122,7 @@ def test_every_tail(columns: int, transposed_a: bool, transposed_b: bool) -> Non
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize("result", [None, "f32"])
 def test_blocks(transposed_a: bool, transposed_b: bool, accumulate: bool, result: str | None) -> None:
-    """Of rows, columns and k, whole and in part."""
+    """Blocks of rows, columns and k are whole and in part."""
     random = np.random.default_rng(1)
     flags = {"transposed_a": transposed_a, "transposed_b": transposed_b, "accumulate": accumulate}
     sizes = (
@@ -170,7 +170,7 @@ def test_split_k(result: str | None) -> None:
 
 @pytest.mark.parametrize("length", [2, 5, 17, 40])
 def test_runs_along_k(length: int) -> None:
-    """Of A, of B, and of both, which end within blocks of k; blocks of k end within runs."""
+    """Runs of A, of B, and of both end within blocks of k; blocks of k end within runs."""
     random = np.random.default_rng(length)
     for rows, columns, runs in ((5, 33, 2), (50, 64, 9), (13, 2, 130)):
         problem = single.transposed_runs(random, rows, columns, runs, length)
@@ -257,7 +257,7 @@ def widened(problem: single.Problem, kind: str, result: str | None, **units: int
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize(("kind", "result"), [("f16", None), ("bf16", None), ("f16", "f32")])
 def test_widened_operands_have_the_bits_of_halves(kind: str, result: str | None, accumulate: bool) -> None:
-    """With infinities, NaN and -0 in A, B and C, and in units of any size."""
+    """Operands have infinities, NaN and -0 in A, B and C; units have any size."""
     random = np.random.default_rng(11)
     special = [np.inf, -np.inf, np.nan, -0.0, 0.0, 3e-8]
     for rows, columns, k, units in ((13, 130, 40, (12, 64)), (47, 33, 700, (50, 1000)), (30, 71, 900, (30, 16))):
@@ -277,7 +277,7 @@ def test_widened_operands_have_the_bits_of_halves(kind: str, result: str | None,
 @pytest.mark.parametrize("result", [None, "f32"])
 @pytest.mark.parametrize(("rows", "columns", "k"), [(13, 130, 40), (47, 33, 300), (70, 64, 5)])
 def test_b_packed_beside_products_has_the_same_bits(rows: int, columns: int, k: int, result: str | None) -> None:
-    """Also where some units have too many rows, or rows of B lie as close as packed ones."""
+    """Some units have too many rows for it, and rows of B may be as close as packed ones."""
     for gap in (0, 3):
         problem = halved(single.matrices(np.random.default_rng(k), rows, columns, k, gap=gap), HALF_TYPES["f16"])
         units = {"rows_per_unit": 50, "columns_per_unit": 1000}

@@ -1,4 +1,4 @@
-"""What becomes of a codelet's function: types, LLVM IR, one module of machine code."""
+"""Translation of a codelet's function: types, LLVM IR, one module of machine code."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def ordered(pair: Pair, grows: bool) -> Pair:
 
 
 def language(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """What a pass over the source must get right; Python runs it, too."""
+    """A function with all that a pass over the source must get right; Python runs it, too."""
     low, high = ordered(Pair(lo, hi), lo % 2 == 0)
     total = 0
     for k in range(high, low, -3):

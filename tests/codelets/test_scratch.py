@@ -68,7 +68,7 @@ def test_guards_of_tests() -> None:
 
 @pytest.mark.parametrize("overrun", [None, "slice", "area of a link", "behind a link"])
 def test_overruns_in_a_chain(overrun: str | None) -> None:
-    """Its slices are areas, and so are those of its links' scratch."""
+    """Slices of a chain are areas, and so are those of its links' scratch."""
     each, row = Partition(1, UNITS, 1), Shape("f64", (UNITS,))
     x, y = Buffer("x", row), Buffer("y", row)
     layout = ScratchLayout()

@@ -82,7 +82,7 @@ def integers(x):
 
 
 def partly(x):
-    """What does not differ in a loop with what does."""
+    """Combines in a loop a value that is equal on all replicas with one that differs."""
     shared = tf.cumsum(tf.constant(KERNEL), 0)
     return tf.while_loop(
         lambda n, same, own: n < 3,

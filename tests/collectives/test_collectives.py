@@ -14,7 +14,7 @@ X = np.float32([[1, -2, 3, 0.5], [4, 0, -1, 2]])
 
 
 def own(x):
-    """What a replica has: x times (its number + 1)."""
+    """Returns a value that differs on each replica: x times (its number + 1)."""
     return x * tf.cast(ipu.replication_ops.replication_index() + 1, x.dtype)
 
 

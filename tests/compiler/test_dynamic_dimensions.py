@@ -78,7 +78,7 @@ def test_masks(name: str) -> None:
 
 
 def test_slices_of_a_computed_size() -> None:
-    """Within the array: beyond its end XLA counts zeros, where TensorFlow counts nothing."""
+    """Slices end within the array: beyond its end XLA counts zeros, where TensorFlow counts nothing."""
     places = ((4, 3), (0, 3), (0, 7), (2, 0), (6, 1), (7, 0))
     arguments = ((ROWS, np.int32(start), np.int32(size)) for start, size in places)
     same(lambda x, start, size: tf.reduce_sum(tf.exp(x[start : start + size]), axis=0), *arguments)
@@ -133,7 +133,7 @@ def test_where_a_dimension_goes(before: Any, after: Any, dimension: int, expecte
 
 
 def test_what_counts_stays_at_the_start() -> None:
-    """Against NumPy: the counted elements, in their order, are the first ones of the new dimension."""
+    """The counted elements, in their order, are the first ones of the new dimension, as in NumPy."""
     for before, after, dimension in [((8, 3), (24,), 0), ((5, 8, 3), (5, 24), 1), ((6, 4), (3, 2, 4), 0)]:
         new, factor, divisor = index_after_reshape(before, after, dimension) or (0, 0, 0)
         x = np.arange(np.prod(before)).reshape(before)

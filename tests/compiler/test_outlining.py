@@ -177,7 +177,7 @@ def test_more_tapes_than_one(strategy: Any, weights: list[tf.Variable]) -> None:
 
 
 def test_rows_of_a_table(strategy: Any, weights: list[tf.Variable]) -> None:
-    """Their gradients within the body are IndexedSlices, and those by operands, too."""
+    """Gradients of tables within the body are IndexedSlices, and those by operands, too."""
 
     def step(decorate: Any) -> Callable[[tf.Tensor], list[tf.Tensor]]:
         rows = decorate(lambda table, ids: 2.0 * tf.gather(table, ids) * tf.nn.embedding_lookup(weights[0], ids))

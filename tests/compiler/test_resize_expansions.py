@@ -46,7 +46,7 @@ def test_other_types(dtype: str) -> None:
 
 @pytest.mark.parametrize("gradient", [False, True])
 def test_corners_and_centers_at_once_are_an_error(gradient: bool) -> None:
-    """It says what TensorFlow does, which has no meaning for them."""
+    """The error says that TensorFlow's result has no meaning for both."""
     both = {"align_corners": True, "half_pixel_centers": True}
 
     def function(x: tf.Tensor) -> tf.Tensor:

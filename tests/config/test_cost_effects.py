@@ -193,7 +193,7 @@ CASES: dict[str, Case] = {
     "optimizations.triangular_solve_expander_block_size": Case(8, solve, cycles, "<"),
     "optimizations.cholesky_block_size": Case(8, solve, cycles, "<"),
 }
-"""By the option."""
+"""Cases by the option."""
 SMALL, LARGE = {"availableMemoryProportion": "0.01"}, "4096"
 FLAGS: dict[tuple[str, str], Case] = {
     ("gcl_poplar_options", "useSynclessCollectives"): Case(SYNCLESS, momentum, sync, "<", replicas=16),
@@ -207,7 +207,7 @@ FLAGS: dict[tuple[str, str], Case] = {
         for flag in (*SUPERVISOR_STACK, *WORKER_STACK)
     },
 }
-"""By the option and its flag."""
+"""Cases by the option and its flag."""
 
 
 def measured(case: Case, options: tuple[tuple[str, Any], ...]) -> float:

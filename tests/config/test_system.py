@@ -1,4 +1,4 @@
-"""From configuration to configured system: validation, devices, versions, queries."""
+"""Configuration of a system: validation, devices, versions, queries."""
 
 from __future__ import annotations
 

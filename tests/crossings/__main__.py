@@ -113,7 +113,7 @@ def _shrunk(result: Checked, checker: Checker) -> Checked:
 
 
 def _kind(line: str) -> str:
-    """How a program fails, of the words of its first line."""
+    """The kind of a program's failure, by the words of its first line."""
     words = line.split()
     return (
         "hang" if words[0] == "hang:" else "crash" if words[0] == "crash:" else "Error" if "Error" in line else "value"

@@ -20,7 +20,7 @@ from tests.crossings.plan import Plan
 KERAS = {"keras": keras, "tf_keras": tf_keras}
 REFUSALS = {"UnsupportedOperation", "ConfigurationError", "StepCountError"}
 OF_PROGRAMS = ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain", "rows", "set_policy", "variable")
-"""What the source of a program uses of the harness."""
+"""Names of the harness that the source of a program uses."""
 EXACT = 1e7
 """Roundings of float64 that are no difference: some 1e-9."""
 FLOATS_OF_16_BITS = 2.0**12

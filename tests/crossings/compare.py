@@ -14,7 +14,7 @@ Items = list[tuple[str, Any]]
 ROUNDINGS = 64
 """Roundings of the largest number of an array, below which nothing is run in float64."""
 FACTOR = 8
-"""How many times further from float64 than plain Keras a run may be: both round at random."""
+"""Largest multiple of plain Keras' distance from float64 that a run may have: both round at random."""
 SMALL = 1e-2
 """Numbers are compared with those around 1 where all of an array are smaller than this."""
 

@@ -101,7 +101,7 @@ def sgd(d: Draft, option: str) -> None:
 
 
 def _counting(d: Draft, is_counting: bool = True) -> None:
-    """What depends on the count of updates differs after data of unknown length: plain Keras counts one at the end."""
+    """Excludes counts of updates after data of unknown length: plain Keras counts one more at the end."""
     d.need(not is_counting or "unknown length" not in d.tags)
     if is_counting:
         d.tags.add("counting")

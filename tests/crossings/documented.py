@@ -1,4 +1,4 @@
-"""Where a program may differ from plain Keras: one table, with the reason and the page of each."""
+"""The documented differences from plain Keras: one table, with the reason and the page of each."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ TABLE = (
 
 
 def excused(plan: Plan, found: list[str]) -> list[str]:
-    """Those of the lines that no row of the table is about."""
+    """Filters the lines that no row of the table explains."""
     rows = [row for row in TABLE if row.values and plan.has(row.features)]
     return [line for line in found if not any(re.match(row.values, line) for row in rows)]
 

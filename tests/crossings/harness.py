@@ -33,7 +33,7 @@ BATCH_HOOKS = tuple(f"{mode}_batch_{when}" for mode in ("train", "test", "predic
 
 
 class Notes:
-    """What a program does in one mode: a list of (label, value). `f` is the float type of data and models."""
+    """Results of a program in one mode: a list of (label, value). `f` is the float type of data and models."""
 
     def __init__(self, K: Any, mode: str, f: str = "float32") -> None:
         self.K, self.mode, self.f = K, mode, f
@@ -193,7 +193,7 @@ def rows(structure: Any, begin: int, end: int) -> Any:
 
 @contextlib.contextmanager
 def _without_notices() -> Iterator[None]:
-    """Within, only errors are logged."""
+    """Logs only errors, while the context is open."""
     loggers = [logging.getLogger(name) for name in ("ipu", "tensorflow")]
     levels = [each.level for each in loggers]
     try:
@@ -206,7 +206,7 @@ def _without_notices() -> Iterator[None]:
 
 
 def run(program: Callable[[Any, Notes, str], None], K: Any, mode: str, f: str = "float32") -> list[tuple[str, Any]]:
-    """What `program(K, note, f)` notes in a mode; "plain" is Keras alone."""
+    """Results that `program(K, note, f)` notes in a mode; "plain" is Keras alone."""
     from tensorflow.python import ipu
 
     note, floats = Notes(K, mode, f), K.backend.floatx()

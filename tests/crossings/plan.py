@@ -15,7 +15,7 @@ from typing import Any
 FRAMEWORKS = ("keras", "tf_keras")
 GROUPS = ("model", "policy", "size", "frozen", "loss", "metrics", "data", "weights", "optimizer", "slots", "schedule",
           "compile", "epochs", "validation", "callback", "before", "action")  # fmt: skip
-"""In the order in which features write."""
+"""Groups in the order in which features write."""
 REPEATED = ("slots", "metrics", "compile", "epochs", "callback", "before", "action")
 """The groups of which a program may have several features; actions keep their order and may come twice."""
 ROOMS = ("models", "own_steps", "data", "compiling", "callbacks", "actions")
@@ -168,7 +168,7 @@ class Plan:
 
 
 def first_of(group: str) -> Feature | None:
-    """What a program has of a group of which it names nothing; None if that is nothing."""
+    """The feature of a group of which a program names none; None for a group that may be empty."""
     if group not in ("model", "loss", "data", "optimizer"):
         return None
     return next(each for each in all_features().values() if each.group == group)

@@ -49,7 +49,7 @@ def test_a_plan_is_its_line() -> None:
 
 @pytest.mark.parametrize("name", all_features())
 def test_each_option_makes_a_program(name: str) -> None:
-    """In company that some of them need."""
+    """Each option makes a program in the company of features that some options need."""
     company = ((), ("classifier",), ("averaged",), ("stateful",), ("own_step",), ("validation", "arrays"))
     for option in all_features()[name].options:
         word = f"{name}={option.replace(' ', '_')}" if option else name

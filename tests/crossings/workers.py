@@ -15,13 +15,15 @@ from tests import forking
 from tests.crossings.plan import Plan
 
 LIMIT_SECONDS = 300.0
-"""For one program in all its runs. The slowest take 15 seconds, and some 100 where many others use the cores."""
+"""Seconds for one program in all its runs. The slowest take 15 seconds, and some 100 where many others use the
+cores.
+"""
 PROGRAMS_OF_A_PROCESS = 80
-"""After so many a process ends: TensorFlow keeps functions and kernels, which makes the next ones slower."""
+"""Programs after which a process ends: TensorFlow keeps functions and kernels, which makes the next ones slower."""
 
 
 class Checked(NamedTuple):
-    """What became of a plan: lines that differ, errors that plain Keras has raised, and the seconds it took."""
+    """The results of a plan: lines that differ, errors that plain Keras has raised, and the seconds it took."""
 
     plan: Plan
     found: list[str]
@@ -151,7 +153,7 @@ def _serve(connection: Connection) -> None:
 
 
 def answer(check: Callable[[Plan], list[str]], raised: Callable[[Plan], list[str]], plan: Plan) -> Any:
-    """What differs, and what plain Keras raises; an error of the check itself is a difference."""
+    """Differences of a plan, and errors of plain Keras; an error of the check itself is a difference."""
     try:
         return check(plan), raised(plan)
     except Exception as error:

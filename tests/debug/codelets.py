@@ -46,7 +46,7 @@ def read_scratch(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def is_small(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Nothing at all: what it should write stays unwritten."""
+    """Writes nothing at all: its result stays unwritten."""
 
 
 @codelet

@@ -1,4 +1,4 @@
-"""What tests of the debug executor get: programs that are made wrong on purpose reach it."""
+"""Fixture of tests of the debug executor: programs that are made wrong on purpose reach it."""
 
 from __future__ import annotations
 

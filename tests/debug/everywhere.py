@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def on_the_debug_executor() -> Iterator[None]:
-    """For each test, as programs that are compiled within stay debug executables."""
+    """Runs each test inside `debugging`, as programs that are compiled there stay debug executables."""
     from engine.debug import debugging
 
     with debugging():

@@ -29,7 +29,7 @@ def run_named(name: str, executable: Executable, steps: int = STEPS) -> Results:
 
 
 def run_module(module: Module, roles: list[str], executable: Executable, steps: int = STEPS) -> Results:
-    """The same of any module; feeds bring the same rows in each step."""
+    """Runs any module; feeds bring the same rows in each step."""
     feeds, variables = [], []
     for value, role, parameter in zip(values_of(module.entry.parameters), roles, module.entry.parameters, strict=True):
         if role == "feed":

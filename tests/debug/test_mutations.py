@@ -73,7 +73,7 @@ def test_no_piece_can_be_smaller(name: str, what: str) -> None:
 
 
 class WithoutRow(DebugExecutable):
-    """Its step table lacks one row."""
+    """An executable whose step table lacks one row."""
 
     missing = 0
 

@@ -1,4 +1,4 @@
-"""What the record says was exchanged, against what can be counted by hand."""
+"""The record of exchanges, compared with what can be counted by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared: one model, its data, and how its reference is to run."""
+"""Cases to compare: one model, its data, and how its reference is to run."""
 
 from __future__ import annotations
 

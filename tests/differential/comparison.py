@@ -31,7 +31,7 @@ REFUSED_BY_XLA = ("Expected operations that XLA can compile", "XLA says:", "Expe
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one mode of a case went. `verdict` is one of the words below; `found` and `allowed` are distances."""
+    """The outcome of one mode of a case. `verdict` is one of the words below; `found` and `allowed` are distances."""
 
     case: Case
     mode: str
@@ -130,7 +130,7 @@ def orders() -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class Reference:
-    """What TensorFlow gives: its state before each mode, and the results."""
+    """TensorFlow's results, and its state before each mode."""
 
     subject: Subject
     data: Data
@@ -141,11 +141,13 @@ class Reference:
     """Whether the engine is to draw the same random numbers in training."""
 
     def floor(self, mode: str) -> float:
-        """How far results may be from these whatever TensorFlow differs from itself."""
+        """The distance that results may have from these, whatever TensorFlow differs from itself."""
         return max(FLOOR, LAST_PLACES * max((_last_place(each) for each in self.results[mode]), default=0.0))
 
     def spread(self, mode: str) -> float:
-        """How far TensorFlow's results for permuted rows are from these; of random layers nothing is known."""
+        """The distance of TensorFlow's results for permuted rows from these; 0 for random layers, of which nothing is
+        known.
+        """
         if self.subject.case.random:
             return 0.0
         shuffled = [self.subject.run(mode, self.before[mode], self.data, order) for order in orders()]
@@ -176,7 +178,9 @@ def reference_of(framework: Framework, case: Case, **compilation: int) -> Refere
 
 
 def _best_reference(framework: Framework, case: Case) -> Reference:
-    """With `jit_compile=True` where that draws the same random numbers, unless XLA refuses the model."""
+    """Runs TensorFlow with `jit_compile=True` where that draws the same random numbers, unless XLA refuses the
+    model.
+    """
     if case.counts_traces:
         return reference_of(framework, case, steps_per_execution=1)
     try:

@@ -1,4 +1,4 @@
-"""What a model is compiled with or made of: losses, metrics, optimizers, schedules, activations."""
+"""Cases of what a model is compiled with or made of: losses, metrics, optimizers, schedules, activations."""
 
 from __future__ import annotations
 

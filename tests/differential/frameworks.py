@@ -1,4 +1,4 @@
-"""What the suite must know of a framework: its public names and its state."""
+"""Facts about a framework that the suite needs: its public names and its state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Framework:
     name: str
     keras: ModuleType
     reference_scope: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """Where models of the reference are made: so that they draw the random numbers which those on the engine draw."""
+    """Scope for models of the reference, in which they draw the random numbers of those on the engine."""
 
     def public_names(self, kind: str) -> list[str]:
         """Each public class (or activation function) of a kind once; of several names the one it was defined under."""

@@ -96,7 +96,7 @@ def _missing(records: Records) -> str:
 
 
 def _grouped(records: Records, verdict: str | None) -> dict[str, dict[str, list[str]]]:
-    """For each reason the names in each framework; `None` for all verdicts but the two that are nobody's fault."""
+    """Names in each framework by reason; `None` for all verdicts but the two that are no fault."""
     groups: dict[str, dict[str, list[str]]] = {}
     for framework, kinds in records.items():
         for kind, record in kinds.items():

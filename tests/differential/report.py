@@ -1,4 +1,4 @@
-"""From outcomes to a record of each framework and kind, and from records to the page in docs/."""
+"""Records of outcomes for each framework and kind, and the page in docs/ made of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOST_ONLY = "not for a device"
 """Stands as the verdict of a name without cases."""
 Results = list[tuple[Entry, list[Outcome]]]
 Record = dict[str, Any]
-"""What is kept of one kind in one framework; `Records` are these by framework and kind."""
+"""The record of one kind in one framework; `Records` are these by framework and kind."""
 Records = dict[str, dict[str, Record]]
 
 
@@ -48,7 +48,7 @@ def is_good(entry: Entry, outcomes: list[Outcome]) -> bool:
 
 
 def counts(results: Results) -> dict[str, tuple[int, int]]:
-    """For each kind: how many names are good, of how many."""
+    """Number of good names, and of all, by kind."""
     found: dict[str, tuple[int, int]] = {}
     for entry, outcomes in results:
         good, total = found.get(entry.kind, (0, 0))
@@ -70,7 +70,7 @@ def missing(results: Results) -> Iterable[Missing]:
 
 
 def shortened(outcome: Outcome) -> str:
-    """What an error received; the rest of its message is about what to do."""
+    """The part of an error that says what it received; the rest of its message is about what to do."""
     reason = re.sub("\x1b\\[\\d+m", "", outcome.reason).replace("|", "\\|")
     resource = re.search(r'type="[\w:]*?(\w+)"', reason)
     if resource:
@@ -83,7 +83,7 @@ def shortened(outcome: Outcome) -> str:
 
 
 def records(results: Results) -> dict[str, Record]:
-    """For each kind what the page tells of it."""
+    """Record of each kind for the page."""
     found: dict[str, Record] = {}
     for kind, (good, total) in counts(results).items():
         mine = [(entry, outcomes) for entry, outcomes in results if entry.kind == kind]

@@ -67,7 +67,7 @@ def _compared(name: str, numbers: Sequence[int], jobs: int) -> Iterator[tuple[in
 
 @contextmanager
 def _meant_by_tensorflow(name: str) -> Iterator[None]:
-    """Here and there tf_keras asks for `tf.keras`, which is Keras 3 unless TensorFlow is told otherwise."""
+    """Points `tf.keras`, for which tf_keras asks in places, at tf_keras or Keras 3, while the context is open."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = "1" if name == "tf_keras" else "0"
     try:

@@ -1,4 +1,4 @@
-"""Which operations make sense for which element types, and values that are hard for them."""
+"""Operations that make sense for each element type, and values that are hard for them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_at_once(module: str, argument: str, *handles: int) -> None:
-    """In place of `spawn`: the helper's work, in this process."""
+    """Does the helper's work in this process, in place of `spawn`."""
     assert module == compile_beside.__name__ and int(argument) in handles
     compile_beside.main(str(os.dup(int(argument))))
 

@@ -60,7 +60,7 @@ def test_sums_of_products_are_multiply_adds(rule: str, count: int) -> None:
 
 @pytest.mark.parametrize("opcode", ["subtract", "add"])
 def test_differences_of_equal_products_are_zero(opcode: str) -> None:
-    """In the update of a weight whose gradient is one, which is divided by its own size."""
+    """The update is of a weight whose gradient is one, which is divided by its own size."""
     b = Builder()
     weight, x, y, mean = (b.parameter("f32", (1000,)) for _ in range(4))
     other = b.multiply(mean, y) if opcode == "subtract" else b.elementwise("negate", b.multiply(mean, y))
@@ -81,7 +81,7 @@ def test_other_nests_round_every_operation() -> None:
 @pytest.mark.parametrize("rule", ["RMSprop", "Adam"])
 @pytest.mark.parametrize("shape", [(1,), (15,), (16,), (1000,), (37, 53)])
 def test_updates_are_near_the_exact_ones(rule: str, shape: tuple[int, ...]) -> None:
-    """Of the step five ULP, and of what it is taken from one."""
+    """Tolerances are five ULP of the step, and one of the variable."""
     given = arguments(shape)
     weight, gradient, square, direction = (each.astype(np.float64) for each in given)
     square = square + (gradient * gradient - square) * SHARE
@@ -118,7 +118,7 @@ def test_special_values_come_out_as_without(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", ["RMSprop", "Adam"])
 def test_whole_vectors_and_rests_give_the_same_bits(rule: str) -> None:
-    """What an element becomes does not depend on where in a row it stands, so neither on how units are cut."""
+    """An element's result does not depend on its place in a row, so neither on how units are divided."""
     given = arguments((1000,), 1)
     whole, _ = fast(update(rule, (1000,)), given)
     for start, stop in ((0, 7), (500, 515), (3, 999)):

@@ -77,7 +77,7 @@ def test_which_are_deferred(module: Module, deferred: int, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("opcode", ["abs", "negate", "select"])
 def test_same_bits_of_what_passes_values(opcode: str) -> None:
-    """Of overflowing products, too."""
+    """Products that overflow pass, too."""
     with np.errstate(all="ignore"):
         products = EVERY_HALF * OTHERS
     passing = {"abs": np.abs(products), "negate": -products, "select": np.where(EVERY_HALF > OTHERS, products, OTHERS)}

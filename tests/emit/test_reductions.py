@@ -50,7 +50,7 @@ def nests(machine: Machine) -> list[Nest]:
 
 
 def compare(module: Module, arrays: list[np.ndarray], tolerance: float = 1e-5) -> Machine:
-    """Without the executor, which flushes denormals."""
+    """Compares without the executor, which flushes denormals."""
     machine = machine_of(module, arrays)
     expected, _ = slow(module, arrays)
     for result, value in zip(machine.run(), expected, strict=True):
@@ -244,7 +244,7 @@ def test_nothing_to_reduce_gives_the_initial_value(shape: tuple[int, ...], dimen
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 @pytest.mark.parametrize("tested", ["bf16", "f16", "f32"])
 def test_every_half_is_finite_or_not(kind: str, tested: str) -> None:
-    """Also converted: bfloat16 may be too large for float16."""
+    """Converted values count, too: bfloat16 may be too large for float16."""
     b = Builder()
     x = b.parameter(kind, (1 << 16,))
     every = b.elementwise("is-finite", x if tested == kind else b.convert(x, tested))

@@ -184,7 +184,7 @@ class Fill:
 
 
 def made(kind: str, module: Module) -> AnyExecutable:
-    """By tiles, or by definitions; all parameters are variables."""
+    """Compiles for tiles, or by definitions; all parameters are variables."""
     roles = ["variable"] * len(module.entry.parameters)
     return compile_module(module, roles, {}, verify=True) if kind == "tiles" else EvaluatedExecutable(module, roles, {})
 

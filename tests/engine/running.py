@@ -49,7 +49,7 @@ def fast(module: Module, arguments: list[np.ndarray]) -> tuple[list[np.ndarray],
 
 
 def slow(module: Module, arguments: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The same with the op definitions."""
+    """Runs a module with the op definitions."""
     executable = EvaluatedExecutable(module, ["variable"] * len(arguments), {})
     held = buffers(arguments)
     with np.errstate(all="ignore"):
@@ -91,7 +91,7 @@ def assert_near(result: np.ndarray, expected: np.ndarray, tolerance: float = 1e-
 
 
 def ulps(result: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """How many numbers of their type lie between two arrays; 0 between NaNs, and between 0 and -0."""
+    """Count of numbers of their type between two arrays; 0 between NaNs, and between 0 and -0."""
     distance = abs(_places(result) - _places(expected))
     nans = [np.isnan(x.astype(np.float64)) for x in (result, expected)]
     distance = np.where(nans[0] & nans[1], 0, distance)

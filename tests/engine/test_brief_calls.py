@@ -56,7 +56,7 @@ def test_the_bits_of_other_calls(name: str, check: Callable[[Module, list[str]],
 
 
 def test_the_builder_of_the_table_is_kept(check: Callable[[Module, list[str]], BriefCall]) -> None:
-    """It owns a pred for each iteration of a loop, whose addresses are in the table."""
+    """The builder owns a pred for each iteration of a loop, whose addresses are in the table."""
     module = ring_loop(4)
     brief = check(module, ["feed"] * len(module.entry.parameters))
     assert next(each for each in brief._kept if isinstance(each, TableBuilder)).preds

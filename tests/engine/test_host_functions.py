@@ -115,7 +115,7 @@ def test_c_function_gets_the_arrays_in_place_and_its_data() -> None:
 
 
 def test_brief_call_of_c_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once a step is known to be brief: during a C function no signal is handled."""
+    """A step known to be brief starts none: during a C function no signal is handled."""
     keep, address = c_function()
     count = np.zeros(1, np.int64)
     function = CFunction("double", address, count.ctypes.data, keep)
@@ -208,7 +208,7 @@ def test_branch_calls_only_where_it_is_taken() -> None:
 
 @pytest.mark.parametrize("from_another_thread", [False, True])
 def test_interruption_ends_the_callable(from_another_thread: bool) -> None:
-    """On the calling thread by the signal; elsewhere at the callable's next bytecode."""
+    """The signal ends it on the calling thread; elsewhere the callable's next bytecode does."""
     running = []
 
     def endless(x: np.ndarray) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""What counts as an integer."""
+"""Values that count as integers."""
 
 from __future__ import annotations
 

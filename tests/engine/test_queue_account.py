@@ -64,7 +64,7 @@ def test_loops_of_tiny_work_are_for_one_worker_unless_more_are_asked_for(monkeyp
 
 
 def _workers(program: Program) -> int:
-    """With how many a call is run that waits in vain."""
+    """Number of workers with which a call is run that waits in vain."""
     executable = Executable(program)
     ring = InfeedRing(executable.queues["in"].shapes, 1)
     ring.close()

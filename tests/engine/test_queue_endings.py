@@ -41,7 +41,7 @@ def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class DatasetFault(Exception):
-    """What a dataset raises."""
+    """An error that a dataset raises."""
 
 
 def run(executable: AnyExecutable, bound: dict[str, AnyRing], variables: list[DeviceBuffer], steps: int = 1) -> None:

@@ -80,7 +80,7 @@ def test_equal_operations_on_the_first_token_are_not_merged_and_unused_ones_not_
 
 
 def test_a_loop_whose_results_nobody_reads_hands_out_its_rows() -> None:
-    """Only another element of the state is read afterwards; the token is not."""
+    """Later steps read only another element of the state, not the token."""
     builder = Builder()
     token = builder.parameter_of(TOKEN)
 
@@ -94,7 +94,7 @@ def test_a_loop_whose_results_nobody_reads_hands_out_its_rows() -> None:
 
 
 def test_products_and_gradients_of_elements_stay_with_their_turns() -> None:
-    """What passes on loops would compute for all turns at once: x w before the loop, the sum of xᵀ y after it."""
+    """Passes on loops would compute for all iterations at once: x w before the loop, the sum of xᵀ y after it."""
     builder = Builder()
     total, weights = builder.parameter("f32", (3, 2)), builder.parameter("f32", (3, 2))
     token = builder.parameter_of(TOKEN)

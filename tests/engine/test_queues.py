@@ -45,7 +45,7 @@ ELEMENTS = {
 
 @pytest.fixture(params=[1, 2, 4])
 def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """So many workers, even for programs that would better be run by one."""
+    """Fixes the number of workers, even for programs that would better be run by one."""
     monkeypatch.setenv("NUMBA_NUM_THREADS", str(request.param))
     return int(request.param)
 
@@ -126,7 +126,7 @@ def test_ten_thousand_turns_with_an_outfeed_take_no_python_each(monkeypatch: pyt
 
 
 def python_calls_of_iterations(iterations: int) -> int:
-    """How many Python functions are called by a program of so many turns, of which each fills a row of an outfeed."""
+    """Number of Python functions called by a program of so many iterations, of which each fills a row of an outfeed."""
     builder, calls = Builder(), 0
     total, token = builder.parameter("f32"), builder.parameter_of(TOKEN)
 

@@ -56,7 +56,7 @@ def shared(executable: Executable, monkeypatch: pytest.MonkeyPatch, workers: int
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_bits_of_other_calls(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For two sets of variables, arrays of any strides, and rows in any order."""
+    """Calls for two sets of variables, arrays of any strides and rows in any order give the same bits."""
     module, roles = PROGRAMS[name]()
     parameters = list(zip(module.entry.parameters, roles, strict=True))
     given = [p for p, role in parameters if role == "feed"]
@@ -177,7 +177,7 @@ def counted() -> Iterator[tuple[np.ndarray, Callable[[], None]]]:
 
 @pytest.mark.parametrize("workers", [3, 4, 7])
 def test_more_workers_than_cores(workers: int) -> None:
-    """Those without a core sleep at barriers; other numbers of workers have other threads."""
+    """Workers without a core sleep at barriers; other numbers of workers have other threads."""
     for count in (workers, 2, workers):
         counters = np.zeros(2 * workers + 1, np.int64)
         table, blocks = counting_table(counters, count, pauses=1)
@@ -212,7 +212,7 @@ def test_threads_start_anew_after_an_interrupted_end(
 
 
 def test_a_call_within_a_call_of_the_same_thread_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a signal's handler makes it, where the first call returns."""
+    """A signal's handler makes such a call, where the first call returns."""
     module, roles = PROGRAMS["training"]()
     parameters = list(zip(module.entry.parameters, roles, strict=True))
     arrays = values_of([p for p, role in parameters if role == "feed"], seed=2)

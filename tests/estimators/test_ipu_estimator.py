@@ -356,7 +356,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """To the numbers of a training from that one; where none is whole it is an error."""
+    """Training resumes to the numbers of a training from that one; where none is whole it is an error."""
     whole, folder = str(tmp_path / "whole"), tmp_path / "damaged"
     expected = training.train(whole, 24)
     training.train(str(folder), 16)

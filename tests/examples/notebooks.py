@@ -26,7 +26,7 @@ PATIENT: dict[str, Any] = {
     **{name: SECONDS for name in ("timeout", "startup_timeout", "iopub_timeout")},
     "raise_on_iopub_timeout": True,
 }
-"""On a busy machine outputs come later than nbclient waits, 4 seconds, before it leaves them out."""
+"""Options of nbclient for a busy machine: outputs later than 4 seconds would be left out."""
 NOISE = re.compile(
     r"\x1b\[[\d;]*m|^(WARNING: All log messages before|[IW]0000 |INFO:tensorflow:|IPU: compil).*\n", re.M
 )

@@ -27,7 +27,7 @@ BLOCK = re.compile(CODE + SHOWN, re.DOTALL | re.MULTILINE)
 
 
 def printout(code: str, namespace: dict[str, object], name: str) -> str:
-    """What the code prints. AutoGraph finds its source by the name."""
+    """The text that the code prints. AutoGraph finds its source by the name."""
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, name, "exec"), namespace)

@@ -17,14 +17,14 @@ ROOT = forking.ROOT
 
 
 def output_of(function: Callable[..., None], *arguments: str) -> str:
-    """What a function prints in a new process; fails if it does."""
+    """Output of a function in a new process; fails if it does."""
     status, output = forking.run(function, *arguments)
     assert status == 0, output
     return output
 
 
 def output_of_program(name: str, *arguments: str) -> str:
-    """What an example prints."""
+    """Output of an example."""
     return output_of(forking.program, str(forking.ROOT / "examples" / name), *arguments)
 
 
@@ -76,7 +76,7 @@ def test_the_accelerated_model_stays_on_the_engine() -> None:
 
 @pytest.mark.explore
 def test_a_session_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    """In one process; killed ones: tests/graphs/programs/test_preempted.py."""
+    """Runs in one process; killed ones: tests/graphs/programs/test_preempted.py."""
     printed = output_of(two_sessions, str(tmp_path))
     rows = re.findall(r"^update +(\d+): loss ([\d.]+), accuracy +([\d.]+)%$", printed, re.M)
     assert [int(row[0]) for row in rows] == [500, 1000, 1500], printed

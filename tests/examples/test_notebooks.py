@@ -9,7 +9,7 @@ import pytest
 
 SOURCES = sorted((Path(__file__).parent.parent.parent / "docs" / "tutorials").glob("*.py"))
 EXECUTED = "pipeline"
-"""By default, as it shows pictures; all others with --all."""
+"""Notebook that runs by default, as it shows pictures; all others run with --all."""
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ def signature(module: Module, inputs: list[str], outputs: list[str]) -> Signatur
 
 
 def expected(file: ExecutableFile, x: np.ndarray) -> dict[str, np.ndarray]:
-    """What the classifier gives, by NumPy."""
+    """Results of the classifier, by NumPy."""
     scores = np.maximum(x @ file.constants[1] + file.constants[2], 0)
     return {"scores": scores, "sums": scores.sum(1)}
 

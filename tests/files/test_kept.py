@@ -1,4 +1,4 @@
-"""What passes have prepared is found by the next process; damaged and unwritable folders are no errors."""
+"""Programs whose prepared form the next process finds; damaged and unwritable folders are no errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes an array of which dtype."""
+"""Values that become an array of a dtype."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def staged_prefix(folder: Path, value: str) -> None:
 
 WRITERS = [one, several, staged_file, staged_folder, staged_prefix]
 ATOMIC = [one, staged_file, staged_folder]
-"""What is replaced by one rename."""
+"""Writers whose content is replaced by one rename."""
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -102,7 +102,7 @@ def test_a_disk_that_fails_leaves_the_former_or_the_new(
 
 @pytest.mark.parametrize("write", ATOMIC)
 def test_killed_processes_leave_the_former(write: Callable[[Path, str], None], tmp_path: Path) -> None:
-    """The same by SIGKILL, in forks."""
+    """Forks are killed by SIGKILL at each change."""
     write(tmp_path, "former")
     before, number, killed = content(tmp_path), 0, True
     while killed:
@@ -166,7 +166,7 @@ def test_an_error_inside_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_folders_without_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on network file systems: between two renames the former content has a name of its own."""
+    """Network file systems have none: between two renames the former content has a name of its own."""
     monkeypatch.setattr(whole_files, "_renameat2", lambda: None)
     for value in ("first", "second"):
         staged_folder(tmp_path, value)

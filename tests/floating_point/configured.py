@@ -45,7 +45,7 @@ def Scale(keras: Any) -> Any:
 
 
 def sum_of_squares(keras: Any) -> Any:
-    """Over features; whatever Keras averages over the batch stays a half."""
+    """Makes a loss that sums over features; whatever Keras averages over the batch stays 16 bits wide."""
 
     def loss(target: Any, output: Any) -> Any:
         import tensorflow as tf

@@ -25,6 +25,6 @@ def keras(kit: Kit) -> ModuleType:
 
 @pytest.fixture(autouse=True)
 def configuration() -> Iterator[None]:
-    """Nothing is configured before or after a test."""
+    """Resets the configuration before and after a test."""
     yield
     reset_ipu_configuration()

@@ -33,7 +33,7 @@ def run(
 def define(
     module: Module, arguments: list[np.ndarray], floating_point: FloatingPoint, steps: int = 1, seed: int = 1
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The same by the NumPy definitions of the module that the engine lowers."""
+    """Runs a module by the NumPy definitions, as the engine lowers it."""
     prepared = prepare(module, verify=True, floating_point=floating_point)
     executable = EvaluatedExecutable(prepared, ["variable"] * len(arguments), {})
     seed_rounding(seed)

@@ -94,7 +94,7 @@ def test_what_is_computed_twice_is_rounded_once() -> None:
 
 @pytest.mark.parametrize("shape", [(5, 70), (40, 3), (300, 17)])
 def test_sums_and_products_are_rounded_once(shape: tuple[int, int]) -> None:
-    """Of whole numbers sums are exact, in whatever order: the definition's bits can be asked for."""
+    """Sums of whole numbers are exact, in whatever order: the definition's bits can be asked for."""
     generator = np.random.default_rng(0)
     x = generator.integers(-60, 60, shape).astype(np.float16)
     w = generator.integers(-60, 60, (shape[1], 9)).astype(np.float16)

@@ -47,7 +47,7 @@ def module_of(program: Program, arguments: list[np.ndarray]) -> Module:
 def raised(
     module: Module, arguments: list[np.ndarray], behaviour: FloatingPoint = ALL_EXCEPTIONS
 ) -> FloatingPointException | None:
-    """What the engine raises."""
+    """The exception that the engine raises."""
     executable = compile_module(module, ["variable"] * len(arguments), {}, verify=True, floating_point=behaviour)
     try:
         executable.run(1, [], buffers(arguments))
@@ -57,7 +57,7 @@ def raised(
 
 
 def defined(module: Module, arguments: list[np.ndarray]) -> list[tuple[str, str, int]]:
-    """What the definitions find: name, opcode and elements, in their order."""
+    """Exceptions that the definitions find: name, opcode and elements, in their order."""
     with watching_exceptions(frozenset(EXCEPTIONS)) as found, np.errstate(all="ignore"):
         evaluate(prepare(module), arguments)
     return [(name, origin.opcode, elements) for name, origin, elements in found]

@@ -1,4 +1,4 @@
-"""Where replicas differ, each rounds for itself; where they do not, once for all; and REPLICA_IDENTICAL_ONLY."""
+"""Rounding on replicas: where they differ, each rounds for itself; else once for all; and REPLICA_IDENTICAL_ONLY."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ X = np.full(SIZE, 1 + 2.0**-12, np.float32)
 
 
 def program() -> Module:
-    """What is the same on all replicas, made a half; and what is not, of all replicas, as far as that is visible."""
+    """Rounds a value that is equal on all replicas; and a differing one, of all replicas, as far as that is visible."""
     b = Builder("program")
     x = b.parameter("f32", (SIZE,))
     index = b.instruction("custom-call", Shape("s32"), (), custom_call_target=REPLICA_INDEX)

@@ -71,7 +71,7 @@ def test_probabilities_of_normal_halves_are_exact(exponent: int, negative: bool)
     "value", [1.0001, -3.14159, 0.1, 1e-5, -5.1e-7, 2.0**-24 * 0.3, 2.0**-14 * 0.99997, 1234.56, -65503.0]
 )
 def test_the_mean_is_the_number(value: float) -> None:
-    """Within 5 standard deviations: each of n results is one of two halves at a known distance."""
+    """The mean is within 5 standard deviations: each of n results is one of two halves at a known distance."""
     count = 100_000
     x = np.full(count, value, np.float32)
     below, above = neighbours(x[:1])

@@ -307,4 +307,4 @@ TRANSLATED: dict[str, Callable[..., Value]] = {
     "conditional": _conditional,
     "fft": lambda i, x: {"FFT": tf.signal.fft, "IFFT": tf.signal.ifft}[i["fft_type"]](x),
 }
-"""By opcode: the operation, given the instruction and its operands' tensors."""
+"""TensorFlow's operation by opcode, given the instruction and its operands' tensors."""

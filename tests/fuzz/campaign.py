@@ -17,9 +17,9 @@ from tests import forking
 from tests.fuzz.kinds import KINDS, OUTCOMES
 
 CHECKS_OF_A_PROCESS = 200
-"""After so many a process ends: TensorFlow keeps functions and kernels, which makes the next ones slower."""
+"""Checks after which a process ends: TensorFlow keeps functions and kernels, which makes the next ones slower."""
 TURN_SECONDS = 20.0
-"""After so long another kind has its turn."""
+"""Seconds after which another kind is checked."""
 COUNTS = "counts.json"
 Counts = dict[str, Counter[str]]
 
@@ -36,7 +36,7 @@ class Worker:
         other.close()
 
     def __call__(self, seed: int) -> str:
-        """What became of a seed; a crash and a hang are failures, too, after which the process is over."""
+        """Checks a seed in the process; a crash and a hang are failures, too, after which the process is over."""
         self._left -= 1
         self._connection.send(seed)
         limit = KINDS[self._kind].limit_seconds

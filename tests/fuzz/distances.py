@@ -1,4 +1,4 @@
-"""How far apart arrays are, in NumPy alone."""
+"""Distances of arrays, in NumPy alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 TINY = {"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
-"""What is nearer to 0 than this may have been flushed (f16: the distance between denormals)."""
+"""Magnitudes below which a number may have been flushed to 0 (f16: the distance between denormals)."""
 
 
 def widened(x: np.ndarray) -> np.ndarray:

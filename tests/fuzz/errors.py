@@ -1,4 +1,4 @@
-"""How far results may be off: what rounding explains, and no more."""
+"""Allowed errors of results: those that rounding explains, and no more."""
 
 from __future__ import annotations
 

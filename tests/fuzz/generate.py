@@ -1,4 +1,4 @@
-"""From a seed to a program."""
+"""Programs drawn from a seed."""
 
 from __future__ import annotations
 

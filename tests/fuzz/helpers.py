@@ -12,7 +12,7 @@ __all__ = ["clamped_start", "gradient", "repeat", "scalar_loss", "tame", "tokens
 
 
 def tame(x: tf.Tensor) -> tf.Tensor:
-    """Within -4 and 4, with 1 where x is not finite."""
+    """Clips to -4 to 4, with 1 where x is not finite."""
     four = tf.cast(4, x.dtype)
     return tf.where(tf.math.is_finite(x), tf.clip_by_value(x, -four, four), tf.ones_like(x))
 

@@ -15,7 +15,7 @@ Layer = Callable[[Any, Any], Any]
 
 
 class RandomModel:
-    """What a seed says of a model. Its methods make the same model again and again, under any dtype policy."""
+    """A model drawn from a seed. Its methods make the same model again and again, under any dtype policy."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

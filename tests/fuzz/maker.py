@@ -23,7 +23,7 @@ SPECIALS = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e4, -1e4)
 
 
 class Skip(Exception):
-    """This operation does not fit here; another is tried."""
+    """An operation that does not fit here; another is tried."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Maker:
         return options[int(self.rng.integers(len(options)))]
 
     def integer(self, low: int, high: int) -> int:
-        """From low to high, both included."""
+        """Draws an integer from low to high, both included."""
         return int(self.rng.integers(low, high + 1))
 
     def float_type(self) -> str:

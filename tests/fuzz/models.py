@@ -29,7 +29,7 @@ from tests.fuzz.keras_models import RandomModel  # noqa: E402
 
 HANGS_SECONDS = 1800
 FACTOR = 8
-"""How many times further from float64 than Keras the engine may be: both round at random."""
+"""Largest multiple of Keras' distance from float64 that the engine may have: both round at random."""
 FLOOR = {"float32": 2e-4, "mixed_float16": 2e-2, "mixed_bfloat16": 6e-2}
 """The error that is nothing to speak of, relative to the largest number of an array and what a step may change."""
 STEP = 0.02
@@ -198,7 +198,7 @@ def _compiled(random: RandomModel, policy: str, **options: Any) -> keras.Model:
 def difference(
     policy: str, path: str, received: np.ndarray, expected: np.ndarray, truth: np.ndarray, noise: float = 0.0
 ) -> str:
-    """What differs: `expected` is of Keras in the model's types, `truth` of Keras in float64.
+    """Describes a difference: `expected` is of Keras in the model's types, `truth` of Keras in float64.
 
     `noise` is Keras' relative error elsewhere in the model: in 16 bits, and where updates take a sign, an array that
     Keras gets right may be so by chance.

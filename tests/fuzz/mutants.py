@@ -89,7 +89,7 @@ def check(mutant: Mutant) -> str:
 
 
 def check_by_xla(mutant: Mutant) -> str:
-    """The same with XLA's results in place of the engine's; "refused" where XLA has no such operations."""
+    """Compares with XLA's results in place of the engine's; "refused" where XLA has no such operations."""
     from tests.fuzz.by_xla import REFUSALS, by_xla
 
     module, arguments = mutant.module, mutant.arguments

@@ -41,7 +41,7 @@ def families(shape: Shape, count: int) -> list[str]:
 
 
 def cloned(module: Module) -> Module:
-    """The same with computations and instructions of its own."""
+    """A copy with computations and instructions of its own."""
     computations: dict[int, Computation] = {}
     for old in module.computations():
         made: dict[Instruction, Instruction] = {}
@@ -359,4 +359,4 @@ CHANGERS: dict[str, Callable[[Mutation, Any], Any]] = {
     "unit_diagonal": lambda m, v: not v,
     "fft_type": lambda m, v: m.one_of(("FFT", "IFFT", "RFFT", "IRFFT")),
 }
-"""By the name of an attribute: another value of it."""
+"""Functions that change an attribute's value, by its name."""

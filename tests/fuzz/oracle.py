@@ -109,7 +109,7 @@ def _tolerance(program: Program, name: str, expected: np.ndarray, spread: np.nda
 
 
 def compare(result: np.ndarray, expected: np.ndarray, tolerance: np.ndarray) -> str:
-    """What is wrong, or nothing."""
+    """Describes a difference beyond the tolerance; empty if there is none."""
     if (result.dtype, result.shape) != (expected.dtype, expected.shape):
         return f"{result.dtype}{list(result.shape)} in place of {expected.dtype}{list(expected.shape)}"
     far = distance(result, expected)

@@ -71,7 +71,7 @@ class Program:
         return "\n".join(lines)
 
     def cut(self, kept: Sequence[Step], values: dict[str, np.ndarray], results: Sequence[str]) -> Program:
-        """Only some of the steps: what others have computed becomes an input, with its value."""
+        """The program of some of the steps: what others have computed becomes an input, with its value."""
         made = {step.name for step in kept}
         needed = dict.fromkeys(name for step in kept for name in step.operands)
         needed.update(dict.fromkeys(results))

@@ -1,4 +1,4 @@
-"""What rounding may do to a module's results: the definitions, run with every operation's floats off by a few epsilons.
+"""Effects of rounding on a module's results: the definitions, run with every operation's floats off by a few epsilons.
 
 The spread of several such runs is what rounding explains. Where a run gives something else entirely (another branch,
 another order, an overflow) the element may be anything.
@@ -34,7 +34,7 @@ LARGEST = {
     "float64": float(np.finfo(np.float64).max),
     "complex128": float(np.finfo(np.float64).max),
 }
-"""From here on numbers of a type are infinite, 2**128 of types that are not named."""
+"""Magnitudes from which on numbers of a type are infinite, 2**128 for types that are not named."""
 MOST_OPERATIONS = 20_000
 
 
@@ -44,7 +44,9 @@ class TooLong(Exception):
 
 @contextmanager
 def counted(rng: np.random.Generator | None = None) -> Iterator[None]:
-    """Within, `evaluate` raises TooLong after many operations; with `rng` results of operations are shifted."""
+    """Makes `evaluate` raise TooLong after many operations, while open; with `rng` results of operations are
+    shifted.
+    """
     left = MOST_OPERATIONS
     define = applying._define
 
@@ -104,7 +106,7 @@ def _magnitude(instruction: Instruction, operands: list[Value], value: np.ndarra
 def spread_of(
     module: Module, arguments: list[np.ndarray], expected: tuple[np.ndarray, ...], runs: int
 ) -> list[np.ndarray]:
-    """For each result how far shifted runs are from the expected ones, at most."""
+    """Greatest distance of shifted runs from the expected ones, for each result."""
     from engine.evaluate import evaluate
 
     spread = [np.zeros(e.shape) for e in expected]

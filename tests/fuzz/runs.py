@@ -82,7 +82,7 @@ def _twice(x: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """So many workers for every call: none is too small for its threads."""
+    """Sets the number of workers of every call: none is too small for its threads."""
     given = mock.patch.dict(os.environ, NUMBA_NUM_THREADS=str(count))
     with given, mock.patch("engine.runtime.executable.inline_work", lambda: 0):
         yield

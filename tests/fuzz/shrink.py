@@ -59,7 +59,7 @@ def _values(program: Program) -> list[np.ndarray]:
 
 
 def _removed(steps: list[Step], fails: Callable[[list[Step]], bool]) -> list[Step]:
-    """Without ever smaller runs of steps, as long as it fails."""
+    """Removes ever smaller runs of steps, as long as the program still fails."""
     size = max(1, len(steps) // 2)
     while True:
         at = 0

@@ -64,7 +64,7 @@ _serve = campaign._serve
 
 
 def _serve_faulty(connection: object, kind: str, log: str) -> None:
-    """In the worker, which has imported the kinds anew."""
+    """Serves the faulty kind in the worker, which has imported the kinds again."""
     kinds.KINDS[kind] = Kind(_faulty, 1.0, 5.0, "")
     _serve(connection, kind, log)  # type: ignore[arg-type]
 

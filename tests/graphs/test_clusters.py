@@ -188,7 +188,7 @@ IN_VERSION_2 = [branches, loops, loops_of_the_host]
 
 
 def values_of(program: Program, scope: Scope, steps: int = 3) -> tuple[list[Any], int]:
-    """What each step fetched, with the variables at the end, and the number of programs."""
+    """Results fetched in each step, with the variables at the end, and the number of programs."""
     with tf.Graph().as_default() as graph:
         fetches, fed = program(scope)
         with v1.Session(config=v1.ConfigProto(allow_soft_placement=True)) as session:

@@ -61,7 +61,7 @@ def shrink(plan: Plan, found: list[str]) -> Plan:
 
 
 def kind_of(line: str) -> str:
-    """How a program fails: by the first words of an error, or else a value."""
+    """The kind of a program's failure: by the first words of an error, or else a value."""
     return line[:30] if "Error" in line or line.startswith(("crash", "oracle")) else "value"
 
 

@@ -18,13 +18,15 @@ from tests.ipu_crossings.plan import Plan
 from tests.ipu_crossings.source import source
 
 ROUNDINGS = 2.0**13
-"""Of float32, relative to the largest number of an array: some 1e-3, after steps that are divided by small numbers."""
+"""Tolerance in roundings of float32, relative to the largest number of an array: some 1e-3, after steps that are
+divided by small numbers.
+"""
 OF_OPTIMIZERS = ("accumul", "Accum", "__dummy", "global_step", "beta1_power", "beta2_power", "/m")
 REFUSALS = ("UnsupportedOperation", "ConfigurationError", "Expected ")
 
 
 class Notes:
-    """What a program shows: (label, value), in the order in which it does."""
+    """Results of a program: (label, value), in the order in which it shows them."""
 
     def __init__(self, replicas: int) -> None:
         self.items: list[tuple[str, Any]] = []
@@ -48,7 +50,7 @@ class Notes:
     @staticmethod
     @contextlib.contextmanager
     def nothing() -> Iterator[None]:
-        """Nothing."""
+        """Does nothing, in place of a context."""
         yield
 
     def variables(self, session: Any) -> None:
@@ -70,7 +72,7 @@ def check(plan: Plan) -> list[str]:
 
 
 def run(plan: Plan, plain: bool) -> list[tuple[str, Any]] | str:
-    """What the program notes, or how it ends otherwise."""
+    """Results that the program notes, or how it ends otherwise."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {"PLAIN_REPLICAS": plan["replicas"], "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"}
         code, output = forking.run(_run, str(plan), plain, folder, **environment)
@@ -96,7 +98,7 @@ def _run(line: str, plain: bool, folder: str) -> None:
 
 
 def noted(plan: Plan, plain: bool, folder: str) -> list[tuple[str, Any]]:
-    """What the program of a plan notes in this process."""
+    """Results that the program of a plan notes in this process."""
     import tensorflow.compat.v1 as v1
 
     if plan["v2"] == "off":

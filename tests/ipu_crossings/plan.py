@@ -42,7 +42,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "v2": ("off", "on"),
 }
 CHANCE = 0.3
-"""How likely an axis has another option than its first."""
+"""Chance that an axis has another option than its first."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def data(samples: int = 24, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Kit:
-    """What tests need of one Keras: the models of MODELS, by name, and what compiles and compares them."""
+    """Models of MODELS for one Keras, by name, and functions that compile and compare them."""
 
     def __init__(self, keras: ModuleType) -> None:
         self.keras = keras
@@ -111,7 +111,7 @@ class Kit:
 
 KITS = {"keras": Kit(keras), "tf_keras": Kit(tf_keras)}
 both_frameworks = pytest.mark.sample(2)
-"""For what `keras_ext/frameworks` does in a way of its own for each Keras: other tests run on one of them."""
+"""Parametrisation for what `keras_ext/frameworks` does differently for each Keras: other tests run on one of them."""
 keras3_only = pytest.mark.parametrize("kit", ["keras"], indirect=True)
 tf_keras_only = pytest.mark.parametrize("kit", ["tf_keras"], indirect=True)
 

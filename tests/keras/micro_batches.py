@@ -1,4 +1,4 @@
-"""What accumulation and replicas mean, as a loop in plain Keras on TensorFlow."""
+"""The meaning of accumulation and replicas, as a loop in plain Keras on TensorFlow."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Loop:
         return gradients if unscaled is None else unscaled(gradients)
 
     def _scaled(self, loss: Any) -> Any:
-        """What a train_step takes gradients of."""
+        """The loss of which a train_step takes gradients."""
         scale = getattr(self.optimizer, "scale_loss", None) or getattr(self.optimizer, "get_scaled_loss", None)
         return loss if scale is None else scale(loss)
 

@@ -292,7 +292,7 @@ def flat(numbers: Any) -> list[float]:
 
 
 def difference(name: str, steps: list[Step]) -> str | None:
-    """What a program does that plain Keras does not, None for the same; an error of plain Keras is one of both."""
+    """Describes a difference from plain Keras; None for the same. An error of plain Keras is one of both."""
     keras = KITS[name].keras
     try:
         expected = flat(numbers_of(keras, steps, plain=True))

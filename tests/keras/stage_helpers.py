@@ -15,13 +15,13 @@ def in_stage(number: int, layer: Any, inputs: Any) -> Any:
 
 
 def in_renamed_stage(number: int, layer: Any, inputs: Any) -> Any:
-    """The same under another name."""
+    """Opens the stage under another name."""
     with Renamed(number):
         return layer(inputs)
 
 
 def indirectly(number: int, layer: Any, inputs: Any) -> Any:
-    """The same through another function."""
+    """Opens the stage through another function."""
     return in_renamed_stage(number, layer, inputs)
 
 
@@ -39,4 +39,4 @@ class Staged:
 
 
 SCOPES = {"stage": PipelineStage}
-"""Where reading code does not find it."""
+"""Scopes where reading code does not find them."""

@@ -254,7 +254,7 @@ def test_custom_train_step(kit: Kit) -> None:
 @pytest.mark.parametrize("built", [False, True])
 @both_frameworks
 def test_own_train_step_says_alone_what_is_computed(kit: Kit, keras: Any, calls: str, built: bool) -> None:
-    """Such a model has no `call`, or one that takes other data than the step: autoencoders, adversarial networks."""
+    """A model with its own step has no `call`, or one that takes other data: autoencoders, adversarial networks."""
     if not built and not kit.is_keras3:
         pytest.skip("Keras draws the weights of layers that a step builds")
 

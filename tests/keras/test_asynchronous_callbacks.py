@@ -109,7 +109,7 @@ def test_validation_inside_fit(kit: Kit, keras: Any) -> None:
 
 
 def test_callbacks_fire_while_the_engine_runs(kit: Kit, keras: Any) -> None:
-    """With one result held the engine cannot finish its steps before the callbacks have had them."""
+    """The engine, which may hold one result, cannot finish its steps before the callbacks have had them."""
     seen: list[int] = []
 
     def look(batch: int, logs: Any, model: Any) -> None:
@@ -212,7 +212,7 @@ def test_every_kind_of_model(kit: Kit, keras: Any) -> None:
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("depth", [None, 1])
 def test_each_step_of_an_update_has_logs_of_its_own(kit: Kit, keras: Any, replicas: int, depth: int | None) -> None:
-    """Until the first update they are those of an evaluation, in the end those of a run without callbacks."""
+    """Logs are those of an evaluation until the first update, in the end those of a run without callbacks."""
     configure(replicas)
     steps, accumulated = STEPS // replicas, 5
     callback, evaluation = recorder(keras), recorder(keras)
@@ -239,7 +239,7 @@ def test_each_step_of_an_update_has_logs_of_its_own(kit: Kit, keras: Any, replic
 
 
 def test_callbacks_come_before_the_update(kit: Kit, keras: Any) -> None:
-    """With room for one result the micro-batches of an update wait for the callbacks of those before."""
+    """The micro-batches of an update wait, with space for one result, for the callbacks of those before."""
     counts: list[int] = []
     model = asynchronous(kit)
     model.set_gradient_accumulation_options(5)
@@ -255,7 +255,7 @@ def test_callbacks_come_before_the_update(kit: Kit, keras: Any) -> None:
 
 
 def test_logs_of_updated_variables_are_those_of_the_update(kit: Kit, keras: Any) -> None:
-    """They are there once for each, so its steps share them; a step without logs is reported as well."""
+    """Variables have one value for each update, so its steps share them; a step without logs is reported as well."""
 
     class Own(keras.Model):  # type: ignore[name-defined, misc]
         tells = True

@@ -96,7 +96,7 @@ def test_captured_gradients_alone_count(kit: Kit, arrangement: str) -> None:
 
 
 def test_updates_are_counted_not_micro_batches(kit: Kit) -> None:
-    """In a pipeline the first stage runs before the gradients are known that change the factor."""
+    """The first stage of a pipeline runs before the gradients are known that change the factor."""
     x, y = data(32)
     twins_of = twins(kit, mlp, (0, 0, 1, 1), 4)
     for model in twins_of:

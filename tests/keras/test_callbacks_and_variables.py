@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 120.0
 
 
 def bounded(work: Callable[[], Any]) -> Any:
-    """What `work` returns or raises. It has a thread of its own: one that hangs fails the test, and no other waits."""
+    """Returns or raises what `work` does, in a thread of its own: one that hangs fails the test, and no other waits."""
     results: list[Any] = []
     failures: list[BaseException] = []
 
@@ -41,7 +41,7 @@ def bounded(work: Callable[[], Any]) -> Any:
 
 
 def fit_looking(model: Any, keras: Any, look: Callable[[Any], Any], **arguments: Any) -> list[Any]:
-    """What a callback sees at the end of each step of `fit`, which reports all of them."""
+    """Values that a callback sees at the end of each step of `fit`, which reports all of them."""
     looks: list[Any] = []
     callback = recorder(keras, lambda batch, logs, model: looks.append(look(model)))
     bounded(lambda: run(model, "fit", callback, **arguments))
@@ -94,7 +94,7 @@ def test_without_training(kit: Kit, keras: Any, method: str) -> None:
 
 
 def test_a_callback_that_runs_the_model(kit: Kit, keras: Any) -> None:
-    """Its execution waits for the one that is under way, as a look does."""
+    """The callback's execution waits for the one that is under way, as reading a variable does."""
     model = asynchronous(kit)
     model.set_outfeed_queue_options(buffer_depth=1)
     looks = fit_looking(model, keras, lambda model: np.array(model.predict_on_batch(X[:8])))
@@ -104,7 +104,7 @@ def test_a_callback_that_runs_the_model(kit: Kit, keras: Any) -> None:
 
 @pytest.mark.parametrize("depth", [None, 1])
 def test_with_accumulation(kit: Kit, keras: Any, depth: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a depth results wait in a ring, which is smaller than a long execution."""
+    """Results wait in a ring, without a depth, which is smaller than a long execution."""
     monkeypatch.setattr(rings, "MOST_SLOTS", 2)
     model, twin = asynchronous(kit), kit.ipu_model(steps_per_execution=STEPS)
     twin.set_weights(model.get_weights())

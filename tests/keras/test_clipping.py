@@ -73,7 +73,7 @@ def loop_of(kit: Kit) -> tuple[Any, Callable[..., Any]]:
 
 
 def test_loops_of_ones_own(kit: Kit) -> None:
-    """Also once there are two replicas: their gradients are added in a step that was traced for one."""
+    """Gradients of two replicas are added in a step that was traced for one."""
     batch = TOKENS[0][:BATCH].astype(np.int32), TARGETS[:BATCH]
     plain, expected = loop_of(kit)
     expected(*batch)

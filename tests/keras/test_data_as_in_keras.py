@@ -1,4 +1,4 @@
-"""What an element of the data is, which rows of arrays are trained on, and what comes before an error of the data."""
+"""Elements of data, rows of arrays that are trained on, and batches that come before an error of the data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dense(kit: Kit) -> Any:
 def results(
     kit: Kit, scope: str | None, program: Callable[[Any], Any], build: Callable[[Kit], Any] = dense, **compilation: Any
 ) -> Any:
-    """What the program returns for a model of plain Keras, of a strategy or of `ipu.accelerate`, and the weights."""
+    """Result of the program for a model of plain Keras, of a strategy or of `ipu.accelerate`, and the weights."""
     kit.keras.utils.set_random_seed(1)
     with nullcontext() if scope is None else SCOPES[scope]():
         model = build(kit)

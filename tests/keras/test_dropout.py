@@ -17,7 +17,7 @@ RATE = 0.25
 
 
 def dropping(kit: Kit, rows: int, **arguments: Any) -> np.ndarray:
-    """What a model that drops from ones predicts: [rows, 40]."""
+    """Predictions of a model that drops from ones: [rows, 40]."""
     keras = kit.keras
 
     class Always(keras.ipu.layers.Dropout):  # type: ignore[name-defined, misc]
@@ -57,7 +57,7 @@ def test_replicas_draw_masks_of_their_own(kit: Kit) -> None:
 @pytest.mark.parametrize("stages", [None, (0, 0, 1, 1)], ids=["one IPU", "recomputed in a pipeline"])
 @pytest.mark.parametrize("seed", [None, (5, 6)], ids=["", "seeded"])
 def test_the_gradient_has_the_mask_of_the_loss(kit: Kit, seed: tuple[int, int] | None, stages: Any) -> None:
-    """With a weight of 1, the mean of w * x * mask and its gradient by w are the same number."""
+    """The mean of w * x * mask, for a weight of 1, and its gradient by w are the same number."""
     keras = kit.keras
     with IPUStrategy().scope():
         inputs = keras.Input((40, 1))

@@ -47,7 +47,7 @@ def test_every_optimizer(kit: Kit, name: str) -> None:
 )
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "centered": True}])
 def test_legacy_optimizers(kit: Kit, name: str, options: dict[str, Any]) -> None:
-    """With momentum and some others, rows that no batch names keep what they have."""
+    """Rows that no batch names keep their state, with momentum and some others."""
     legacy = getattr(tf_keras.optimizers.legacy, name)
     known = {key: value for key, value in options.items() if key in inspect.signature(legacy).parameters}
     if len(known) < min(len(options), 2):
@@ -101,7 +101,7 @@ def make_dense(optimizer: Any) -> None:
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("option", [{}, {"clipvalue": 0.01}])
 def test_dense_sums_by_choice(kit: Kit, name: str, option: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the squares of sums: a gradient of 3 and one of 4 for the same row are 49, not 25."""
+    """Sums are squared: a gradient of 3 and one of 4 for the same row are 49, not 25."""
     monkeypatch.setenv(VARIABLE, "dense")
     make = getattr(kit.keras.optimizers, name)
     same_as_keras(kit, shared, lambda: make(0.05, **KINDS[name], **option), prepare=make_dense)

@@ -219,7 +219,7 @@ def test_optimizers_that_change_every_row_do(kit: Kit, optimizer: str) -> None:
 @pytest.mark.parametrize("optimizer", BY_ROWS)
 @pytest.mark.parametrize("build", [flattened, pooled, shared])
 def test_updates_by_rows_give_what_keras_gives(kit: Kit, build: Build, optimizer: str) -> None:
-    """On a table just big enough to be updated by rows."""
+    """The table is just big enough to be updated by rows."""
     same_as_keras(kit, build, lambda: BY_ROWS[optimizer](kit.keras.optimizers), 9000, 32)
 
 
@@ -249,7 +249,7 @@ MOMENTS: dict[str, Callable[[Any], Any]] = {
 BOTH: dict[str, Callable[[Any], Any]] = {
     "decay and average": lambda family: family.RMSprop(0.1, weight_decay=0.1, use_ema=True)
 }
-"""By touched rows in Keras 3."""
+"""Optimizers with two effects, by touched rows in Keras 3."""
 
 
 @pytest.mark.sample(3)
@@ -264,7 +264,7 @@ def test_optimizers_with_moments_update_touched_rows(kit: Kit, optimizer: str) -
 def test_updates_of_touched_rows_have_the_bits_of_all(
     kit: Kit, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also after weights, moments and rates from outside, and with batches of two sizes on one table."""
+    """Weights, moments and rates come from outside between calls, and batches of two sizes share one table."""
 
     def trained() -> list[bytes]:
         kit.keras.utils.set_random_seed(1)
@@ -307,7 +307,7 @@ def pipelined(kit: Kit, model: Model) -> None:
 def test_accumulated_rows_have_the_bits_of_tables(
     kit: Kit, arrange: Callable[[Kit, Model], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with weights read, evaluated and written between calls."""
+    """Weights are read, evaluated and written between calls."""
     tokens, targets = np.tile(TOKENS[0], (2, 1)), np.tile(TARGETS, (2, 1))
 
     def trained() -> list[bytes]:

@@ -30,7 +30,7 @@ class CountsItsResults(keras.metrics.Mean):
 
 
 class OwnStep(keras.Sequential):
-    """Its step tells a loss that is not the metric's."""
+    """A model whose step reports a loss that is not the metric's."""
 
     def train_step(self, data: Any) -> Any:
         logs = super().train_step(data)
@@ -106,7 +106,7 @@ def keras_scope() -> Any:
 
 
 def asked_at_ends(monkeypatch: pytest.MonkeyPatch, metric: Any, change: Change | None = None) -> int:
-    """How often an epoch's end asks the loss for its result."""
+    """Number of times that an epoch's end asks the loss for its result."""
     asked = 0
     original = keras.metrics.Mean.result
 

@@ -1,4 +1,4 @@
-"""Which models have the documented methods, under which names they can be found, and what removed names say."""
+"""Models that have the documented methods, the names of these, and the texts of removed names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong during a fit loses nothing beyond the last completed step, and leaves everything usable."""
+"""Faults during a fit lose nothing beyond the last completed step, and leave everything usable."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_pa
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("framework", KITS)
 def test_an_interrupted_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_path: Path) -> None:
-    """Within one process, which takes a tenth of the time of one that is killed."""
+    """One process takes a tenth of the time of one that is killed."""
 
     left: list[dict[Path, bytes]] = []
 
@@ -132,7 +132,7 @@ def test_a_fit_killed_in_a_backup_goes_on_to_the_same_bits(
 def test_a_damaged_backup_is_named(
     keeps_two: bool, kit: Kit, keras: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its former is used where Keras keeps two; other errors, as of another model, are Keras' own."""
+    """The former backup is used where Keras keeps two; other errors, as of another model, are Keras' own."""
     arguments = {"double_checkpoint": keeps_two, "delete_checkpoint": False}
     kit.ipu_model().fit(X, Y, epochs=3, verbose=0, callbacks=[keras.callbacks.BackupAndRestore(tmp_path, **arguments)])
     weights = tmp_path / "latest.weights.h5"
@@ -199,7 +199,7 @@ def test_data_that_raise_in_the_middle(kit: Kit, broken_at: int) -> None:
 
 
 def full(*arguments: Any, **named: Any) -> None:
-    """What writing does on a full disk. HDF5 itself crashes when a file cannot be closed, so none is opened."""
+    """Writes as on a full disk. HDF5 itself crashes when a file cannot be closed, so none is opened."""
     raise OSError(errno.ENOSPC, "No space left on device")
 
 

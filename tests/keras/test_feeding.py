@@ -1,4 +1,6 @@
-"""How data sets reach the engine: in super-batches from tf.data, read ahead from Python; the rows those of Keras."""
+"""Ways of data sets to the engine: super-batches from tf.data, reading ahead from Python; the rows are those of
+Keras.
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_frozen_then_unfrozen(kit: Kit, arguments: dict[str, bool]) -> None:
 
 @both_frameworks
 def test_frozen_layers_cost_no_gradients(kit: Kit) -> None:
-    """Of a step with a frozen base all multiplications are its forward pass' and the head's."""
+    """Multiplications of a step with a frozen base are those of its forward pass and of the head alone."""
     framework = Keras3() if kit.is_keras3 else TFKeras()
 
     def multiply_adds(kind: str, trainable: bool) -> int:

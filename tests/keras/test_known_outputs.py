@@ -77,7 +77,7 @@ def test_a_built_model_is_called_once(build: Callable[[], keras.Model], monkeypa
 
 
 def classes_of(logit: Any) -> Any:
-    """As many probabilities as classes, of one number a row."""
+    """Probabilities of the classes, of one number a row."""
     return keras.ops.softmax(keras.ops.concatenate([logit, -logit, 2 * logit], -1))
 
 

@@ -44,7 +44,7 @@ class Looping(layers.Layer):
 
 
 def while_until_small(layer: Looping, x: Any) -> Any:
-    """How many turns is up to the data."""
+    """Loops until the values are small, so that the data decide on the iterations."""
     return tf.while_loop(
         lambda v: tf.reduce_sum(tf.abs(v)) > 3.0, lambda v: (0.6 * v @ layer.kernel,), (x,), maximum_iterations=20
     )[0]
@@ -159,7 +159,7 @@ def with_recurrence(make: Callable[[], list[Any]], *shape: int, batch: int | Non
 
 @tf.function
 def damping(gradient: Any) -> Any:
-    """How much smaller a gradient has to be, and turns taken to find that out."""
+    """Factor that makes a gradient small enough, and the iterations taken to find it."""
     scale, turns = tf.constant(1.0), tf.constant(0)
     while tf.reduce_sum(tf.square(gradient)) * scale > 0.5:
         turns += 1

@@ -39,7 +39,7 @@ def counted_operations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def executed_while_training(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What TensorFlow executes in each call of the train function during a fit."""
+    """Operations that TensorFlow executes in each call of the train function during a fit."""
     calls: list[list[str]] = []
     function = model.train_function
 

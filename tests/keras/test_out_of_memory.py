@@ -71,7 +71,9 @@ def test_it_is_told_before_the_program_runs_and_a_smaller_batch_is_fitted(kit: K
 
 
 def test_large_activations_are_noticed_before_the_step_is_traced(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
-    """Once for each size of batch, by the bytes of tensors that layers with a kernel read and write."""
+    """The notice comes once for each size of batch, by the bytes of tensors that layers with a kernel read and
+    write.
+    """
     model = kit.ipu_model(lambda: wide(kit))
     x, y = data(2048)
     model.fit(x, y, batch_size=32, verbose=0)

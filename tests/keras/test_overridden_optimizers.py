@@ -88,7 +88,7 @@ def test_it_sees_what_has_been_accumulated(kit: Kit, steps: int, replicas: int, 
 
 
 def test_in_a_pipeline(kit: Kit) -> None:
-    """Against the same updates applied by hand in plain Keras."""
+    """Updates are those applied by hand in plain Keras."""
     own, count = Own(kit), 4
     x, y = data(BATCH * count * UPDATES)
     with IPUStrategy().scope():

@@ -231,7 +231,9 @@ def test_summary_of_another_width_cuts_its_columns(functional: Any) -> None:
 
 
 def test_summary_of_a_subclass(kit: Kit) -> None:
-    """In the form of functional models; what its stages hold is known when it is built, here for batches of four."""
+    """The summary has the form of functional models; stages are known when the model is built, here for batches of
+    four.
+    """
 
     class Shared(kit.keras.Model):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

@@ -82,7 +82,7 @@ def test_each_step_of_fit(kit: Kit, schedule: PipelineSchedule, replicas: int) -
 
 @pytest.mark.parametrize("method", ["evaluate", "predict"])
 def test_callbacks_come_while_the_pipeline_runs(kit: Kit, method: str) -> None:
-    """With room for one result the pipeline cannot end before the first callbacks have returned."""
+    """The pipeline, with space for one result, cannot end before the first callbacks have returned."""
     _, model = models_for(kit)
     model.set_outfeed_queue_options(buffer_depth=1)
     run(model, method, recorder(kit.keras))  # compiles
@@ -163,7 +163,7 @@ def test_validation_in_fit(kit: Kit) -> None:
 
 
 def test_several_outputs_of_different_shapes(kit: Kit) -> None:
-    """In the order of the model's own structure, which is not that of names."""
+    """Outputs are in the order of the model's own structure, which is not that of names."""
     layers = kit.keras.layers
     with IPUStrategy().scope():
         inputs = kit.keras.Input((FEATURES,))

@@ -98,7 +98,7 @@ def resnet50(keras: Any, size: int) -> Any:
     ],
 )
 def test_resnet50_cut_at_conv4_block2_add(kit: Kit, build: Any, size: int, cut: tuple[int, ...]) -> None:
-    """With random weights and pictures of 64 x 64; the chapter's have those of ImageNet."""
+    """Weights are random and pictures are 64 x 64; the chapter's weights are those of ImageNet."""
     keras = kit.keras
     x = np.random.default_rng(1).uniform(size=(8, size, size, 3)).astype(np.float32)
     y = np.arange(8) % 10

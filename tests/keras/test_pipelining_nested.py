@@ -191,7 +191,7 @@ def test_a_nested_model_can_be_assigned_like_a_layer(kit: Kit) -> None:
 
 
 def test_node_indices_of_inner_calls_count_from_0(kit: Kit) -> None:
-    """Whatever calls the shared layer has had in other models."""
+    """Calls of the shared layer in other models do not count."""
     with IPUStrategy().scope():
         inner = inner_functional(kit)
         inner.get_layer("shared")(kit.keras.Input((FEATURES,)))

@@ -137,7 +137,7 @@ def test_stages_of_inner_models_are_saved(kit: Kit, tmp_path: Path) -> None:
 
 
 class Plain:
-    """What makes a subclass of two layers, the first called twice, with an operation between them."""
+    """Makes a subclass of two layers, the first called twice, with an operation between them."""
 
     def __new__(cls, kit: Kit) -> Any:
         class Model(kit.keras.Model):  # type: ignore[misc, name-defined]

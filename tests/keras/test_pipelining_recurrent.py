@@ -31,7 +31,7 @@ def lstm(kit: Kit) -> Any:
 
 
 def gru(kit: Kit) -> Any:
-    """With masks of dropout, which recomputation must draw alike."""
+    """Builds GRUs with masks of dropout, which recomputation must draw alike."""
     layers = kit.keras.layers
     return in_two(kit, layers.GRU(4, return_sequences=True, recurrent_dropout=0.3), layers.GRU(3, dropout=0.3))
 
@@ -43,7 +43,7 @@ def bidirectional(kit: Kit) -> Any:
 
 
 def popnn(kit: Kit) -> Any:
-    """With masks of dropout that are drawn at each step."""
+    """Builds Popnn layers with masks of dropout that are drawn at each step."""
     layers = kit.keras.ipu.layers
     return in_two(kit, layers.PopnnLSTM(4, return_sequences=True, dropout=0.3), layers.PopnnGRU(3, dropout=0.3))
 
@@ -157,7 +157,7 @@ def test_same_bits(kit: Kit, name: str, schedule: PipelineSchedule, recompute: b
 
 
 def test_weights_are_in_the_stages_of_their_loops(kit: Kit) -> None:
-    """Also of tf_keras, whose layers call functions: their gradients are summed where the layer is."""
+    """Layers of tf_keras call functions, too: their gradients are summed where the layer is."""
     _, model = trained("keras" if kit.is_keras3 else "tf_keras", "lstm", SEQUENTIAL, kit.is_keras3)
     report = pipeline_report(model)
     sizes = [sum(4 * weight.size for weight in layer.get_weights()) for layer in model.layers]

@@ -1,4 +1,4 @@
-"""How stages of a subclass of `Model` are found: wherever its `call` opens them, and untraced where there are none."""
+"""Stages of a subclass of `Model` are found wherever its `call` opens them, and untraced where there are none."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_function_that_the_model_holds(kit: Kit) -> None:
 
 
 def untraceable(self: Any, inputs: Any) -> Any:
-    """With symbolic inputs its loop over a batch fails."""
+    """Fails with symbolic inputs, as it loops over a batch."""
     return self.head(self.first(tf.stack([inputs[row] for row in range(int(inputs.shape[0]))])))
 
 
@@ -127,7 +127,7 @@ def untraceable_with_stages(self: Any, inputs: Any) -> Any:
 
 
 def test_models_without_stages_are_never_traced(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever stages there are elsewhere in the process."""
+    """Stages elsewhere in the process do not matter."""
     with IPUStrategy().scope(), PipelineStage(0):
         kept = kit.keras.layers.Dense(3)
     traced: list[Any] = []
@@ -191,7 +191,7 @@ def test_scopes_out_of_sight_are_an_error_until_the_model_is_built(kit: Kit) -> 
 
 
 def test_scopes_in_the_call_of_a_layer_are_refused(kit: Kit) -> None:
-    """In a model without stages, and in one with."""
+    """Models without stages refuse them, and so do those with stages."""
 
     class Opening(kit.keras.layers.Layer):  # type: ignore[misc, name-defined]
         def call(self, inputs: Any) -> Any:
@@ -212,7 +212,7 @@ def test_scopes_in_the_call_of_a_layer_are_refused(kit: Kit) -> None:
 
 
 def test_values_read_while_call_is_traced_are_refused(kit: Kit) -> None:
-    """They would be the same for ever, and have no gradients."""
+    """Values would be the same for ever, and have no gradients."""
 
     def call(self: Any, inputs: Any) -> Any:
         with PipelineStage(0):

@@ -129,7 +129,7 @@ def test_sharing_that_keras_does_not_know_is_found_in_the_program(kit: Kit) -> N
 
 
 def test_losses_of_regularisation_share_nothing(kit: Kit) -> None:
-    """They are added to the loss, which no layer's stage computes."""
+    """Losses of regularisation are added to the loss, which no layer's stage computes."""
 
     def build(kit: Kit) -> Any:
         layers = kit.keras.layers

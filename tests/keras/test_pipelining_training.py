@@ -71,7 +71,7 @@ def test_models_may_have_the_names_of_backward_passes(kit: Kit, name: str) -> No
 
 
 def test_derivatives_of_gelu_are_those_of_the_model_unsplit(kit: Kit) -> None:
-    """Their functions are in the forward part, their gradients in the backward part."""
+    """Functions are in the forward part, their gradients in the backward part."""
 
     def dense(kit: Kit) -> Any:
         layers = kit.keras.layers
@@ -95,7 +95,9 @@ def test_derivatives_of_gelu_are_those_of_the_model_unsplit(kit: Kit) -> None:
     ],
 )
 def test_moving_statistics_change_once_for_each_micro_batch(kit: Kit, schedule: PipelineSchedule, mode: Any) -> None:
-    """Where forward passes are run again, too: against the definition, in the order of the micro-batches."""
+    """Statistics are those of the definition, in the order of the micro-batches, also where forward passes are run
+    again.
+    """
     config = IPUConfig()
     config.auto_select_ipus = 2
     config.allow_recompute = True

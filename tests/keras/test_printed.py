@@ -1,4 +1,4 @@
-"""What is printed while a model runs: progress bars, notices, and nothing that scolds."""
+"""Output while a model runs: progress bars, notices, and no warnings of other libraries."""
 
 from __future__ import annotations
 

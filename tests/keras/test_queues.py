@@ -1,4 +1,4 @@
-"""What the depths of the queues do, and what the report of a run says about them."""
+"""Effects of the queues' depths, and what the report of a run says about them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def dataset(passes: list[list[int]], begin: Callable[[int], None] = lambda batch
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("depth", "executions"), [(None, 1), (2, 2), (5, 5)])
 def test_so_many_executions_are_prepared_ahead(kit: Kit, depth: int | None, executions: int) -> None:
-    """So many batches are made while the callback of the first execution waits, and no more."""
+    """The number of batches made while the callback of the first execution waits is that of the depth."""
     model = kit.ipu_model(steps_per_execution=STEPS)
     if depth is not None:
         model.set_infeed_queue_options(prefetch_depth=depth)
@@ -91,7 +91,7 @@ def test_a_starved_infeed_is_reported(
 
 
 def test_arrays_are_ready(kit: Kit) -> None:
-    """What is fetched without work can still take long where others have the core, but not always."""
+    """Arrays are fetched without work, which can still take long where others have the core, but not always."""
     model = kit.ipu_model(steps_per_execution=STEPS)
 
     def is_ready() -> bool:

@@ -15,7 +15,7 @@ from tests.keras.helpers import Kit
 
 BATCH, FEATURES, UNITS = 2, 3, 5
 IN_PLACE = ("parameter", "get-tuple-element", "tuple", "dynamic-update-slice", "while")
-"""What writes nothing, or one row of a list that is stored already."""
+"""Opcodes that write nothing, or one row of a list that is stored already."""
 
 
 def program_of(kit: Kit, layer: str, length: int) -> Module:

@@ -35,7 +35,7 @@ def language_model(kit: Kit) -> Any:
 
 
 def classifier(kit: Kit) -> Any:
-    """Of sequences of different lengths: word 0 is masked."""
+    """Builds a classifier of sequences of different lengths: word 0 is masked."""
     layers, (lstm, gru) = kit.keras.layers, recurrent_layers(kit)
     words = kit.keras.Input((TIME,), dtype="int32")
     x = layers.Embedding(WORDS, 6, mask_zero=True)(words)
@@ -106,7 +106,7 @@ def test_layouts_states_and_weights(kit: Kit, name: str) -> None:
 
 @both_frameworks
 def test_one_mask_for_all_time_steps(kit: Kit) -> None:
-    """Of inputs that are ones: outputs of a layer whose kernel is diagonal are zeros where the mask is."""
+    """Outputs of a layer with a diagonal kernel, of inputs that are ones, are zeros where the mask is."""
     layers = kit.keras.ipu.layers
     zeros = {"recurrent_initializer": "zeros", "kernel_initializer": "ones", "return_sequences": True}
     x = tf.ones((50, TIME, 1))

@@ -181,7 +181,7 @@ def test_replaced_optimizer_is_used_in_new_functions(kit: Kit, keras: Any) -> No
 
 @both_frameworks
 def test_a_replaced_optimizer_is_that_of_new_traces(kit: Kit, keras: Any) -> None:
-    """As in Keras, whose functions keep the optimizer they were traced with."""
+    """Functions keep the optimizer they were traced with, as in Keras."""
 
     def program(model: Any) -> Any:
         model.fit(X, Y, batch_size=8, shuffle=False, verbose=0)

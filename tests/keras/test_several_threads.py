@@ -19,7 +19,9 @@ FEATURES, STEPS, EPOCHS, STEP = 2000, 40, 2, 2.0**-10
 
 
 def counting_model(kit: Kit) -> Any:
-    """Its loss on ones is the sum of its weights, which begin at zero and have taken -STEP for each step."""
+    """Builds a model whose loss on ones is the sum of its weights, which begin at zero and have taken -STEP for each
+    step.
+    """
     keras = kit.keras
     with IPUStrategy().scope():
         layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
@@ -33,7 +35,7 @@ def ones(batch: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_threads(*works: Callable[[], Any]) -> list[Any]:
-    """What each returns, all begun at once; raises what one of them raises."""
+    """Results of works that begin all at once; raises what one of them raises."""
     results: list[Any] = [None] * len(works)
     failures: list[BaseException] = []
     begin = threading.Barrier(len(works))

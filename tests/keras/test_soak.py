@@ -43,7 +43,7 @@ def census() -> tuple[int, int, int]:
 
 
 def assert_nothing_grew(before: tuple[int, ...], after: tuple[int, ...]) -> None:
-    """What other tests have left may still end meanwhile."""
+    """Compares with <=, as things that other tests have left may still end meanwhile."""
     assert all(new <= old for old, new in zip(before, after, strict=True)), (before, after)
 
 
@@ -66,7 +66,9 @@ def allocated() -> tuple[int, int]:
 
 
 def assert_allocates_nothing(iteration: Callable[[], None], executions: int) -> None:
-    """Under 4 blocks and 2 kB an execution, in one of five iterations: what leaks does so in each, caches do not."""
+    """Checks for under 4 blocks and 2 kB an execution, in one of five iterations: leaks do so in each, caches do
+    not.
+    """
     found: list[tuple[float, float]] = []
     while len(found) < 5 and not any(blocks < 4 and size < 2_000 for blocks, size in found):
         before = allocated()
@@ -78,7 +80,7 @@ def assert_allocates_nothing(iteration: Callable[[], None], executions: int) -> 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_many_executions(kit: Kit, asynchronous: bool) -> None:
-    """With asynchronous callbacks each execution has a thread of its own."""
+    """Each execution has a thread of its own with asynchronous callbacks."""
     model = kit.ipu_model(kit.functional, steps_per_execution=1)
     model.set_asynchronous_callbacks(asynchronous)
     model.fit(MANY_X, MANY_Y, batch_size=8, epochs=4, verbose=0)

@@ -27,7 +27,7 @@ def no_scalars(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def events(directory: Path) -> list[Event]:
-    """What a run wrote for its training."""
+    """Events that a run wrote for its training."""
     files = sorted(map(str, (directory / "train").glob("*")))
     return [Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(files)]
 

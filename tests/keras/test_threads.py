@@ -1,4 +1,4 @@
-"""The same bits for any number of worker threads."""
+"""Training gives the same bits for any number of worker threads."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ OPTIMIZERS |= {
     "nadam of a schedule": lambda: optimizers.Nadam(optimizers.schedules.ExponentialDecay(1e-2, 3, 0.9), epsilon=1e-3),
 }
 FEWER = {"plain": 10, "rmsprop": 4, "momentum": 1, "nesterov": 3, "nadam": 18}
-"""At least so many operations less for each variable."""
+"""Least number of operations saved for each variable."""
 
 
 def trained(make: Callable[[], Any], operations: list[int], monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:

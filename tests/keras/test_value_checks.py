@@ -1,4 +1,4 @@
-"""What Keras on TensorFlow checks is checked: labels, ids and other values, with the same errors where it raises."""
+"""Values that Keras on TensorFlow checks are checked: labels, ids and others, with the same errors where it raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What either Keras writes for a strategy's model is whole or absent: a kill or a full disk leaves the former file."""
+"""Files that either Keras writes for a strategy's model are whole or absent: a kill or a full disk leaves the former
+file.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,7 @@ def test_shards(kit: Kit, tmp_path: Path) -> None:
 
 
 def test_hdf5_is_not_begun_without_room(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would end the process. What is asked for is enough for the file, with all slots."""
+    """A full disk would end the process in HDF5. The bytes asked for are enough for the file, with all slots."""
     model, asked = kit.ipu_model(kit.functional, optimizer="adam"), []
     model.fit(X, Y, verbose=0)
     save(model, tmp_path / "m.weights.h5")
@@ -164,7 +166,7 @@ def backed_up(kit: Kit, folder: Path, epochs: int, **arguments: Any) -> Any:
 
 
 def test_the_deletion_of_a_backup_is_whole(kit: Kit, tmp_path: Path) -> None:
-    """After a fit a kill leaves all of its backup or nothing: not a number of epochs for an untrained model."""
+    """A kill after a fit leaves all of its backup or nothing: not a number of epochs for an untrained model."""
     folder = tmp_path / "f" / "backup"
     folder.mkdir(parents=True)
     kept = left_by_kills(lambda: backed_up(kit, folder, 1), folder.parent, tmp_path / "copies")
@@ -192,7 +194,7 @@ def damage(directory: Path, pattern: str) -> None:
 def test_a_damaged_backup_of_tf_keras_is_named(
     pattern: str, kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its former is used where there is one."""
+    """The former backup is used where there is one."""
     delete = "tf_keras.src.distribute.worker_training_state.WorkerTrainingState.delete_backup"
     with monkeypatch.context() as patch:
         patch.setattr(delete, lambda state: None)

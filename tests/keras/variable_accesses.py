@@ -250,7 +250,7 @@ def thread(variable: Any) -> Write:
 
 @writer
 def dataset(variable: Any) -> Write:
-    """Its iterator has the handle, and no object of Python."""
+    """Makes a writer from a data set: its iterator has the handle, and no object of Python."""
     values: list[np.ndarray] = []
 
     def generate() -> Any:

@@ -16,7 +16,7 @@ CHOICES = (
     *(processor.multiplies_bf16_pairs, processor.widens_beside_products, micro_kernel.row_counts),
     micro_kernel.row_steps,
 )
-"""What lowering asks; constants of codelets stay those of this processor, so nothing may be compiled."""
+"""Functions that lowering asks; constants of codelets stay those of this processor, so nothing may be compiled."""
 
 
 @contextmanager

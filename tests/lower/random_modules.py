@@ -57,7 +57,7 @@ class Maker:
         return self.builder.select(positive, x, self.pick(dimensions))
 
     def moved(self, x: Instruction) -> Instruction:
-        """To another of the shapes: by a transpose, a broadcast or a reshape of unit dimensions."""
+        """Moves a value to another of the shapes: by a transpose, a broadcast or a reshape of unit dimensions."""
         dimensions, rows, columns = x.array_shape.dimensions, *self.shapes[0]
         if len(dimensions) == 2 and 1 not in dimensions:
             return self.builder.transpose(x, (1, 0))

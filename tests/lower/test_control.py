@@ -110,7 +110,7 @@ def test_many_steps_of_many_turns() -> None:
 
 @pytest.mark.parametrize("name", ["tensor_array", "two_rows"])
 def test_arrays_are_written_in_place(name: str) -> None:
-    """Nothing of an array's size moves in the loop."""
+    """The loop moves nothing of an array's size."""
     module = LOOPS[name]()
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
     (iteration,) = (r for r in program.regions if not r.repeats)

@@ -27,7 +27,9 @@ def forward(kind: str, channels: int, size: int, window: int, stride: int) -> Mo
 
 
 def towards_kernel(kind: str, channels: int, size: int, window: int, batch: int = 2) -> Module:
-    """As TensorFlow asks for it: batches are features, and channels groups of the batch."""
+    """Builds the gradient by a depthwise kernel like TensorFlow: batches are features, and channels groups of the
+    batch.
+    """
     builder = Builder()
     x, y = (builder.parameter(kind, (batch, size, size, channels)) for _ in range(2))
     dimension = WindowDimension(size, 1, window // 2, (window - 1) // 2)

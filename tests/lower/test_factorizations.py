@@ -171,7 +171,7 @@ def test_elimination(size: int) -> None:
 
 @pytest.mark.parametrize(("a_scale", "b_scale"), [(1e-37, 1.0), (1e36, 1e36), (1e-37, 1e-37), (1e36, 1.0)])
 def test_elimination_of_tiny_and_huge_matrices(a_scale: float, b_scale: float) -> None:
-    """Those of elements near one, times powers of two."""
+    """Elements are near one, times powers of two."""
     rng = np.random.default_rng(3)
     powers = 2.0 ** np.round(np.log2([a_scale, b_scale]))
     a, b = (rng.integers(1, 9, shape).astype(np.float32) + 5 * np.eye(*shape[-2:]) for shape in ((2, 6, 6), (2, 6, 2)))

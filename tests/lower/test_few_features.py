@@ -63,13 +63,13 @@ def test_results_are_those_of_the_definition(seed: int) -> None:
 @pytest.mark.parametrize("taps", [2, 5, 7, 9])
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_runs_of_rows(taps: int, outputs: int) -> None:
-    """Of as many taps as have kernels, over more rows and columns than a kernel has."""
+    """Runs have as many taps as have kernels, over more rows and columns than a kernel has."""
     window = WindowDimension(taps, 1, taps // 2, taps // 2)
     check(module_of(1, LANES + 3, outputs, [19, 2 * LANES + 5], (window, window)), tolerance=3e-5)
 
 
 def test_a_decoders_last_layer_is_of_this_kind() -> None:
-    """Not one of full lanes, of 16-bit floats, or of so small images that lanes would be idle."""
+    """Layers of full lanes, of 16-bit floats, or of so small images that lanes would be idle are not."""
     assert works(module_of(4, 32, 1, [64, 64], (SAME, SAME)))
     for other in (module_of(4, 32, 8, [64, 64], (SAME, SAME)), module_of(64, 32, 1, [4, 4], (SAME, SAME))):
         assert not works(other)

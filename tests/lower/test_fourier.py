@@ -41,7 +41,7 @@ def test_transforms(name: str, double: bool) -> None:
 
 
 def test_every_length_up_to_150() -> None:
-    """In double precision, so that no wrong root hides behind rounding."""
+    """Results are in double precision, so that no wrong root hides behind rounding."""
     rng = np.random.default_rng(1)
     for length in sample(range(1, 151), 60):
         module = fft_module("FFT", (2,), (length,), double=True)

@@ -12,7 +12,7 @@ from tests.engine.running import check
 
 
 def copies(module: Module) -> int:
-    """How many operands of concatenations are copied."""
+    """Number of operands of concatenations that are copied."""
     names = {i.name for i in module.entry.instructions if i.opcode == "concatenate"}
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
     return sum(each.name.rsplit(".", 1)[0] in names for each in program.compute_sets)

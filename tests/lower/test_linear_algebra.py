@@ -96,7 +96,7 @@ def test_triangular_solve(kind: str, transpose_a: str) -> None:
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_triangular_solve_reads_one_triangle(kind: str) -> None:
-    """And of a unit triangle no diagonal; infinite and NaN right-hand sides stay in their own column."""
+    """Unit triangles have no diagonal read; infinite and NaN right-hand sides stay in their own column."""
     rng = np.random.default_rng(4)
     for size, lower, unit, transpose_a in product((3, 13), (True, False), (True, False), ("NO_TRANSPOSE", "ADJOINT")):
         a = (rng.normal(size=(size, size)) / size + 2 * np.eye(size)).astype(Shape(kind).dtype)
@@ -130,7 +130,7 @@ def test_operands_and_results_in_buffers_of_another_shape(kind: str) -> None:
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 @pytest.mark.parametrize("kind", ["f32", "c64", "c128"])
 def test_a_pivot_of_zero_gives_infinity_and_nan(kind: str, zero: float) -> None:
-    """As XLA: each part of a complex number is divided by the zero of the real part."""
+    """Parts of a complex number are each divided by the zero of the real part, as in XLA."""
     dtype = Shape(kind).dtype
     a, right = np.zeros((1, 1), dtype), np.array([[1, -2, 0, np.nan]], dtype)
     a.real = zero
@@ -150,7 +150,7 @@ def test_a_pivot_of_zero_gives_infinity_and_nan(kind: str, zero: float) -> None:
 
 
 def test_triangular_solve_undoes_a_product() -> None:
-    """Between elementwise operations, with a transposed operand."""
+    """Elementwise operations are before and after it, and an operand is transposed."""
     rng = np.random.default_rng(3)
     size = 12
     b = Builder()

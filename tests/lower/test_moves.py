@@ -1,4 +1,4 @@
-"""What only moves elements: pad, slice, concatenate, reverse, transpose, broadcast, reshape, iota; in every type."""
+"""Moves of elements: pad, slice, concatenate, reverse, transpose, broadcast, reshape, iota; in every type."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_type_is_moved(kind: str) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_pad(seed: int) -> None:
-    """Also with negative edges that cut through interior padding, or leave nothing of the operand."""
+    """Negative edges cut through interior padding, or leave nothing of the operand."""
     rng = np.random.default_rng(seed)
     shape = [int(n) for n in rng.integers(0 if seed % 5 == 0 else 1, 7, rng.integers(1, 5))]
     dimensions = []

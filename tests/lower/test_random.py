@@ -118,7 +118,7 @@ UNIFORM = [
 
 @pytest.mark.parametrize(("kind", "low", "high"), UNIFORM)
 def test_uniform(kind: str, low: float, high: float) -> None:
-    """The same numbers as the definition, inside the range, spread evenly over it."""
+    """Numbers are those of the definition, inside the range, spread evenly over it."""
     for dimensions in [(), (7,), (1, 4, 1), (0, 3), (103, 99)]:
         builder = Builder()
         draw(builder, Shape(kind, dimensions), "RNG_UNIFORM", low, high)

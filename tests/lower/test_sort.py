@@ -159,7 +159,7 @@ def by_magnitude(kind: str) -> Computation:
 
 
 def nans_last(kind: str) -> Computation:
-    """As NumPy sorts: zeros are equal, NaNs are equal and larger than all else."""
+    """A comparator that sorts like NumPy: zeros are equal, NaNs are equal and larger than all else."""
     b = Builder("nans_last")
 
     def canonical(x: Instruction) -> Instruction:

@@ -23,7 +23,7 @@ def built(module: Module) -> Program:
 def attended(
     order: tuple[int, ...], sizes: tuple[int, int, int, int] = (3, 4, 9, 32), *, summed: bool = False
 ) -> Module:
-    """What an attention's heads read, [batch, heads, positions, size], transposed."""
+    """Builds an attention's heads, [batch, heads, positions, size], transposed for their readers."""
     batch, heads, positions, size = sizes
     b = Builder()
     weights = b.parameter("f32", (batch, heads, positions, positions))

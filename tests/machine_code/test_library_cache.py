@@ -59,7 +59,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made() -> tuple[int, bytes]:
-    """How often the text was asked for, and the object."""
+    """Number of times that the text was asked for, and the object."""
     asked = []
 
     def text() -> Compile:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="owners and modes are th
 
 
 def kept(folder: Path) -> Path:
-    """The one file of code, once it is made."""
+    """The only file of code, once it is made."""
     assert made()[0] == 1
     (path,) = files(folder)
     return path

@@ -16,7 +16,7 @@ import pytest
 from engine.machine_code.sources import ENGINE, digest, sources
 
 GENERATING = ("emit", "codelets", "machine_code", "runtime/executor.py", "debug/calls.py")
-"""Where the functions lie that are compiled, or that write code."""
+"""Positions of the functions that are compiled, or that write code."""
 
 
 def copied(folder: Path) -> Path:

@@ -30,14 +30,14 @@ NAMES = ("ResNet50", "MobileNetV2", "EfficientNetB0", "DenseNet121", "ConvNeXtTi
 CASES = [
     (used, name) for used, names in (("keras", NAMES), ("tf_keras", ("ResNet50", "EfficientNetB0"))) for name in names
 ]
-"""Of tf_keras those that are most different: its applications are the same layers as those of Keras 3."""
+"""Models of Keras 3, and two most different ones of tf_keras, whose applications have the same layers."""
 SIZE, BATCH, CLASSES = 64, 8, 10
 FLOOR, FACTOR, ORDERS, WITHIN, MOVED = 1e-5, 3.0, 3, 0.95, 10.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one model gave: a prediction before training; the loss and the weights of one step."""
+    """Results of one model: a prediction before training; the loss and the weights of one step."""
 
     prediction: np.ndarray
     loss: np.ndarray
@@ -119,7 +119,7 @@ def check_moved(start: list[np.ndarray], expected: Run, limits: list[float]) -> 
 @pytest.mark.explore
 @pytest.mark.parametrize(("framework_name", "name"), CASES)
 def test_a_prediction_and_a_step(framework_name: str, name: str) -> None:
-    """Without dropout, which would draw other numbers for permuted rows."""
+    """Dropout is off, as it would draw other numbers for permuted rows."""
     used = framework(framework_name)
     reference = Subject(used, name, drawing=False, run_eagerly=True)
     start, expected = reference.start(), reference.run()

@@ -33,7 +33,7 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def lacking(function: Callable[..., Any]) -> list[str]:
-    """What a docstring lacks: parameters among the entries of Args, that one has no effect; sections."""
+    """Parts that a docstring lacks: parameters among the entries of Args, that one has no effect; sections."""
     doc, named, results = inspect.getdoc(function) or "", parameters(function), "None"
     parts = ENTRY.split(doc.partition("\nArgs:\n")[2].partition("\n\n")[0])
     pairs = zip(parts[1::2], parts[2::2], strict=True)

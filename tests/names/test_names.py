@@ -1,4 +1,4 @@
-"""Which names modules list, and what names say that do not exist: as they were typed, and what to use instead."""
+"""Names that modules list, and errors for names that do not exist: as they were typed, and what to use instead."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Choices:
         self.data = data
 
     def integer(self, low: int, high: int) -> int:
-        """From low to high, both included."""
+        """Draws an integer from low to high, both included."""
         return self.data.draw(st.integers(low, high))
 
     def choose(self, options: Sequence[T]) -> T:

@@ -30,7 +30,7 @@ PROBES = frozenset(
     complex real imag round-nearest-afz shift-right-arithmetic map after-all
     """.split()
 )
-"""What TensorFlow's mathematical functions add."""
+"""Opcodes that TensorFlow's mathematical functions add."""
 
 REWRITTEN = frozenset(
     (
@@ -38,7 +38,7 @@ REWRITTEN = frozenset(
         "set-dimension-size get-dimension-size map after-all"
     ).split()
 )
-"""What passes turn into other operations before lowering."""
+"""Opcodes that passes turn into other operations before lowering."""
 
 
 def test_engine_runs_them_all() -> None:

@@ -113,7 +113,7 @@ def test_comparisons_selections_and_clamps(data: st.DataObject) -> None:
 @settings(max_examples=examples(120))
 @given(st.data())
 def test_conversions(data: st.DataObject) -> None:
-    """Between any two types, twice; integers that do not fit a float, floats that fit no integer."""
+    """Conversions are between any two types, twice; integers that do not fit a float, floats that fit no integer."""
     c = Choices(data)
     o = Operands(c)
     x = o.operand(c.choose(ALL))

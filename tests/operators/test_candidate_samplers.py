@@ -29,7 +29,7 @@ PROBABILITIES = {
 @pytest.mark.parametrize("removes", [False, True])
 @pytest.mark.parametrize("loss", [tf.nn.nce_loss, tf.nn.sampled_softmax_loss])
 def test_losses_of_given_candidates(loss: Callable[..., Any], removes: bool) -> None:
-    """With candidates that are targets of a row, of two rows, or of none."""
+    """Candidates are targets of a row, of two rows, or of none."""
 
     def computed(weights: tf.Tensor, biases: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
         sampled = tuple(tf.constant(each) for each in SAMPLED)

@@ -40,7 +40,7 @@ def brute_force(logits: tf.Tensor, labels: list[list[int]], blank: int) -> tf.Te
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("blank", "dtype"), [(0, np.float32), (-1, np.float16)])
 def test_losses_and_gradients(blank: int, dtype: Any) -> None:
-    """Those of log probabilities, too: log_softmax has a gradient of its own."""
+    """Losses of log probabilities count, too: log_softmax has a gradient of its own."""
 
     def of_logits(logits: tf.Tensor) -> tf.Tensor:
         return nn_ops.ctc_loss_v2(LABELS, logits, LABEL_LENGTH, LENGTH, blank)

@@ -52,7 +52,7 @@ def test_norms_of_groups(dtype: Any, groups: int, strided: bool) -> None:
 
 
 def test_variables_of_norms() -> None:
-    """In a program of TensorFlow 1: names, collections, initial values and reuse."""
+    """A program of TensorFlow 1 has names, collections, initial values and reuse."""
     with tf.Graph().as_default():
         x = v1.placeholder(tf.float32, X.shape)
 

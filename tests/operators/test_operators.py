@@ -186,7 +186,7 @@ def test_second_derivatives_of_serialised_products() -> None:
 
 
 def test_slices_of_products_need_less_memory() -> None:
-    """By the cost report of a step with gradients; code grows, but the peak falls."""
+    """The cost report of a step with gradients shows it; code grows, but the peak falls."""
 
     def peak(factor: int) -> int:
         @tf.function

@@ -25,7 +25,7 @@ def logarithmic_sum() -> Computation:
 
 
 def larger_with_index() -> Computation:
-    """Of two (value, index) pairs the one of the larger value, of equal ones that of the smaller index."""
+    """Selects of two (value, index) pairs the larger value, of equal ones the smaller index."""
     b = Builder("larger")
     value, index, other, other_index = (b.parameter(t) for t in ("f32", "s32", "f32", "s32"))
     tie = b.elementwise("and", b.compare(value, other, "EQ"), b.compare(index, other_index, "LT"))

@@ -72,7 +72,7 @@ class Trained:
 
     @property
     def values(self) -> list[np.ndarray]:
-        """What the host sees of the weights."""
+        """Weights as the host sees them."""
         return [variable.numpy() for variable in self.variables]
 
 

@@ -56,7 +56,7 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def printouts(site: Path) -> dict[str, str]:
-    """What each of the programs prints in that environment, or its traceback."""
+    """Output of each of the programs in that environment, or its traceback."""
     # TensorFlow from here, but no .pth file of this environment: only the wheel's own hook can be at work.
     path = os.pathsep.join([str(site), *(path for path in sys.path if path.endswith("site-packages"))])
     done = subprocess.run(

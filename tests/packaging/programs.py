@@ -109,6 +109,6 @@ print(json.dumps(printouts))
 
 
 def given() -> str:
-    """What IN_FORKS reads."""
+    """The input that IN_FORKS reads."""
     every = (AT_THE_START, BESIDE_TENSORFLOW)
     return json.dumps([{name: dedent(source) for name, source in programs.items()} for programs in every])

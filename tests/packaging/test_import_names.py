@@ -15,7 +15,7 @@ from tests.interrupting import HANGS_SECONDS
 
 
 def python(source: str, *options: str, **environment: str) -> str:
-    """What a fresh interpreter prints when it runs `source` away from the project's folder."""
+    """Output of a fresh interpreter that runs `source` away from the project's folder."""
     done = subprocess.run(
         [sys.executable, *options, "-c", dedent(source)],
         capture_output=True,
@@ -39,7 +39,7 @@ def test_documented_names_of_the_ipu_package(printouts: dict[str, str], site: Pa
 
 
 def test_each_keras_has_a_package_and_tensorflow_has_that_of_its_keras(printouts: dict[str, str]) -> None:
-    """With TensorFlow's legacy Keras: tests/tf_keras/test_installing.py."""
+    """TensorFlow's legacy Keras is in tests/tf_keras/test_installing.py."""
     assert printouts["keras names"] == "keras_ext.names.keras3 keras_ext.names.tf_keras"
 
 

@@ -53,7 +53,7 @@ def collective(b: Builder, target: str, x: Instruction, dimensions=None, config:
 
 @dataclass
 class Replicas:
-    """What the replicas share: an infeed's elements, an outfeed's rows, and a table where they meet."""
+    """State that replicas share: an infeed's elements, an outfeed's rows, and a table where they exchange values."""
 
     count: int
     elements: Sequence[np.ndarray] = ()

@@ -1,4 +1,4 @@
-"""What is forward and what is backward, where loops and called functions hide it."""
+"""Division into forward and backward where loops and called functions hide it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def placed(module: Module) -> tuple[Module, Placement]:
 
 @pytest.mark.parametrize("scope_name", ["gradient_tape/ipu_stage_0/lstm/while_grad", "PartitionedCall/gradients/while"])
 def test_loops_are_in_the_stages_of_their_layers(scope_name: str) -> None:
-    """Also where the backward pass is the call of a function, in no stage's scope."""
+    """The backward pass may be the call of a function, in no stage's scope."""
     module, placement = placed(step(scope_name))
     loops = [placement.position[i] for i in module.entry.instructions if i.opcode == "while"]
     assert loops == [0, 3]

@@ -1,4 +1,4 @@
-"""What a pipeline does on the host besides what the unsplit step does: next to nothing."""
+"""Costs of a pipeline on the host besides those of the unsplit step: next to none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def executable_of(step: StagedStep, made: Replicated) -> Executable:
 
 
 def walked(executable: Executable) -> dict[int, int]:
-    """How many rows of each kind a step comes by."""
+    """Number of rows of each kind that a step passes."""
     rows = Walk(executable._table(False, WORKERS))
     kinds, counts = np.unique([row[Column.KIND] for row in rows], return_counts=True)
     return dict(zip(kinds.tolist(), counts.tolist(), strict=True))

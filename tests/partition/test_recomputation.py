@@ -1,4 +1,4 @@
-"""What the schedule calls a recomputation is what runs then: a part of its own, before its backward part."""
+"""The recomputation of a schedule is what runs then: a part of its own, before its backward part."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def index_of(b: Builder) -> Instruction:
 
 
 def own_values(b: Builder, x: Instruction) -> Instruction:
-    """What differs from replica to replica: x times (its number + 1)."""
+    """Returns a value that differs on each replica: x times (its number + 1)."""
     number = b.add(index_of(b), b.constant(1, "s32"))
     scale = b.convert(number, x.array_shape.element_type)
     return b.multiply(x, b.broadcast(scale, x.array_shape.dimensions, ()))

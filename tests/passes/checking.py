@@ -69,7 +69,7 @@ def assert_same_results(before: Module, after: Module, seed: int = 0, *, toleran
 
 
 def opcodes(module: Module) -> Counter[str]:
-    """How many of each opcode the entry has, parameters aside."""
+    """Count of each opcode in the entry, parameters aside."""
     return Counter(i.opcode for i in module.entry.instructions if i.opcode != "parameter")
 
 

@@ -137,7 +137,7 @@ def scaled_twice(kind: str, steps: int) -> Module:
 
 
 def test_a_factor_that_is_no_derivative_is_left_as_it_is() -> None:
-    """At once: its operands are shared by many paths."""
+    """The pass ends at once: operands are shared by many paths."""
     module = scaled_twice("bf16", 40)
     assert len(factored_derivatives(module).entry.instructions) == len(module.entry.instructions)
 

@@ -1,4 +1,4 @@
-"""expand_batch_norm."""
+"""The pass that expands batch normalizations gives what the definition gives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPERANDS = {"training": 2, "inference": 4, "grad": 3}
 
 
 def normalization(kind: str, opcode: str, dimensions: tuple[int, ...], feature: int, epsilon: float = 1e-3) -> Module:
-    """Of parameters of one element type, in the order of the operation's operands."""
+    """Builds a normalization of parameters of one element type, in the order of the operation's operands."""
     b = Builder()
     operand = b.parameter(kind, dimensions)
     vectors = [b.parameter(kind, (dimensions[feature],)) for _ in range(OPERANDS[opcode])]
@@ -60,7 +60,7 @@ def test_epsilon_counts() -> None:
 
 
 def test_a_large_mean_costs_no_digits() -> None:
-    """Where the mean of the squares less the square of the mean would be mostly rounding errors."""
+    """The mean of the squares less the square of the mean would be mostly rounding errors."""
     module = normalization("f32", "training", (4096, 2), 1)
     rng = np.random.default_rng(0)
     values = (rng.normal(size=(4096, 2)) + 1000).astype(np.float32)

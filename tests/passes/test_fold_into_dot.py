@@ -189,7 +189,7 @@ def test_sum_over_batches_is_part_of_the_dot(dimensions):
 
 @pytest.mark.parametrize("is_read", [False, True])
 def test_sum_over_batches_of_16_bit_floats_is_part_of_the_dot(is_read):
-    """It is added in f32 and rounded; not where the batches' results have another reader."""
+    """The dot adds in f32 and rounds; it stays as it is where the batches' results have another reader."""
     b = Builder()
     x, gradient = b.parameter("bf16", (3, 5, 4)), b.parameter("bf16", (3, 5, 6))
     product = b.dot(x, gradient, DotDimensionNumbers((1,), (1,), (0,), (0,)))

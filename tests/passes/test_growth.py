@@ -98,7 +98,7 @@ def chain(link: Link, length: int) -> Module:
 
 
 def calls(module: Module) -> Counter[str]:
-    """How often each function of the engine is called while a module becomes a program."""
+    """Number of calls of each function of the engine while a module becomes a program."""
     found: Counter[str] = Counter()
 
     def count(frame: FrameType, event: str, _: object) -> None:

@@ -1,4 +1,4 @@
-"""limit_sorts."""
+"""The pass that limits sorts keeps results, and leaves no more work than needed."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.passes.random_modules import RandomModule
 
 
 def naive_peak(computation):
-    """At each instruction the bytes of every result so far that something later, or the root, still reads."""
+    """Bytes at each instruction of every result so far that something later, or the root, still reads."""
     moving = {"parameter", "constant", "iota", "broadcast", "reshape", "get-tuple-element", "tuple"}
 
     def owners(instruction):

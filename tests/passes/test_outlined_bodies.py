@@ -36,7 +36,7 @@ def function() -> Computation:
 
 
 def gradient() -> Computation:
-    """Its gradients by x and w, for the upstream gradient, which is its last parameter."""
+    """Builds gradients by x and w, for the upstream gradient, which is its last parameter."""
     b = Builder("gradient")
     x, w, dy = (b.parameter("f32", SHAPE) for _ in range(3))
     half = b.splat(0.5, SHAPE)

@@ -74,7 +74,7 @@ def test_masks_have_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("opcode", ["maximum", "clamp"])
 def test_the_engine_computes_the_same_bits(opcode: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a product and an offset nearly cancel: it rounds both sums in the same way."""
+    """A product and an offset may nearly cancel: it rounds both sums in the same way."""
     dtype, generator = Shape(kind).dtype, np.random.default_rng(2)
     scale = generator.uniform(0.5, 2.0, COLUMNS).astype(dtype)
     offset = generator.normal(size=COLUMNS).astype(dtype)

@@ -1,4 +1,4 @@
-"""What the backward pass can compute from a product is no result of the forward pass; values stay."""
+"""Results that the backward pass can compute from a product are no results of the forward pass; values stay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def activated(rows: int, activation: str, *, of_product: bool = True) -> Module:
 
 
 def forward_results(module: Module) -> int:
-    """How many large arrays the fusion writes that the second product reads."""
+    """Number of large arrays that the fusion writes and the second product reads."""
     prepared = prepare(module, verify=True)
 
     def is_large(instruction: Instruction) -> bool:

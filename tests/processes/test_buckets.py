@@ -143,7 +143,7 @@ def test_errors_of_the_thread_end_the_step(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(BUCKET_BYTES, "1")
 
     class Failing(ThreadTransport):
-        """Its first collective fails."""
+        """A transport whose first collective fails."""
 
         def _agree(self, call: str) -> None:
             raise ConfigurationError(call)
@@ -161,7 +161,7 @@ def test_a_bucket_that_an_error_has_left_begins_again_after_its_sum() -> None:
     summed = []
 
     class Slow(SingleProcess):
-        """Its arrays are read late."""
+        """A transport that reads its arrays late."""
 
         def _all_reduce(self, array: np.ndarray, operation: Operation) -> np.ndarray:
             time.sleep(0.05)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Killed(BaseException):
-    """What kills a thread."""
+    """An error that kills a thread."""
 
 
 class BrokenLink(Link):

@@ -12,7 +12,7 @@ RULE = "-" * 70
 
 
 def forwarded(*lines: str) -> tuple[Output, str]:
-    """What has forwarded lines of stderr, and what was written."""
+    """Lines of stderr as they are forwarded, and what was written."""
     output, out = Output(), io.BytesIO()
     output.forward([f"{line}\n".encode() for line in lines], out)
     return output, out.getvalue().decode()

@@ -1,4 +1,4 @@
-"""What a process that waits says of the others, by their signs."""
+"""Descriptions of the others by a process that waits, by their signs."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class ThreadTransport(Transport):
         return self._exchanged(array.copy())[root]
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Ends nothing."""
 
 
 def in_threads(count: int, work: Callable[[ThreadTransport], Any]) -> list[Any]:

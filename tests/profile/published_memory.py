@@ -96,7 +96,7 @@ def residual_network() -> Any:
 
 
 def residual_program(momentum: float | None = None, trained: bool = True, accumulated: int = 1) -> Program:
-    """What an IPUStrategy makes of it for a micro-batch of 1; runs one update, or a prediction."""
+    """Compiles the network in an IPUStrategy for a micro-batch of 1; runs one update, or a prediction."""
     import keras
 
     from ipu.ipu_strategy import IPUStrategy
@@ -121,12 +121,12 @@ def residual_program(momentum: float | None = None, trained: bool = True, accumu
 
 
 def estimated(program: Program, tiles: int | None = None) -> Estimate:
-    """On a Mk2, as Graphcore's tests were: without the code of vertices (compile_ipu_code = False)."""
+    """The estimate on a Mk2, as Graphcore's tests were: without the code of vertices (compile_ipu_code = False)."""
     return estimate(program, target("ipu2", tiles), assumptions=Assumptions(code_bytes=False))
 
 
 def small_points() -> Iterator[Point]:
-    """Those that need no Keras. The worst tile of the two products holds an eighth of all: they ran on 8 tiles."""
+    """Points that need no Keras. The worst tile of the two products holds an eighth of all: they ran on 8 tiles."""
     products = estimated(two_products(), 8)
     yield Point("two fp16 products of 1,024 x 1,024, 8 tiles", 13_796_576, _total(products))
     yield Point("  its fullest tile", 1_732_922, int(products.tiles.peak_bytes.max()))
@@ -136,7 +136,7 @@ def small_points() -> Iterator[Point]:
 
 
 def residual_points() -> Iterator[Point]:
-    """Those of the network like a ResNet, whose exact layers are not known."""
+    """Points of the network like a ResNet, whose exact layers are not known."""
     rows: tuple[tuple[str, int, Callable[[], Program]], ...] = (
         ("inference", 25_260_426, lambda: residual_program(trained=False)),
         ("gradient descent", 39_743_117, residual_program),

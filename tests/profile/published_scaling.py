@@ -32,7 +32,9 @@ class PublishedScaling:
 
     @property
     def errors(self) -> tuple[float, ...]:
-        """Of the predicted throughput relative to the published; 0 for the first system, from which it starts."""
+        """Errors of the predicted throughput relative to the published; 0 for the first system, from which it
+        starts.
+        """
         pairs = zip(self.predictions, self.published, strict=True)
         return tuple(p.samples_per_second / rate - 1 for p, rate in pairs)
 

@@ -1,4 +1,4 @@
-"""What tiles receive: footprints against counting, and who has to receive at all."""
+"""Data that tiles receive: footprints against counting, and the tiles that have to receive at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What levers promise, against the accounts of programs that were really changed that way."""
+"""Promises of levers, against the cost reports of programs that were really changed that way."""
 
 from __future__ import annotations
 

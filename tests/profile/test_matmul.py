@@ -78,7 +78,7 @@ def test_the_plan_is_the_cheapest(rows: int, k: int, columns: int, element_type:
 @settings(max_examples=examples(25))
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300), st.sampled_from(["f32", "f16"]))
 def test_on_many_tiles_a_few_thousand_ways_are_enough(rows: int, k: int, columns: int, element_type: str) -> None:
-    """Of 1,400 random products the worst took 1.21 times the cycles of the cheapest of all ways."""
+    """The worst of 1,400 random products took 1.21 times the cycles of the cheapest of all ways."""
     product = plain(rows, k, columns, element_type)
     assert plan_product(product, replace(MK2, tiles=36), UNBOUNDED).cycles <= 1.3 * cheapest(product, 36)
 

@@ -1,4 +1,4 @@
-"""What accounts merge: against the plan of the whole, and never what depends on each other."""
+"""Merging in cost reports: against the plan of the whole, and never of sets that depend on each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MK2 = target("ipu2")
 
 
 def estimates(program: Program, **options: object) -> tuple[Estimate, Estimate]:
-    """Without and with an option."""
+    """Estimates without and with an option."""
     merging = Assumptions(optimizations=EstimatedOptimizations(**options))  # type: ignore[arg-type]
     return estimate(program, MK2), estimate(program, MK2, assumptions=merging)
 

@@ -63,7 +63,7 @@ def alone(
 
 
 def convolutions() -> dict[str, Module]:
-    """Of kinds for which processors have ways of their own: few features, groups, strides, dilations, halves."""
+    """Convolutions for which processors have ways of their own: few features, groups, strides, dilations, halves."""
     return {
         "5 x 5, 32 to 3": layer(8, 28, (32, 3), 5),
         "5 x 5, 16 to 8": layer(8, 32, (16, 8), 5),
@@ -85,7 +85,9 @@ def convolutions() -> dict[str, Module]:
 
 
 def assert_one_answer(given: list[Given], folder: Path) -> None:
-    """The same cost report of each module with each instruction set, which processes of their own are given."""
+    """Asserts that each module has the same cost report with each instruction set, which processes of their own are
+    given.
+    """
     path = folder / "modules.pickle"
     path.write_bytes(pickle.dumps(given))
     found = {name: _estimates(path, *settings) for name, (settings, _) in INSTRUCTION_SETS.items()}

@@ -1,4 +1,4 @@
-"""What an account assumes: options as Poplar's libraries have them, I/O tiles, and what is refused."""
+"""Assumptions of a cost report: options as Poplar's libraries have them, I/O tiles, and what is refused."""
 
 from __future__ import annotations
 

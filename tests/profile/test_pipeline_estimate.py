@@ -1,4 +1,6 @@
-"""What each IPU of a pipeline computes, holds and waits for, against its parts accounted for one by one."""
+"""Estimates of each IPU of a pipeline: what it computes, holds and waits for, against its parts estimated one by
+one.
+"""
 
 from __future__ import annotations
 

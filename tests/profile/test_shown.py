@@ -1,4 +1,4 @@
-"""What prompts and notebooks show of accounts, plans and schedules: short tables."""
+"""Cost reports, plans and schedules as prompts and notebooks show them: short tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MK2 = target("ipu2")
 
 
 def check(shown: Any, text: str) -> None:
-    """It is shown as this text, short enough for a terminal, and in a notebook with its columns."""
+    """Checks the text of an object, short enough for a terminal, and its columns in a notebook."""
     assert repr(shown) == text
     assert len(text.splitlines()) <= 32 and max(map(len, text.splitlines())) <= 88
     html = shown._repr_html_()

@@ -24,7 +24,7 @@ BEGIN = 11 + 6 * 29
 
 
 def cheapest(lookup: Lookup, tiles: int) -> int:
-    """Of all ways to cut rows, columns and look-ups of a table that lies where it is needed."""
+    """Cycles of the best of all divisions of rows, columns and look-ups of a table that is where it is needed."""
     found = []
     for r in range(1, min(tiles, lookup.rows) + 1):
         for c in range(1, min(tiles // r, lookup.width) + 1):

@@ -18,7 +18,7 @@ from tests.profile.test_pipeline_estimate import MK2, made
 
 NONE = LibraryOptions()
 LITTLE = LibraryOptions(matmul=(("availableMemoryProportion", "0.002"),))
-"""So little that products of 256 x 256 matrices take longer."""
+"""Memory so small that products of 256 x 256 matrices take longer."""
 
 
 def estimated(options: StageOptions, **pipelining: Any) -> Estimate:

@@ -1,4 +1,4 @@
-"""What programs with loops and branches are put together from."""
+"""Parts of programs with loops and branches."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.program.recurrences import (
 
 
 def until_small(size: int = 9) -> Module:
-    """How many turns is decided by the data: none if they are small from the beginning."""
+    """Builds a loop whose iterations the data decide: none if they are small from the beginning."""
     b = Builder("until_small")
     x = b.parameter("f32", (size,))
     results = loop(
@@ -141,7 +141,7 @@ def old_array_handed_on(iterations: int = 4, width: int = 33) -> Module:
 
 
 def old_array_behind_moves(iterations: int = 4) -> Module:
-    """The same, seen reshaped, transposed, by an inner loop, and through a tuple."""
+    """Builds a loop that reads the old array reshaped, transposed, by an inner loop, and through a tuple."""
     b = Builder("old_array_behind_moves")
     x = b.parameter("f32", (iterations, 6))
 
@@ -207,7 +207,7 @@ def flag(iterations: int = 3) -> Module:
 
 
 def flag_is_the_condition(iterations: int = 3) -> Module:
-    """As above, and the condition computes nothing at all."""
+    """Builds a loop whose condition is a flag of its state: it computes nothing at all."""
     b = Builder("flag_is_the_condition")
     x = b.parameter("f32", (64, 80))
 
@@ -286,7 +286,7 @@ def numbered_branches() -> Module:
 
 
 def branch_that_returns_its_arguments() -> Module:
-    """Nothing to compute in one branch, and the arguments change places."""
+    """Builds a conditional that computes nothing in one branch, and exchanges the arguments."""
     b = Builder("branch_that_returns_its_arguments")
     choice, x, y = b.parameter("pred"), b.parameter("f32", (30,)), b.parameter("f32", (30,))
     p, q = branch(b, choice, [x, y], lambda s, e: [e[1], e[0]], lambda s, e: [repeated(s, e[0], 2), e[1]])

@@ -93,7 +93,9 @@ class Machine:
         return self.outputs()
 
     def trace(self) -> Iterator[int | Mark]:
-        """What one step comes by, in order: marks, and numbers of compute sets, which the caller is to run."""
+        """Marks, and numbers of compute sets, which the caller is to run, in the order in which one step passes
+        them.
+        """
         marks = self.program.marks
         landing = {mark.label: place for place, mark in enumerate(marks) if mark.kind == "label"}
         at = place = 0

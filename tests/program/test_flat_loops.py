@@ -54,7 +54,7 @@ def test_periodic_rows(kinds: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
 def test_special_values_of_periodic_rows(kind: str) -> None:
-    """The same bits, signs of zero among them; of NaN only the places."""
+    """Results have the same bits, signs of zero among them; NaN only the same places."""
     module = biased(kind, 997, 6, kind)
     x, bias, scale = arguments_for(module)
     bias[:5] = np.nan, np.inf, -np.inf, -0.0, 1e-37

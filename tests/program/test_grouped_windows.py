@@ -85,7 +85,7 @@ def test_results_are_those_of_the_definition(kind: Kind, sizes: Sizes) -> None:
 
 
 def test_groups_are_apart() -> None:
-    """What is not finite in one group does not reach the results of another; zeros around the image are multiplied."""
+    """NaN in one group does not reach the results of another; zeros around the image are multiplied."""
     for kind in (forward, by_kernel):
         module = kind(2, 4, 4, 8, 14, 3, 1, 1)
         x, y = arguments(module)

@@ -76,7 +76,7 @@ def test_nothing_is_overwritten_before_its_last_reader(name: str) -> None:
 
 
 class RacesWithTests(Races):
-    """Also sees workers test predicates."""
+    """Races that also see workers test predicates."""
 
     def test(self, predicate: Buffer) -> bool:
         """All workers read a predicate; whether one of them meets another that has written there."""

@@ -19,7 +19,7 @@ from tests.program.programs import PROGRAMS, program_of, values_of
 
 
 def alive(program: Program) -> list[set[Buffer]]:
-    """By brute force, the arena buffers whose contents matter while each compute set runs."""
+    """The arena buffers whose contents matter while each compute set runs, by brute force."""
     sets = program.compute_sets
     found: list[set[Buffer]] = []
     for at in range(len(sets)):
@@ -48,7 +48,7 @@ def test_what_lives_together_lies_apart(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_borders_in_one_place_take_turns(name: str) -> None:
-    """Also with another border: each is written anew in the same elements before anybody reads it."""
+    """Paddings that share memory are each written again in the same elements before they are read."""
     program = program_of(name)
     iterations: dict[Buffer, list[tuple[int, int]]] = {}
     for buffer, owner in shared_paddings(program, BufferUses(program)).items():
@@ -78,7 +78,7 @@ def test_live_bytes_are_those_of_the_buffers_that_live() -> None:
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_buffer_is_written_before_it_is_read(name: str) -> None:
-    """In memory full of NaN, two runs give what a run in one arena gives, itself poisoned before each call."""
+    """Two runs in memory full of NaN give what a run in one arena gives, itself poisoned before each call."""
     module, roles = PROGRAMS[name]()
     arguments = values_of(module.entry.parameters)
     program = program_of(name)

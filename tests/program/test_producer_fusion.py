@@ -29,7 +29,7 @@ STEPS = 3
 
 
 def handed(program: Program) -> int:
-    """How many compute sets of a program are two in one."""
+    """Number of compute sets of a program that are two in one."""
     return sum(isinstance(s.work, UnitChain) for s in program.compute_sets)
 
 

@@ -79,7 +79,7 @@ def adam_step(
 
 
 def as_outputs(module: Module) -> Module:
-    """The same with results in memory of their own."""
+    """The module with results in memory of their own."""
     return Module(module.name, module.entry, {})
 
 

@@ -75,7 +75,9 @@ def test_not_without_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_registers
 @pytest.mark.parametrize("shape", [(700, 300, 200), (1024, 256, 520)])
 def test_results_hardly_tell(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same bits for any number of workers; multiply-adds come as near to the exact product, or less so."""
+    """Results have the same bits for any number of workers; multiply-adds are as near to the exact product, or less
+    so.
+    """
     module = product(*shape)
     assert in_bf16(run_passes(made(module), HOST_PASSES))
     x, y = (each.astype(np.float64) * 4 for each in arguments_for(module))

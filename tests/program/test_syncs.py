@@ -32,7 +32,7 @@ def places(program: Program) -> tuple[Position, int]:
 
 
 class Races:
-    """Who has read and written each byte since the last sync."""
+    """Workers that have read and written each byte since the last sync."""
 
     def __init__(self, workers: int, size: int, place: Position) -> None:
         self.workers, self.place = workers, place
@@ -137,7 +137,7 @@ def work_of(units: int, reads: list[Span], writes: list[Span]) -> ComputeSet:
 
 
 def test_comparisons_grow_with_the_compute_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without syncs: all steps of an unrolled recurrence read one weight and add to one gradient."""
+    """Steps of an unrolled recurrence read one weight and add to one gradient, without syncs."""
     compared = 0
 
     def counted(old: Touch, new: Touch, same_iteration: bool) -> bool:

@@ -44,7 +44,7 @@ def adam(
 
 
 def adam_of_squares(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
-    """As Keras 3 does, with the squares of rows that are named twice."""
+    """Builds Keras 3's Adam, with the squares of rows that are named twice."""
     zeros, ids, rows = gradient.operands
     operands, body = (zeros, ids, b.multiply(rows, rows)), gradient.called
     squares = b.instruction("scatter", gradient.shape, operands, body, **gradient.attributes)
@@ -59,7 +59,7 @@ def momentum(b: Builder, old: list[Instruction], gradient: Instruction, rate: In
 
 
 def largest(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
-    """As Adamax does."""
+    """Builds the update of Adamax."""
     table, mean, norm = old
     mean = b.add(b.multiply(mean, b.splat(0.9, (ROWS, WIDTH))), b.multiply(gradient, rate))
     fallen = b.multiply(norm, b.splat(0.99, (ROWS, WIDTH)))
@@ -74,7 +74,7 @@ def decayed(b: Builder, old: list[Instruction], gradient: Instruction, rate: Ins
 
 
 def decayed_before(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
-    """As AdamW does."""
+    """Builds the update of AdamW."""
     share = b.multiply(b.multiply(old[0], b.splat(0.004, (ROWS, WIDTH))), rate)
     return adam(b, [b.subtract(old[0], share), *old[1:]], gradient, rate)
 
@@ -88,7 +88,7 @@ def averaged(b: Builder, old: list[Instruction], gradient: Instruction, rate: In
 
 
 def averaged_moment(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
-    """As `use_ema=True` does."""
+    """Builds the update with `use_ema=True`."""
     average = old[2]
     table, mean, _ = momentum(b, old, gradient, rate)
     return [table, mean, b.add(average, b.multiply(b.subtract(table, average), rate))]
@@ -97,7 +97,7 @@ def averaged_moment(b: Builder, old: list[Instruction], gradient: Instruction, r
 def decayed_and_averaged(
     b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction
 ) -> list[Instruction]:
-    """As momentum with `weight_decay` and `use_ema=True` does: the table and its average drift."""
+    """Builds momentum with `weight_decay` and `use_ema=True`: the table and its average drift."""
     share = b.multiply(b.multiply(old[0], b.splat(0.004, (ROWS, WIDTH))), rate)
     return averaged_moment(b, [b.subtract(old[0], share), *old[1:]], gradient, rate)
 
@@ -270,7 +270,7 @@ def test_others_update_all_rows(update: Update) -> None:
 
 
 def test_tables_that_another_executable_writes(all_rows: Callable[..., Executable]) -> None:
-    """As with the smaller last batch of an epoch."""
+    """The last batch of an epoch is smaller, for example."""
     rng = np.random.default_rng(2)
     both, others = [executable_of(adam, n) for n in (NAMED, 7)], [all_rows(adam, n) for n in (NAMED, 7)]
     mine, its = variables(), variables()
@@ -290,7 +290,7 @@ def test_tables_that_another_executable_writes(all_rows: Callable[..., Executabl
 def test_variables_that_come_back_or_in_another_order(
     order: tuple[int, ...], sessions: tuple[int, ...], all_rows: Callable[..., Executable]
 ) -> None:
-    """As those of two sessions of one graph."""
+    """Two sessions of one graph have such variables."""
     mine, its = ([variables(seed) for seed in (0, 3)] for _ in range(2))
     for executable, held in ((executable_of(adam), mine), (all_rows(adam), its)):
         for row, number in enumerate(sessions):

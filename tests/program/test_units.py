@@ -1,4 +1,4 @@
-"""What compute sets say about their units is true: each unit writes and reads only where its spans say."""
+"""Claims of compute sets about their units are true: each unit writes and reads only where its spans say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.program.programs import PROGRAMS, program_of, values_of
 
 
 def elements_of(span: Span, lo: int, hi: int) -> np.ndarray:
-    """Which elements of the buffer the units lo <= unit < hi may touch."""
+    """Mask of the elements of the buffer that the units lo <= unit < hi may touch."""
     count = span.buffer.shape.elements
     if span.partition is None:
         return np.ones(count, bool)

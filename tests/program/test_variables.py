@@ -24,7 +24,7 @@ def check(module: Module, steps: int = 3, tolerance: float = 1e-5) -> None:
 
 
 def updates(module: Module) -> int:
-    """How many new values are copied into their variables instead of being written there."""
+    """Number of new values that are copied into their variables instead of being written there."""
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
     return sum(s.name.endswith(".update") for s in program.compute_sets)
 

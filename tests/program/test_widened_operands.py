@@ -34,7 +34,7 @@ def layer(kind: str, features: int = 6) -> Module:
 
 
 def by_kernel(kind: str) -> Module:
-    """Its gradient by the kernel: overlapping rows of the outputs' gradient."""
+    """Builds the gradient by the kernel: overlapping rows of the outputs' gradient."""
     b = Builder()
     x, dy = b.parameter(kind, [8, 28, 28, 1]), b.parameter(kind, [8, 28, 28, 6])
     numbers = numbers_for(2, [[1, 2, 3, 0], [0, 2, 3, 1], [2, 3, 0, 1]])

@@ -84,7 +84,7 @@ def test_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("make", [convolution, by_input, by_kernel])
 def test_nan_stays_in_its_image_or_feature(make: Callable[[Sizes], Module], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is where the definition has it, all else has the same bits, and so have two workers."""
+    """NaN is where the definition has it, all else has the same bits, and so have two workers."""
     monkeypatch.setattr(winograd, "WORTH", np.inf)
     module = make((3, 4, 6, 5, 16, 32, 3, 1))
     assert depths(module)

@@ -37,7 +37,7 @@ def convolution(kind: str, shape: Shape, taps: int, dilation: int, low: int, hig
 
 
 def exact(kind: str, x: np.ndarray, right: np.ndarray, taps: int, dilation: int, low: int, high: int) -> np.ndarray:
-    """The same in float64, by definition."""
+    """The convolution in float64, by definition."""
     wide = np.pad(x.astype(np.float64), ((0, 0), (low, max(high, 0)), (0, 0)))
     wide, right = wide[:, : wide.shape[1] + min(high, 0)], right.astype(np.float64)
     positions = wide.shape[1] - (taps - 1) * dilation

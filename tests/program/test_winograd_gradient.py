@@ -21,7 +21,9 @@ from tests.engine.running import buffers, check
 def gradient(
     images: int, rows: int, columns: int, inputs: int, outputs: int, padding: int = 1, kind: str = "f32"
 ) -> Module:
-    """That of a convolution of NHWC with 3 x 3 taps, HWIO: one whose window is the image of the outputs' gradients."""
+    """Builds the gradient of a convolution of NHWC with 3 x 3 taps, HWIO: its window is the image of the outputs'
+    gradients.
+    """
     b = Builder()
     field = rows + 2 * padding - 2, columns + 2 * padding - 2
     window = tuple(WindowDimension(size, padding_low=padding, padding_high=padding) for size in field)

@@ -72,7 +72,7 @@ def module(kind: str, case: Case) -> Module:
 
 
 def exact(kind: str, case: Case, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The same in float64, by definition: tap t of output o meets input o * step + t - low."""
+    """The convolution in float64, by definition: tap t of output o reads input o * step + t - low."""
     left, right = left.astype(np.float64), right.astype(np.float64)
     image = left if kind != "by input" else np.zeros((case.images, *case.size, case.inputs))
     room = [(max(low, 0), max(high, 0)) for low, high in zip(case.low, case.high, strict=True)]
@@ -148,7 +148,7 @@ def test_where_it_pays(kind: str, case: Case, expected: bool, monkeypatch: pytes
     ],
 )
 def test_results_are_those_of_the_definition(kind: str, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With few features, which have the largest errors."""
+    """Few features have the largest errors."""
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     assert is_transformed(made(module(kind, case)))

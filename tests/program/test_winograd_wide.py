@@ -52,7 +52,7 @@ def convolution(kind: str, shape: Shape, taps: Pair, padding: Pair) -> Module:
 
 
 def exact(kind: str, x: np.ndarray, right: np.ndarray, taps: Pair, padding: Pair) -> np.ndarray:
-    """The same in float64, by definition."""
+    """The convolution in float64, by definition."""
     wide = np.pad(x.astype(np.float64), ((0, 0), *((p, p) for p in padding), (0, 0)))
     field = tuple(s - t + 1 for s, t in zip(wide.shape[1:3], taps, strict=True))
     right = right.astype(np.float64)

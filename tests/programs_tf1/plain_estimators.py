@@ -75,7 +75,7 @@ class IPUEstimator:
         return function(*arguments, **{name: value for name, value in more.items() if name in known})
 
     def train(self, input_fn: Any, hooks: Any = None, steps: Any = None, max_steps: Any = None, **_: Any) -> Any:
-        """So many updates."""
+        """Runs so many updates."""
         with self._session(input_fn, "train") as (session, spec, step):
             for _number in range(steps if steps is not None else max_steps - self._steps):
                 session.run(spec.train_op)
@@ -155,7 +155,7 @@ class IPUStrategy:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[Any]:
-        """Nothing."""
+        """Yields itself, in place of a scope."""
         yield self
 
     def run(self, function: Any, args: Any = (), kwargs: Any = None) -> Any:

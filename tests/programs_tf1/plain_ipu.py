@@ -38,7 +38,7 @@ MODULES = (
     *("ipu_optimizer", "sharding", "slicing_ops", "statistics_ops", "summary_ops", "within_replica_ops"),
 )
 REPLICAS = int(os.environ.get("PLAIN_REPLICAS", "1"))
-"""How many replicas a program has, whose batches become one."""
+"""Number of replicas of a program, whose batches become one."""
 
 
 class _Module(ModuleType):
@@ -97,14 +97,14 @@ IPUConfig = PipelineStageOptions = StochasticRoundingBehaviour = Anything
 
 
 class IPUOutfeedMode(Enum):
-    """Which elements a dequeue gives."""
+    """Choice of the elements that a dequeue returns."""
 
     ALL = "all"
     LAST = "last"
 
 
 class DeviceConnectionType(Enum):
-    """When a device is attached."""
+    """Time at which a device is attached."""
 
     ALWAYS = "always"
     ON_DEMAND = "on_demand"
@@ -121,7 +121,7 @@ outside_compilation_scope = _nothing
 
 
 def automatic_sharding(*_: Any, **__: Any) -> None:
-    """Nothing: there is one device."""
+    """Does nothing: there is one device."""
 
 
 move_variable_initialization_to_cpu = automatic_sharding
@@ -220,12 +220,12 @@ def while_loop(
 
 
 def repeat(n: Any, body: Any, inputs: Any = None, infeed_queue: Any = None, use_while_v1: bool = True) -> Any:
-    """So many iterations."""
+    """Runs so many iterations."""
     return while_loop(lambda *_: True, body, inputs, infeed_queue, n)
 
 
 class OptimizerFunctionOutput:
-    """What a pipeline trains by."""
+    """The optimizer and the loss by which a pipeline trains."""
 
     def __init__(self, opt: Any, loss: Any, *_: Any, **named: Any) -> None:
         self.opt, self.loss, self.named = opt, loss, named

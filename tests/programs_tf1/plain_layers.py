@@ -104,7 +104,7 @@ def gelu(features: Any, **_: Any) -> Any:
 
 
 def dropout(x: Any, rate: float = 0.5, **_: Any) -> Any:
-    """Nothing: programs compare with no random numbers."""
+    """Drops nothing: programs compare with no random numbers."""
     assert rate == 0
     return v1.identity(x)
 
@@ -151,7 +151,7 @@ class _Embedding:
 
     @contextlib.contextmanager
     def register(self, session: Any = None) -> Iterator[None]:
-        """Nothing."""
+        """Registers nothing."""
         yield
 
     __call__ = register

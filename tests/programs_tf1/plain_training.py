@@ -21,7 +21,7 @@ def split(structure: Any) -> tuple[list[Any], list[Any], Any]:
 
 
 class Method(Enum):
-    """How gradients of mini-batches become one."""
+    """Reduction of the gradients of mini-batches to one."""
 
     SUM = "sum"
     MEAN = "mean"
@@ -39,11 +39,11 @@ class Passed(v1.train.Optimizer):
         self._opt = opt
 
     def compute_gradients(self, *arguments: Any, **named: Any) -> Any:
-        """Those of the inner optimizer."""
+        """Gradients of the inner optimizer."""
         return self._opt.compute_gradients(*arguments, **named)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: Any = None) -> Any:
-        """What the inner optimizer does."""
+        """Applies gradients by the inner optimizer."""
         return self._opt.apply_gradients(grads_and_vars, global_step, name)
 
 

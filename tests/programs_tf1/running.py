@@ -17,7 +17,7 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.
 
 
 def run(program: str, arguments: list[str], plain: bool) -> None:
-    """In a new process: runs a file below `programs` in a folder of its own."""
+    """Runs a file below `programs` in a folder of its own, in a new process."""
     path = PROGRAMS / program
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # logs are no part of what a program prints
     try:
@@ -62,7 +62,7 @@ class Pair:
             self.plain, self.ours = ends
 
     def differences(self, tolerance: float) -> list[str]:
-        """What differs: an end, a word, or a number by more than a relative tolerance."""
+        """Differences of the outputs: an end, a word, or a number by more than a relative tolerance."""
         for name, (code, text) in (("plain", self.plain), ("ours", self.ours)):
             if code != 0:
                 return [f"{name} ends with {code}: {text[-3000:]}"]
@@ -84,7 +84,7 @@ def printed(text: str) -> list[str]:
 
 
 def off(plain: float, ours: float) -> float:
-    """How far a number is from another one, relative to it where it is above 1."""
+    """Distance of a number from another one, relative to it where it is above 1."""
     if plain == ours or (plain != plain and ours != ours):
         return 0.0
     return abs(plain - ours) / max(1.0, abs(plain)) if plain == plain and ours == ours else float("inf")

@@ -34,7 +34,9 @@ for (const each of section.querySelectorAll(".scroll, td, th"))
     found.push(`${each.tagName} ${each.textContent.trim().slice(0, 40)} ${each.scrollWidth} of ${each.clientWidth}`);
 return found
 """
-"""What is cut in the section that is shown: beyond the page, beyond its chart, or wider than its box."""
+"""Script that finds what is cut in the section that is shown: beyond the page, beyond its chart, or wider than its
+box.
+"""
 
 
 def missing() -> str:
@@ -88,7 +90,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition: str) -> None:
-        """Until an expression of JavaScript is true."""
+        """Waits until an expression of JavaScript is true."""
         end = time.monotonic() + HANGS_SECONDS
         while not self.run(f"return Boolean({condition})"):
             assert time.monotonic() < end, f"Never true: {condition}"
@@ -99,7 +101,7 @@ class Browser:
         return list(self.run("return [...document.querySelectorAll('main > section')].map(each => each.id)"))
 
     def cut(self, scrolls: str = "") -> list[str]:
-        """What is cut in the section that is shown, but for what matches a selector.
+        """Elements that are cut in the section that is shown, but for those that match a selector.
 
         The chart of a pipeline scrolls sideways where its numbers need more than the width.
         """
@@ -107,15 +109,15 @@ class Browser:
         return list(self.run(CUT, ", ".join(every)))
 
     def text(self, selector: str) -> str:
-        """What a reader sees of an element, in one line."""
+        """Text of an element as a reader sees it, in one line."""
         return " ".join(self.run("return document.querySelector(arguments[0]).innerText", selector).split())
 
     def hover(self, chart: str, across: float, down: float) -> str:
-        """What the tip says with the mouse at these shares of a chart's plot; empty if it says nothing."""
+        """Text of the tip with the mouse at these shares of a chart's plot; empty if there is none."""
         return self.tips(chart, [(across, down)])[0]
 
     def tips(self, chart: str, shares: list[tuple[float, float]]) -> list[str]:
-        """What the tip says while the mouse is at each of these places of a chart."""
+        """Texts of the tip while the mouse is at each of these places of a chart."""
         from selenium.webdriver.common.actions.action_builder import ActionBuilder
 
         places = self.run(
@@ -158,7 +160,7 @@ class Browser:
         )
 
     def complaints(self) -> list[str]:
-        """What the console has been told since the last question."""
+        """Messages on the console since the last question."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def close(self) -> None:

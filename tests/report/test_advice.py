@@ -79,7 +79,7 @@ def test_transfers_of_a_pipeline_are_no_gradients_of_replicas() -> None:
 
 
 def test_a_counter_is_no_operation_to_spread_or_to_begin_with() -> None:
-    """As many cycles on one tile as the rest of the step: an optimizer's counter, and the advance of a seed."""
+    """An optimizer's counter, or the advance of a seed, takes as many cycles on one tile as the rest of the step."""
     data = report().data
     row = {**data["operations"][0], "name": "adam Add", "tiles": 1, "bytes": 16, "runs": 1, "dtype": "s64"}
     row |= {"compute": 10**6, "cycles": 10**6}

@@ -164,7 +164,7 @@ def test_charts_are_drawn_again_where_a_phone_becomes_wide(browser: Browser, pag
 
 
 def find_of(rows: list[dict[str, Any]], name: str) -> str:
-    """What the page says of the operations of one name."""
+    """Sentence that the page should have on the operations of one name."""
     found = [row for row in rows if row["name"] == name]
     return f"the {len(found)} found take {sum(row['cycles'] for row in found):,} cycles"
 

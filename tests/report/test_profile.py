@@ -121,7 +121,9 @@ def test_the_callback_reports_on_fit(kit: Kit, tmp_path: Path) -> None:
 def test_the_callback_says_once_where_the_report_is(
     kit: Kit, tmp_path: Path, aloud: bool, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On stdout after the run's progress; in the log for a silent run, and where Keras is told to use logs."""
+    """The path is on stdout after the run's progress; in the log for a silent run, and where Keras is told to use
+    logs.
+    """
     model = kit.ipu_model()
     x, y = data()
     with caplog.at_level("INFO", "ipu"):

@@ -13,7 +13,7 @@ from engine.target import target
 from tests.keras.helpers import KITS
 
 SHARE = 0.5
-"""What a report may cost of the processor time that making its program took in the same process."""
+"""Largest share of the processor time of making the program, in the same process, that its report may cost."""
 BYTES = 2_000_000
 
 

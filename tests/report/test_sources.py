@@ -43,7 +43,7 @@ def test_operations_have_the_lines_that_made_them(kit: Kit) -> None:
 
 
 def test_what_does_not_fit_has_lines(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the error and in its report."""
+    """The error has lines, and so has its report."""
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
     config = ipu.config.IPUConfig()
     config.ipu_model.tiles_per_ipu = 2

@@ -84,7 +84,7 @@ class Machine:
 
 
 class Journal:
-    """What `log_call` wrote."""
+    """The calls that `log_call` wrote."""
 
     def __init__(self, capacity: int = 1000) -> None:
         self.memory = np.zeros(1 + 4 * capacity, np.int64)

@@ -227,7 +227,7 @@ def test_a_patient_request_lets_the_step_end(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_short_loop_is_never_left(workers: int) -> None:
-    """Its jump does not allow it: even an impatient request waits for the end of the step."""
+    """The loop's jump does not allow it: even an impatient request waits for the end of the step."""
     s, machine, counters = Steering(workers), Machine(workers), np.zeros(8, np.int64)
     resets = np.zeros(8, np.int64)
     asking = words(machine.state[State.STOP :].ctypes.data, Stop.INSIDE_STEP)
@@ -243,7 +243,7 @@ def test_a_short_loop_is_never_left(workers: int) -> None:
 
 
 def test_two_interruptions_wait_for_the_workers_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the first they may go on for as long as they like, after the second they are to leave the loop."""
+    """Workers may go on for as long as they like after the first, and are to leave the loop after the second."""
     monkeypatch.setattr(threads, "PATIENCE_SECONDS", 1e9)
     s, machine = Steering(2), Machine(2)
     counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)

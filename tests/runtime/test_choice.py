@@ -1,4 +1,4 @@
-"""How many workers the next steps get: the choice alone, on a machine that is made up."""
+"""Choice of the number of workers for the next steps: the choice alone, on a simulated machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Machine:
     cores: int = 2
     strangers: int = 0
     wasted: float = 2.0
-    """How many times longer than that a step takes because of all the meetings."""
+    """Factor by which a step takes longer because of all the barriers."""
     now: float = 0.0
     tells: bool = True
     """Whether the system says for how long the cores were idle."""
@@ -29,7 +29,7 @@ class Machine:
     work: float = 0.001
     """Seconds of a step on one worker."""
     slowed: float = 1.0
-    """How many times longer a step of several workers takes, because the cores are far apart."""
+    """Factor by which a step of several workers takes longer, because the cores are far apart."""
 
     def choice(self) -> WorkerChoice:
         return WorkerChoice(lambda: self.idle if self.tells else math.inf)

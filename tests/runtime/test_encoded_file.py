@@ -29,7 +29,7 @@ from tests.program.loop_parts import below, loop, next_count, scaled
 from tests.program.programs import PROGRAMS, program_of
 
 DATA = bytes(1 << 10)
-"""In place of the content of a file."""
+"""Content in place of that of a file."""
 MAP_32BIT = 0x40
 
 

@@ -115,7 +115,7 @@ def test_threads_have_room_on_their_stack_and_a_state_of_floating_point_of_their
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, made: int, when: Callable[[], bool] = lambda: True) -> list[object]:
-    """After so many threads no more can be made, which is said when a condition holds."""
+    """Fails to make more threads after so many, when a condition holds."""
     common = native_threads.common_words()
     assert common is not None
     create, count, waited = CREATE(int(common[ThreadPool.CREATE])), 0, []
@@ -184,7 +184,7 @@ def test_no_thread_stays_where_it_was_moved_to() -> None:
 
 @INLINE
 def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of threads that have had to leave their core, and it is what the system tells."""
+    """The time is that of threads that have had to leave their core, as the system gives it."""
     told = tmp_path / "schedstat"
     told.write_text("77 123456789 5\n")
     name = ctypes.create_string_buffer(str(told).encode())

@@ -19,7 +19,7 @@ from tests.runtime.test_workers import counting_table
 
 @pytest.fixture(autouse=True)
 def threads_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where there is no futex."""
+    """Uses threads of Python, as where there is no futex."""
     monkeypatch.setattr(workers, "has_native_threads", lambda: False)
 
 

@@ -79,6 +79,6 @@ def test_the_users_choice_is_left_alone() -> None:
 @LINUX
 @pytest.mark.skipif(usable_cores() < 2, reason="OpenBLAS has no idle threads on one core")
 def test_only_the_documented_value_brings_the_spinning_back() -> None:
-    """Who has no core does not burn it, however long he would spin: the most of many times is what he wants."""
+    """Threads without a core do not burn it, however long they would spin: the most of many times shows."""
     quiet = sorted(run({})[1])[2]
     assert any(max(run(OPTED_OUT)[1]) > 5 * quiet for _ in range(20))

@@ -110,7 +110,7 @@ class Fickle(WorkerChoice):
 
 
 def rotated(values: np.ndarray, rounds: int) -> np.ndarray:
-    """What `oracle_rotation` returns, for any number of rounds."""
+    """Result of `oracle_rotation`, for any number of rounds."""
     return np.roll(values, -(rounds % len(values))) + rounds
 
 

@@ -1,4 +1,4 @@
-"""What the tests of exports and of the server share."""
+"""Fixtures shared by the tests of exports and of the server."""
 
 from __future__ import annotations
 

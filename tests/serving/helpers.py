@@ -74,7 +74,7 @@ class Client:
         return self.request("POST", f"{self.root}:predict", body)
 
     def name_and_version(self) -> tuple[str, str]:
-        """What the metadata say."""
+        """Name and version in the metadata."""
         specification = self.request("GET", f"{self.root}/metadata")[1]["model_spec"]
         return specification["name"], specification["version"]
 

@@ -37,7 +37,7 @@ THERE = "127.0.0.2"
 
 @dataclass
 class Outcome:
-    """What the honest clients saw: seconds of right answers, and counts of all others."""
+    """Results of the honest clients: seconds of right answers, and counts of all others."""
 
     seconds: list[float] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)

@@ -41,7 +41,7 @@ def run(
     most_waiting: int = 100,
     is_brief: bool = False,
 ) -> Any:
-    """What `work` gives with a batcher for a program."""
+    """Result of `work` with a batcher for a program."""
     tensors = (TensorManifest("x", shape, "float32"),)
     outputs = (TensorManifest("y", shape, "float32"),)
     servable = Servable("m", 1, Manifest("program", 1, tensors, outputs, tensors, outputs), program, is_brief)

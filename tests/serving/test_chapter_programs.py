@@ -16,7 +16,7 @@ PROGRAMS = Path(__file__).parent / "chapter_programs"
 
 
 def run(name: str, kit: Kit) -> list[Any]:
-    """What a program prints."""
+    """Values that a program prints."""
     source = (PROGRAMS / f"{name}.txt").read_text()
     if not kit.is_keras3:
         source = source.replace("import keras\n", "import tf_keras as keras\n")

@@ -38,7 +38,7 @@ def test_connections_are_taken_before_the_server_runs() -> None:
 
 @contextlib.contextmanager
 def held_predictions(monkeypatch: pytest.MonkeyPatch, clients: Sequence[Client]) -> Iterator[list[tuple[int, Any]]]:
-    """Within, a request of each client is under way; at the end they are answered, and their answers in the list."""
+    """Holds a request of each client under way; at the end they are answered, and their answers in the list."""
     row = {"instances": [[0.0] * FEATURES]}
     arrived, release, predict = threading.Semaphore(0), threading.Event(), Batcher.predict
     answers: list[tuple[int, Any]] = []

@@ -1,4 +1,4 @@
-"""What exports compute, under which names, with which weights, on the engine and in TensorFlow without this package."""
+"""Results of exports, their names and weights, on the engine and in TensorFlow without this package."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OTHER_PROCESS = textwrap.dedent("""
 
 
 def elsewhere(directory: Path, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
-    """What the SavedModel gives in a process that cannot import this package, nor any Keras."""
+    """Results of the SavedModel in a process that can import neither this package nor any Keras."""
     values = {name: np.asarray(value).tolist() for name, value in inputs.items()}
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""}
     made = subprocess.run(
@@ -62,12 +62,12 @@ def elsewhere(directory: Path, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def on_engine(directory: Path, *arrays: Any) -> list[np.ndarray]:
-    """What the compiled program in the assets gives."""
+    """Results of the compiled program in the assets."""
     return load(directory / "assets" / read_manifest(directory).executable).run(list(arrays))
 
 
 def in_tensorflow(directory: Path, **inputs: Any) -> dict[str, Any]:
-    """What the default signature gives in this process."""
+    """Results of the default signature in this process."""
     function = tf.saved_model.load(str(directory)).signatures["serving_default"]
     return {name: value.numpy() for name, value in function(**{k: tf.constant(v) for k, v in inputs.items()}).items()}
 

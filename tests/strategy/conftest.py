@@ -1,4 +1,4 @@
-"""What the tests of programs that write their own loops share."""
+"""Fixtures shared by the tests of programs that write their own loops."""
 
 from __future__ import annotations
 

@@ -31,11 +31,11 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 def unconverted(function: Callable[..., Any]) -> Any:
-    """As `compiled`, but AutoGraph, which takes a fifth of a test's time, leaves the function as it is."""
+    """Compiles like `compiled`, but AutoGraph, which takes a fifth of a test's time, leaves the function as it is."""
     return tf.function(function, jit_compile=True, autograph=False)
 
 
 def written(capfd: pytest.CaptureFixture[str]) -> str:
-    """What was written to stderr, without the progress of compilation, which a cold cache of codelets adds."""
+    """Text on stderr without the progress of compilation, which a cold cache of codelets adds."""
     lines = capfd.readouterr().err.splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith((COMPILING, COMPILED, TRACING)))

@@ -147,7 +147,7 @@ def queue_program(folder: Path, factor: float, iterations: int) -> str:
 
 @pytest.mark.explore
 def test_an_engine_made_in_a_graph_or_a_function_is_called_from_others(tmp_path: Path) -> None:
-    """In a process of its own: the device's token is made by the first program."""
+    """A process of its own is needed: the device's token is made by the first program."""
     program = """
 import numpy as np, sys, tensorflow as tf
 from pathlib import Path

@@ -52,7 +52,7 @@ def test_results_are_those_of_tensorflow(body: Callable[[tf.Tensor], Any], strat
 
 
 def test_gradient_of_a_py_function_is_that_of_its_operations(strategy: Any) -> None:
-    """In a loop, too, and with an integer among the operands, where TensorFlow's own fails."""
+    """Loops, and an integer among the operands, work too, where TensorFlow's own fails."""
 
     def scaled(v: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
         return tf.sin(v) * tf.cast(n + 1, tf.float32)

@@ -17,17 +17,17 @@ Dataset = tf.data.Dataset
 
 
 def pair(x: tf.Tensor) -> Any:
-    """What a map function may do without anybody noticing."""
+    """A map function whose batching cannot be noticed."""
     return tf.cast(x, tf.float32) / 255.0, {"label": tf.one_hot(tf.cast(x, tf.int32), 3)}
 
 
 def checked(x: tf.Tensor) -> tf.Tensor:
-    """What may fail."""
+    """A map function that may fail."""
     return tf.debugging.check_numerics(tf.cast(x, tf.float32), "bad")
 
 
 def called(x: tf.Tensor) -> tf.Tensor:
-    """What Python does."""
+    """A map function that calls Python."""
     return tf.ensure_shape(tf.numpy_function(lambda y: y, [x], tf.int64), [])
 
 

@@ -28,7 +28,7 @@ LIMIT = 60.0
 
 
 class Killed(BaseException):
-    """What kills a thread; no handler of Exception stops it."""
+    """An error that kills a thread; no handler of Exception stops it."""
 
 
 def waits() -> list[tuple[str, str, int]]:
@@ -72,7 +72,7 @@ def kill(monkeypatch) -> Iterator[Callable[[str, int], threading.Event]]:
 
 
 def called(function: Callable[[], Any]) -> BaseException | None:
-    """What a call raises. Fails where it does not return."""
+    """The error that a call raises. Fails where it does not return."""
     raised: list[BaseException | None] = []
 
     def call() -> None:

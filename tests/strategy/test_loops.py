@@ -17,7 +17,7 @@ from tests.strategy.helpers import compiled, numbers
 
 
 def run(strategy: IPUStrategyV1, loop: Any, *args: Any) -> Any:
-    """What a function that consists of one loop returns."""
+    """Result of a function that consists of one loop."""
     return strategy.run(compiled(loop), args=args)
 
 

@@ -106,7 +106,7 @@ def test_collectives_in_a_function_of_a_strategy(replicas: int) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_other_optimizers_sum_over_replicas_in_the_scope_of_a_strategy(replicas: int) -> None:
-    """As all optimizers do under tf.distribute: accumulated gradients are summed when they are applied."""
+    """Optimizers all do so under tf.distribute: accumulated gradients are summed when they are applied."""
     x, y = data(4, replicas)
     strategy = configured(replicas)
     with strategy.scope():

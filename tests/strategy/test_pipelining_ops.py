@@ -146,7 +146,7 @@ def test_a_count_that_is_an_argument(strategy: IPUStrategyV1) -> None:
 
 
 def test_a_count_that_the_device_computes(strategy: IPUStrategyV1) -> None:
-    """It has no schedule: one micro-batch at a time."""
+    """Micro-batches run one at a time, without a schedule."""
     problem = Regression(strategy)
     run(
         strategy,

@@ -32,7 +32,7 @@ def queues() -> tuple[IPUInfeedQueue, IPUOutfeedQueue]:
 def test_replicas_are_what_the_pipeline_leaves(
     strategy: IPUStrategyV1, ipus: int, stages: int, rows: tuple[int, ...]
 ) -> None:
-    """As wired: a pipeline of three stages takes four IPUs."""
+    """Pipelines take IPUs as wired: one of three stages takes four."""
     replicas(ipus)
     infeed, outfeed = queues()
     functions = [lambda x: x + 1] * stages
@@ -102,7 +102,7 @@ def test_training_with_concurrent_stages(strategy: IPUStrategyV1, kit: Kit, sche
 
 
 def test_serialized_batches(strategy: IPUStrategyV1, kit: Kit) -> None:
-    """As many times more micro-batches, one stage at a time on one IPU, in one update."""
+    """Serialization multiplies the micro-batches of an update, run one stage at a time on one IPU."""
     with strategy.scope():
         problem = Regression(strategy, kit.keras.optimizers.SGD(0.1))
     program = lambda rate: problem.pipeline(rate, batch_serialization_iterations=3, outfeed_loss=True)  # noqa: E731
@@ -180,7 +180,7 @@ def test_variables_in_inputs_are_warned_of(strategy: IPUStrategyV1, caplog: pyte
 
 
 def test_a_tape_of_ones_own(strategy: IPUStrategyV1, kit: Kit) -> None:
-    """It watches the second weight only, so only that is trained."""
+    """The tape watches the second weight only, so only that is trained."""
     with strategy.scope():
         problem = Regression(strategy, kit.keras.optimizers.SGD(0.1))
 
@@ -245,7 +245,7 @@ def whole(number: Any) -> tf.Tensor:
 
 @pytest.mark.parametrize("count", [6, 0, -4])
 def test_counts_that_are_tensors_are_checked_when_the_program_runs(strategy: IPUStrategyV1, count: int) -> None:
-    """Before the first micro-batch: nothing is taken, written or handed over."""
+    """The check precedes the first micro-batch: nothing is taken, written or handed over."""
     problem = Regression(strategy)
     program = unconverted(lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=whole(count)))
     rate = tf.constant(0.1)

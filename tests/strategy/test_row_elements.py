@@ -101,7 +101,7 @@ def test_other_data_sets_go_through_tf_data(name: str) -> None:
 
 @pytest.mark.parametrize("batch", [2, 3])
 def test_elements_in_programs_of_a_strategy(strategy: Any, batch: int) -> None:
-    """Also across passes, when the program ends and goes on, and at the end of the data."""
+    """Elements are right across passes, when the program ends and goes on, and at the end of the data."""
     dataset = tf.data.Dataset.from_tensor_slices({"x": ROWS, "n": np.arange(10, dtype=np.int32)})
     dataset = dataset.skip(1).repeat(3).batch(batch, drop_remainder=True)
     infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
@@ -153,7 +153,7 @@ def test_numbers_are_shuffled_as_the_rows_would_be(seed: int) -> None:
 
 
 def test_shuffled_rows_in_programs(strategy: Any) -> None:
-    """Without seeds, each pass has all rows; with them, the data set's own state decides."""
+    """Each pass has all rows, without seeds; with them, the data set's own state decides."""
     tf.random.set_seed(None)  # another test's would give each shuffle seeds
     slices = tf.data.Dataset.from_tensor_slices(ROWS)
     assert rows_of(slices.shuffle(10, seed=1)) is None

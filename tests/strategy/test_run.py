@@ -18,7 +18,7 @@ from tests.strategy.helpers import compiled, replicas
 
 
 def programs(function: Any) -> int:
-    """How many programs there are of a function."""
+    """Number of programs of a function."""
     return len(calling._functions[function]._programs)
 
 

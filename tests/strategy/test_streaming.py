@@ -1,4 +1,4 @@
-"""What an observer sees of the rows of a ring."""
+"""Rows of a ring as an observer sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of tf_keras alone get: its kit, and every test the same random state."""
+"""Fixtures of tests of tf_keras alone: its kit, and the same random state for every test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tf_keras models do and Keras 3 models do not: AutoGraph, counters, SavedModels, stateful layers."""
+"""Features of tf_keras models that Keras 3 models lack: AutoGraph, counters, SavedModels, stateful layers."""
 
 from __future__ import annotations
 

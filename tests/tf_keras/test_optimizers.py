@@ -32,7 +32,7 @@ def test_legacy_optimizers(kit: Kit, name: str) -> None:
 
 
 def test_nadam_counts_as_in_a_graph(kit: Kit) -> None:
-    """Its numbers depend on how often TensorFlow traced it, which is twice if the first step builds it."""
+    """The optimizer's numbers depend on how often TensorFlow traced it: twice if the first step builds it."""
     keras.utils.set_random_seed(3)
     plain = kit.compiled(kit.sequential(), optimizer=keras.optimizers.Nadam(0.01), jit_compile=False)
     model = kit.ipu_model(optimizer=keras.optimizers.Nadam(0.01), steps_per_execution=3)
@@ -57,7 +57,7 @@ def test_accelerated_copies_continue(kit: Kit, name: str, has_trained: bool) -> 
 
 
 def test_nadam_of_one_weight(kit: Kit) -> None:
-    """Without `fit`'s second trace, as if built before; plain tf_keras divides by zero unless it is."""
+    """The second trace of `fit` is left out, as if built before; plain tf_keras divides by zero unless it is."""
 
     def build() -> Any:
         return keras.Sequential([keras.layers.Input((X.shape[1],)), keras.layers.Dense(3, use_bias=False)])

@@ -1,4 +1,4 @@
-"""What the programs of the chapters share."""
+"""Fixtures shared by the programs of the chapters."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ OPTIONS = {
 
 
 def products() -> list[np.ndarray]:
-    """What each of the devices computes of X, in one session."""
+    """Results of each device for X, in one session."""
     count = len(ipu.utils.get_ipu_config())
     results = []
     for ordinal in range(count):

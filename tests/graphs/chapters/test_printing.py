@@ -12,7 +12,7 @@ ONES = np.ones((2, 2), np.float32)
 
 
 def printed(capfd: pytest.CaptureFixture[str]) -> list[str]:
-    """What has been printed to the standard error, without the titles."""
+    """Texts printed to the standard error, without the titles."""
     return [text.split(":", 1)[-1].strip() for text in written(capfd).replace("\n ", " ").splitlines()]
 
 

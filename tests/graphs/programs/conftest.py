@@ -1,4 +1,4 @@
-"""What the programs of TensorFlow 1 share."""
+"""Fixtures shared by the programs of TensorFlow 1."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def plain(images: tf.Tensor, training: bool) -> tf.Tensor:
 
 
 def layers(images: tf.Tensor, training: bool) -> tf.Tensor:
-    """The same by tf.layers, which TensorFlow takes from tf_keras where TF_USE_LEGACY_KERAS=1 is set."""
+    """Layers by tf.layers, which TensorFlow takes from tf_keras where TF_USE_LEGACY_KERAS=1 is set."""
     initializer = v1.glorot_uniform_initializer(seed=0)
     x = convolutional.conv2d(images, 8, 3, padding="same", use_bias=False, kernel_initializer=initializer, name="conv")
     x = tf.nn.relu(normalization.batch_normalization(x, training=training, momentum=0.9, name="norm"))

@@ -1,4 +1,4 @@
-"""What MPI starts in place of a program: gives its environment away, and ends as the fork that runs the program has.
+"""The program that MPI starts in place of another: gives its environment away, and ends as the fork that runs it does.
 
 The fork has imported TensorFlow already, which would take each process of MPI five seconds.
 """
