@@ -1,46 +1,49 @@
-"""The tables of docs/options.md: printed from effects.py and from the flags that the package knows."""
+"""The tables of docs/options.md, from effects.py and from the flags that the package knows."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ipu._internal.config.effects import EFFECTS, KINDS, OLDER, Effect
 from ipu._internal.config.library_flags import LIBRARIES, REPORT, LibraryFlags
 
-WIDTH = 110
+HEADINGS = {
+    "results": "Acts on results",
+    "cost report": "Acts on the cost report",
+    "host": "Acts on the host",
+    "none": "No effect",
+}
 
 
-def show(effects: Mapping[str, Effect]) -> None:
-    """Prints options with their effect, those of one kind together."""
+def effects_tables(effects: Mapping[str, Effect]) -> Iterator[str]:
+    """A table for each kind of effect, of options and what they do."""
     for kind in KINDS:
-        rows = {name: effect.text for name, effect in effects.items() if effect.kind == kind}
+        rows = [f"| `{name}` | {effect.text} |" for name, effect in effects.items() if effect.kind == kind]
         if rows:
-            print(f"{kind}:")
-        for name, text in rows.items():
-            print(textwrap.fill(f"{name}: {text}", WIDTH, initial_indent="  ", subsequent_indent="      "))
+            second = "why" if kind == "none" else "what it does"
+            yield "\n".join([f"| {HEADINGS[kind]} | {second} |", "|---|---|", *rows])
 
 
-def show_options() -> None:
-    """Prints the options of IPUConfig."""
-    show(EFFECTS)
+def options_tables() -> str:
+    """The options of IPUConfig."""
+    return "\n\n".join(effects_tables(EFFECTS))
 
 
-def show_older_options() -> None:
-    """Prints the options that only create_ipu_config and its setters have."""
-    show(OLDER)
+def older_options_tables() -> str:
+    """The options that only create_ipu_config and its setters have."""
+    return "\n\n".join(effects_tables(OLDER))
 
 
-def show_flags() -> None:
-    """Prints the flags of each library."""
-    for name, library in {**LIBRARIES, "set_report_options": REPORT}.items():
-        print(f"{library.title} ({name}):")
-        _show_library(library)
+def flags_table() -> str:
+    """The flags of each library."""
+    return "\n\n".join(
+        f"### Flags of {library.title}\n\nGiven by `{name}`.\n\n{_library_table(library)}"
+        for name, library in {**LIBRARIES, "set_report_options": REPORT}.items()
+    )
 
 
-def _show_library(library: LibraryFlags) -> None:
-    for flag, text in library.acting.items():
-        print(textwrap.fill(f"{flag}: {text}", WIDTH, initial_indent="  ", subsequent_indent="      "))
-    inert = "  ".join(sorted(library.inert, key=str.lower))
-    lines = textwrap.wrap(inert, WIDTH - 4, break_on_hyphens=False, break_long_words=False)
-    print(textwrap.indent("\n".join(["none:", *(f"  {line}" for line in lines)]), "  "))
+def _library_table(library: LibraryFlags) -> str:
+    acting = [f"| `{flag}` | {text} |" for flag, text in library.acting.items()]
+    table = ["| Flag | what it does |", "|---|---|", *acting, ""] if acting else []
+    inert = ", ".join(f"`{flag}`" for flag in sorted(library.inert, key=str.lower))
+    return "\n".join([*table, f"Accepted, without effect: {inert}."] if inert else table)

@@ -1,4 +1,4 @@
-"""The table of what each option does: complete, printed as it is, and held by a test for each effect it promises."""
+"""The table of what each option does: complete, and held by a test for each effect it promises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ipu._internal.config.legacy import IpuOptions
 from ipu._internal.config.library_flags import LIBRARIES, REPORTS
 from ipu.config import IPUConfig
 from tests.config.test_cost_effects import CASES
-from tests.examples.pages import pieces
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -63,8 +62,3 @@ def test_a_promised_effect_is_shown_by_a_test(name: str) -> None:
         source = (ROOT / SHOWN_BY[name]).read_text()
         attribute = name.rpartition(".")[2]
         assert re.search(rf"\b{attribute}\b", source.replace("__", ".")), SHOWN_BY[name]
-
-
-def test_the_page_is_true() -> None:
-    page = (ROOT / "docs/options.md").read_text()
-    assert "".join(pieces(page, "options.md")) == page

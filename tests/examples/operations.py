@@ -5,13 +5,11 @@ tests/emit/test_elementwise.py holds the element types that rows name against th
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable
 
 from engine.ir.opcodes import OPCODES, Opcode
 from engine.ir.shape import COMPLEX, FLOATS, INTEGERS, NUMPY_TYPES, PRED
 
-WIDTH = 110
 FAMILIES = {"pred": PRED, "integers": INTEGERS, "floats": FLOATS, "complex": COMPLEX}
 """One name for each of these, in the order in which they are told."""
 
@@ -26,32 +24,34 @@ def told(types: Iterable[str] | None) -> str:
     return ", ".join([*words, *sorted(left)])
 
 
-def show(opcodes: Iterable[str]) -> None:
-    """Prints names, indented."""
-    lines = textwrap.wrap("  ".join(sorted(opcodes)), WIDTH - 2, break_on_hyphens=False)
-    print(textwrap.indent("\n".join(lines), "  "))
+def names(opcodes: Iterable[str]) -> str:
+    """Names of operations, as code."""
+    return ", ".join(f"`{name}`" for name in sorted(opcodes))
 
 
-def show_elementwise() -> None:
-    """Prints the elementwise operations of HLO by the element types they take."""
-    _show_groups("emitter", lambda row: told(row.operand_types))
+def elementwise_table() -> str:
+    """The elementwise operations of HLO by the element types they take."""
+    return _table("Element types", "emitter", lambda row: told(row.operand_types))
 
 
-def show_structured() -> None:
-    """Prints the operations that move, contract, reduce or run computations: by kinds, and types if not of all."""
-    _show_groups("lowering", lambda row: row.kind + (f" of {told(row.operand_types)}" if row.operand_types else ""))
+def structured_table() -> str:
+    """The operations that move, contract, reduce or run computations: by kinds, and types if not of all."""
+
+    def kind(row: Opcode) -> str:
+        return row.kind + (f" of {told(row.operand_types)}" if row.operand_types else "")
+
+    return _table("Kind", "lowering", kind)
 
 
-def show_rewritten() -> None:
-    """Prints the operations that passes turn into others before all else."""
-    show(row.name for row in OPCODES.values() if row.execution == "pass")
+def rewritten_list() -> str:
+    """The operations that passes turn into others before all else."""
+    return names(row.name for row in OPCODES.values() if row.execution == "pass") + "."
 
 
-def _show_groups(execution: str, group: Callable[[Opcode], str]) -> None:
+def _table(heading: str, execution: str, group: Callable[[Opcode], str]) -> str:
     groups: dict[str, list[str]] = {}
     for row in OPCODES.values():
         if row.execution == execution and not row.internal:
             groups.setdefault(group(row), []).append(row.name)
-    for name, opcodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        print(f"{name}:")
-        show(opcodes)
+    largest_first = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return "\n".join([f"| {heading} | Operations |", "|---|---|", *(f"| {k} | {names(v)} |" for k, v in largest_first)])
