@@ -129,7 +129,7 @@ def _notice(kind: str, message: str, *arguments: object) -> None:
 def _notice_folder(folder: str, reason: str) -> None:
     _notice(
         "folder",
-        "Compiled code cannot be kept in %s (%s), so each process compiles anew. Expected a folder with space that "
+        "Compiled code cannot be kept in %s (%s), so each process compiles it again. Expected a folder with space that "
         "only you can write; set XDG_CACHE_HOME to choose another one.",
         folder,
         reason,

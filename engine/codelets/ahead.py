@@ -67,7 +67,7 @@ CHOICES = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "SOFTWARE_IPU_AMX")
 _asked = False
 """Whether this process has started a helper, or has found that none is needed."""
 _lock: Path | None = None
-"""The lock of the helper that may compile what this process needs."""
+"""The lock of the helper that may compile codelets which this process needs."""
 
 
 def start() -> None:
@@ -135,7 +135,8 @@ def keep(folder: Path | None = None) -> None:
 
 
 def _key() -> str:
-    """A hash of what the objects depend on, by files' times, without reading them or loading LLVM; empty without Numba.
+    """A hash of everything the objects depend on, by files' times, without reading them or loading LLVM; empty without
+    Numba.
 
     If it misses a change, processes compile what they need themselves.
     """

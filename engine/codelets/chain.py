@@ -71,7 +71,7 @@ def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 def chain_scratch(words: int, slices: Sequence[int], inside: Sequence[ScratchSpace]) -> tuple[ScratchSpace, list[int]]:
-    """The scratch for codelets with `words` words of parameters, slices of so many bytes, and scratch `inside`.
+    """Makes the scratch for codelets with `words` words of parameters, slices of these bytes, and scratch `inside`.
 
     Returns also the offsets among the slices: of each, and where the codelets' scratch begins.
     """

@@ -38,7 +38,7 @@ class Block(NamedTuple):
 
 
 class Following(NamedTuple):
-    """The first row, or the first column, and the first k of what is packed next; -1 for what is not."""
+    """First row or first column, and first k, of the next block to pack; -1 for the other."""
 
     row: int
     column: int

@@ -210,7 +210,7 @@ def right_operand_record(
 def _check_table(name: str, table: np.ndarray, length: int) -> None:
     if table.dtype != np.int64 or table.shape != (length,) or not table.flags.c_contiguous:
         raise InternalError(
-            f"Expected {name}: a C-contiguous int64 table of length {length}. "
+            f"Expected {name} to be a C-contiguous int64 table of length {length}. "
             f"Received: {table.dtype}{list(table.shape)}."
         )
 
@@ -252,7 +252,7 @@ def run_of(offset_a: np.ndarray, element_bytes: int) -> int:
 
 
 def rows_together(row_a: np.ndarray, element_bytes: int) -> int:
-    """1 if all rows of A are contiguous, GROUP if aligned groups of that many are, else 0."""
+    """Contiguity of A's rows: 1 if all are contiguous, GROUP if aligned groups of GROUP rows are, else 0."""
     steps, constant = _steps(row_a)
     if constant:
         return int(len(steps) > 0 and steps[0] == element_bytes)

@@ -197,7 +197,7 @@ def steps(at: Operands, block: Block) -> tuple[int, int, int]:
 
 @inner
 def overlaps(parameters: int, width: int, growth: int) -> bool:
-    """Whether rows of B overlap, or lie as close as packed ones: then they are widened in one run, not packed.
+    """Whether rows of B overlap, or are as close as packed ones: then they are widened in one run, not packed.
 
     `growth`: bytes of a packed element for each of B's.
     """

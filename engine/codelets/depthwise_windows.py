@@ -42,7 +42,9 @@ def _name(run: Run, group: Group) -> str:
 
 @cache
 def depthwise_forward(run: Run, group: Group = DEPTHWISE) -> Codelet:
-    """The codelet for such runs of taps and groups. Unit: rows of outputs, counted through all images."""
+    """Makes the forward codelet for these runs of taps and this group. Unit: rows of outputs, counted through all
+    images.
+    """
     convolve, most, fill_window = convolving(run), most_columns(run), filling(group)
     inputs, outputs = group
     step = group.before(LANES)
@@ -96,7 +98,7 @@ def depthwise_forward(run: Run, group: Group = DEPTHWISE) -> Codelet:
 
 @cache
 def depthwise_gradient(run: Run, group: Group = DEPTHWISE) -> Codelet:
-    """The codelet for such runs of taps and groups. Unit: some channels of a part of all rows, with own sums."""
+    """Makes the gradient's codelet for these runs of taps and this group. Unit: some channels of a part of all rows."""
     correlate, most, fill_window, copy_columns = correlating(run), most_runs(run), filling(group), copying()
     inputs, outputs = group
     step = group.before(LANES)

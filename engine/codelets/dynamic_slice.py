@@ -55,7 +55,7 @@ class Counted:
 
 @codelet
 def dynamic_slice(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Copies the contiguous blocks lo <= piece < hi of the box, or that range of units of a contiguous box."""
+    """Copies the contiguous blocks lo <= block < hi of the box, or this range of units of a contiguous box."""
     array, box = word(parameters, DynamicSlice.ARRAY), word(parameters, DynamicSlice.BOX)
     table = parameters + 8 * DynamicSlice.WORDS
     for start in range(word(parameters, DynamicSlice.START_RANK)):

@@ -1,4 +1,4 @@
-"""Expressions of codelets, as LLVM IR: what is constant is computed here, the rest has Numba's types and operators."""
+"""Expressions of codelets, as LLVM IR: constants are computed here, the rest has Numba's types and operators."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class Expressions(Operations, ast.NodeVisitor):
 
     def generic_visit(self, node: ast.AST) -> NoReturn:
         raise InternalError(
-            f"Expected the language of codelets: numbers, tuples, range, while and if. Received: {ast.unparse(node)}."
+            "Expected a codelet to use numbers, tuples, for over range, while and if alone. "
+            f"Received: {ast.unparse(node)}."
         )
 
     # Names, literals, tuples

@@ -118,7 +118,7 @@ def store_columns(source: int, target: int, pitch: int, columns: int) -> None:
 
 @cache
 def few_features(run: Run) -> Codelet:
-    """The codelet for such runs of taps. Unit: some rows of outputs of one slice of an image."""
+    """Makes the codelet for these runs of taps. Unit: some rows of outputs of one slice of an image."""
     sum_taps: Any = summing(run)
     features, widest, most = run.features, most_vectors(run.features), most_sums(run.features)
 

@@ -37,7 +37,7 @@ def most_vectors(features: int) -> int:
 
 
 def most_rows(features: int, vectors: int) -> int:
-    """Rows among them, of that many vectors each."""
+    """Most rows of a kernel whose rows have `vectors` vectors each."""
     return min(MOST_ROWS, most_sums(features) // vectors)
 
 

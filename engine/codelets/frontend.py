@@ -65,7 +65,7 @@ class Library(codegen.CodeLibrary):
         """Does nothing: the IR is not processed further here."""
 
     def get_function(self, name: str) -> Any:
-        raise InternalError(f"Expected nobody to want code before it is optimised. Received: {name}.")
+        raise InternalError(f"Code was requested before optimisation: {name}. Take it from the compiled object.")
 
     def get_llvm_str(self) -> str:
         return "\n".join(self._texts)

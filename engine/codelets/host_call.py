@@ -1,4 +1,6 @@
-"""Calls a C function of the host in the middle of a step, with the floating-point state that such functions expect."""
+"""A codelet that calls a C function of the host in the middle of a step, with the floating-point state that C
+expects.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from engine.codelets.rows import copy_bytes, word
 
 
 class Table(IntEnum):
-    """Words of a table, and of what updates it."""
+    """Words that describe a table and its update."""
 
     ROWS = 0  # address of the first row
     COUNT = 1  # number of rows

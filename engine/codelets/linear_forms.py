@@ -16,7 +16,7 @@ Row = tuple[Fraction, ...]
 
 
 def applied(builder: ir.IRBuilder, matrix: Matrix, values: Sequence[ir.Value]) -> list[ir.Value]:
-    """The matrix times the column of vectors `values`; what two neighbouring rows or columns share is computed once."""
+    """The matrix times the column of vectors `values`; neighbouring rows or columns share their common parts."""
     matrix, values = _paired_columns(builder, matrix, list(values))
     made: list[ir.Value] = []
     while len(made) < len(matrix):

@@ -68,7 +68,7 @@ def row_steps(vectors: int) -> tuple[int, ...]:
 
 
 def rows_cycles(rows: int, vectors: int) -> float:
-    """Cycles of one k for that many rows, by the model that chooses how to partition them."""
+    """Estimates the cycles of one k for `rows` rows, by the model that chooses how to divide them."""
     steps, cycles = row_steps(vectors), 0.0
     while rows > 0:
         step = steps[rows] if rows < len(steps) else steps[-1]

@@ -26,7 +26,7 @@ ARGUMENTS = 7  # a, block, b, c, pitch_c, k, adds
 
 
 class Narrow(NamedTuple):
-    """Bytes between rows of A and between its elements along k; k is in blocks of that many elements, if not 0."""
+    """Layout of A: bytes between its rows and between its elements along k, in blocks of `block` elements if not 0."""
 
     name: str
     row: int
@@ -48,7 +48,7 @@ STEPS = np.array([1, *(max(each for each in ROWS if each <= rest) for rest in ra
 
 @cache
 def narrow_products(narrow: Narrow) -> Inner:
-    """`multiply_vector` for such an A."""
+    """Makes `multiply_vector` for A with this layout."""
     kernel, row = _kernels(narrow), narrow.row
 
     @inner
@@ -99,7 +99,7 @@ def _kernels(narrow: Narrow) -> Any:
 
 
 def _kernel(module: ir.Module, narrow: Narrow, rows: int) -> ir.Function:
-    """The LLVM function for that many rows, defined in the module on first use."""
+    """The LLVM function for `rows` rows, defined in the module on first use."""
     name = f"{narrow.name}_{rows}"
     if name in module.globals:
         return module.globals[name]
@@ -123,7 +123,7 @@ def _kernel(module: ir.Module, narrow: Narrow, rows: int) -> ir.Function:
 def _summed(
     builder: ir.IRBuilder, narrow: Narrow, a: ir.Value, b: ir.Value, k: ir.Value, sums: list[ir.Value]
 ) -> tuple[ir.Value, list[ir.Value]]:
-    """B after that many k, and the sums with their products."""
+    """Emits the loop over k: returns the address behind B, and the sums with their products added."""
     loop = Loop(builder, "k", I64(0), k, I64(1), [a, b, *sums])
     a, b, *sums = loop.carried
     row = vector.load_vector(builder, b)

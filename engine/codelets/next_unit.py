@@ -16,7 +16,7 @@ LINE = 64
 
 @inner
 def prefetch_unit(parameters: int, unit: int) -> None:
-    """A and B of the row block `unit` and those after it in its batch, if there is such a unit, as NEXT_UNIT says."""
+    """Prefetches A and B for the row blocks of the batch from `unit` on, if there are any, as NEXT_UNIT says."""
     wanted, row_blocks = word(parameters, Field.NEXT_UNIT), word(parameters, Field.ROW_BLOCKS)
     batch, first = unit // row_blocks, unit % row_blocks * word(parameters, Field.ROWS_PER_UNIT)
     if wanted == 0 or batch >= word(parameters, Field.BATCHES):

@@ -58,7 +58,7 @@ class Operations(ABC):
         return self._called(signature, implementation, numbers)
 
     def _called(self, signature: Any, implementation: Any, numbers: list[Number], of: Number | None = None) -> Value:
-        """The result of what Numba implements, for numbers, and before them that of which it is a method."""
+        """Calls code that Numba implements, on numbers, after the object of which it is a method."""
         cast = [self.cast(each, kind) for each, kind in zip(numbers, signature.args, strict=True)]
         return self._result(signature, implementation(self.builder, cast if of is None else [of.value, *cast]))
 
@@ -86,7 +86,7 @@ class Operations(ABC):
         return self._called(signature, code, numbers, method.of)
 
     def call(self, function: Any, arguments: list[Value]) -> Value:
-        """Calls another function of codelets, an intrinsic, a type of tuples, or what Numba implements."""
+        """Calls another function of codelets, an intrinsic, a type of tuples, or a function that Numba implements."""
         if isinstance(function, Inner):
             return self._inner(function.function, arguments)
         if isinstance(function, Intrinsic):

@@ -58,7 +58,7 @@ def _first_window(axis: int, at: int) -> int:
 
 @cache
 def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int) -> Codelet:
-    """The codelet for select = compare of that direction, and windows of so many columns, `step` apart.
+    """Makes the codelet for one direction of comparison, and windows of `columns` columns, `step` apart.
 
     Operand and target are of the element type `kind`, f32, f16 or bf16; the source and the initial value are f32.
     """
@@ -122,7 +122,7 @@ def _scratch_bytes(source: Shape, window: Window, spatial: range) -> int:
 
 
 def gathers_pools(source: Shape, window: Window) -> bool:
-    """Whether `encode_overlapping_pools` supports windows with such results."""
+    """Whether `encode_overlapping_pools` supports these windows and results."""
     spatial = _spatial(window)
     if spatial is None or any(w.window_dilation != 1 or w.base_dilation != 1 for w in window):
         return False

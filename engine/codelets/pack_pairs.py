@@ -87,7 +87,7 @@ def pack_pair_rows(b: int, offset_b: int, k: int, columns: int, target: int, pit
 
 @inner
 def pairs_overlap(at: Operands, width: int, k_count: int) -> bool:
-    """Whether pairs of evenly spaced rows of B overlap, or lie as close as packed ones: they are joined in one run."""
+    """Whether pairs of evenly spaced rows of B overlap, or are as close as packed ones: they are joined in one run."""
     close = 0 <= 4 * word(at.parameters, Field.PITCH_B) <= packed_pitch(width)
     return word(at.parameters, Field.LAYOUT_B) == Layout.ROWS and close and k_count % 2 == 0
 

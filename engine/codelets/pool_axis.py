@@ -36,7 +36,7 @@ class PoolAxis(Axis):
 
 
 def along_row(kernel: Any, columns: int, step: int) -> Any:
-    """A function that calls a kernel of `pool_kernels` for a row of windows of so many columns, `step` apart.
+    """Makes a function that calls a kernel of `pool_kernels` for a row of windows of `columns` columns, `step` apart.
 
     The kernel's arguments: the columns that are in the operand, 0 if no row is; the address of the first of them; the
     bytes between rows, and between columns; the rows; the number of the first position in its window; the address of

@@ -1,4 +1,4 @@
-"""Pooling of images that need no copy with the initial value around them: windows leave out what is outside.
+"""Pooling of images that need no copy with the initial value around them: windows leave out positions outside.
 
 Parameters: `PooledImages`. Unit: rows of results, counted through all images.
 """
@@ -34,7 +34,8 @@ HIGH, WIDE = 8 * PooledImages.HIGH, 8 * PooledImages.WIDE
 
 @cache
 def pool_windows(opcode: str, kind: str, columns: int, step: int) -> Codelet:
-    """The codelet for windows of so many columns, `step` apart, of elements of the type `kind`, f32, f16 or bf16.
+    """Makes the codelet for windows of `columns` columns, `step` apart, of elements of the type `kind`, f32, f16 or
+    bf16.
 
     `opcode`, "add", "maximum", "maximum-number" or "minimum", combines them in float32.
     """

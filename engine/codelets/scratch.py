@@ -32,7 +32,7 @@ class ScratchSpace:
 
     @classmethod
     def of(cls, space: int | ScratchSpace) -> ScratchSpace:
-        """Returns a scratch space, or makes one of so many bytes without gaps."""
+        """Returns a scratch space, or makes one of `space` bytes without gaps."""
         return space if isinstance(space, ScratchSpace) else cls(space)
 
 
@@ -45,7 +45,7 @@ class ScratchLayout:
         self._gaps: list[Range] = []
 
     def area(self, size: int) -> int:
-        """The offset of an area of so many bytes, a multiple of LINE."""
+        """Adds an area of `size` bytes, and returns its offset, a multiple of LINE."""
         if self._next > self._end:
             self._gaps.append((self._end, self._next))
         begin = self._next
@@ -70,7 +70,7 @@ class ScratchLayout:
 
 
 def space_of(*sizes: int) -> ScratchSpace:
-    """The scratch of areas of so many bytes, whose codelet computes where they are by `after`."""
+    """Makes scratch of areas of these sizes, whose offsets the codelet computes by `after`."""
     layout = ScratchLayout()
     for size in sizes:
         layout.area(size)
@@ -78,7 +78,7 @@ def space_of(*sizes: int) -> ScratchSpace:
 
 
 def shared(spaces: Iterable[ScratchSpace]) -> ScratchSpace:
-    """The scratch of codelets that run one after the other: gaps are what none of them accesses."""
+    """Makes scratch for codelets that run one after the other: gaps are the bytes that none of them accesses."""
     each = tuple(spaces)
     most = max((space.bytes for space in each), default=0)
     unused = [(0, most)] if most else []

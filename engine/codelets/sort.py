@@ -72,7 +72,7 @@ def _key(parameters: int, address: int, size: int) -> int:
 
 @inner
 def _entry_bytes(size: int, length: int) -> int:
-    """The bytes of an entry of a row of so many elements of `size` bytes: its key and number are packed, or not."""
+    """Bytes of an entry of a row of `length` elements of `size` bytes: its key and number are packed, or not."""
     return 8 if size <= 4 and length <= NUMBER_MASK else 16
 
 

@@ -29,7 +29,7 @@ from engine.codelets.values import (
 from engine.errors import InternalError
 
 RESULTS = {"int": types.int64, "bool": types.boolean, "None": NOTHING}
-"""Forms of results by annotation; of others the first result tells."""
+"""Forms of results by annotation; without one the first result decides."""
 
 
 class Widened(Exception):
@@ -91,7 +91,8 @@ class FunctionWriter(Expressions):
     def assign(self, name: str, value: Value) -> None:
         if name in self.bound and _fixed(self.bound[name]) != _fixed(value):
             raise InternalError(
-                f"Expected one constant, or tuples of one length, in a variable. Received: others in {name}."
+                f"Expected a variable to keep one constant, or tuples of one length. Received: a second assignment of "
+                f"another kind to {name}. Use another name."
             )
         if isinstance(value, Tuple):
             for number, each in enumerate(value.items):
@@ -186,7 +187,7 @@ class FunctionWriter(Expressions):
         if a == b:
             return b
         if _fixed(a) != _fixed(b) or isinstance(a, Constant):
-            raise InternalError(f"Expected results of one form in {self.node.name}. Received: {a} and {b}.")
+            raise InternalError(f"Expected all returns of {self.node.name} to give one type. Received: {a} and {b}.")
         if isinstance(a, TupleForm):
             return TupleForm(tuple(map(self._joined, a.items, b.items)), b.kind)
         return self.translation.unified(a, b)
@@ -287,7 +288,7 @@ def _fixed(value: Value | Form) -> Any:
 
 
 def _announced(annotation: ast.expr | None) -> Form:
-    """The form of a result by its annotation; None if that does not tell."""
+    """The form of a result by its annotation; None if that does not say."""
     if isinstance(annotation, ast.Constant) and annotation.value is None:
         return NOTHING
     if isinstance(annotation, ast.Name) and annotation.id in RESULTS:

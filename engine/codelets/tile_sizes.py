@@ -24,11 +24,11 @@ class Axis(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Names what the transforms depend on."""
+        """Name of the tile sizes, on which the transforms depend."""
         return f"{self.outputs}x{self.taps}"
 
     def tiles(self, field: int) -> int:
-        """Tiles of that many outputs."""
+        """Number of tiles of `outputs` outputs that cover a field."""
         return -(-field // self.outputs)
 
     def input_tiles(self, field: int) -> int:
@@ -51,6 +51,6 @@ PART = Axis(4, 4)
 
 
 def axes_of(taps: int) -> tuple[Axis, ...]:
-    """The tiles to choose from along a dimension with that many taps."""
+    """The tiles to choose from along a dimension with `taps` taps."""
     found = FEW_TAPS.get(taps)
     return (Axis(PART.outputs, PART.taps, -(-taps // PART.taps)),) if found is None else found

@@ -67,7 +67,7 @@ class Transform(Record):
 
 
 def transform_scratch(features: int) -> ScratchSpace:
-    """The scratch: offsets of elements to read and to write, two tables of addresses, zeros, and what is not kept."""
+    """The scratch: offsets of elements to read and to write, two tables of addresses, zeros, and discarded elements."""
     return space_of(*4 * (8 * MOST_ELEMENTS,), 4 * features, 4 * features)
 
 

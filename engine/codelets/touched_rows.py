@@ -30,8 +30,9 @@ MOST_TOUCHED = 6
 """Touched rows are updated one by one where they are at most this share of a chunk, as a divisor: one by one, with a
 table far beyond the caches, a row costs some six times as much as in a whole chunk. Measured on a Xeon."""
 PROBED, DRIFT_PROBED = 2, 4
-"""Rows of the probe: of 0 and of the least normal number; where tables drift, those of 0, -0, what a drift may round to
--0, the negative least normal number, and 1."""
+"""Rows of the probe: of 0 and of the least normal number. Where tables drift, four: of 0, of -0, of the negative least
+normal number, which a drift may round to -0, and of 1.
+"""
 HALF, ONE, TWO = 0x3F000000, 0x3F800000, 0x40000000
 """The bits of these: a drift of 1 to less than a half may round other numbers to -0, which the update makes +0."""
 KEPT, MOMENT, DRIFTING = 0, 1, 2
@@ -92,7 +93,7 @@ def _probe(parameters: int, reader: int, block: int, rows: int, probed: int, scr
 
 @inner
 def _keeps_untouched_rows(parameters: int, sums: int, block: int, rows: int, scratch: int) -> bool:
-    """Whether this step's update does to untouched rows what the drift does. `rows` is space for two probes."""
+    """Whether this step's update changes untouched rows only by the drift. `rows` is space for two probes."""
     summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
     width, tables = word(summing, RowSums.WIDTH), word(parameters, TouchedRows.TABLES)
     drift = word(parameters, TouchedRows.DRIFT)

@@ -1,4 +1,4 @@
-"""The translation of a codelet: a module of LLVM IR with its functions, and what Numba implements for numbers."""
+"""The translation of a codelet: a module of LLVM IR with its functions, and Numba's implementations for numbers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class Translation:
         del self.module.globals[function.name]
 
     def implementation(self, function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Signature and code, as a function of a builder and arguments, of what Numba implements for these types.
+        """Numba's signature and code of a function for these types, as a function of a builder and arguments. Raises
+        InternalError for one that Numba does not implement without NumPy and its runtime.
 
         Raises InternalError for what it does not implement without NumPy and Numba's runtime.
         """
@@ -77,7 +78,8 @@ class Translation:
             except (ValueError, NotImplementedError, errors.NumbaError) as error:
                 name = getattr(function, "__name__", function)
                 raise InternalError(
-                    f"Expected what codelets can compute. Received: {name} of {', '.join(map(str, kinds))}."
+                    f"Expected a function that Numba implements for numbers. Received: {name} of "
+                    f"{', '.join(map(str, kinds))}. Write it by arithmetic, or by functions of engine.codelets."
                 ) from error
         return self._implementations[key]
 

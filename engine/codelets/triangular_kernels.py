@@ -21,7 +21,7 @@ BYTES = {"f32": 4, "f64": 8}
 
 
 def case_of(rows: int, vectors: int) -> int:
-    """The kernel's number for blocks of so many unknowns and vectors of right-hand sides."""
+    """Number of the kernel for blocks of `rows` unknowns and `vectors` vectors of right-hand sides."""
     return 4 * rows + vectors
 
 

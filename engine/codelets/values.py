@@ -11,7 +11,9 @@ from llvmlite import ir
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A value that the translation knows: a global, a value of the closure, a literal, or what it computes of them."""
+    """A value that the translation has at compile time: a global, a value of the closure, a literal, or one computed of
+    them.
+    """
 
     value: Any
 

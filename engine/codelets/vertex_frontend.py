@@ -46,8 +46,8 @@ def bitcode_of(function: Callable[..., None], arguments: Sequence[Argument], rea
             made = FunctionCompiler(function).compile(tuple(numba_type(each) for each in arguments), types.void)
     except errors.NumbaError as error:
         raise VertexError(
-            f"Expected a function that Numba compiles for arrays {_described(arguments)}. Received: {title}, of which "
-            f"Numba says: {error}"
+            f"Expected a function that Numba compiles for arrays {_described(arguments)}. Received: {title}, for "
+            f"which Numba reports: {error}"
         ) from error
     texts = made.library.all_texts()
     if reassociate:

@@ -49,7 +49,9 @@ class Windows(Record):
 
 @inner
 def ahead_of(channels: int, at: int, step: int, row: int, rows: int) -> int:
-    """Bytes from channel `at` to what is read some vectors of `step` channels later: after the last, `rows` rows on."""
+    """Distance in bytes from channel `at` to the next element to prefetch, AHEAD vectors of `step` channels later.
+    After the last channel it is `rows` rows further on.
+    """
     later = at + AHEAD * step
     return 4 * AHEAD * step if later < channels else rows * row + 4 * (later - channels) // VECTOR * VECTOR - 4 * at
 
@@ -88,7 +90,7 @@ def spreading(group: Group) -> Any:
 
 
 def _masks(builder: ir.IRBuilder, group: Group, lanes: ir.Value) -> list[ir.Value]:
-    """Masks of the vectors that hold the inputs of that many outputs."""
+    """Masks of the vectors that hold the inputs of `lanes` outputs."""
     vectors = -(-group.before(LANES) // LANES)
     inputs = builder.mul(builder.udiv(lanes, I64(group.outputs)), I64(group.inputs))
     return [vector.lane_mask(builder, builder.sub(inputs, I64(LANES * number))) for number in range(vectors)]

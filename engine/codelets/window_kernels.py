@@ -149,7 +149,7 @@ def correlating(run: Run) -> Any:
 def _store_sums(
     builder: ir.IRBuilder, sums: list[ir.Value], c: ir.Value, row_c: ir.Value, adds: ir.Value, mask: ir.Value
 ) -> None:
-    """Stores sums at the offsets of a table, or adds them to what is there."""
+    """Stores sums at the offsets of a table, or adds them to the elements there."""
     targets = [builder.add(c, _load_i64(builder, builder.add(row_c, I64(8 * t)))) for t in range(len(sums))]
     with builder.if_else(builder.icmp_signed("!=", adds, I64(0))) as (add, replace):
         with add:

@@ -10,7 +10,7 @@ LANES = lanes()
 VECTOR = 4 * LANES
 """Bytes of an element of a window: a vector of channels."""
 STEPS = (1, 2)
-"""Columns between what neighbouring outputs read."""
+"""Columns between the inputs of neighbouring outputs."""
 RUNS = (7, 5, 3, 2)
 """Columns of runs of taps that have kernels; other taps are runs of one."""
 MOST_TAPS = 9

@@ -149,7 +149,7 @@ def fill_zeros(parameters: int, scratch: int) -> None:
 
 @inner
 def fill_features(table: int, count: int, vector: int) -> None:
-    """The offsets of features in a transformed tile, with that many bytes between vectors."""
+    """Fills a table with the offsets of features in a transformed tile, with `vector` bytes between vectors."""
     for i in range(count):
         store_i64(table + 8 * i, i // LANES * vector + 4 * (i % LANES))
 
@@ -283,7 +283,7 @@ def multiply_positions(parameters: int, tiles: int, count: int, scratch: int) ->
 
 @cache
 def product_of_tiles(element_type: str, result_type: str, tile_outputs: int = OUTPUTS) -> Codelet:
-    """`winograd_product` of images of one type to those of another, by tiles of so many outputs along each side."""
+    """Makes `winograd_product` of images of one type to another, by tiles of `tile_outputs` outputs along each side."""
     transform_inputs, count_of_positions = input_transforms(element_type, tile_outputs), positions(tile_outputs)
     store_outputs = _output_stores(result_type, tile_outputs)
 

@@ -125,7 +125,9 @@ def add_products(parameters: int, tiles: int, features: int, sums: int, adds: in
 
 @cache
 def gradient_of_tiles(element_type: str, tile_outputs: int = OUTPUTS) -> Codelet:
-    """`winograd_gradient` of images and gradients of that type, by tiles of so many outputs along each side."""
+    """Makes `winograd_gradient` of images and gradients of one type, by tiles of `tile_outputs` outputs along each
+    side.
+    """
     transform_inputs = input_transforms(element_type, tile_outputs)
     transform_gradients = _gradient_transforms(element_type, tile_outputs)
     count_of_positions = positions(tile_outputs)

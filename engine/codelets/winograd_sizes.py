@@ -35,7 +35,7 @@ def positions(tile: int) -> int:
 
 
 def block_tiles(inputs: int, outputs: int, tile: int, least: int = LEAST_TILES) -> int:
-    """Tiles that are transformed and multiplied at a time, for that many features."""
+    """Number of tiles that are transformed and multiplied at a time, for `inputs` and `outputs` features."""
     size = 4 * positions(tile) * (whole_vectors(inputs) + whole_vectors(outputs))
     return max(least, min(MOST_TILES, BLOCK_BYTES // size // 12 * 12))
 

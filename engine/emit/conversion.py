@@ -23,8 +23,8 @@ from engine.machine_code.llvm import ir
 
 @emitter("convert")
 def emit_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Converts to another element type; `overflow`, for 16-bit floats, says what finite floats that are too large
-    become.
+    """Converts to another element type; `overflow`, for 16-bit floats, names the replacement of too large finite
+    floats.
     """
     x, source = operands[0], op.operand_types[0]
     overflow = dict(op.attributes).get("overflow")

@@ -1,4 +1,4 @@
-"""Generated codelets of this process: compiled once, cached on disk, looked up by what they compute."""
+"""Generated codelets of this process: compiled once, cached on disk, looked up by their nests."""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ LEAST_ROUNDED = 3
 MOST_NODES_SIDE_BY_SIDE = 64
 """Most nodes of a nest of which several vectors of columns are computed together. Chosen by hand."""
 MOST_CODE_SIDE_BY_SIDE = 256
-"""Most machine code of such a nest, in additions: LLVM's time grows faster than the code. Chosen by hand."""
+"""Most machine code of a nest whose columns are computed together, in additions: LLVM's time grows faster than the
+code.
+"""
 
 
 def element_type_of(nodes: tuple[Node, ...], number: int, accesses: tuple[Access, ...]) -> str:
@@ -205,7 +207,7 @@ def rounds_often(nest: Nest) -> bool:
 
 
 def evaluate_together(points: list[Point], numbers: list[int]) -> None:
-    """Evaluates nodes and what they need, each at all points before the next: their chains of latencies overlap."""
+    """Evaluates nodes and their operands, each at all points before the next: their chains of latencies overlap."""
     needed = {each for number in numbers for each in points[0].needed(number)}
     for number in sorted(needed):
         for point in points:

@@ -100,7 +100,7 @@ def exponential_minus_one(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def _reduced_exponential(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """n and p such that e**x = 2**n (1 + p)."""
+    """Reduces an exponential: n and p such that e**x = 2**n (1 + p)."""
     n = lanes.intrinsic("rint", lanes.builder.fmul(x, constant(lanes, LOG2_E)))
     r = fused(lanes, n, constant(lanes, -LN2_HIGH), x)
     r = fused(lanes, n, constant(lanes, -LN2_LOW), r)
@@ -118,7 +118,7 @@ def logarithm(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def logarithm_plus_one(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """ln(1 + x): what rounding 1 + x loses is added to its mantissa, which as a distance from 1 has room for it."""
+    """ln(1 + x): the rounding error of 1 + x is added to its mantissa, which as a distance from 1 has bits for it."""
     builder, one = lanes.builder, constant(lanes, 1.0)
     raised = builder.fadd(one, x)
     part = builder.fsub(raised, one)
@@ -131,7 +131,7 @@ def logarithm_plus_one(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def exponent_and_mantissa(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """e, a whole number, and m such that x = 2**e (1 + m), of which 1 + m is between the roots of 1 / 2 and 2."""
+    """Decomposes x: a whole number e and m such that x = 2**e (1 + m), with 1 + m between the roots of 1 / 2 and 2."""
     builder, integer = lanes.builder, lanes.of(I32)
     tiny = builder.fcmp_ordered("<", x, constant(lanes, 1.17549435e-38))
     scaled = builder.select(tiny, builder.fmul(x, constant(lanes, 8388608.0)), x)
@@ -149,7 +149,7 @@ def exponent_and_mantissa(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value
 
 
 def _logarithm_from(lanes: Lanes, x: ir.Value, e: ir.Value, m: ir.Value) -> ir.Value:
-    """e ln 2 + ln(1 + m); what is right for an x that is zero, negative, infinite or NaN."""
+    """Computes e ln 2 + ln(1 + m), and the right result for an x that is zero, negative, infinite or NaN."""
     builder, zero = lanes.builder, constant(lanes, 0.0)
     z = builder.fmul(m, m)
     y = builder.fmul(builder.fmul(horner(lanes, m, LOG), m), z)
@@ -192,7 +192,7 @@ def gaussian(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def _bounded_magnitude(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """|x|, or what gives the same power of e where |x| is larger; NaN stays NaN."""
+    """|x|, or a bound with the same power of e where |x| is larger; NaN stays NaN."""
     magnitude, highest = lanes.intrinsic("fabs", x), constant(lanes, GAUSSIAN_ZERO_ABOVE)
     return lanes.builder.select(lanes.builder.fcmp_ordered("<", highest, magnitude), highest, magnitude)
 

@@ -26,7 +26,7 @@ def without_mask_registers(lanes: Lanes, value: ir.Value) -> ir.Value:
 
 
 def as_lanes(lanes: Lanes, accumulator: ir.Value, element_type: str) -> ir.Value:
-    """The lanes that such an accumulator stands for."""
+    """The lanes that a wide accumulator holds."""
     is_wide = accumulator.type != lanes.type(element_type)
     return lanes.builder.bitcast(accumulator, lanes.type(element_type)) if is_wide else accumulator
 

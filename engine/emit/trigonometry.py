@@ -31,7 +31,9 @@ PI_HIGH, PI_LOW = 3.1415927410125732, -8.742277657347586e-08
 
 
 def _quarters(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """x as n pi / 2 + r, |r| <= pi / 4: the lowest bits of n as i32, r rounded to f32, and what that left over."""
+    """Reduces x to n pi / 2 + r, |r| <= pi / 4: the lowest bits of n as i32, r rounded to f32, and the rounding
+    error.
+    """
     builder, wide = lanes.builder, lanes.of(F64)
     magic, one_quarter = lanes.constant("f64", NEAREST_WHOLE), lanes.constant("f64", TWO_OVER_PI * 2.0**-203)
     exact = builder.fpext(x, wide)
@@ -54,7 +56,7 @@ def _quarters(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
 
 
 def _far_quarters(lanes: Lanes, exact: ir.Value) -> list[ir.Value]:
-    """Reduces huge numbers by Payne and Hanek: keeps of each digit's product only what is left of multiples of 4."""
+    """Reduces huge numbers by Payne and Hanek: keeps each digit's product modulo 4."""
     builder = lanes.builder
     total = error = lanes.constant("f64", 0.0)
     for digit in DIGITS:

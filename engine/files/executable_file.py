@@ -148,11 +148,11 @@ def from_bytes(data: bytes, origin: str) -> ExecutableFile:
         except ResourceLimit as error:
             raise ResourceLimit(f"{origin}: {error}") from error
         except (InvalidFile, InternalError) as error:
-            raise InvalidFile(f"Expected a valid executable in {origin}. Received one of which: {error}") from error
+            raise InvalidFile(f"Expected a valid executable in {origin}. Received: {error}") from error
         except OF_THE_ENVIRONMENT:
             raise
         except Exception as error:  # a rule may fail in any way on a malformed module: rules trust the module
-            raise InvalidFile(f"Expected a valid executable in {origin}. Received one with: {error!r:.200}") from error
+            raise InvalidFile(f"Expected a valid executable in {origin}. Received: {error!r:.200}") from error
 
 
 def _file(header: dict[str, Any], sections: dict[str, memoryview], origin: str) -> ExecutableFile:

@@ -1,4 +1,4 @@
-"""Tokens of the checks of values, which keep them alive: parameters of the entry, and elements of what loops carry.
+"""Tokens of the checks of values, which keep them alive: parameters of the entry, and elements of loops' states.
 
 Each check of the entry, and each loop or branch with checks, has a token of its own, which it returns: a variable of
 the program. So checks stay where they are when a step is repeated for micro-batches, replicated or cut into stages.

@@ -85,7 +85,7 @@ def config_of(instruction: Instruction) -> dict[str, Any]:
 
 
 def is_checkpoint(instruction: Instruction) -> bool:
-    """Whether a value is to be stored rather than recomputed."""
+    """Whether a value is marked to be stored rather than recomputed."""
     return CHECKPOINT in instruction.get("frontend_attributes", {})
 
 

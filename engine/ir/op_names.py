@@ -9,7 +9,7 @@ from functools import lru_cache
 
 BACKWARD = "gradient_tape"
 RECOMPUTED = "recomputed"
-"""Outermost scope of what the backward pass of a step computes a second time."""
+"""Outermost scope of instructions that the backward pass of a step computes a second time."""
 STAGE = "ipu_stage_"
 """Prefix of the name of a pipeline stage's scope; its number follows."""
 STAGE_SCOPE = re.compile(rf"(?:^|/){STAGE}(\d+)(?:_\d+)?(?=/|$)")

@@ -1,4 +1,4 @@
-"""The table of opcodes: properties of operations, whatever their shapes.
+"""The table of opcodes: properties of operations, independent of their shapes.
 
 Each opcode is one row. Passes, lowering and cost estimates query the table, mostly through the sets below it, and have
 no lists of opcodes themselves. Its definition (engine.ops), emitter (engine.emit) and lowering (engine.lower) are

@@ -34,6 +34,6 @@ def is_gradient(instruction: Instruction) -> bool:
 
 
 def are_distinct(computation: Computation) -> bool:
-    """Whether each function's call has its own number, so that the call of its gradient can be told from others."""
+    """Whether each function's call has its own number, so that the call of its gradient is identified."""
     calls = [(outlined_call(i), is_gradient(i)) for i in computation.instructions if outlined_call(i)]
     return len(calls) == len(set(calls))

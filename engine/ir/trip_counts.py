@@ -114,7 +114,7 @@ class TripCounts:
         return lambda parameter, path: self._sum(operands[parameter], path, lookup)
 
     def _sum(self, instruction: Instruction, path: Path, lookup: Lookup) -> _Sum | None:
-        """The part of a value at `path` as a `_Sum`; None if it is no such integer."""
+        """The part of a value at `path` as a `_Sum`; None if it is not an integer of that form."""
         operands, opcode = instruction.operands, instruction.opcode
         if opcode == "parameter":
             return lookup(instruction, path)

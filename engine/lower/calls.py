@@ -15,7 +15,9 @@ from engine.program.program import Address, Buffer, ComputeSet, Span
 
 @lowering("call")
 def lower_call(context: Context, instruction: Instruction) -> Value:
-    """Compute sets of the body, which has no control flow: passes over modules leave calls of such bodies alone."""
+    """Copies the compute sets of the body, which has no control flow: passes over modules leave calls of such bodies
+    alone.
+    """
     operands = [context.buffer(operand) for operand in instruction.operands]
     partitions = tuple(context.partitions.get(operand) for operand in operands)
     are_variables = tuple(operand.kind == "variable" for operand in operands)

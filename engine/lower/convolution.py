@@ -1,4 +1,4 @@
-"""Lowers `convolution`: to one compute set, which says what is asked for."""
+"""Lowers `convolution` to one compute set that keeps its sizes: the host chooses the algorithm later."""
 
 from __future__ import annotations
 

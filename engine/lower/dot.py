@@ -101,7 +101,7 @@ def _is_slim(context: Context, instruction: Instruction, strides: list[int]) -> 
 
 
 def _emit_exchanged(context: Context, instruction: Instruction, result: Buffer, strides: list[int]) -> None:
-    """Emits the contraction with its columns as rows, and copies what it gives to its place."""
+    """Emits the contraction with its columns as rows, and copies its result to its place."""
     shape = instruction.array_shape
     order = sorted(range(shape.rank - 2), key=lambda d: -strides[d])
     order += sorted((shape.rank - 2, shape.rank - 1), key=lambda d: strides[d])

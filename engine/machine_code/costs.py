@@ -19,7 +19,7 @@ from engine.private_files import read_regular
 
 VARIABLE = "SOFTWARE_IPU_COSTS"
 MOST_BYTES = 1 << 20
-"""Bytes of such a file."""
+"""Most bytes of a file of costs."""
 WINOGRAD = "SOFTWARE_IPU_WINOGRAD"
 RESULTS = ("multiply_add", "split_multiply_add", "split", "gather")
 """Costs by which products are computed in one way or another."""
@@ -47,7 +47,7 @@ class Costs:
     threads: float = 390_000.0
     """Starting and ending the threads of a call: a call that takes less runs on one worker."""
     cache_bytes: int = 1 << 21
-    """A worker's own cache, of the second level: what exceeds a share of it is fused."""
+    """Bytes of a worker's own cache, of the second level: passes fuse arrays above a share of it."""
 
 
 DEFAULT = Costs(multiply_add=1 / 77, split_multiply_add=inf, split=0.28, gather=0.4)

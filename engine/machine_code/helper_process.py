@@ -20,7 +20,7 @@ PATIENCE = 5.0
 
 
 def may_start() -> bool:
-    """Whether the user wants helpers, and the system and this interpreter can start any."""
+    """Whether helpers are switched on, and the system and this interpreter can start any."""
     return is_on(VARIABLE) and os.name == "posix" and _is_python(sys.executable)
 
 

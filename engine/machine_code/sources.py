@@ -97,7 +97,7 @@ def _imported(file: Path, engine: Path) -> tuple[Path, ...]:
 
 
 def _names(text: str) -> Iterable[str]:
-    """The names in what follows `import`, without their aliases."""
+    """Names imported by the text after `import`, without their aliases."""
     lines = (line.split("#")[0] for line in text.strip("()").splitlines())
     return (part.split()[0] for part in ",".join(lines).split(",") if part.split())
 

@@ -9,7 +9,7 @@ from engine.ir import Computation, Instruction, Shape
 from engine.ir.builder import Builder
 
 SIGNIFICANT_BITS = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
-"""Digits of a float: k / 2**digits, of that many random bits, is exact."""
+"""Random bits of a float: k / 2**bits is exact."""
 
 
 def bits_of(instruction: Instruction) -> Shape:

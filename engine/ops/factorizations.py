@@ -10,7 +10,7 @@ from engine.ir.factorizations import EIGH, LU, QR, SVD, factorization_shapes
 
 
 def factorized(instruction: Instruction, operands: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The results of such a custom call. A matrix with an element that is not finite has NaN for all of them."""
+    """Factors of a matrix, or NaN for all of them if an element is not finite."""
     shapes, target, config = factorization_shapes(instruction), target_of(instruction), config_of(instruction)
     results = tuple(np.empty(each.dimensions, each.dtype) for each in shapes)
     for position in np.ndindex(*operands[0].shape[:-2]):

@@ -24,7 +24,7 @@ def is_forward_of_a_stage(op_name: str) -> bool:
 
 
 def backward_pass(needed: Sequence[Instruction], results: Iterable[Instruction]) -> set[Instruction]:
-    """The instructions that belong to the gradients: by scope, or because they depend on such instructions.
+    """The instructions that belong to the gradients: by scope, or because they depend on gradients.
 
     `needed` is in an order in which operands come first, `results` are the step's results other than gradients.
     """

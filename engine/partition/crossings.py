@@ -1,4 +1,4 @@
-"""Plans of a pipeline's parts: what each computes, and the values that cross from one part to later ones."""
+"""Plans of a pipeline's parts: the instructions of each, and the values that cross from one part to later ones."""
 
 from __future__ import annotations
 

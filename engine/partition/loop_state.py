@@ -1,4 +1,4 @@
-"""A loop over micro-batches: the elements of its state, and what the entry takes from its results."""
+"""A loop over micro-batches: the elements of its state, and the values that the entry takes from its results."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def accumulator_of(mark: Instruction) -> str:
 
 
 def is_total(mark: Instruction) -> bool:
-    """Whether the mark's operand is summed whatever the reduction of gradients is."""
+    """Whether the mark's operand is summed for any reduction of gradients."""
     return bool(json.loads(mark["backend_config"])["total"])
 
 

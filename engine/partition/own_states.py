@@ -21,7 +21,7 @@ def owners_by_themselves(
     latest: Mapping[Instruction, int],
     acting: Set[Instruction] = frozenset(),
 ) -> dict[Instruction, int]:
-    """The position of each such variable and of all instructions that compute its next value.
+    """The position of each variable that depends on variables alone, and of all instructions of its next value.
 
     `varying` is in an order in which operands come first, `owned` has each variable's next value, `latest` the
     position at which each instruction's value is first read, or NOWHERE. Instructions in `acting` have side effects:
@@ -50,7 +50,7 @@ def owners_by_themselves(
 def _own(
     varying: Sequence[Instruction], owned: Mapping[Instruction, Instruction], acting: Set[Instruction]
 ) -> set[Instruction]:
-    """The instructions that depend on such variables alone."""
+    """The instructions that depend only on variables of their kind."""
     kept = dict(owned)
     while True:
         own: set[Instruction] = set()

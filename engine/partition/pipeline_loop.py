@@ -24,7 +24,7 @@ from engine.passes.conditionals import STAYS
 from engine.passes.loops.rebuilding import with_own_names
 
 SMALL_BYTES = 1 << 16
-"""Copying or keeping so many bytes costs less than waiting for other workers."""
+"""Bytes of an array that cost less to copy or to keep than waiting for other workers."""
 
 
 @dataclass(frozen=True, slots=True)

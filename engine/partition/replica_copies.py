@@ -288,7 +288,7 @@ def _side_by_side(kinds: LoopKinds, initial: Value, each: Sequence[Value]) -> Va
 
 def _parted(instruction: Instruction) -> ConfigurationError:
     return ConfigurationError(
-        f"Expected queues and collectives only where all replicas come. Received: {target_of(instruction)} "
+        f"Expected all replicas to execute each queue operation and collective. Received: {target_of(instruction)} "
         f"({instruction.op_name or instruction.name}) in a loop or a branch whose condition differs between replicas. "
         f"Make the condition the same on all of them (cross_replica_sum), or mark it with "
         f"cross_replica_ops.assume_equal_across_replicas."

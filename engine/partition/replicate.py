@@ -1,4 +1,4 @@
-"""Builds from a program of one replica one of R replicas: copies of what differs, one of what does not."""
+"""Builds from a program of one replica one of R replicas: copies of values that differ, one of the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def replicate(
     names: Mapping[int, str] | None = None,
     processes: Processes | None = None,
 ) -> Replicated:
-    """The program that does what `replicas` replicas of `module` do, which synchronise at collectives.
+    """The program of `replicas` replicas of `module`, which synchronise at collectives.
 
     Arguments ("feed") and constants are the same for all replicas, elements of infeeds are not: replica r takes each
     R-th, beginning with the r-th. A variable whose new value may differ between replicas has a value for each replica.

@@ -151,7 +151,7 @@ class _Placing:
             )
 
     def _backward(self) -> set[Instruction]:
-        """The instructions of the gradients: by scope, or as users of such. Without marks, none."""
+        """The instructions of the gradients: by scope, or as users of gradients. Without marks, none."""
         if all(is_total(mark) for mark in self.parts.marks):
             return set()
         return backward_pass(self.needed, (*self.parts.moving.values(), *self.parts.last))

@@ -1,4 +1,4 @@
-"""Builds pipelines from loops that were traced as such: the body, one micro-batch, becomes the execution of a schedule.
+"""Construction of pipelines from traced loops: the body, one micro-batch, becomes the execution of a schedule.
 
 The body holds a mark of the target PIPELINE_TURN whose configuration is the pipeline's. The elements of the loop's
 state are variables of the pipeline; those that change once in each execution are marked too.

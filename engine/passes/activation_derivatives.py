@@ -58,7 +58,8 @@ class ActivationDerivatives:
         return not self.precedes(derivative, gradient) and self.is_derivative((derivative,), gradient)
 
     def is_derivative(self, factors: Iterable[Instruction], gradient: Instruction, only_bounded: bool = False) -> bool:
-        """Whether an expression of `factors` is costly, and shares a function with what `gradient` depends on.
+        """Whether an expression of `factors` is costly, and shares a function with the instructions that `gradient`
+        depends on.
 
         Its inputs must precede the gradient, and have no readers after it besides the expression. With `only_bounded`
         its functions must have bounded values: f16 cannot hold all derivatives of others, times whatever gradient.
@@ -92,7 +93,7 @@ class ActivationDerivatives:
         return all(self._ends_with(each, inside, gradient) for each in (*read, *between))
 
     def _is_computed_where_read(self, instruction: Instruction) -> bool:
-        """Whether it is an elementwise operation or data movement all of whose readers are such, too."""
+        """Whether it is an elementwise operation or data movement, and so are all of its readers."""
         if instruction not in self._computed_where_read:
             readers = self.users[instruction]
             found = self._is_followable(instruction) and all(self._is_followable(u) for u in readers)

@@ -29,7 +29,7 @@ def complex_products(module: Module) -> Module:
 
 
 def has_complex_products(module: Module) -> bool:
-    """Whether a module has such a dot."""
+    """Whether a module has a large dot of complex numbers."""
     return any(
         each.opcode == "dot" and _is_large(each)
         for computation in module.computations()

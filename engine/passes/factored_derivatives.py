@@ -38,7 +38,7 @@ class Scaled(NamedTuple):
 
 
 def factored_derivatives(module: Module) -> Module:
-    """Factors gradients out of sums, where what remains is a derivative that the forward pass may store.
+    """Factors gradients out of sums, where the other factor is a derivative that the forward pass may store.
 
     These are f32, or 16-bit floats.
     """
@@ -163,7 +163,7 @@ class _Derivative:
         return _converted(self.scaled(part), self.root.array_shape.element_type)
 
     def _widened(self, factor: Instruction) -> Instruction:
-        """A factor in f32: not rounded itself, nor on the way from what the forward pass has computed."""
+        """Computes a factor in f32: neither it nor the values between it and the forward pass are rounded."""
         if factor not in self._wide:
             self._wide[factor] = self._in_f32(factor)
         return self._wide[factor]

@@ -52,7 +52,7 @@ def subtract(instruction: Instruction) -> Instruction | None:
 @RULES.on("add")
 @either_order
 def add(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """Adding zero; and adding two constants in turn, which become one."""
+    """Simplifies adding zero, and merges two constants that are added one after the other."""
     if is_float(x) and is_splat_of(other, 0):
         return x
     return _reassociated(instruction, x, other, np.add, _is_finite)
@@ -61,7 +61,7 @@ def add(instruction: Instruction, x: Instruction, other: Instruction) -> Instruc
 @RULES.on("multiply")
 @either_order
 def multiply(instruction: Instruction, x: Instruction, factor: Instruction) -> Instruction | None:
-    """Multiplying by zero; and by two constants in turn, which become one."""
+    """Simplifies multiplying by zero, and merges two constants that are multiplied one after the other."""
     if is_float(x) and is_splat_of(factor, 0):
         return factor
     return _reassociated(instruction, x, factor, np.multiply, _has_reciprocals)

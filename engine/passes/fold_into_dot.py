@@ -41,7 +41,7 @@ def _fold_results(computation: Computation) -> Visit:
 
 
 def _chain_below(instruction: Instruction) -> list[Instruction]:
-    """The three instructions below one, each the first operand of that before; fewer where there are not so many."""
+    """The next three instructions along first operands; fewer where the chain ends."""
     chain = [instruction]
     while len(chain) <= 3 and chain[-1].operands:
         chain.append(chain[-1].operands[0])

@@ -39,7 +39,7 @@ class _Inliner:
         return Computation(self.computation.name, self.instructions, root)
 
     def add(self, instruction: Instruction, new: dict[Instruction, Instruction], *, copy: bool = False) -> None:
-        """Adds one instruction, or what replaces it, and records the replacement in `new`."""
+        """Adds one instruction, or its replacement, and records the replacement in `new`."""
         operands = tuple([new[operand] for operand in instruction.operands])
         called = tuple([self.computations.get(callee, callee) for callee in instruction.called])
         if instruction.opcode == "get-tuple-element" and operands[0].opcode == "tuple":

@@ -45,7 +45,7 @@ class Merge:
 
 
 def merged_dimensions(module: Module) -> Module:
-    """Computes such regions, and the reductions of their results, on merged dimensions."""
+    """Computes regions of fusible operations, and the reductions of their results, on merged dimensions."""
     return rewrite_each(module, _visit_for)
 
 

@@ -1,4 +1,4 @@
-"""Branches of a conditional take 16-bit floats as such, and widen them where their instructions need it.
+"""Branches of a conditional that take 16-bit floats unconverted, and widen them where their instructions need it.
 
 A step with loss scaling widens its gradients, checks that all of them are finite, and updates its weights if so:
 the gradients are in memory until that decision.

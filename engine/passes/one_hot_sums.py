@@ -22,7 +22,7 @@ LEAST_TERMS = 4096
 
 
 def one_hot_sums(module: Module) -> Module:
-    """Replaces every such sum along the last dimension by its term at the label, with the same bits."""
+    """Replaces every sum of one-hot terms along the last dimension by its term at the label, with the same bits."""
     return rewrite_each(module, lambda computation: _term)
 
 

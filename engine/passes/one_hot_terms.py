@@ -1,4 +1,4 @@
-"""Terms of a sum that compare their index with a label: what they are at all other indices."""
+"""Terms of a sum that compare their index with a label, and their value at all other indices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OneHotTerms:
 
     @classmethod
     def of(cls, root: Instruction) -> OneHotTerms | None:
-        """The terms; None if there is not exactly one such comparison."""
+        """Finds the terms of a sum; None unless they have exactly one comparison with labels."""
         inside = _inside(root)
         if inside is None:
             return None

@@ -1,4 +1,4 @@
-"""Dots that sum a single term are multiplications, which fuse with what reads them.
+"""Replacement of dots that sum a single term by multiplications, which fuse with their readers.
 
 The gradient by the input of a layer with one output is one, and that by a weight in a batch of one sample. Loops come
 first: they join such dots of their iterations to one.

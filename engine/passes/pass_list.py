@@ -103,7 +103,7 @@ FLAT_LOOP_STATES: tuple[Pass, ...] = (
     inline_calls,
     dead_code,
 )
-"""Arrays, not tuples, as states of loops, without what bodies only read."""
+"""Passes that make states of loops arrays, not tuples, without elements that bodies only read."""
 
 LOOP_PASSES: tuple[Pass, ...] = (
     *FLAT_LOOP_STATES,

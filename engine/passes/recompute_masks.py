@@ -50,7 +50,7 @@ def _visit_for(computation: Computation) -> Visit:
 
 
 def _source(mask: Instruction, users: dict[Instruction, list[Instruction]]) -> Instruction | None:
-    """x of a mask that is to be computed from it."""
+    """The array from which a mask can be recomputed; None if there is none."""
     if mask.opcode != "compare" or mask.array_shape.elements < LEAST_ELEMENTS or not _is_at_bound(mask):
         return None
     x = _only_array(_inner(mask.operands[0]))

@@ -19,7 +19,7 @@ from engine.ir.properties import is_repeatable
 from engine.passes.liveness import bytes_of
 
 SMALL = 16
-"""Values are kept that are so many times smaller than the largest activation. Chosen by hand."""
+"""Divisor of the largest activation's size below which values are kept. Chosen by hand."""
 MOVES = AFFINE | SOURCES | TUPLES
 
 Numbers = Mapping[Instruction, int]
@@ -145,7 +145,7 @@ class _Forward:
         self.fixed = self._draws() | small | passed_whole | set(self.sources[computation.root])
 
     def _draws(self) -> set[Instruction]:
-        """Random draws and what is computed from them alone."""
+        """Random draws and values that are computed from them alone."""
         found = set[Instruction]()
         for value, maker in self.values.items():
             read = self.reads[maker]
@@ -154,7 +154,7 @@ class _Forward:
         return found
 
     def copied(self) -> Numbers:
-        """The values to recompute, and what computes them, each with its segment."""
+        """The values to recompute and the instructions that compute them, each with its segment."""
         if self.is_marked:
             return self._plan(self._by_checkpoints())[0]
         before = sum(self.bytes[v] for v in self.activations)

@@ -63,7 +63,7 @@ class RowUpdate:
 
 
 def is_row_sum(instruction: Instruction, batches: int = 1) -> bool:
-    """Whether it is scatter(zeros [rows, width], ids, rows, add) into a table much larger than so many batches."""
+    """Whether it is scatter(zeros [rows, width], ids, rows, add) into a table much larger than `batches` batches."""
     if instruction.opcode != "scatter" or len(instruction.operands) != 3:
         return False
     table, ids, rows = instruction.operands

@@ -28,7 +28,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A variable as its program's author knows it, recorded by the front end.
+    """A variable's name and role as its program's author sees it, recorded by the front end.
 
     `path` is the variable's name, as in sequential/dense/kernel, or an optimizer and its slot, as in adam/momentum;
     `owner` the path of the weight that a slot or a sum of gradients belongs to. A counter is an optimizer's.
@@ -65,7 +65,7 @@ class Buffer:
 
     @property
     def is_state(self) -> bool:
-        """Whether a step, or an iteration of a loop, finds in it what the one before has stored."""
+        """Whether a step, or an iteration of a loop, reads from it a value of the one before."""
         return self.kind == "variable" or self.carried
 
 

@@ -1,4 +1,4 @@
-"""The sizes of a convolution, and its phases: independent of what computes it."""
+"""The sizes of a convolution, and its phases: independent of the algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Barriers that workers need: before a compute set that touches what another worker wrote or reads."""
+"""Barriers that workers need: before a compute set that touches memory which another worker wrote or reads."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def touches_of(compute_set: ComputeSet, ranges: Ranges, location: Position) -> l
 
 
 def conflict(old: Touch, new: Touch, same_iteration: bool) -> bool:
-    """Whether one worker may write what another touches, unless they synchronise between the two."""
+    """Whether one worker may write memory that another touches, unless they synchronise between the two."""
     if not (old.writes or new.writes) or old.stop <= new.start or new.stop <= old.start:
         return False
     if same_iteration and _in_other_slots(old.span, new.span):

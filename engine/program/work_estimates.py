@@ -24,7 +24,7 @@ def executions_of(program: Program) -> int:
 
 
 def call_estimate_of(program: Program) -> int:
-    """The work estimate of one step, and what executing its compute sets takes, in multiply-adds."""
+    """The work of one step and of executing its compute sets, in multiply-adds."""
     return work_estimate_of(program) + EXECUTION * executions_of(program)
 
 

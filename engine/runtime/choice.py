@@ -38,7 +38,7 @@ SHORT_STEP = 4e-4
 FIRST_TRIAL, LONGEST_PAUSE = 0.1, 8.0
 """Seconds before fewer workers are first tried on free cores, and most until the next trial, doubled each time."""
 SLOWED = 1.3
-"""A multiple of a step's time at the last such trial from which on fewer workers are tried at once. Chosen by hand."""
+"""A multiple of a step's time at the last trial from which on fewer workers are tried at once. Chosen by hand."""
 
 
 @dataclass

@@ -63,7 +63,7 @@ FORMAT = Format(
     *(EncodedFile, Signature, TensorInfo, EncodedProgram, Program, ComputeSet, Work, WorkEstimate, Span, Partition),
     *(Slot, Buffer, Shape, Mark, Region, IterationNumber, Address, Relocation, Encoded, MemoryPlan),
 )
-"""The classes of what executables read of a program."""
+"""Classes of the parts of a program that executables read."""
 
 
 def _home(value: Any, data: np.ndarray) -> list[Any] | None:
@@ -166,7 +166,7 @@ def _without_addresses(block: Encoded) -> Encoded:
 
 
 def _without_work(program: Program, sets: Sequence[ComputeSet]) -> Program:
-    """The program with what executables read of these compute sets."""
+    """The program with only the parts of these compute sets that executables read."""
     plain = [ComputeSet(e.name, Work(), e.units, e.reads, e.writes) for e in sets]
     for each, old in zip(plain, sets, strict=True):
         each.one_worker, each.claimed, each.overwrites = old.one_worker, old.claimed, old.overwrites

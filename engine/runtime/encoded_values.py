@@ -1,4 +1,4 @@
-"""Values of a closed list of classes as JSON and arrays: what a file keeps of an encoded program. No code is in it.
+"""Encoding of programs for files: values of a closed list of classes as JSON and arrays. No code is in it.
 
 Each value that is no number, text, boolean or None is an entry of a table, which refers to earlier entries alone; an
 object that is met twice is one entry, and one object again.

@@ -151,7 +151,7 @@ class Executable:
         self._row_flags.begin(variables)
 
     def _prepare(self) -> None:
-        """Runs what is to run once: here, as a program that is compiled ahead of time may never run."""
+        """Runs the compute sets that run once: here, as a program that is compiled ahead of time may never run."""
         numbers = [k for k, each in enumerate(self._all_sets) if each.once]
         if numbers:
             table, _kept = self._table_of(numbers, [], 1)
@@ -301,7 +301,9 @@ class Executable:
         return self._brief[workers]
 
     def _workers_of_brief_call(self) -> int:
-        """0 if calls are to be measured, are long, or have to start their own threads."""
+        """Number of workers of a brief call; 0 if calls should be measured, are long, or have to start their own
+        threads.
+        """
         if self._is_fine_grained or not has_native_threads() or self.choice.step_seconds > MOST_SECONDS:
             return 0
         most = worker_count()

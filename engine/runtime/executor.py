@@ -199,7 +199,7 @@ def _begin_step(state: int, worker: int, workers: int, step: int) -> bool:
 
 @inner
 def _leaves(state: int, worker: int, workers: int) -> bool:
-    """Whether a step is left at this jump. All agree: a barrier lies between worker 0's answer and its effect."""
+    """Whether a step is left at this jump. All agree: a barrier separates worker 0's answer and its effect."""
     if worker == 0 and load_acquire(state + 8 * State.STOP) == 2:
         if workers == 1:
             return True
@@ -222,7 +222,7 @@ def another_iteration(row: int, scratch: int) -> bool:
 
 @inner
 def is_followed_now(row: int, scratch: int) -> bool:
-    """Whether a worker jumps at a turn row in the current iteration of its loop."""
+    """Whether a worker jumps, at a row with a predicate per iteration, in the current iteration of its loop."""
     iteration = word(scratch, Scratch.ITERATION + word(row, Column.PARAMETERS))
     return (load_i8(word(row, Column.PREDICATE) + iteration) != 0) == (word(row, Column.TRUTH) != 0)
 
@@ -320,7 +320,9 @@ def jump_row(workers: int, target: int, leaves: bool = False) -> list[int]:
 
 
 def repeat_row(workers: int, target: int, iterations: int, counter: int, leaves: bool = False) -> list[int]:
-    """A row that jumps to row `target` until so many `iterations` are done, counted by a counter that starts at 0."""
+    """A row that jumps to row `target` until `iterations` iterations are done, counted by a counter that starts at
+    0.
+    """
     return [RowKind.REPEAT, 0, counter, target, iterations, int(leaves)] + [0] * (2 * workers)
 
 

@@ -27,7 +27,10 @@ class RowFeed:
         """Raises InternalError for row numbers that the array, the feed of parameter `number`, does not have."""
         rows, count = self.rows, len(self.array)
         if rows is not None and len(rows) and not (0 <= int(rows.min()) and int(rows.max()) < count):
-            raise InternalError(f"Expected row numbers below {count} for parameter {number}.")
+            raise InternalError(
+                f"Expected row numbers from 0 to {count - 1} for parameter {number}. "
+                f"Received: {rows.min()} to {rows.max()}."
+            )
 
     def step(self, index: int, rows_per_step: int) -> np.ndarray:
         """The rows of one step, shape [rows_per_step, ...]."""

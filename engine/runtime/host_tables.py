@@ -43,7 +43,7 @@ class HostTable:
         self._lock = threading.RLock()
 
     def begin(self, user: HostFunction) -> np.ndarray:
-        """The array for a function of a program that begins. Raises what `acquire` of the memory raises."""
+        """The array for a function of a program that begins. Raises the errors of the memory's `acquire`."""
         with self._lock:
             if self._array is None:
                 self._array = self._memory.acquire()
@@ -76,7 +76,7 @@ class TableFunction(HostFunction):
         return look_up_rows
 
     def begin(self) -> None:
-        """Takes the table's memory. Raises what its `acquire` raises."""
+        """Takes the table's memory. Raises the errors of its `acquire`."""
         self.words[Table.ROWS] = self.table.begin(self).ctypes.data
 
     def end(self) -> None:

@@ -45,7 +45,7 @@ class Observer(Protocol):
     """An observer of calls."""
 
     held: int
-    """The engine waits while so many steps' results have not been taken; 0 lets it run."""
+    """Number of steps whose results may wait: the engine waits while so many have not been taken; 0 lets it run."""
 
     def begin(self, call: RunningCall) -> None:
         """Called before the engine begins; returns at once."""

@@ -19,7 +19,7 @@ class Emptied(Protocol):
         """Takes the rows in the ring; returns the fraction of it that was full, 0 to 1."""
 
     def fail(self, error: BaseException) -> None:
-        """Has the program that fills the ring end with this error: nobody empties it."""
+        """Ends the program that fills the ring with this error, as no thread empties it."""
 
 
 class Collector:

@@ -1,4 +1,4 @@
-"""The persistent threads of this process: workers of brief calls, which would take as long to start as such calls run.
+"""The persistent threads of this process: workers of brief calls, which would take as long to start as a call runs.
 
 They are started for the first such call, sleep soon after the last, and end before a fork and at exit. One call has
 them at a time.
@@ -72,7 +72,7 @@ class PersistentThreads:
         return bool(words[ThreadPool.LOST] == lost)
 
     def serve(self, workers: int) -> bool:
-        """Whether they are those for a call of so many workers on the present cores."""
+        """Whether they are the threads for a call of `workers` workers on the present cores."""
         return self.workers == workers and self.cores == cores_to_spread(workers)
 
     @property
@@ -103,7 +103,9 @@ def has_persistent_threads() -> bool:
 
 @contextmanager
 def persistent_threads(workers: int) -> Iterator[PersistentThreads]:
-    """The threads for a call of so many workers, which has them alone; raises what PersistentThreads does."""
+    """Holds the threads for a call of `workers` workers, which has them alone; raises the errors of
+    PersistentThreads.
+    """
     global _threads, _owner
     caller = threading.get_ident()
     with _lock:

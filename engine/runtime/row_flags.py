@@ -11,7 +11,7 @@ from engine.runtime.buffers import DeviceBuffer
 
 
 class RowFlags:
-    """The large variables that an executable writes, and its work that must know whether others have written them."""
+    """The large variables that an executable writes, and its work that depends on whether others have written them."""
 
     def __init__(self, sets: Sequence[ComputeSet], blocks: Sequence[Encoded], variables: Mapping[int, Buffer]) -> None:
         numbers = {variables[k]: position for position, k in enumerate(sorted(variables))}

@@ -21,7 +21,7 @@ longer all the same ends, and new threads run the next."""
 
 
 class SegmentWatch:
-    """Monitors the workers of a segment: ends it when the number of workers is to be chosen again."""
+    """Monitors the workers of a segment: ends it when the number of workers should be chosen again."""
 
     def __init__(self, choice: WorkerChoice, state: np.ndarray, workers: int, most: int) -> None:
         self._choice, self._state = choice, state

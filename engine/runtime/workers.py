@@ -93,7 +93,7 @@ def completed_steps(state: np.ndarray) -> int:
 
 
 def unknown_row(state: np.ndarray) -> InternalError:
-    """The error of a call that has ended at a row of a kind that the executor does not know."""
+    """The error of a call that has ended at a row of a kind unknown to the executor."""
     row = int(state[State.FAILED_ROW]) - 1
     return InternalError(f"Expected rows of known kinds. Received row {row} of the table.")
 

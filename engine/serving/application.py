@@ -266,9 +266,11 @@ class Application:
         Those that still arrive do not count, as their clients decide for how long.
         """
         if self._requests.all >= self._requests.most:
-            raise RequestError(503, f"The server has its most of {self._requests.most} requests")
+            raise RequestError(503, f"The server is busy with {self._requests.most} requests, its limit")
         if self._requests.is_above(address, 1):
-            raise RequestError(503, f"The server has its most of {self._requests.most_of_one} requests of one address")
+            raise RequestError(
+                503, f"The server is busy with {self._requests.most_of_one} requests of this address, its limit"
+            )
         self._requests.add(address, 1)
         self.metrics.under_way.set(self._requests.all)
         try:
@@ -318,9 +320,10 @@ class Application:
             elif length > DISCARDED * most:
                 raise error
             if self._bytes.all > self._bytes.most:
-                raise RequestError(503, f"Requests under way have more than {self._bytes.most} bytes")
+                raise RequestError(503, f"The server reads requests of more than {self._bytes.most} bytes, its limit")
             if self._bytes.is_above(address, 0):
-                raise RequestError(503, f"Requests of one address have more than {self._bytes.most_of_one} bytes")
+                limit = self._bytes.most_of_one
+                raise RequestError(503, f"The server reads more than {limit} bytes for this address, its limit")
         if length > most:
             raise error
 

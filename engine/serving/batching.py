@@ -103,7 +103,7 @@ class Batcher:
         step = size or 1
         count = -(-rows // step)
         if self._promised + count > self._most_waiting:
-            raise RequestError(503, f"The queue has its most of {self._most_waiting} batches")
+            raise RequestError(503, f"The queue is full: {self._most_waiting} batches wait, its limit")
         end = None if self._limit is None else time.monotonic() + self._limit
         starts = range(0, rows, step)
         self._promised += count

@@ -193,7 +193,7 @@ async def _full(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callabl
     """The application of connections for which there is no space, as all others have requests under way."""
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": 503, "headers": headers})
-    body = json.dumps({"error": "The server has its most of connections, with requests under way in all of them"})
+    body = json.dumps({"error": "The server has as many connections as it takes, all of them with requests"})
     await send({"type": "http.response.body", "body": body.encode()})
 
 

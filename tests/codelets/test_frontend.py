@@ -287,7 +287,7 @@ def result_of_two_forms(parameters: int, lo: int, hi: int, scratch: int) -> None
         (number_or_boolean, "Received: 4 or hi > lo"),
         (boolean_and_number, "Received: hi > lo and 4"),
         (loop_with_else, "Received: while lo < hi"),
-        (result_of_two_forms, "results of one form in nothing_or_number"),
+        (result_of_two_forms, "all returns of nothing_or_number to give one type"),
     ],
 )
 def test_what_control_flow_decides_is_no_constant(function: Callable[[int, int, int, int], None], message: str) -> None:

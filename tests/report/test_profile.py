@@ -84,7 +84,7 @@ def test_a_model_that_has_not_run(kit: Kit) -> None:
     assert unseen.data["speed"]["samples_per_step"] == 32 and unseen.data["host"]["measured"] is None
     eight = ipu.profile(model, x, y, batch_size=8, path=None)
     assert ipu.profile(model, x=x, y=y, batch_size=8, path=None).cycles == eight.cycles
-    with pytest.raises(ConfigurationError, match="the arguments x and y. Received: 3"):
+    with pytest.raises(ConfigurationError, match="the arguments x and y to profile a model. Received: 3"):
         ipu.profile(model, x, y, x, path=None)
     with pytest.raises(ConfigurationError, match="Received: 1 arguments without a name, and z by name"):
         ipu.profile(model, x, z=y, path=None)

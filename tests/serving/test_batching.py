@@ -165,7 +165,7 @@ def test_too_many_are_turned_away_and_the_end_tells_those_who_wait() -> None:
     async def work(batcher: Batcher) -> Any:
         waiting = [asyncio.ensure_future(batcher.predict(rows(n))) for n in range(3)]
         await asyncio.sleep(0.01)
-        with pytest.raises(RequestError, match="most of 3") as refused:
+        with pytest.raises(RequestError, match="3 batches wait") as refused:
             await batcher.predict(rows(9))
         assert refused.value.status == 503
         return waiting

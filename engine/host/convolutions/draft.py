@@ -1,4 +1,4 @@
-"""A convolution that is to be computed: the program's, or one that a way of computing it has made from that."""
+"""A convolution to compute: the program's own, or one derived from it for another algorithm."""
 
 from __future__ import annotations
 

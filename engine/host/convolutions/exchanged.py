@@ -79,7 +79,7 @@ def emit_exchanged(
 
 
 def with_exchanged_operands(draft: ConvolutionDraft, result: View) -> ConvolutionDraft:
-    """Output o and tap t read input o + t * d - low: input u meets tap (u - o + low) / d, one of output O - 1 - o.
+    """Exchanges the operands: output o and tap t read input o + t * d - low, so input u meets tap (u - o + low) / d.
 
     The result has the draft's elements, reversed along the spatial dimensions.
     """

@@ -20,7 +20,7 @@ from engine.program.work.few_features import FewFeatures, Reads, plane_bytes, wi
 T = TypeVar("T")
 
 WINDOW_BYTES = 192 << 10
-"""Most bytes of the rows that a unit reads, kept in scratch: so many stay in the second-level cache."""
+"""Bytes of a unit's rows in scratch that fit in the second-level cache: a unit reads no more if it can."""
 MOST_WINDOW_BYTES = 512 << 10
 UNITS, LEAST_UNITS = 16, 4
 """Units to aim at, and fewer than which leave workers idle."""

@@ -54,7 +54,7 @@ def panel_cycles(rows: int, columns: int) -> float:
 
 
 def contraction_cycles(draft: ConvolutionDraft, positions: int = 1) -> float:
-    """Estimated cycles of a convolution with groups of that many positions."""
+    """Estimates the cycles of a convolution with groups of `positions` positions."""
     kernel, window = draft.right.shape, draft.window
     features = kernel.dimensions[draft.numbers.kernel_output_feature_dimension]
     rows = draft.shape.elements // features

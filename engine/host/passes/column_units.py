@@ -45,7 +45,7 @@ def _pays(product: ComputeSet) -> bool:
 
 
 def _width(columns: int) -> int:
-    """Columns of a unit, for two workers almost as even as rows; 0 if there are none such.
+    """Chooses the columns of a unit, for two workers almost as even as rows; 0 if no width does that.
 
     No unit is narrower than a panel: it would be cut along k in another way, and have other bits.
     """

@@ -40,7 +40,7 @@ def sum_edges(program: Program) -> Program:
 
 
 def _fuse(rewriter: ProgramRewriter, at: int, work: CodeletWork) -> None:
-    """Replaces scatter number `at`, and removes what only it needed, if its updates are gathered rows."""
+    """Replaces scatter number `at` if its updates are gathered rows, and removes compute sets that only it needed."""
     header, position = work.parameters, work.entries[0]
     assert isinstance(header, Scatter) and isinstance(position, PositionDimension)
     updates, row_bytes = header.updates.buffer, 4 * header.run_length * header.cut_window

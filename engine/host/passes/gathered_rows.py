@@ -1,4 +1,4 @@
-"""Rows that a gather copies by one row number each, as what else may read them where they are."""
+"""Gathers of rows by one row number each, found so that other compute sets can read the rows in place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Gathered(NamedTuple):
         return self.gather.operand.buffer, self.gather.indices.buffer
 
     def is_packed(self, rows: int, row_bytes: int) -> bool:
-        """Whether it makes a contiguous array of so many rows of so many bytes."""
+        """Whether the gather makes a contiguous array of `rows` rows of `row_bytes` bytes."""
         made = self.batch.size, self.batch.target_stride, self.gather.run_bytes
         return made == (rows, row_bytes, row_bytes)
 

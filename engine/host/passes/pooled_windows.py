@@ -1,4 +1,4 @@
-"""Pooling by windows that leave out what is outside of an image, in place of loops over padded copies.
+"""Pooling by windows that leave out positions outside of an image, in place of loops over padded copies.
 
 For the host only: the program that the device model estimates has the loops.
 """

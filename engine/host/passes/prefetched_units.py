@@ -24,7 +24,9 @@ MOST_UNIT_SHARE = 1 / 16
 by hand.
 """
 LEAST_SIDE = 16
-"""Rows, and columns, that use what is prefetched: with fewer a product waits for memory in any case."""
+"""Rows, and columns, of a product from which prefetching its operands pays: with fewer it waits for memory in any
+case.
+"""
 
 
 def prefetch_units(program: Program) -> Program:

@@ -28,7 +28,7 @@ LEAST_BYTES = 1 << 15
 
 
 def prepare_constants(program: Program) -> Program:
-    """Packs constant right operands, and marks what need not run in each step."""
+    """Packs constant right operands, and marks compute sets that need not run in each step."""
     if program.exceptions is not None:
         return program
     rewriter, changed = ProgramRewriter(program), False
@@ -52,7 +52,7 @@ def _is_to_be_packed(product: ComputeSet) -> bool:
 
 
 def _packed_before(product: ComputeSet) -> tuple[ComputeSet, ComputeSet]:
-    """The compute set that packs a product's right operand, and the product that reads what it has packed."""
+    """Makes the compute set that packs a product's right operand, and the product that reads the panels."""
     work = product.work
     assert isinstance(work, Contraction)
     _, _, columns, k = work.size

@@ -63,7 +63,7 @@ def _producer(rewriter: ProgramRewriter, span: Span, at: int) -> int | None:
 
 
 def _fit(producer: ComputeSet, consumer: ComputeSet, span: Span) -> bool:
-    """Whether the consumer can follow the producer unit by unit, and no unit touches what another one does."""
+    """Whether the consumer can follow the producer unit by unit, with no memory shared between units."""
     if producer.units != consumer.units or producer.units < 2 or producer.one_worker or consumer.one_worker:
         return False
     if producer.overwrites or consumer.overwrites or not _shares_nothing(producer):

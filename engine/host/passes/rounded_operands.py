@@ -25,7 +25,7 @@ LEAST_ELEMENTS = 4096
 
 
 def round_operands(program: Program) -> Program:
-    """Replaces right operands that are narrowed copies by what they are copies of."""
+    """Replaces right operands that are narrowed copies by the float32 arrays that were copied."""
     if program.exceptions is not None:
         return program
     rewriter = ProgramRewriter(program)

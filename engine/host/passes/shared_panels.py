@@ -42,7 +42,7 @@ def share_panels(program: Program) -> Program:
 
 
 def _first(chain: ComputeSet) -> Contraction | None:
-    """The product that a chain begins with, if its right operand is to be packed for all units."""
+    """The first product of a chain, if its right operand should be packed for all units."""
     if not isinstance(chain.work, UnitChain) or chain.units < FEWEST_UNITS or chain.one_worker or chain.claimed:
         return None
     product = chain.work.links[0].work
@@ -58,7 +58,7 @@ def _first(chain: ComputeSet) -> Contraction | None:
 
 
 def _packed_before(chain: ComputeSet, product: Contraction) -> tuple[ComputeSet, ComputeSet]:
-    """The compute set that packs, and the chain that reads what it has packed."""
+    """Makes the compute set that packs, and the chain that reads the panels."""
     assert isinstance(chain.work, UnitChain)
     _, _, columns, k = product.size
     panels = Buffer(f"{chain.name}.panels", Shape("f32", (k, columns)))

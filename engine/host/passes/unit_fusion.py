@@ -127,12 +127,12 @@ def _sliced(sets: list[ComputeSet], found: list[int]) -> set[Buffer]:
 
 
 def _forwards(sliced: set[Buffer], new: ComputeSet) -> bool:
-    """Whether a compute set reads slices of such arrays."""
+    """Whether a compute set reads slices of the arrays in `sliced`."""
     return any(s.partition is not None and s.buffer in sliced for s in new.reads)
 
 
 def _fit(links: list[ComputeSet]) -> bool:
-    """Whether no unit touches what another one writes, and units are small and many enough."""
+    """Whether no unit touches memory that another one writes, and units are small and many enough."""
     counts = [each.units for each in links]
     units = min(counts)
     if any(count % units for count in counts) or (max(counts) > units < FEWEST_UNITS):

@@ -105,7 +105,7 @@ def _box(
 
 
 def _low(offset: int, strides: Strides) -> tuple[int, int] | None:
-    """The number of rows and columns in that many bytes."""
+    """Divides an offset in bytes into rows and columns; None if it is not a whole number of both."""
     rows, rest = divmod(offset, strides[1])
     columns, rest = divmod(rest, strides[2])
     return None if rest or offset < 0 or offset >= strides[0] else (rows, columns)

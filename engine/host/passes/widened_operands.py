@@ -1,4 +1,4 @@
-"""Copies of 16-bit floats for products, as of images with borders and of overlapping windows, stored as float32.
+"""Copies of 16-bit floats for products, as of padded images and of overlapping windows, stored as float32.
 
 Products widen what they read; copies that nothing else reads may be widened where they are made, once for all units.
 Sums have the same parts and bits. For the host only: a chip's products read 16-bit floats.
@@ -22,7 +22,7 @@ from engine.program.work.offsets import Offsets
 
 
 def widen_operands(program: Program) -> Program:
-    """Widens copies that only products read, both of whose operands are such."""
+    """Widens copies that only products read, if both operands of these products are such copies."""
     if program.exceptions is not None:
         return program
     rewriter = ProgramRewriter(program)
@@ -87,7 +87,7 @@ def _copies_to(compute_set: ComputeSet, buffer: Buffer) -> bool:
 
 
 def _widened(compute_set: ComputeSet, wide: dict[Buffer, Buffer]) -> ComputeSet:
-    """A copy to float32, or the product of what was copied."""
+    """A copy to float32, or the product of a widened copy."""
     work = compute_set.work
     assert isinstance(work, Contraction | Copy)
     return replace(

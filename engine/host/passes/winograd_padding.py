@@ -15,7 +15,7 @@ from engine.program.work.winograd_tiles import Depth
 
 
 def read_unpadded(program: Program) -> Program:
-    """Has Winograd's convolutions and gradients read what was copied between zeros, and drops the copies."""
+    """Lets Winograd's convolutions and gradients read arrays without their padding, and drops the padded copies."""
     rewriter = ProgramRewriter(program)
     copies: set[int] = set()
     for at, each in enumerate(program.compute_sets):

@@ -30,7 +30,7 @@ Sets = tuple[ComputeSet, ComputeSet]
 def convolution_sets(
     product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer, tile: int
 ) -> Sets | None:
-    """The transform of the kernel and the products by such tiles, if all three arrays are evenly spaced."""
+    """Makes the transform of the kernel and the products by these tiles, if all three arrays are evenly spaced."""
     field, slices, taps_deep = (size.field[-2], size.field[-1]), prod(size.field[:-2]), prod(size.taps[:-2])
     features = taps_deep * size.inputs
     if work.size != (1, size.batch * slices * field[0] * field[1], size.outputs, TAPS * features):

@@ -13,7 +13,7 @@ from engine.passes.splats import is_positive_zero
 
 
 def add_rows_in_place(module: Module) -> Module:
-    """The module whose loops read and write one row of such a list, which is initially +0, so that no sum is -0."""
+    """Makes loops read and write one row of a sum of lists, which is initially +0, so that no sum is -0."""
     sums: dict[Computation, dict[Instruction, int]] = {}
     for computation in module.computations():
         for instruction in computation.instructions:
@@ -35,7 +35,7 @@ def add_rows_in_place(module: Module) -> Module:
 
 
 def _sums_of(view: LoopView) -> dict[Instruction, int]:
-    """The body's sums of such a list and a row, with the number of the operand that is the row."""
+    """Sums in the body of a list and a row, with the number of the operand that is the row."""
     found = {}
     for k, total in enumerate(view.following):
         if total.opcode != "add" or not is_positive_zero(view.initial[k]):

@@ -38,14 +38,14 @@ def can_batch(instruction: Instruction) -> bool:
 
 
 def batch(instruction: Instruction, operands: list[Operand], iterations: int) -> Instruction:
-    """The values of an instruction in all iterations, [turns, ...]."""
+    """The values of an instruction in all iterations: [iterations, ...]."""
     if instruction.opcode in RULES:
         return RULES[instruction.opcode](instruction, operands, iterations)
     return _made(instruction, [spread(o, iterations) for o in operands], iterations)
 
 
 def spread(operand: Operand, iterations: int) -> Instruction:
-    """An operand with a leading dimension of iterations, broadcast along it if necessary: [turns, ...]."""
+    """An operand with a leading dimension of iterations, broadcast along it if necessary: [iterations, ...]."""
     value, batched = operand
     if batched:
         return value

@@ -26,7 +26,7 @@ FAR_BYTES = 8 * 2**20
 """Bytes of a value for all iterations that no worker's own cache holds: products of many rows are computed as fast as
 these are stored and read again. Chosen by hand, with the next two."""
 MANY_ROWS, SHORT_K = 128, 256
-"""Least rows of such a product, and its most multiply-adds for each element."""
+"""Rows from which several products at once are no faster, and most multiply-adds for each of their elements."""
 INDEX = Shape("s32", ())
 KEEPS_ITS_WORK = "keeps_its_work"
 """The attribute of loops that exist to save memory: no value of theirs is stored for all iterations."""
@@ -244,7 +244,7 @@ class _Distribution:
 
 
 def _has_many_rows(product: Instruction) -> bool:
-    """Whether it is a matrix product with so many rows that several at once are no faster."""
+    """Whether it is a matrix product with so many rows that joining several is no faster."""
     if product.opcode != "dot" or product.array_shape.rank != 2:
         return False
     left, numbers = product.operands[0].array_shape, product["dot_dimension_numbers"]

@@ -20,7 +20,7 @@ def simple_body(computation: Computation) -> str | None:
 
 
 def is_neutral(opcode: str, initial: Instruction) -> bool:
-    """Whether combining with an initial value changes nothing (a sum's zero may still turn -0 into +0)."""
+    """Whether combining with an initial value has no effect (a sum's zero may still turn -0 into +0)."""
     value = splat_value(initial)
     if value is None:
         return False

@@ -28,7 +28,7 @@ LARGE_BATCH, BLOCK_ELEMENTS, LEAST_BLOCK = 1 << 17, 1 << 15, 16
 
 An attention's probabilities are then still in a near cache when the next compute sets read them. Measured."""
 SMALL_DEPTHWISE = 20_000
-"""Multiply-adds of a unit of such batches, of which each loads an element of A."""
+"""Multiply-adds of a depthwise unit, each of which loads an element of A."""
 MOST_DEPTHWISE_UNITS = 16
 WINDOWED_SPLITS = 8
 """Parts of k of a gradient of groups by their kernel. Chosen by hand: their sums are added."""

@@ -1,4 +1,4 @@
-"""Division of a nest into units: along which loop, in slices of what size. Part of the program, not of the host."""
+"""Division of a nest into units: the loop, and the size of slices. Part of the program, not of the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elimination of compute sets whose results have no readers: counts and predicates that workers know by themselves."""
+"""Elimination of compute sets whose results have no readers: counts and predicates that workers compute themselves."""
 
 from __future__ import annotations
 

@@ -104,7 +104,9 @@ def _opcode(compute_set: ComputeSet) -> str:
 
 
 def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording) -> list[ComputeSet]:
-    """Checks of the result: with the same partition, so that each worker checks what it has just written."""
+    """Makes checks of the result with its own partition, so that each worker checks the elements it has just
+    written.
+    """
     results = [span for span in compute_set.writes if span.buffer.shape.element_type in FLOATS]
     if len(results) != 1 or not results[0].buffer.shape.elements:
         return []

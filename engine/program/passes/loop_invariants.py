@@ -32,7 +32,9 @@ def _label_of(marks: list[Mark], region: Region) -> int | None:
 
 
 def _invariant(program: Program, region: Region, kind: type[Work]) -> list[int]:
-    """Compute sets that run in each iteration, read what the loop does not write, and alone write what they write."""
+    """Compute sets that run in each iteration, read no result of the loop, and are the only writers of their
+    results.
+    """
     inside, uses = range(region.begin, region.end), BufferUses(program)
     skipped = [r for r in program.regions if region.begin <= r.begin and r.end <= region.end]
     moved: list[int] = []

@@ -122,7 +122,9 @@ def fuse_row_sums(program: Program) -> Program:
 
 
 def _rewrite(rewriter: ProgramRewriter, at: int, scatters: list[int]) -> None:
-    """Replaces a scatter, others with the same row numbers and their reader, and removes what only they needed."""
+    """Replaces a scatter, others with the same row numbers and their reader, and removes compute sets that only they
+    needed.
+    """
     first = _sums(rewriter, at)
     if first is None or not _keeps(rewriter, first.ids, at, first.reading):
         return

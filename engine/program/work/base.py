@@ -15,7 +15,7 @@ from engine.program.buffer import Address, Buffer
 
 
 class Addressed:
-    """A frozen dataclass with addresses among its fields, or in tuples of such."""
+    """A frozen dataclass with addresses among its fields, or in tuples of its fields."""
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -26,7 +26,7 @@ class Addressed:
         return tuple(addresses_in(self))
 
     def with_addresses(self, change: Callable[[Address], Address]) -> Self:
-        """A copy with every address replaced by what `change` returns for it."""
+        """A copy with every address replaced by `change(address)`."""
         return _changed(self, change)
 
 
@@ -35,7 +35,7 @@ _FIELDS: dict[type[Addressed], tuple[str, ...]] = {}
 
 
 def _fields(kind: type[Addressed]) -> tuple[str, ...]:
-    """The names of the fields whose types name Address, or a class with such fields."""
+    """Names of the fields whose types name Address, or a class with addresses."""
     if kind not in _FIELDS:
         kinds, pending = {"Address"}, [Addressed]
         while pending:

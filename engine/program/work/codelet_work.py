@@ -53,7 +53,7 @@ class CodeletWork(Work):
         return tuple(value for value in values if isinstance(value, Address))
 
     def with_addresses(self, change: Callable[[Address], Address]) -> Self:
-        """A copy with every address replaced by what `change` returns for it."""
+        """A copy with every address replaced by `change(address)`."""
 
         def changed(value: Any) -> Any:
             if isinstance(value, Record):

@@ -122,7 +122,9 @@ class Contraction(Work):
 
     @property
     def _has_pairs(self) -> bool:
-        """Whether bf16 of A are in place as pairs along k, or are transposed to such: not where windows gather them."""
+        """Whether bf16 of A are in place as pairs along k, or can be transposed to pairs: not where windows gather
+        them.
+        """
         return (self.run_a % 2 == 0 and len(self.k_a) % 2 == 0) or rows_together(self.row_a.table, self._item) != 0
 
     @property

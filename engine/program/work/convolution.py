@@ -1,4 +1,4 @@
-"""Convolutions as a program asks for them: what is computed, whatever computes it."""
+"""Convolutions as a program requests them, without an algorithm."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Convolution(Work):
 
     @property
     def parts(self) -> tuple[ConvolutionSize, ...]:
-        """The sizes of what has sums: of each combination of phases, as a chip multiplies no inserted zeros."""
+        """Sizes of each combination of phases with sums, as a chip multiplies no inserted zeros."""
         arrays, groups = (self.shape_a, self.shape_b, self.shape_c), max(self.feature_groups, self.batch_groups)
         combinations = filter(has_sums, product(*self.phases))
         return tuple(size_of_phases(each, arrays, self.numbers, groups) for each in combinations)

@@ -23,6 +23,6 @@ class Purpose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Copy(FusedLoop):
-    """A fused loop that stores what it loads."""
+    """A fused loop that only stores the elements it loads."""
 
     purpose: Purpose = Purpose.LAYOUT

@@ -76,7 +76,7 @@ class DepthwiseWindows(DepthwiseWork):
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseGradient(DepthwiseWork):
-    """The gradient by the kernel of such a convolution, whose outputs have the gradients C.
+    """The gradient of a depthwise or grouped convolution by its kernel; C has the gradients of its outputs.
 
     Part p of all rows of outputs has its sums p * `part_bytes` further on, each tap's at an offset of `offsets_b`. A
     unit has `unit_channels` of a part.

@@ -143,5 +143,5 @@ def plane_bytes(columns: int, reach: int, filled: int = 0) -> int:
 
 
 def window_bytes(row: int, slices: int, rows: Reads, unit_rows: int) -> int:
-    """Bytes of the rows, of that many bytes, that a unit reads."""
+    """Bytes of a unit's window, whose rows have `row` bytes each."""
     return slices * ((unit_rows - 1) * rows.step + rows.reach) * row

@@ -56,7 +56,7 @@ class SummedRows(Work):
         return (each for each in self.reader.footprints() if not self.is_table(each.address.buffer))
 
     def scratch_with(self, *more: int) -> ScratchSpace:
-        """Areas for the sums, for the reader's parameters, and `more` of so many bytes."""
+        """Makes areas for the sums, for the reader's parameters, and of `more` bytes each."""
         return space_of(self.chunk_bytes * len(self.tables), 8 * len(self.reader.encode().words), *more)
 
     def encode(self) -> Encoded:

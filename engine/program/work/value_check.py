@@ -19,7 +19,7 @@ KINDS = {"range": RANGE, "nonzero": NONZERO, "finite": FINITE}
 
 
 class CheckRecord:
-    """Memory in which a check records what failed: for each unit 1 + the number of an element, and its bits."""
+    """Memory in which a check records a failure: for each unit 1 + the number of an element, and its bits."""
 
     def __init__(self, units: int) -> None:
         self.words = np.zeros((units, 2), np.int64)

@@ -54,7 +54,7 @@ def footprints(images: int, inputs: Images, outputs: Images, written: Address) -
 def tile_fields(
     images: int, inputs: Images, outputs: Images, tile: int, block: int, layout: ScratchLayout
 ) -> dict[str, Any]:
-    """The fields of `Tiles` for blocks of that many tiles, which adds their areas to the layout of scratch.
+    """Fields of `Tiles` for blocks of `block` tiles; adds their areas to the layout of scratch.
 
     A tile has `tile` outputs along each side.
     """

@@ -92,7 +92,9 @@ class _Namespace(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if self._others is not None and not name.startswith("__"):
             return getattr(self._others, name)
-        raise AttributeError(f"Expected a name that is supplied. Received: {self.__name__}.{name}, which is not.")
+        raise AttributeError(
+            f"Expected a name of {self.__name__} that python -m ipu.run --tf1 supplies. Received: {name}."
+        )
 
 
 @functools.cache

@@ -91,7 +91,7 @@ class IPULoggingTensorHook(SessionRunHook):
         """
         if self._outfeed is None:
             raise RuntimeError(
-                "Expected log to be called in the model. Received: a session without. Call hook.log(...)."
+                "Expected the model to call hook.log. Received: a model that does not. Call hook.log(...) in model_fn."
             )
         self._rows, self._deleter = self._outfeed.dequeue(), self._outfeed.deleter
 

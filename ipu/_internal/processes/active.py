@@ -67,7 +67,7 @@ def _check_size(size: int) -> None:
     started = max(int(os.environ.get(name, "1")) for name in SIZES)
     if started > size:
         raise ConfigurationError(
-            f"Expected {started} processes that know of each other, as their launcher has started. Received: "
+            f"Expected one group of {started} processes, as many as their launcher has started. Received: "
             f"{size}. Use the launcher of the MPI that mpi4py has, python -m ipu.run, or srun --mpi=pmix."
         )
 

@@ -92,8 +92,8 @@ def _report_of(
         given = {**dict(zip(("x", "y"), arguments, strict=False)), **keyword_arguments}
         if len(arguments) > 2 or not given.keys() <= {"x", "y"} or len(given) < len(arguments) + len(keyword_arguments):
             raise ConfigurationError(
-                f"Expected of a model the arguments x and y. Received: {len(arguments)} arguments without a name, and "
-                f"{', '.join(keyword_arguments) or 'none'} by name. Leave the others out."
+                f"Expected the arguments x and y to profile a model. Received: {len(arguments)} arguments without a "
+                f"name, and {', '.join(keyword_arguments) or 'none'} by name. Leave the others out."
             )
         if given or batch_size is not None:
             return report_of_compiled(program_of_model(subject, mode, batch_size=batch_size, **given), name)

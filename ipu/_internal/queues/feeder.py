@@ -65,7 +65,7 @@ class Feeder:
             raise self._work.failure
         if not self._thread.is_alive() and not ring.closed:
             raise InternalError(
-                "Expected the thread of an infeed queue to live. Received: one that has ended, as a fork leaves it. "
+                "Expected the thread of an infeed queue to run. Received: a thread that has ended, as in a fork. "
                 "Evaluate the queue's deleter and initializer in this process, too."
             )
 

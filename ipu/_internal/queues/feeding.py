@@ -93,5 +93,5 @@ def end_of_dataset() -> tf.errors.OutOfRangeError:
         None,
         None,
         "Expected the dataset of the infeed queue to have an element for each iteration. Received: its end. "
-        "Call repeat() on it, or run fewer iterations, and initialize the queue anew.",
+        "Call repeat() on it, or run fewer iterations, and initialize the queue again.",
     )

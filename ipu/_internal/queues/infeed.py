@@ -50,7 +50,7 @@ class InfeedEndpoint:
             if self._feeder is not None:
                 raise ConfigurationError(
                     f"Expected initializer of infeed queue {self.name!r} to be evaluated once. Received: a second "
-                    f"time. To begin anew with the first element, evaluate infeed_queue.deleter before."
+                    f"time. To start again from the first element, evaluate infeed_queue.deleter first."
                 )
             remember(self)
             if is_synthetic("infeed"):
@@ -90,7 +90,7 @@ class InfeedEndpoint:
                     None,
                     None,
                     f"Expected all programs with infeed queue {self.name!r} to have {feeder.replicas} replicas. "
-                    f"Received: one of {replicas}. Make another queue, or delete this one and initialize it anew.",
+                    f"Received: one of {replicas}. Make another queue, or delete this one and initialize it again.",
                 )
             if self._running:
                 raise tf.errors.FailedPreconditionError(
