@@ -51,7 +51,7 @@ def in_estimator(x: np.ndarray, y: np.ndarray, loops: int) -> Callable[[], Any]:
 
 
 def race(rounds: int, loops: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds on the clock and of the processors, [rounds, 2]: of `fit` and of the estimator, which take turns."""
+    """Seconds on the clock and of the processors, [rounds, 2]: of `fit` and of the estimator, which alternate."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(BATCH * STEPS_PER_LOOP, 784)).astype(np.float32)
     y = generator.integers(0, 10, len(x)).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Medians that are kept, a file for each processor: what docs/performance.md is written from."""
+"""Medians that are kept, a file for each processor: the source of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Figures:
 
     @classmethod
     def here(cls, folder: Path = FOLDER) -> Figures:
-        """Figures of this processor, with what was kept before."""
+        """Figures of this processor, with those kept before."""
         name, features = target()
         title = f"{usable_cores()} cores of {model()} ({name}, {lanes()} float32 lanes"
         title += ", matrix registers)" if "amx-tile" in features else ")"

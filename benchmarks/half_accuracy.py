@@ -19,7 +19,7 @@ SCALE = 256.0
 
 
 def step(name: str, way: str, policy: str) -> tuple[np.ndarray, np.ndarray]:
-    """The logits of a batch before a step, and the gradients, by what a rate of 1 takes off the weights."""
+    """The logits of a batch before a step, and the gradients, by the change of the weights at a rate of 1."""
     import keras
 
     from benchmarks import models

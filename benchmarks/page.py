@@ -71,7 +71,9 @@ def races(measured: dict[str, Any], bounds: dict[str, Any]) -> str:
 
 
 def most(keras: float | None, bound: dict[str, float] | None) -> str:
-    """The multiple of Keras' speed, of so many milliseconds, of multiply-adds alone at the processor's peak."""
+    """The multiple of Keras' speed that multiply-adds alone would have at the processor's peak; `keras` is in
+    milliseconds.
+    """
     return "" if keras is None or bound is None else f"{keras * bound['peak'] / bound['gflop'] / 1e3:.1f}"
 
 

@@ -205,7 +205,7 @@ def missing_if_failed(made: Race, way: str, say: Say) -> Iterator[None]:
 def race(
     workload: Workload, rounds: int, among: list[str] | None = None, limit: float = LIMIT, say: Say = silent
 ) -> Race:
-    """Runs a round of each way in turn, so that a busy machine affects all alike; `say` is told of the progress."""
+    """Runs a round of each way in turn, so that a busy machine affects all alike; `say` gets the progress."""
     found, missing = ways(workload)
     with started(workload, among or found, limit, say) as made:
         made.missing |= {} if among else missing

@@ -65,7 +65,7 @@ def in_session(x: np.ndarray, y: np.ndarray, batch: int) -> Callable[[], Any]:
 
 
 def race(batch: int, rounds: int) -> tuple[float, float]:
-    """Least seconds of `fit` and of the session, which take turns."""
+    """Least seconds of `fit` and of the session, which alternate."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(batch * STEPS, WIDTHS[0])).astype(np.float32)
     y = generator.integers(0, WIDTHS[-1], len(x)).astype(np.int32)

@@ -1,4 +1,4 @@
-"""The engine: programs in XLA's HLO, compiled for and run by a software IPU. It knows neither TensorFlow nor Keras."""
+"""The engine: programs in XLA's HLO, compiled for and run by a software IPU. It uses neither TensorFlow nor Keras."""
 
 from __future__ import annotations
 
@@ -50,11 +50,10 @@ def load(
 
 
 def limits(**given: float) -> AbstractContextManager[None]:
-    """Sets limits for programs from files, while the context is open. These are `instructions` with calls inlined
-    (262,144 if not given), `levels` of calls (64), `bytes` (the machine's memory) and `seconds` to compile (300). Above
-    one, ResourceLimit names it.
+    """Sets limits for programs from files, while the context is open.
 
-    262,144 with calls inlined, 64, the machine's memory and 300 if not given. Above one, ResourceLimit names it.
+    They are `instructions` with calls inlined (262,144 if not given), `levels` of calls (64), `bytes` (the machine's
+    memory) and `seconds` to compile (300). ResourceLimit names the one that a program exceeds.
     """
     from engine.resource_limits import limits as limited
 

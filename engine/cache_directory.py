@@ -166,7 +166,7 @@ def _note_use(path: Path) -> None:
 
 
 def remove_unused(root: Path) -> None:
-    """Deletes what has long been unused of the compiled code in `root`: folders, and files of folders in use.
+    """Deletes compiled code in `root` that has long been unused: folders, and files of folders in use.
 
     Of more than MOST_BYTES those files go first that have been unused for longest. A process that has loaded a file
     does not need it any longer, and one that finds none compiles.

@@ -1,4 +1,4 @@
-"""The closed set of errors. Each message states expected, received, nearest legal value and what to change."""
+"""The closed set of errors. Each message states what was expected, what was received and what to change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UnsupportedOperation(IPUError, NotImplementedError):
 
 
 class ConfigurationError(IPUError, ValueError):
-    """A configuration whose parts contradict each other or that needs what the device lacks."""
+    """A configuration whose parts contradict each other, or that needs a feature the device lacks."""
 
 
 class StepCountError(IPUError, ValueError):

@@ -94,7 +94,9 @@ class BoundFunction:
         self.status = np.zeros(1, np.int64)
 
     def __call__(self, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The results, new arrays; as machine code calls it. Raises what the function raises, HostFunctionError."""
+        """Calls the function as machine code does: returns new arrays. Raises the function's error, or
+        HostFunctionError.
+        """
         given = [np.ascontiguousarray(value) for value in operands]
         results = tuple(np.zeros(shape.dimensions, shape.dtype) for shape in self.results)
         words = [array.ctypes.data for array in (*given, *results)]
@@ -221,7 +223,7 @@ class PythonCall(BoundFunction):
             )
 
     def raise_failure(self) -> None:
-        """Raises what the callable raised, with its traceback."""
+        """Raises the callable's error, with its traceback."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

@@ -156,7 +156,9 @@ class LoadedExecutable:
 
 
 def read_file(path: str | Path) -> ExecutableFile | EncodedFile:
-    """The program of a file: encoded, if that was given with object code. Raises what `read_executable` does."""
+    """Reads the program of a file: encoded, if it was given with object code. Raises the errors of
+    `read_executable`.
+    """
     if not has_compiler():
         found = encoded_file.find(read_regular(path, current_limits().most_bytes), str(path))
         if found is not None:

@@ -100,7 +100,7 @@ def _kind(status: os.stat_result) -> str:
 
 
 def make_private(folder: Path) -> None:
-    """Creates a folder that only the user may use, whatever the umask; an existing one stays as it is."""
+    """Creates a folder that only the user may use, under any umask; an existing one stays as it is."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
 

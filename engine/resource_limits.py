@@ -161,7 +161,7 @@ class _TimeIsUp(BaseException):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raises ResourceLimit at whatever instruction this thread is when the time of a compilation ends.
+    """Raises ResourceLimit at any instruction of this thread when the time of a compilation ends.
 
     For passes and lowering, which change nothing that outlives them; a loop that looks at the clock by itself would
     have to be each of theirs. Does nothing outside of `within_seconds`, nor within another one.
@@ -208,7 +208,7 @@ class _Alarm:
         _thread.start_new_thread(self._wait, ())
 
     def stop(self) -> None:
-        """Stops the alarm: it raises nothing from now on, nor what has not been raised yet."""
+        """Stops the alarm: an error that is not raised yet is dropped."""
         with self._guard:
             self._is_over = True
             ctypes.pythonapi.PyThreadState_SetAsyncExc(self._target, None)

@@ -93,7 +93,7 @@ class Target:
 
 
 def target(name: str, tiles: int | None = None, ipus: int = 1) -> Target:
-    """The chip "ipu1", "ipu2" (Mk2), "bow" or "c600" (also "ipu21"); with `tiles`, only that many of its tiles.
+    """Describes the chip "ipu1", "ipu2" (Mk2), "bow" or "c600" (also "ipu21"); with `tiles`, only so many of its tiles.
 
     Raises ConfigurationError for an unknown name, or for tiles or IPUs that do not exist.
     """

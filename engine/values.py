@@ -1,4 +1,4 @@
-"""Conversion of what users pass as an array to the dtype that a program takes."""
+"""Conversion of users' arrays to the dtype that a program takes."""
 
 from __future__ import annotations
 

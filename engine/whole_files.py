@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 PART = ".part"
-"""The suffix of what is being written; its name begins with a dot and the name of its place."""
+"""Suffix of files that are being written; their names begin with a dot and the final name."""
 FORMER = ".former"
 ABANDONED_SECONDS = 3600.0
 """Seconds without a write after which the writer of a file has been killed."""
@@ -35,7 +35,9 @@ def _nothing(what: str, path: Path) -> None:
 
 
 fault_point: Callable[[str, Path], None] = _nothing
-"""Called with what is about to change a file system, and where; tests raise errors or end the process in it."""
+"""Function called before each change to a file system, with its kind and path; tests raise errors or end the process in
+it.
+"""
 
 
 def write_whole(path: str | Path, data: bytes | str, *, mode: int | None = None, sync: bool = True) -> None:
@@ -120,7 +122,7 @@ def put(written: Path, path: Path) -> None:
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Raises OSError where a file of so many bytes has no room in a folder: for writers that do not survive that."""
+    """Raises OSError where a folder has no space for `size` bytes: for writers that do not survive a full disk."""
     part = _part(folder / "room")
     fault_point("create", part)
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

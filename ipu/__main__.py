@@ -1,4 +1,4 @@
-"""`python -m ipu`: this machine and what is compiled; `cache --clear`; `bench model.py:make`."""
+"""`python -m ipu`: shows this machine and the compiled code; `cache --clear`; `bench model.py:make`."""
 
 import sys
 

@@ -1,4 +1,6 @@
-"""`python -m ipu.check PROGRAM ...`: what of a program for IPUs works here, what needs a change, what is refused."""
+"""`python -m ipu.check PROGRAM ...`: lists what works here in a program for IPUs, what to change, and what is
+refused.
+"""
 
 import sys
 

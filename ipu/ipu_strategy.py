@@ -117,7 +117,7 @@ def is_liftable(initial_value: object) -> bool:
 
 
 def device_variable(arguments: Mapping[str, Any], device: str) -> IPUVariable:
-    """A device variable whose host copy is on `device`, given what TensorFlow gives to creators of variables."""
+    """Makes a device variable whose host copy is on `device`, from the arguments of TensorFlow's variable creators."""
     with ops.init_scope(), ops.device(device):
         return IPUVariable(**{name: value for name, value in arguments.items() if name in _VARIABLE_ARGUMENTS})
 

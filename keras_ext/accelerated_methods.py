@@ -39,9 +39,7 @@ LOOPS = ("fit", "evaluate", "predict")
 CONTINUES = "an update takes several batches, callbacks follow each step, stages form a pipeline, or data are refused"
 """Why plain Keras does not continue, batch by batch, a call of which batches have run."""
 REASON = re.compile(r"(?<=\.) (?=It comes|docs/)")
-"""Boundary in an error between the reason and what follows: where an operation comes from, and what to write
-instead.
-"""
+"""Boundary in an error between the reason and what follows: where an operation comes from, and its replacement."""
 
 
 @dataclass

@@ -126,7 +126,7 @@ class Acceleration(contextlib.AbstractContextManager["Acceleration"]):
 _in_force: list[Acceleration] = []
 """Results that a program may have dropped."""
 _creates: ThreadValue[bool | None] = ThreadValue(None)
-"""Whether variables are device variables; None where it depends on what is in force."""
+"""Whether variables are device variables; None where the acceleration in force decides."""
 
 
 def current() -> Acceleration | None:
@@ -201,7 +201,7 @@ def _initialize(
 
 @contextlib.contextmanager
 def plain(model: KerasModel, method: str) -> Iterator[None]:
-    """Runs a model that belongs to no strategy as plain Keras', whatever is in force, while open; one warning says
+    """Runs a model that belongs to no strategy as plain Keras', under any acceleration, while open; one warning says
     so.
     """
     acceleration = current()

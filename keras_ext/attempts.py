@@ -1,4 +1,4 @@
-"""A call that the engine may refuse: what plain Keras needs to begin it again as if the engine had not been asked."""
+"""State that plain Keras needs to start a call again that the engine refuses, as if the engine had not been asked."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Attempt:
         self._enqueuers.append(getattr(adapter, "_enqueuer", None))
 
     def note_pass(self, batches: Iterator[Any], opened: int) -> None:
-        """Notes the pass over a tf.data set, the last one of so many that have been opened."""
+        """Notes the pass over a tf.data set, the last of `opened` passes."""
         if not self.has_run():
             self._pass = batches, opened
 
@@ -284,7 +284,7 @@ class Reader(Iterator[Any]):
         return item
 
     def generator(self) -> Iterator[Any]:
-        """The items by a generator, which Keras 3 wants."""
+        """The items by a generator, the type that Keras 3 asks for."""
         generator = self._items()
         _generators[generator] = self.replayed
         return generator

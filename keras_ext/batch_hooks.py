@@ -62,6 +62,6 @@ def by_epoch(callback: type, *names: str) -> Callable[[Any], bool]:
 
 
 def is_of(callback: type, *names: str) -> Callable[[Any], bool]:
-    """Whether an object has the methods of these names of a class of Keras, whatever else it overrides."""
+    """Makes a test whether an object has these methods of a class of Keras, not overridden; it may override others."""
     methods = [getattr(callback, name) for name in names]
     return lambda each: all(getattr(type(each), n, None) is m for n, m in zip(names, methods, strict=True))

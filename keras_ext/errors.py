@@ -4,7 +4,7 @@ from engine.errors import ConfigurationError, UnsupportedOperation
 
 
 class EagerExecutionError(ConfigurationError, RuntimeError):
-    """A model of the strategy was told to run eagerly, which the engine does not support."""
+    """A model of the strategy with run_eagerly=True, which the engine does not support."""
 
 
 class RaggedInput(UnsupportedOperation, ValueError):

@@ -29,7 +29,7 @@ class KerasTraces:
         self._states: dict[int, PythonState] = {}
 
     def number(self, signature: BatchSignature, batch_type: BatchType) -> int:
-        """The number of the trace for a batch of an iterator of such batches, a new one if Keras would trace now."""
+        """The number of the trace for a batch of an iterator of this type, a new one if Keras would trace now."""
         wanted = _function_type(_spec(signature, batch_type))
         found = self._types.dispatch(wanted)
         if found is None:
@@ -39,14 +39,14 @@ class KerasTraces:
         return self._numbers[found]
 
     def state_of(self, number: int) -> AbstractContextManager[None]:
-        """Restores Python's state to what the trace has read, while the context is open; leaves it while the trace has
-        read none.
+        """Restores Python's state as the trace has read it, while the context is open; leaves it if the trace has read
+        none.
         """
         state = self._states.get(number)
         return contextlib.nullcontext() if state is None else state.restored()
 
     def note_traced(self, number: int, model: KerasModel) -> None:
-        """The trace has read the present state, and changed what it changes, unless it did so before."""
+        """Notes that the trace has read and changed the present state, unless it did so before."""
         if number not in self._states:
             self._states[number] = PythonState(model)
 

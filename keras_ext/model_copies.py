@@ -43,10 +43,9 @@ def copy_of(model: Any) -> Any:
 
 @contextlib.contextmanager
 def as_traced_before(model: Any) -> Iterator[None]:
-    """Trains the variables of a copy that its model has trained, while the context is open: a trace of Keras 3 outlives
-    `trainable`. The model itself does so until `compile` makes new traces.
+    """Trains the variables of a copy that its model has trained, while the context is open.
 
-    So does it until `compile` makes new traces.
+    A trace of Keras 3 outlives `trainable`: the model itself does so until `compile` makes new traces.
     """
     trained = vars(model).get(_TRAINED)
     if trained is None:
@@ -66,7 +65,7 @@ def as_traced_before(model: Any) -> Iterator[None]:
 
 
 def forget_traces(model: Any) -> None:
-    """Has a copy train what is trainable, as Keras does from `compile` on."""
+    """Lets a copy train its trainable variables again, as Keras does from `compile` on."""
     vars(model).pop(_TRAINED, None)
 
 

@@ -47,7 +47,9 @@ class PythonState:
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """Restores all as it was; at the end puts back what the program has changed since, unless it changed again."""
+        """Restores the former state; at the end puts back changes that the program has made since, unless it changed
+        them again.
+        """
         with contextlib.ExitStack() as undo:
             for variables in self._variables:
                 now = dict(variables.read())

@@ -22,7 +22,7 @@ _ipus = ThreadValue(1)
 
 
 def ipus_of_replica(ipus: int) -> AbstractContextManager[int]:
-    """Gives each replica of the model that runs that many IPUs, while the context is open."""
+    """Gives each replica of the model that runs `ipus` IPUs, while the context is open."""
     return _ipus.replaced_by(ipus)
 
 

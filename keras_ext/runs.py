@@ -71,7 +71,7 @@ class Pace:
         return max(1, min(most, int(self.DRAWN / max(self._step, 1e-9))))
 
     def measured(self, steps: int, begun: float) -> None:
-        """Notes that so many steps have taken the time since `begun`, by `time.perf_counter`."""
+        """Notes that `steps` steps have taken the time since `begun`, by `time.perf_counter`."""
         self._step = (time.perf_counter() - begun) / steps
 
 

@@ -60,7 +60,7 @@ class ConfigKeeper:
         wrap(cloning, "_clone_functional_model", self._clone)
 
     def write_whole(self, *writers: tuple[Any, str]) -> None:
-        """Wraps functions that write a model to a path, by module and name: what they write is whole or absent."""
+        """Wraps functions that write a model to a path, by module and name: a file is whole or absent."""
         for module, name in writers:
             wrap(module, name, self._write_whole)
 
@@ -141,7 +141,7 @@ class ConfigKeeper:
         return save(model, *arguments, **named)
 
     def _write_whole(self, write: Original, model: KerasModel, filepath: Any, *arguments: Any, **named: Any) -> Any:
-        """Replaces what is at a local path once all is written; Keras itself asks where it may not overwrite."""
+        """Replaces a local file or folder once all is written; Keras itself asks where it may not overwrite."""
         overwrites = named.get("overwrite", arguments[0] if arguments else True)
         if self._extension_of(model) is None or not _is_replaced(filepath, overwrites):
             return write(model, filepath, *arguments, **named)
@@ -178,7 +178,7 @@ def _is_replaced(filepath: Any, overwrites: Any) -> bool:
 
 
 def _keep_others(former: Path, written: Path) -> None:
-    """Copies into a new folder what is in the former one beside files of Keras, which writes into existing folders."""
+    """Copies files that are not Keras' from a former folder into the new one, as Keras writes into existing folders."""
     if not (written.is_dir() and former.is_dir()):
         return
     for each in former.iterdir():

@@ -276,7 +276,7 @@ class EpochFunction(StepFunction):
 
     _told: tuple[Any, object] | None = None
     _failed: tuple[Iterator[Any], Exception] | None = None
-    """Data that raised an error, which Keras with one step in each execution would meet in the next one."""
+    """An iterator and its error, which Keras with one step in each execution would raise in the next one."""
 
     def has_told(self, logs: Logs) -> bool:
         """Whether a step returned these logs, and the metrics' variables have not changed since."""

@@ -123,7 +123,7 @@ def onednn_is_faster() -> bool:
 
 
 def product(x: Any, weight: Any, bias: Any) -> Any:
-    """`F.linear` by oneDNN; itself in a file of ONNX, which has no such operation."""
+    """Multiplies by oneDNN; by `F.linear` in a file of ONNX, which has no such operation."""
     return F.linear(x, weight, bias) if torch.onnx.is_in_onnx_export() else Product.apply(x, weight, bias)
 
 

@@ -65,10 +65,9 @@ class Translation:
         del self.module.globals[function.name]
 
     def implementation(self, function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Numba's signature and code of a function for these types, as a function of a builder and arguments. Raises
-        InternalError for one that Numba does not implement without NumPy and its runtime.
+        """Numba's implementation of a function for these types: a signature, and a function of a builder and arguments.
 
-        Raises InternalError for what it does not implement without NumPy and Numba's runtime.
+        Raises InternalError for a function that Numba does not implement without NumPy and its runtime.
         """
         key = function, kinds
         if key not in self._implementations:

@@ -67,7 +67,7 @@ class DebugExecutable(Executable):
         queues: Mapping[str, AnyRing] | None = None,
         limit: TimeLimit | None = None,
     ) -> list[np.ndarray]:
-        """Runs `steps` steps as `Executable.run` does, and raises what it raises; `limit` ends no step that has begun.
+        """Runs `steps` steps as `Executable.run` does, and raises its errors; `limit` ends no step that has begun.
 
         Raises DebugError, with the variables as they were after the last whole step, for a compute set that accesses
         undeclared elements, reads unwritten ones, or races with another.

@@ -112,7 +112,7 @@ class Findings:
         return "Have it written before, look at the memory plan, or let one worker do both."
 
     def _correct(self, what: str) -> str:
-        """Advice on what to correct: `what` in the engine, or the declaration or an index of a user's vertex."""
+        """Advice on the mistake: in `what` of the engine, or in the declaration or an index of a user's vertex."""
         if parameters_of(self._set.work, VertexBlock) is not None:
             what = (
                 "an index in the vertex, or its split: a slice has rows of its own, and all of an array that is 'whole'"

@@ -60,7 +60,7 @@ def write_array_shape(shape: Shape) -> list[Any]:
 
 
 def read_array_shape(value: Any) -> Shape:
-    """The shape of such a list; raises InvalidFile for an unknown type, or more than MOST_BYTES or MOST_DIMENSIONS."""
+    """Reads a shape from a list; raises InvalidFile for an unknown type, or more than MOST_BYTES or MOST_DIMENSIONS."""
     if not a_list(value) or type(value[0]) is not str or value[0] not in NUMPY_TYPES:
         raise InvalidFile(f"Expected an element type and dimensions. Received: {value!r:.80}.")
     shape = Shape(value[0], integers(value[1:]))

@@ -55,7 +55,9 @@ def check_module(module: Module) -> None:
 
 
 def _check_applied(instruction: Instruction) -> None:
-    """Raises ResourceLimit for a long computation that an operation applies: one piece of machine code has it."""
+    """Raises ResourceLimit for a long computation that an operation applies, as it becomes one piece of machine
+    code.
+    """
     for each in instruction.called:
         if len(each.instructions) > MOST_APPLIED:
             expected = f"{MOST_APPLIED} instructions in what {instruction.opcode} applies"

@@ -55,7 +55,7 @@ def unnamed(module: Module) -> Module:
 
 
 def read_module(value: Any, arrays: ArrayReader) -> Module:
-    """The module of such values, not verified yet. Raises InvalidFile for values that are no module."""
+    """Reads a module, not verified yet. Raises InvalidFile for values that are no module."""
     fields = _fields(value, ("name", "origins", "computations", "aliases"))
     origins = [text(each) for each in a_list(fields["origins"])]
     computations: list[Computation] = []

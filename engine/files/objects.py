@@ -69,7 +69,7 @@ def give_objects(path: Path) -> None:
 
 
 def _is_described(header: Mapping[str, Any]) -> bool:
-    """Whether a header says for what its object code is."""
+    """Whether a header names the compiler and the processor of its object code."""
     required = header.get("required")
     texts = [header.get(name) for name in ("key", "cpu", "features")]
     return isinstance(required, list) and all(isinstance(each, str) for each in (*texts, *required))

@@ -52,10 +52,10 @@ def lower_interpolation(context: Context, instruction: Instruction) -> Value:
 
 
 def taps_of(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First element, count and first weight of the nonzero span of each row: int64 [rows, TAP_WORDS], and all weights,
-    float32. A span runs from the first to the last element that is not zero.
+    """First element, count and first weight of the nonzero span of each row: int64 [rows, TAP_WORDS]; all weights,
+    float32.
 
-    And the number of the first of its weights: int64 [rows, TAP_WORDS]; then all weights, float32.
+    A span runs from the first to the last element that is not zero.
     """
     taps, weights = np.zeros((len(matrix), TAP_WORDS), np.int64), []
     begin = 0

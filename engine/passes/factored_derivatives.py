@@ -90,10 +90,9 @@ def _shared(
 
 
 class _Derivative:
-    """Divides a sum by a factor that all its terms have; the quotient's `value` is None where some have it twice. With
-    `widens`, 16-bit factors are computed in f32: only those of a derivative, which are few.
+    """Divides a sum by a factor that all its terms have; the quotient's `value` is None where some have it twice.
 
-    With `widens` 16-bit factors are computed in f32: only those of a derivative, which are few.
+    With `widens`, 16-bit factors are computed in f32: only those of a derivative, which are few.
     """
 
     def __init__(

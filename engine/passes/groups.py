@@ -159,10 +159,9 @@ def code_of(instruction: Instruction) -> int:
 
 
 def ancestors(computation: Computation, window: int | None = None) -> list[int]:
-    """Bit sets of the positions that each instruction, by position, depends on. With a window these are positions among
-    as many instructions, of which bit 0 is the first.
+    """Bit sets of the positions that each instruction, by position, depends on.
 
-    With a window those of as many instructions, of which bit 0 is the first.
+    With a window they are positions among as many instructions, of which bit 0 is the first.
     """
     position = {instruction: k for k, instruction in enumerate(computation.instructions)}
     above: list[int] = []

@@ -56,7 +56,7 @@ class NameConvertor(Convertor[str]):
 register_url_convertor("model", NameConvertor())
 
 Parse = Callable[[bytes, Manifest], tuple[list[np.ndarray], Any]]
-"""The input arrays of a body, and what it asks for."""
+"""Function from a body to its input arrays and its options."""
 
 Format = Callable[[list[np.ndarray], Servable, Any], Response]
 """The answer to a request with these results, that asked for this."""

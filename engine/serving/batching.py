@@ -18,10 +18,10 @@ from engine.serving.errors import RequestError
 from engine.serving.servable import Arrays, Servable
 
 LEAST_SECONDS = 0.001
-"""Least time limit of a batch, whatever its requests' deadlines."""
+"""Least seconds for a batch, however soon its requests' deadlines are."""
 
 AT_ONCE = 4
-"""Batches of one request that wait at the same time: a small request waits for so many of each large one."""
+"""Batches of one request that wait at the same time: as many of each large request come before a small one."""
 
 
 @dataclass

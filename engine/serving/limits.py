@@ -1,4 +1,4 @@
-"""Limits of the server for its clients, for one or for all together, and what each client address has of them."""
+"""Limits of the server for its clients: for one request, for all together, and for each client address."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Shares:
         return self._by_address[address] + more > self.most_of_one
 
     def add(self, address: str, count: int) -> None:
-        """Adds to, or takes from, what an address has."""
+        """Adds `count`, which may be negative, to the amount of an address."""
         self.all += count
         self._by_address[address] += count
         if not self._by_address[address]:

@@ -24,7 +24,7 @@ from engine.serving.manifest import STRING, Manifest, TensorManifest, parsed_man
 from engine.serving.rest import parse_request
 
 LENGTHS = struct.Struct("<QQ")
-"""Bytes of the JSON and of what follows it, in each message."""
+"""Layout of the two lengths in each message: bytes of the JSON, and of the arrays after it."""
 
 
 class ParserProcess:

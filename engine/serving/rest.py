@@ -135,10 +135,9 @@ def parsed(body: bytes) -> dict[str, Any]:
 
 
 def _parsed_by_python(body: bytes) -> Any:
-    """Parses what orjson refuses: NaN and Infinity, as TensorFlow Serving has them, and lone surrogates. Raises
-    RequestError. Functions in Python for numbers let other threads run meanwhile.
+    """Parses JSON that orjson refuses: NaN and Infinity, as TensorFlow Serving has them, and lone surrogates.
 
-    Functions in Python for numbers let other threads run meanwhile.
+    Functions in Python for numbers let other threads run meanwhile. Raises RequestError.
     """
     try:
         return json.loads(body.decode("utf-8"), parse_float=_in_range, parse_int=_whole, parse_constant=_constant)

@@ -132,7 +132,7 @@ def _versions(path: Path) -> dict[int, Path]:
 def open_servable(
     path: Path, name: str, version: int, with_steps: WithSteps | None = None, objects: str | Path | None = None
 ) -> Servable:
-    """Loads a version. Raises what `open_servables` does."""
+    """Loads a version. Raises the errors of `open_servables`."""
     manifest = read_manifest(path)
     _check_requests(manifest)
     try:

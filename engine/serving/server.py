@@ -32,7 +32,7 @@ UNREAD_PERIOD = 10.0
 """Seconds between two looks at an answer that its client has not read."""
 
 LEAST_READ = 64 << 10
-"""Bytes of an answer that its client must read in such a period."""
+"""Bytes of an answer that its client must read in each period."""
 
 MOST_UNREAD = 256 << 20
 """Bytes of answers that all clients together have not read; above, the connection with the most of them is closed."""
@@ -45,7 +45,7 @@ BACKLOG = 1024
 """Connections that may wait to be accepted."""
 
 ACCEPTED_AT_ONCE = 8
-"""Connections that are accepted before others get their turn: a flood of them keeps nobody waiting."""
+"""Connections that are accepted before other work of the server: a flood of them keeps no client waiting."""
 
 OTHER_FILES = 256
 """Open files of a server besides its connections."""
@@ -126,7 +126,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """The answer to what is no HTTP, as JSON."""
+        """Answers bytes that are no HTTP, with the error as JSON."""
         body = json.dumps({"error": f"Malformed request: {msg}"}).encode()
         headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
         for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):

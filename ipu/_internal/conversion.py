@@ -1,4 +1,4 @@
-"""AutoGraph converts what users write, not the functions of these packages: converting one takes some 0.1 s."""
+"""Exclusion of these packages' functions from AutoGraph, which converts users' own: converting one takes some 0.1 s."""
 
 from __future__ import annotations
 

@@ -89,8 +89,7 @@ def export_inputs_to_file(inputs: Iterable[Any], output_filename: str, feed_dict
 
 
 def move_variable_initialization_to_cpu(graph: tf.Graph | None = None) -> None:
-    """Moves the initialisation of all variables in the VARIABLES collection to the CPU. Variables that are created
-    eagerly are initialised on the host in any case.
+    """Moves the initialisation of all variables in the VARIABLES collection to the CPU.
 
     Variables that are created eagerly are initialised on the host in any case.
 

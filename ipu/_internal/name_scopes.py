@@ -35,7 +35,7 @@ def in_present_scope(body: F) -> F:
 
 
 def outside_gradient_scopes() -> contextlib.AbstractContextManager[Any]:
-    """The present scope without components such as `gradients`, by which the partition knows backward passes."""
+    """The present scope without components such as `gradients`, which mark backward passes for the partition."""
     scope = tf.get_current_name_scope()
     others = GRADIENT_SCOPE.sub("", scope).strip("/")
     if others == scope:

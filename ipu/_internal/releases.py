@@ -1,4 +1,4 @@
-"""The releases of TensorFlow and Keras whose internals this package knows, and the error for any other."""
+"""The releases of TensorFlow and Keras whose internals this package uses, and the error for any other."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _one_after_the_other(num_elems: TensorLike) -> tf.Tensor:
 
 
 def _check_inside(tensor: tf.Tensor, counts: tf.Tensor, offsets: tf.Tensor, name: str) -> None:
-    """Raises ConfigurationError for a slice, known when it is traced, that lies outside of a tensor."""
+    """Raises ConfigurationError for a slice, known when it is traced, that is outside of a tensor."""
     count, first, rows = tf.get_static_value(counts), tf.get_static_value(offsets), tensor.shape.as_list()[0]
     if count is None or first is None or rows is None:
         return

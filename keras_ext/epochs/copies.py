@@ -14,9 +14,9 @@ MOST_BYTES = 2**26
 
 
 class Copies:
-    """Converts the arrays of up to `limit` batches as `as_array`, to memory that nobody else writes.
+    """Converts the arrays of up to `limit` batches as `as_array` does, to memory that no other thread writes.
 
-    Those of one shape and place in their batches lie one after the other, so that `joined` copies none of them again.
+    Arrays of one shape and position in their batches are contiguous, so that `joined` copies none of them again.
     """
 
     def __init__(self, limit: int) -> None:

@@ -108,7 +108,7 @@ class RowBatches:
         return self.layout.unflatten(iter([array[: self.batch_size] for array in self.arrays]))
 
     def signature(self, batch_size: int) -> BatchSignature:
-        """The signature of a batch of that many rows."""
+        """The signature of a batch of `batch_size` rows."""
         return BatchSignature(
             self.layout,
             tuple((batch_size, *array.shape[1:]) for array in self.arrays),

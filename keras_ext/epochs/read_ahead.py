@@ -141,6 +141,6 @@ class _Group:
         return self._batches
 
     def cancel(self, patience: float | None) -> None:
-        """Ends the thread after the batch that it is reading, and waits up to so many seconds for that."""
+        """Ends the thread after the batch that it is reading, and waits up to `patience` seconds for that."""
         self._cancelled = True
         self._thread.join(patience)

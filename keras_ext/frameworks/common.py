@@ -48,7 +48,7 @@ def outside_of_strategies() -> Iterator[None]:
 
 
 def _create_plain(next_creator: Callable[..., Any], **arguments: Any) -> Any:
-    """A variable of TensorFlow's, whatever the creators outside make."""
+    """Makes a variable of TensorFlow's, past all creators outside."""
     make = variables.default_variable_creator_v2
     return (variable_v1.default_variable_creator if "use_resource" in arguments else make)(None, **arguments)
 

@@ -21,7 +21,7 @@ from keras_ext.types import KerasOptimizer
 from keras_ext.wrapping import Original
 
 VARIABLE = "SOFTWARE_IPU_EMBEDDING_GRADIENTS"
-"""The environment variable that says with what Keras 3 updates embeddings: `slices` unless set, or `dense`."""
+"""The environment variable for gradients of embeddings in Keras 3: `slices` unless set, or `dense`."""
 SUMS = ("gradient_accumulation_steps", "loss_scale_factor")
 """Attributes with which Keras 3 adds tensors to gradients, or divides these as tensors only."""
 
@@ -54,7 +54,7 @@ def update_as_chosen(original: Original, optimizer: KerasOptimizer, gradients: S
 
 
 def divide(original: Original, x1: Any, x2: Any) -> Any:
-    """Calls Keras 3's division, of IndexedSlices by a tensor of their shape without indices that only values tell.
+    """Divides in Keras 3: IndexedSlices by a tensor of their shape, without indices that depend on values.
 
     Keras adds rows where the divisor has zeros or NaN; here all rows are there, others as zeros.
     """

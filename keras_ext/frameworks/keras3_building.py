@@ -30,7 +30,7 @@ _tested: ThreadValue[keras.Model | None] = ThreadValue(None)
 
 
 def steps_alone(model: keras.Model) -> bool:
-    """Whether a step of its own alone says what the model computes: its `call` may be missing, or take other data.
+    """Whether a model's own step defines all that it computes: its `call` may be missing, or take other data.
 
     Layers, metrics and optimizers of such a model are built where the step is traced, as by Keras without a strategy.
     """
@@ -76,7 +76,7 @@ def is_being_built(model: keras.Model) -> bool:
 
 @contextlib.contextmanager
 def optimizer_left_out(model: keras.Model) -> Iterator[None]:
-    """Lets whatever builds `model` take its optimizer as built, while the context is open."""
+    """Lets Keras build `model` with an optimizer that counts as built, while the context is open."""
     optimizer = model.optimizer
     if optimizer is None or optimizer.built:
         yield

@@ -42,7 +42,7 @@ def symbolic(array: Tensor) -> Any:
 
 
 def _outputs(model: keras.Model, inputs: Any) -> Any:
-    """KerasTensors of a model's outputs, by its layers' `compute_output_spec`; None where only a call can tell."""
+    """KerasTensors of a model's outputs, by its layers' `compute_output_spec`; None where only a call can give them."""
     graph = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
     if not isinstance(graph, Functional) or not tells_its_outputs(model):
         return None

@@ -20,7 +20,7 @@ MADE_BY = {BaseOptimizer: Role.COUNTER, Metric: Role.METRIC, SeedGenerator: Role
 
 
 def install() -> None:
-    """Wraps what makes variables of Keras 3."""
+    """Wraps the functions that make variables of Keras 3."""
     wrap(Variable, "__init__", _make)
     wrap(Variable, "_initialize", _initialize)
     wrap(BaseOptimizer, "add_variable_from_reference", note_slot)

@@ -279,10 +279,10 @@ def _variables(optimizer: KerasOptimizer) -> list[Any]:
 
 
 def _update_without_idle_velocities(original: Original, optimizer: sgd.SGD, gradient: Tensor, variable: Tensor) -> None:
-    """Keeps velocities zero without momentum. Keras stores each step as a velocity, though the next step multiplies it
-    by zero. That store alone would touch all of an embedding's table.
+    """Keeps velocities zero where there is no momentum.
 
-    That store alone would touch all of an embedding's table. Here these velocities stay zero.
+    Keras stores each step as a velocity, though the next step multiplies it by zero. That store alone would touch all
+    of an embedding's table.
     """
     if tracing() and isinstance(optimizer.momentum, int | float) and optimizer.momentum == 0:
         variable.assign_add(-gradient * tf.cast(optimizer.learning_rate, variable.dtype))

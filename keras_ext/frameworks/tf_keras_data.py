@@ -161,7 +161,7 @@ class RowsAdapter(data_adapter.DataAdapter):
 
 
 class IPUDataHandler(data_adapter.DataHandler):
-    """Keras' bookkeeping of epochs and steps, for `replicas` that take the batches in turn."""
+    """Keras' bookkeeping of epochs and steps, for `replicas` that take the batches alternately."""
 
     _dataset: Iterable[Batch]
 
@@ -203,7 +203,7 @@ class IPUDataHandler(data_adapter.DataHandler):
                     raise StopIteration
 
     def _paced_steps(self, most: int) -> Iterator[int]:
-        """Keras' first steps of executions of at most so many, of fewer while a progress bar shows them."""
+        """Keras' first steps of executions of at most `most` steps, of fewer while a progress bar shows them."""
         if pace.value is None:
             yield from super().steps()
             return

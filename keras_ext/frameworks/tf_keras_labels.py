@@ -18,7 +18,7 @@ from keras_ext.wrapping import Original, wrap
 
 
 def install() -> None:
-    """Wraps what makes variables of tf_keras."""
+    """Wraps the functions that make variables of tf_keras."""
     wrap(Layer, "add_weight", _note_weight)
     wrap(Metric, "add_weight", functools.partial(_note_role, Role.METRIC))
     wrap(OptimizerV2, "add_weight", functools.partial(_note_role, Role.COUNTER))

@@ -4,7 +4,7 @@ from engine.errors import IPUError
 
 
 class LayerArgumentError(IPUError, ValueError):
-    """An argument of a layer's constructor is outside of what it takes."""
+    """An argument of a layer's constructor that the layer does not take."""
 
 
 class LayerInputError(IPUError, ValueError):

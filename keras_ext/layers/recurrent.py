@@ -36,7 +36,7 @@ class Recurrent(Definition):
     _input_dropout: Any = None
 
     def _construct(self, given: dict[str, Any]) -> None:
-        """Calls the constructor of Keras' layer with what it takes of the arguments `given`."""
+        """Calls the constructor of Keras' layer with those of the arguments `given` that it has."""
         arguments = {name: value for name, value in given.items() if name not in ("self", "kwargs", "__class__")}
         arguments |= given["kwargs"] | {"dtype": dtype_or_policy(given["kwargs"].get("dtype"))}
         name = type(self).__name__

@@ -38,7 +38,7 @@ def may_have_stages(model: KerasModel) -> bool:
 
 
 def is_without_stages(model: KerasModel) -> bool:
-    """Whether the model was set to have no stages, whatever its scopes."""
+    """Whether the model was set to have no stages, with any scopes."""
     explicit = option(model, ASSIGNMENT)
     return explicit is not None and not explicit
 

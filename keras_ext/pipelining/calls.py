@@ -112,7 +112,7 @@ def _inner_of_subclass(layer: KerasLayer, node: KerasNode | None) -> Calls | Non
 
 
 def has_scopes_inside(layer: KerasLayer) -> bool:
-    """Whether a layer is a subclass of `Model` that opens scopes and has a graph, or a model with such a layer."""
+    """Whether a layer is a subclass of `Model` that opens scopes and has a graph, or a model that contains one."""
     if not is_model(layer):
         return False
     if is_subclass(layer):

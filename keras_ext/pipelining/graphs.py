@@ -28,7 +28,7 @@ class Graphs(ABC):
     """
 
     TAKES_TRAINING: ClassVar[str]
-    """The attribute of a model that tells whether its `call` takes `training`."""
+    """The attribute of a model that is true if its `call` takes `training`."""
 
     def __init__(self, sequential: Any, functional: Any) -> None:
         self._sequential, self._functional = sequential, functional

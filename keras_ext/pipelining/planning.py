@@ -259,7 +259,7 @@ def _numbered(calls: Calls, numbers: Iterator[int]) -> tuple[StageTree, ...]:
 
 
 def _uncut(calls: Calls) -> frozenset[int]:
-    """The positions between calls that share weights, where no cut is legal: such calls must be in one stage."""
+    """The positions between calls that share weights, where no cut is legal: those calls must be in one stage."""
     first: dict[int, int] = {}
     found: set[int] = set()
     for position, call in enumerate(calls.leaves):

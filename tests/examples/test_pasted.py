@@ -15,7 +15,7 @@ from tests.examples.pages import BLOCK
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.py"))]
 IN_THE_CLONE = {"tests", "examples", "benchmarks"}
-"""What no wheel has."""
+"""Folders that no wheel has."""
 
 
 def blocks(page: str) -> Iterator[tuple[int, ast.Module]]:

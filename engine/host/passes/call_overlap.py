@@ -64,10 +64,9 @@ def _buffers(spans: Iterable[Span]) -> set[Buffer]:
 def _parted(
     earlier: list[ComputeSet], call: ComputeSet, later: list[ComputeSet]
 ) -> tuple[list[ComputeSet], list[ComputeSet], list[ComputeSet]]:
-    """Compute sets that must run before a call, those that may run beside it and those after it, each in program order.
-    Beside it only arrays of the step's arena are written, as the step may yet be left.
+    """Compute sets that must run before a call, those that may run beside it and those after it, in program order.
 
-    Nothing but arrays of the step is written beside it, as the step may yet be left.
+    Sets beside the call write only arrays of the step's arena, as the step may yet be left.
     """
     needed, before, beside = _Uses(call), [], []
     for each in reversed(earlier):

@@ -81,11 +81,10 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[tuple[ComputeSet, 
 
 
 def undilated(size: ConvolutionSize) -> ConvolutionSize:
-    """A one-dimensional convolution as one of two dimensions without dilation: rows of as many positions, by columns of
-    taps. For the gradient by the kernel, whose taps are positions, the steps count as the dilation. Other sizes are
-    returned unchanged.
+    """A one-dimensional convolution as one of two dimensions without dilation: rows of positions, by columns of taps.
 
-    Of a gradient by the kernel, whose taps are positions, the steps are the dilation. Others stay as they are.
+    For the gradient by the kernel, whose taps are positions, the steps count as the dilation. Other sizes are returned
+    unchanged.
     """
     if len(size.taps) != 1:
         return size

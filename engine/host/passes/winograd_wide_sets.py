@@ -281,10 +281,9 @@ def _kernel_set(
 def _window(
     work: Contraction, taps: Pair, field: Pair, features: int, strides: Strides, steps: Pair
 ) -> tuple[int, tuple[int, Strides], Strides] | None:
-    """Start of the window in A, and start and strides of its taps (rows, columns, features) in B; then A's strides. The
-    latter are those of images and elements; `strides` are those of positions. None if they are not regular.
+    """Start of the window in A; start and strides of its taps in B, by rows, columns and features; strides of A.
 
-    Last the strides of A's images and elements; `strides` are those of positions.
+    The last are those of images and elements; `strides` are those of positions. None if offsets are not regular.
     """
     of_a, of_b = (each.table.reshape(prod(taps), features) for each in (work.k_a, work.k_b))
     order = np.argsort(of_a[:, 0], kind="stable")

@@ -49,12 +49,10 @@ def weight_share(rows: int, columns: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProductSize:
-    """Sizes and operand layouts that decide how a product is divided into units. `fills`: all of C is written;
-    `of_state`: B is a weight; `dense_columns`: its columns are adjacent; `grouped`: groups of A's rows are adjacent;
-    `windowed`: the host copies windows of images.
+    """Sizes and operand layouts that decide how a product is divided into units.
 
-    `fills` says that all of C is written, `of_state` that B is a weight, `dense_columns` that its columns are next to
-    each other, `grouped` that rows of A are, in groups, and `windowed` that the host copies windows of images.
+    `fills`: all of C is written; `of_state`: B is a weight; `dense_columns`: its columns are adjacent; `grouped`:
+    groups of A's rows are adjacent; `windowed`: the host copies windows of images.
     """
 
     batches: int

@@ -22,7 +22,7 @@ BYTES = "replace(format(datum.value, '.3~s'), regexp('([kMG]?)$'), ' $1B')"
 SHORT = "replace(format(datum.value, '.3~s'), regexp('([kMG])$'), ' $1')"
 """Label expression of axes of other large numbers."""
 NEAR = 3
-"""A limit that is more than so many times the highest value is beyond the axis."""
+"""Multiple of the highest value beyond which a limit is left out of the axis."""
 MOST_POINTS = 360
 """Most points of a curve; each is the highest of a run of consecutive ones."""
 
@@ -100,7 +100,7 @@ def switching(field: str) -> dict[str, Any]:
 
 
 ONLY = [{"filter": {"param": "only"}}]
-"""The transformation that leaves what `switching` selects: all, if it is nothing."""
+"""The transformation that keeps the rows selected by `switching`: all, if nothing is selected."""
 
 
 def keyed(names: list[str], letters: int, font_size: float) -> tuple[list[str], dict[str, Any]]:

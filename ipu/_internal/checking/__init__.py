@@ -1,1 +1,1 @@
-"""`python -m ipu.check`: reads programs, without running them, for what works here and what needs a change."""
+"""`python -m ipu.check`: reads programs without running them, and lists names that work here and names to change."""

@@ -44,7 +44,7 @@ STEPS = "One call of the engine runs one step. Give a value well above 1, which 
 
 
 def findings(program: Program, leaves: bool | None = None) -> list[Finding]:
-    """Findings on what to know and to change, by line.
+    """Findings of things to know and to change, by line.
 
     `leaves` is whether a module of the same program leaves eager mode; None looks at this one alone.
     """
@@ -60,7 +60,7 @@ def findings(program: Program, leaves: bool | None = None) -> list[Finding]:
 
 
 def leaves_eager_mode(program: Program) -> bool:
-    """Whether a module calls what makes graphs the default, or builds in a graph of its own."""
+    """Whether a module makes graphs the default, or builds in a graph of its own."""
     names = {name for call in program.calls for name in call.names}
     methods = {call.method for call in program.calls}
     return bool(LEAVING & {name.rpartition(".")[2] for name in names}) or bool(

@@ -12,7 +12,9 @@ LEVELS: tuple[Level, ...] = ("note", "change", "refused")
 
 @dataclass(frozen=True)
 class Finding:
-    """`what` is the name or argument in the program, `advice` what to know or to do; equal advice is printed once."""
+    """A finding: `what` is the name or argument in the program, `advice` what to know or to do; equal advice is printed
+    once.
+    """
 
     line: int
     level: Level

@@ -1,4 +1,4 @@
-"""Whether the installed packages have a name; where not, what has it."""
+"""Look-up of names in the installed packages, and of other packages that have a missing name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def look_up(name: str) -> tuple[Any, str, Exception | None]:
 
 
 def _attribute(found: Any, names: Iterable[str]) -> Any:
-    """An attribute of a class and what is below it; None of other objects, whose attributes may run code."""
+    """An attribute of a class and the attributes below it; None of other objects, whose attributes may run code."""
     for name in names:
         found = getattr(found, name, None) if isinstance(found, type) else None
     return found
@@ -142,6 +142,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _second_half(message: str) -> str:
-    """The part of an error's message that follows what was received."""
+    """The part of an error's message after the received value."""
     rest = message.partition("Received: ")[2].partition(", which ")[2]
     return f"It {rest}" if rest else message

@@ -1,4 +1,4 @@
-"""Names, methods and arguments of old programs that no installed package explains, and what to write instead."""
+"""Names, methods and arguments of old programs that no installed package explains, and their replacements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODULES: Mapping[str, tuple[Level, str]] = {
     "pva": ("change", "There are no profiles of Poplar. ipu.profile(model) writes a report."),
     "gcprofile": ("change", "There are no profiles of Poplar. ipu.profile(model) writes a report."),
 }
-"""Modules by the longest name that covers them; what is installed counts before this table."""
+"""Modules by the longest name that covers them; installed modules count before this table."""
 
 REFUSED: Mapping[str, str] = {
     "custom_ops.precompiled_user_op": "There is no Poplar. Write the vertex in Python: ipu.custom_ops.vertex.",

@@ -287,7 +287,7 @@ def _modules(node: ast.Import | ast.ImportFrom, optional: bool) -> list[Imported
 
 
 def _of_scope(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function's or module's own scope: what functions, classes and comprehensions define is not."""
+    """The nodes of a function's or module's own scope, without those inside functions, classes and comprehensions."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, INNER):

@@ -1,4 +1,6 @@
-"""Compiled code on disk: what there is, which of it this machine and release use, its removal, and code made ahead."""
+"""Compiled code on disk: its folders, which of them this machine and release use, their removal, and code made
+ahead.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def listing() -> Iterator[str]:
 
 
 def cleared() -> Iterator[str]:
-    """Removes all folders of compiled code, and nothing else; lines that say what was removed."""
+    """Removes all folders of compiled code, and nothing else; yields lines that say so."""
     yield from listing()
     folders = list(_folders())
     for folder in folders:

@@ -66,7 +66,7 @@ class Facade(ModuleType):
     """`tensorflow` as programs of version 1 see it."""
 
     def __getattr__(self, name: str) -> Any:
-        """A name of version 1, or what is supplied in its place. Raises AttributeError."""
+        """Returns a name of version 1, or its replacement here. Raises AttributeError."""
         import tensorflow.compat.v1 as v1
 
         from ipu._internal.commands.version1_names import supplied

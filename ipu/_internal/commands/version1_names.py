@@ -32,7 +32,7 @@ MODULES = {
 
 
 def notice(name: str, instead: str) -> None:
-    """Tells once what a name stands for."""
+    """Prints once which object a name stands for."""
     if name not in _told and not _quiet:
         _told.add(name)
         print(f"python -m ipu.run --tf1: {name} is {instead}.", file=sys.stderr, flush=True)

@@ -58,7 +58,7 @@ class Buckets:
         return bucket.sums()
 
     def all_reduce_function(self) -> PythonFunction:
-        """`all_reduce` for programs: in memory that processes share, where there is such and the arrays fit."""
+        """Makes `all_reduce` for programs: in memory that processes share, where there is some and the arrays fit."""
         name, transport = "all-reduce of processes", self._transport
         if transport.shared is None:
             return PythonFunction(name, self.all_reduce)
@@ -93,7 +93,7 @@ class Buckets:
         return begin
 
     def end(self, count: np.ndarray) -> list[np.ndarray]:
-        """The sums of so many buckets, once they are there."""
+        """Waits for the sums of `count` buckets, and returns them."""
         found: list[np.ndarray] = []
         for number in range(int(count)):
             bucket, ended = self._begun.pop(number)

@@ -30,7 +30,7 @@ class DynamicOperand(Exception):
 
 
 def is_costly(each: Instruction) -> bool:
-    """Whether an instruction is a custom call in place of such an operation."""
+    """Whether an instruction is a custom call in place of a costly operation."""
     return each.opcode == "custom-call" and each["custom_call_target"].startswith(TARGET)
 
 

@@ -53,7 +53,7 @@ SIZES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 
 
 def is_candidate(operation: tf.Operation) -> bool:
-    """Whether an operation is costly, and costly_expansions.py knows its HLO for these operands."""
+    """Whether an operation is costly, and costly_expansions.py has its HLO for these operands."""
     if operation.type in FACTORIZATIONS:
         return _is_factorization(operation)
     if operation.type not in RESULTS:

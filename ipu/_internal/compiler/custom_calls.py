@@ -117,7 +117,7 @@ class _Functions:
         return {name: checks for name, checks in found.items() if checks}
 
     def _guarded(self, conditional: tf.Operation, graph: Any) -> ValueCheck | None:
-        """The check of a conditional that only asserts what it tests: it needs no branches then."""
+        """The check of a conditional that only asserts its predicate: it needs no branches then."""
         asserting = _graph(conditional.get_attr("else_branch").name, graph)
         operations = asserting.get_operations()
         assertions = [each for each in operations if each.type == "Assert"]
@@ -263,7 +263,7 @@ def _has_unfed(graph: Any) -> bool:
 
 
 def _leave_out_unfed(definition: FunctionDef) -> None:
-    """Leaves out placeholders and what depends on them, except for what results depend on, too: XLA refuses that."""
+    """Leaves out placeholders, and nodes that depend on them unless results do, too: XLA refuses those."""
     nodes = {node.name: node for node in definition.node_def}
     unfed = {name for name, node in nodes.items() if node.op == "Placeholder"}
     if not unfed:

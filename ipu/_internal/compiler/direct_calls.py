@@ -25,7 +25,7 @@ def caller_is_library(depth: int) -> bool:
 
 
 def install(run: Run) -> None:
-    """Sends such calls to `run(function, args, kwargs)`, which returns NotImplemented to leave them to TensorFlow.
+    """Sends direct calls to `run(function, args, kwargs)`, which returns NotImplemented to leave them to TensorFlow.
 
     TensorFlow keeps calls in a tf.function, under a tf.GradientTape and from libraries.
     """

@@ -1,4 +1,4 @@
-"""Scopes that op_names need to tell operations apart."""
+"""Scopes by which op_names distinguish operations."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ logger = logging.getLogger("ipu")
 
 
 def module_of(concrete: ConcreteFunction, specs: list[tf.TensorSpec], checks: bool = False) -> Module:
-    """The module of a concrete function: parameters for `specs`, then for what it captures.
+    """Imports the module of a concrete function: parameters for `specs`, then for its captures.
 
     With `checks` it has those of value_checks.py. Raises as `emitted` and `import_hlo`.
     """

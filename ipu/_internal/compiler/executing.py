@@ -1,4 +1,4 @@
-"""Variables of programs that call the host: what its functions, and the programs, must not do to them meanwhile."""
+"""Variables of programs that call the host: accesses that its functions, and the programs, must not make meanwhile."""
 
 from __future__ import annotations
 

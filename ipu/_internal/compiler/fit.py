@@ -82,7 +82,7 @@ def check_estimate(estimate: Estimate, source: Source) -> None:
 
 
 def certainly_fits(program: Program) -> bool:
-    """Whether the check can be skipped: the program is small for one configured chip, whatever its mapping to tiles."""
+    """Whether the check can be skipped: the program is small for one configured chip, for any mapping to tiles."""
     from engine.profile.fit import certainly_fits
 
     return not chip_is_checked.value or certainly_fits(program, configured_target(), configured_assumptions())

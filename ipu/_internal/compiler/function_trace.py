@@ -21,5 +21,5 @@ def in_function_trace() -> bool:
 
 
 def reduces_over_replicas() -> bool:
-    """Whether this thread is inside `function_trace` for what may be several replicas."""
+    """Whether this thread is inside a `function_trace` that may have several replicas."""
     return bool(_may_have_replicas.value)

@@ -47,7 +47,7 @@ def import_hlo(serialized: bytes) -> Module:
 
 
 def _name(proto: Proto) -> str:
-    """The name of a module or computation, without what costly_kernels.py adds."""
+    """The name of a module or computation, without the suffix of costly_kernels.py."""
     return re.sub(rf"{SUFFIX}\d+", "", proto.name)
 
 
@@ -94,7 +94,7 @@ def _computation(proto: Proto, computation_of: Callable[[int], Computation]) -> 
 
 
 def _shape(shape: Proto, instruction: Proto) -> AnyShape:
-    """The logical shape; a layout is the order of elements in memory, and never changes what an operation means."""
+    """The logical shape; a layout is the order of elements in memory, and never changes the meaning of an operation."""
     element_type = PRIMITIVE_TYPES[shape.element_type]
     if element_type == "tuple":
         return TupleShape(tuple(_shape(element, instruction) for element in shape.tuple_shapes))

@@ -34,7 +34,7 @@ COMPLEX_LITERALS = {"c64": np.float32, "c128": np.float64}
 
 
 def literal_to_numpy(literal: Proto) -> np.ndarray:
-    """The value of an array's LiteralProto, whatever the layout of its elements."""
+    """The value of an array's LiteralProto, for any layout of its elements."""
     element_type = PRIMITIVE_TYPES[literal.shape.element_type]
     dtype = NUMPY_TYPES[element_type]
     values = getattr(literal, element_type + "s")

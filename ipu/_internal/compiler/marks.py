@@ -50,12 +50,10 @@ def in_marked_step() -> bool:
 
 @contextlib.contextmanager
 def optimizing() -> Iterator[Marks | None]:
-    """Notes that an optimizer applies gradients, while the context is open. Yields the marks that it sets. Yields None
-    where it sets none: outside `marking`, and for an optimizer inside another one. The variables written by operations
-    created meanwhile are updated once.
+    """Notes that an optimizer applies gradients, while the context is open, and yields the marks that it sets.
 
-    Yields None where it sets none: outside `marking`, and for an optimizer inside another one. The variables written
-    by operations created within are updated once.
+    Yields None where it sets none: outside `marking`, and for an optimizer inside another one. The variables written by
+    operations created meanwhile are updated once.
     """
     marks = _marks.value
     if marks is None or marks.inside:

@@ -54,7 +54,7 @@ def _unless_less(kind: str) -> Computation:
 
 
 def _kept_if(direction: str, kind: str) -> Computation:
-    """The combiner of segments: what is there stays where it compares so with an update, and is replaced otherwise."""
+    """The combiner of segments: the old value stays where it compares so with an update, and is replaced otherwise."""
     body = Builder(f"kept_if_{direction}")
     old, new = body.parameter(kind), body.parameter(kind)
     return body.build(body.select(body.compare(old, new, direction), old, new))

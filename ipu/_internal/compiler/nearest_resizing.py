@@ -73,7 +73,7 @@ def nearest(size: int, count: int, corners: bool, centers: bool) -> np.ndarray:
 
 
 def _places(sides: Sizes, sizes: Sizes, corners: bool, centers: bool) -> list[np.ndarray] | None:
-    """The `nearest` of rows and columns; None for sizes that are not known or are zero, and what TensorFlow refuses."""
+    """The `nearest` of rows and columns; None for sizes that are unknown, zero, or refused by TensorFlow."""
     if (corners and centers) or not all([*sides, *sizes]):
         return None
     return [nearest(int(a), int(b), corners, centers) for a, b in zip(sides, sizes, strict=True)]

@@ -39,7 +39,9 @@ _numbers = itertools.count()
 
 
 class _Traced:
-    """A function traced for the specs of some arguments: its body, and what a call passes beyond its arguments."""
+    """A function traced for the specs of some arguments: its body, and the tensors that a call passes beyond its
+    arguments.
+    """
 
     def __init__(self, concrete: ConcreteFunction, structure: Nest, body: _Lifted) -> None:
         self.structure = structure
@@ -59,7 +61,7 @@ class _Traced:
 
 
 class _Lifted:
-    """The body of a traced function, to which a call passes what the function captures: last the values of variables.
+    """The body of a traced function whose captures follow its arguments as parameters, last the values of variables.
 
     `order` has the numbers of those variables among the captured ones. Functions of equal structure share it.
     """
@@ -132,7 +134,7 @@ def _registered_gradient(call: tf.Operation, *upstream: tf.Tensor) -> list[tf.Te
 
 
 class _Gradient:
-    """The gradient of a body by the operands that have one; it computes what it needs of the forward pass itself."""
+    """The gradient of a body by the operands that have one; it computes the parts of the forward pass that it needs."""
 
     def __init__(self, forward: _Caller) -> None:
         body, variables = forward.body, forward.variables

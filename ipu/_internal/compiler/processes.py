@@ -1,4 +1,4 @@
-"""Programs whose replicas are in several processes: which transport they use, and what their calls of it do."""
+"""Programs whose replicas are in several processes: their transport, and the functions that call it."""
 
 from __future__ import annotations
 

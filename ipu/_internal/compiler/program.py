@@ -290,7 +290,7 @@ class TracedProgram:
             return self._run(steps, feeds, outputs, observer, rings)
 
     def _bound_queues(self, without: str = "") -> contextlib.AbstractContextManager[dict[str, AnyRing]]:
-        """The rings of the program's queues, except queue `without`, which the host does not know."""
+        """The rings of the program's queues, except queue `without`, which the host does not bind."""
         queues = {name: signature for name, signature in self._queues.items() if name != without}
         return bound(queues, self._traced.replicas, self._traced.sequential)
 

@@ -14,7 +14,7 @@ from ipu._internal.compiler.graph_structure import called_graphs
 ROOT = Path(__file__).parent.parent.parent.parent
 LIBRARIES = (*(f"{ROOT / name}/" for name in ("engine", "ipu", "keras_ext")), sysconfig.get_path("stdlib"), "<")
 CALLS = ("keras_ext/pipelining/traced_step.py", "_internal/compiler/baking.py", "_internal/graphs/tracing.py")
-"""Files whose frames call what is traced: frames before them are those of a call of `fit` or `run`."""
+"""Files whose frames call the traced function: frames before them are those of a call of `fit` or `run`."""
 
 
 def source_lines(graph: Any, op_names: Container[str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ class Event:
     steps: int = 0
     """Number of executed steps."""
     has_report: bool = False
-    """Whether an execution is one of those that are to be reported."""
+    """Whether an execution is one to be reported."""
 
 
 _events: list[Event] = []

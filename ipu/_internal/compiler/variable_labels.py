@@ -1,4 +1,4 @@
-"""Labels of a program's variables for reports: what Keras, an optimizer or TensorFlow calls each, and its role."""
+"""Labels of a program's variables for reports: their names in Keras, an optimizer or TensorFlow, and their roles."""
 
 from __future__ import annotations
 

@@ -342,7 +342,7 @@ class DeviceVariable(Protocol):
 
 
 class HostVariable:
-    """A variable from outside the strategy, with IPUVariable's interface; an execution finds out what was written."""
+    """A variable from outside the strategy, with IPUVariable's interface: executions look for writes by its handle."""
 
     escaped = True
 

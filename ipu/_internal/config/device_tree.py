@@ -52,7 +52,7 @@ class Experimental(Category):
 
 
 class FloatingPointBehaviour(Category):
-    """Floating-point behaviour of the devices: exceptions, stochastic rounding, what an overflow gives."""
+    """Floating-point behaviour of the devices: exceptions, stochastic rounding, results of an overflow."""
 
     inv: bool = option(False, "An invalid operation (as IEEE 754 defines it) causes an exception.")
     div0: bool = option(False, "A division by zero causes an exception.")

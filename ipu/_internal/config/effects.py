@@ -12,7 +12,9 @@ from typing import Literal
 
 Kind = Literal["results", "cost report", "host", "none"]
 KINDS: tuple[Kind, ...] = ("results", "cost report", "host", "none")
-"""Numbers that programs compute; bytes, cycles and what fits (engine/profile); processes, files, time; nothing."""
+"""Kinds of effects: on computed numbers; on bytes, cycles and fit (engine/profile); on processes, files and time;
+none.
+"""
 PREDICATES: Mapping[Kind, str] = {
     "results": "acts on results",
     "cost report": "acts on the cost report",
@@ -23,7 +25,7 @@ PREDICATES: Mapping[Kind, str] = {
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one option: what it acts on, and how. For "none" the text is the reason."""
+    """The effect of one option: where it acts, and how. For "none" the text is the reason."""
 
     kind: Kind
     text: str

@@ -253,7 +253,7 @@ def generated(name: str, documentation: str, arguments: Mapping[str, Argument], 
 
 
 def _complete(opts: IpuOptions) -> None:
-    """Sets what no argument of `create_ipu_config` sets, and checks its arguments about profiles."""
+    """Sets attributes that no argument of `create_ipu_config` sets, and checks its arguments about profiles."""
     profiling = opts.profiling
     if profiling.enable_compilation_trace and profiling.enable_ipu_trace_events:
         raise ConfigurationError("Expected one of profiling and enable_ipu_events. Received both. Drop one.")

@@ -41,7 +41,7 @@ def ipus_per_device(config: OptionTree) -> tuple[int, ...]:
 
 
 def id_of_ipus(number: int) -> int:
-    """The first Id with so many IPUs. Raises ConfigurationError where there is none."""
+    """The first Id with `number` IPUs. Raises ConfigurationError where there is none."""
     if number not in IPUS_OF_ID:
         nearest = min(IPUS_OF_ID, key=lambda each: abs(each - number))
         raise ConfigurationError(

@@ -13,7 +13,7 @@ SPLITS = ("elementwise", "rows", "whole", "reduction")
 
 
 class Declaration:
-    """A function of slices, the names and splits of its inputs and outputs, and what they are of each other."""
+    """A function of slices, the names and splits of its inputs and outputs, and their relation to each other."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Tables of host embeddings: what programs of all traces share, and look-ups in a function being traced."""
+"""Tables of host embeddings: state that programs of all traces share, and look-ups in a function being traced."""
 
 from __future__ import annotations
 

@@ -332,7 +332,9 @@ class Estimator(ModelFolder):
         return export_all(export_dir_base, input_receiver_fn_map, self._host_spec, checkpoint, assets_extra, as_text)
 
     def _spec(self, input_fn: Callable[..., Any], mode: str) -> tuple[Any, list[Any], EndOfData | None]:
-        """The model in the default graph, the hooks for its input, and what knows whether the input has ended."""
+        """Builds the model in the default graph; returns the spec, the hooks for its input, and one that notes the end
+        of the input.
+        """
         features, labels = self._call_input_fn(input_fn, mode), None
         if isinstance(features, tf.data.Dataset):
             iterator = v1.data.make_initializable_iterator(features)

@@ -1,4 +1,4 @@
-"""Exporters: what `train_and_evaluate` does with a model after each evaluation."""
+"""Exporters, which `train_and_evaluate` calls with a model after each evaluation."""
 
 from __future__ import annotations
 

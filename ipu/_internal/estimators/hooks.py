@@ -1,4 +1,4 @@
-"""Hooks that stop an estimator's sessions, and hooks of TensorFlow that know its loops."""
+"""Hooks that stop an estimator's sessions, and hooks of TensorFlow adapted to its loops."""
 
 from __future__ import annotations
 
@@ -123,13 +123,13 @@ class SummariesOfLoops(tf.compat.v1.train.SummarySaverHook):
         self._iterations = iterations
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Saves what was asked for, and notes the step at which the next run ends."""
+        """Saves the requested values, and notes the step at which the next run ends."""
         super().after_run(run_context, run_values)
         self._next_step = run_values.results["global_step"] + 2 * self._iterations  # the step is that before the run
 
 
 def for_loops(hook: Any, iterations: int) -> Any:
-    """A hook that knows by how much one run increases the global step, for one of TensorFlow that may not."""
+    """Adapts a hook of TensorFlow to runs that increase the global step by more than 1."""
     if type(hook) is tf.compat.v1.train.StopAtStepHook:
         return StopAtLastStep(hook._num_steps, hook._last_step, iterations)
     if hasattr(hook, "_set_steps_per_run"):

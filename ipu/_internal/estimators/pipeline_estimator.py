@@ -131,7 +131,9 @@ class IPUPipelineEstimator(DeviceEstimator):
         return spec
 
     def _run(self, mode: str, infeed: IPUInfeedQueue, **arguments: Any) -> tuple[Any, Any]:
-        """The spec of the mode, and what the pipeline enqueues, [executions, ...]; `arguments` are the pipeline's."""
+        """Runs the pipeline in a mode: returns the spec, and the rows it enqueues, [executions, ...]; `arguments` are
+        the pipeline's.
+        """
         outfeed = self._outfeed()
         specs: list[IPUPipelineEstimatorSpec] = []
 

@@ -135,7 +135,7 @@ def check_metrics(metrics: Any) -> None:
 
 
 def checked_hooks(hooks: Any) -> tuple[Any, ...]:
-    """The hooks as a tuple. Raises TypeError for what is no SessionRunHook."""
+    """The hooks as a tuple. Raises TypeError for an object that is no SessionRunHook."""
     hooks = tuple(hooks or ())
     for hook in hooks:
         if not isinstance(hook, tf.compat.v1.train.SessionRunHook):

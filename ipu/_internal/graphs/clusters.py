@@ -74,7 +74,7 @@ class _Run:
     device: dict[tf.Operation, int] = field(default_factory=dict)
     level: dict[tf.Operation, int] = field(default_factory=dict)
     values: dict[int, tf.Tensor] = field(default_factory=dict)
-    """The copies of tensors, and results of programs, by the id of what they replace."""
+    """Copies of tensors, and results of programs, by the id of the tensor that they replace."""
     operations: dict[tf.Operation, tf.Operation] = field(default_factory=dict)
     """The copies of operations, and programs."""
 
@@ -124,7 +124,7 @@ class _Run:
         yield from operation.control_inputs
 
     def _reached(self, roots: Iterable[tf.Operation], ends: Collection[tf.Operation]) -> dict[tf.Operation, None]:
-        """The operations and what they depend on, but for what `ends` alone depend on."""
+        """The operations and all that they depend on, except operations on which only `ends` depend."""
         seen = dict.fromkeys(roots)
         pending = list(seen)
         while pending:
@@ -138,7 +138,7 @@ class _Run:
         return seen
 
     def _in_order(self, reached: Iterable[tf.Operation]) -> list[tf.Operation]:
-        """The operations after what they depend on, and updates of variables as late as that allows."""
+        """The operations in an order of dependence, with updates of variables as late as possible."""
         position = {operation: number for number, operation in enumerate(reached)}
         waits = {each: {o for o in self._before(each) if not _is_back_edge(each, o)} for each in position}
         after: dict[tf.Operation, list[tf.Operation]] = {}

@@ -126,7 +126,7 @@ class GraphProgram:
 
 
 def program_of_results(results: Nest) -> TracedProgram | None:
-    """The latest program of what `ipu_compiler.compile` returned in a tf.Graph; None for other values."""
+    """The latest program of a result of `ipu_compiler.compile` in a tf.Graph; None for other values."""
     roots = [getattr(each, "op", each) for each in tf.nest.flatten(results)]
     for operation in reached(each for each in roots if isinstance(each, tf.Operation)):
         made = programs_of(operation.graph).made.get(operation)

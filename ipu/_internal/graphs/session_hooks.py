@@ -37,7 +37,7 @@ def install() -> None:
 
 
 def _extend_initialisation(base: Any) -> None:
-    """Operations in scopes of /device:IPU, of which the runtime knows nothing, are placed on the host."""
+    """Places operations in scopes of /device:IPU, of which TensorFlow's runtime has no device, on the host."""
     initialise = base.__init__
 
     @wraps(initialise)

@@ -1,4 +1,6 @@
-"""Runs of sessions with programs: what a run uses besides them is found once, and variables are moved for it."""
+"""Runs of sessions with programs: the other users of variables in a run are found once, and variables are moved for
+it.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +180,7 @@ def _writes_now(operation: tf.Operation) -> bool:
 
 
 def _makes_dataset(operation: tf.Operation) -> bool:
-    """Whether an operation, or a function that it calls, makes what may keep a handle: a data set."""
+    """Whether an operation, or a function that it calls, makes a data set, which may keep a handle."""
     if any(tensor.dtype == tf.variant for tensor in operation.outputs):
         return True
     types = {node.op for node in _called_nodes(operation)}

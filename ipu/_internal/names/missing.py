@@ -50,7 +50,7 @@ def missing_name(module: str, names: Iterable[str], name: str, frame: FrameType)
 
 
 def documented_name(name: str) -> str:
-    """The key of `name` in the tables of missing names, whatever the path to it."""
+    """The key of `name` in the tables of missing names, for any path to it."""
     for documented, paths in IN_TABLES.items():
         for path in paths:
             if name == path or name.startswith(f"{path}."):

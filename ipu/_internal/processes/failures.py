@@ -19,7 +19,7 @@ def different_calls(calls: Sequence[str]) -> ProcessError:
 
 
 def no_answer(size: int, seconds: float, call: str, others: str, variable: str = COLLECTIVE) -> ProcessError:
-    """The error for a time limit that has passed; `others` says what the other processes do, `variable` sets it."""
+    """The error for a time limit that has passed; `others` describes the other processes, `variable` sets the limit."""
     return ProcessError(
         f"Expected all {size} processes within {seconds:g} seconds at {call}. Received: {others}. Look for the process "
         f"that hangs or computes alone; {variable} in the environment sets another limit."

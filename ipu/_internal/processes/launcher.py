@@ -1,4 +1,6 @@
-"""Starts a program in several processes by MPI's launcher, labels their output, and tells which one failed."""
+"""Launch of a program in several processes by MPI's launcher, with labelled output and the process that failed
+first.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _initialise(started: Future[None]) -> None:
 
 
 def _missing() -> dict[int, str]:
-    """The processes of this machine that are stopped or not running, by rank, and what they do."""
+    """The processes of this machine that are stopped or not running, by rank, with their state in words."""
     here = started_here()
     size, local = (int(os.environ.get(f"OMPI_COMM_WORLD_{name}SIZE", "0")) for name in ("", "LOCAL_"))
     found = {rank: "is not running" for rank in range(size) if local == size and rank not in here}

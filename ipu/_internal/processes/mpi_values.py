@@ -1,4 +1,4 @@
-"""JSON values over MPI, as buffers of bytes: mpi4py's calls for objects would unpickle what another process sends."""
+"""JSON values over MPI, as buffers of bytes: mpi4py's calls for objects would unpickle bytes of another process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def encoded(value: Any) -> np.ndarray:
 
 
 def decoded(content: np.ndarray) -> Any:
-    """The value of such bytes; None for none. Raises ValueError for bytes that are no JSON."""
+    """The JSON value of an array of bytes; None for no bytes. Raises ValueError for bytes that are no JSON."""
     return json.loads(content.tobytes()) if content.size else None
 
 

@@ -15,7 +15,7 @@ REDUCING = ("keras.", "tf_keras.", "tensorflow.python.ops.metrics_impl")
 def check_synchronization(
     synchronization: tf.VariableSynchronization | None, aggregation: tf.VariableAggregation | None, name: str | None
 ) -> None:
-    """Raises ConfigurationError for a program's own variable that is to be reduced over processes on each read."""
+    """Raises ConfigurationError for a program's own variable with a reduction over processes on each read."""
     of_each_process = (None, tf.VariableAggregation.NONE)
     if synchronization is not tf.VariableSynchronization.ON_READ or aggregation in of_each_process:
         return

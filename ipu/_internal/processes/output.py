@@ -1,4 +1,4 @@
-"""Output of the processes that MPI's launcher has started: labelled lines, and what says which process failed."""
+"""Output of the processes that MPI's launcher has started: labelled lines, and the process that failed first."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import IO
 
 TAG = re.compile(rb"\[\d+,(\d+)\]<std(out|err)>: ?")
 NOTICE = re.compile(rb"-{60,}\s*$")
-"""The lines around MPI's notices, which repeat in many words what the launcher says in one."""
+"""Lines around MPI's notices, which repeat the launcher's own message at length."""
 ENDED = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) (.*?)\.", re.DOTALL)
 EXITED = re.compile(r"Process name: \[\S+,(\d+)\] Exit code: +(\d+)")
 ABORTED = re.compile(r"MPI_ABORT was invoked on rank (\d+)")
 EVENT = re.compile(rb"\0(begin|end|abort) of MPI\n")
-"""Lines by which processes tell the launcher, unseen, how far they are."""
+"""Lines by which processes report their progress to the launcher, unseen."""
 GLUED = re.compile(rb"\0?(?=\[\d+,\d+\]<std(?:out|err)>: )")
 """Boundary between lines of two processes: one has ended without a newline, or an abort of MPI leaves a zero byte."""
 LAUNCHED = "SOFTWARE_IPU_LAUNCHED"
@@ -100,11 +100,11 @@ class Output:
         return f"{told}:\n{error}" if error and ("signal 9" not in told or self._raised(rank)) else told
 
     def _raised(self, rank: int) -> bool:
-        """Whether a process has told of an error. One that is only killed may have left warnings."""
+        """Whether a process has printed a traceback. One that is only killed may have left warnings."""
         return any(line.startswith("Traceback") for line in self._errors[rank])
 
     def _error(self, rank: int) -> str:
-        """The message of the error that has ended a process: what follows the lines of its traceback."""
+        """The message of the error that has ended a process: the lines after its traceback."""
         lines: list[str] = []
         for line in self._errors[rank]:
             lines = [] if line.startswith((" ", "Traceback")) else [*lines, line]

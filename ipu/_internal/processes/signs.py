@@ -1,4 +1,4 @@
-"""Signs of life of this process, and what the operating system says of another one on this machine."""
+"""Signs of life of this process, and the operating system's view of another one on this machine."""
 
 from __future__ import annotations
 

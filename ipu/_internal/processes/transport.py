@@ -99,7 +99,7 @@ class Transport(ABC):
         raise InternalError("Expected memory that the processes share. Received: none.")
 
     def count_codelets(self) -> None:
-        """Adds what codelets have spent in collectives since the last time."""
+        """Adds the bytes and seconds that codelets have spent in collectives since the last call."""
         if self.shared is not None:
             seconds, size = self.shared.taken_counts()
             self.seconds += seconds

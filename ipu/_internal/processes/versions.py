@@ -12,7 +12,7 @@ PACKAGES = ("software-ipu", "tensorflow", "keras", "tf-keras", "numpy")
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that decide what a program computes."""
+    """The versions of Python and of the packages that determine a program's results."""
     return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
 
 

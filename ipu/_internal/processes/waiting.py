@@ -1,4 +1,4 @@
-"""A collective that takes long: which processes it waits for, and what they do by their signs."""
+"""A collective that takes long: the processes that it waits for, and their activity by their signs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Waiting:
         self.others = {rank: _Other() for rank in others}
 
     def passes(self, period: float) -> bool:
-        """Whether a multiple of a period lies in the seconds of the latest `hear`."""
+        """Whether a multiple of a period is in the seconds of the latest `hear`."""
         return self._before // period < self.seconds // period
 
     def hear(self, answers: Iterable[tuple[int, Sign]], seconds: float) -> None:
@@ -40,7 +40,7 @@ class Waiting:
         return unasked
 
     def silent(self, seconds: float) -> bool:
-        """Whether a process has given no sign for so many seconds."""
+        """Whether a process has given no sign for `seconds` seconds."""
         return any(self.seconds - other.heard > seconds for other in self.others.values())
 
     def first(self, rank: int) -> bool:
@@ -57,7 +57,7 @@ class Waiting:
 
 
 class _Other:
-    """Another process: when it was last heard of, in seconds of the collective, and what was heard."""
+    """Another process: the time of its last sign, in seconds of the collective, and the sign itself."""
 
     def __init__(self) -> None:
         self.heard, self.asked, self._missed, self._busy = 0.0, False, False, False
@@ -86,7 +86,7 @@ class _Other:
             self._uses(sign.seconds, now)
 
     def look(self, pid: int | None, now: float) -> None:
-        """Takes in what the operating system knows: a process that computes lives, though it may not answer."""
+        """Looks at a process's state in the operating system: one that computes lives, though it may not answer."""
         self._missed = self.asked
         state = None if pid is None else state_of(pid)
         self._state = "" if pid is None else "ended" if state is None else "stopped" if state[0] in "Tt" else ""

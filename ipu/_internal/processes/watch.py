@@ -1,4 +1,4 @@
-"""A thread of each process: it tells the others what this one does, and asks them while a collective takes long."""
+"""A thread of each process: it sends signs of this process, and asks for others while a collective takes long."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _message(event: Event) -> Any:
 
 
 def _limited(text: str, event: Event) -> bytes:
-    """A report's bytes; none for one that is larger than the configuration wants."""
+    """A report's bytes; none if it is larger than the configured limit."""
     data = text.encode()
     return data if len(data) <= event.options.max_report_size else b""
 

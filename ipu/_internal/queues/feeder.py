@@ -59,7 +59,9 @@ class Feeder:
         return self.ring
 
     def _raise_failure(self, ring: InfeedRing) -> None:
-        """Raises what has ended the thread before its time: a program would wait for its elements for ever."""
+        """Raises the error that has ended the thread before its time: a program would wait for its elements for
+        ever.
+        """
         assert self._work is not None and self._thread is not None
         if self._work.failure is not None:
             raise self._work.failure

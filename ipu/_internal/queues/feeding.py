@@ -39,7 +39,7 @@ class Feeding(ABC):
                 self._feed()
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Does the work of a thread; whatever ends it becomes the error of the program that waits, and of the next."""
+        """Does the work of a thread; an error in it becomes that of the program that waits, and of the next."""
         try:
             work()
         except BaseException as error:

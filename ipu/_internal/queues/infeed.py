@@ -72,7 +72,7 @@ class InfeedEndpoint:
             forget(self)
 
     def begin(self, signature: QueueSignature, replicas: int, sequential: int = 1) -> InfeedRing:
-        """The ring, filled from now on; replicas that run in turn take elements in turn.
+        """The ring, filled from now on; replicas that run one after the other take elements in this order.
 
         Raises FailedPreconditionError before `initialise`, for another number of replicas, or while a program runs.
         """

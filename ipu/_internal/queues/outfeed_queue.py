@@ -179,7 +179,7 @@ class IPUOutfeedQueue:
         return self._packed(host_operation(lambda: self._take(wait_for_completion), [], specs))
 
     def _take(self, wait_for_completion: bool) -> list[np.ndarray]:
-        """The leaves of what has been enqueued since the last call. Raises as `dequeue`."""
+        """Leaves of the rows that have been enqueued since the last call. Raises as `dequeue`."""
         if wait_for_completion:
             self._endpoint.wait_for_program()
         rows = self._endpoint.take_all()

@@ -1,4 +1,4 @@
-"""Elements of an infeed that consist of rows of arrays, which the device reads where they lie."""
+"""Elements of an infeed that consist of rows of arrays, which the device reads in place."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RowElements:
         self._addresses = [array.ctypes.data for array in self._arrays]
 
     def new_ring(self, slots: int) -> InfeedRing:
-        """A ring for the elements, of at least so many slots: to locate rows ahead has no visible effect."""
+        """Makes a ring for the elements, of at least `slots` slots: to locate rows ahead has no visible effect."""
         # The engine loads Numba, which takes long: imported only for a program.
         from engine.runtime.row_rings import RowRing
 
@@ -96,7 +96,7 @@ Rows = tuple[RowSequence, tf.data.Dataset | None]
 
 
 def rows_of(dataset: tf.data.Dataset) -> Rows | None:
-    """The sequence and the numbers whose RowElements the elements of the data set are; None if it has no such form."""
+    """The sequence and the row numbers of a data set that consists of RowElements; None for any other."""
     sequence = row_sequence(dataset)
     return numbered(dataset) if sequence is None else (sequence, None)
 

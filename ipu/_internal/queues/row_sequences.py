@@ -1,4 +1,4 @@
-"""Data sets that only select and batch rows of tensors: where the parts of each element lie, without tf.data."""
+"""Data sets that only select and batch rows of tensors: the position of each element's parts, without tf.data."""
 
 from __future__ import annotations
 
