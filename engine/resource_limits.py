@@ -208,12 +208,17 @@ class _Alarm:
         _thread.start_new_thread(self._wait, ())
 
     def stop(self) -> None:
-        """Stops the alarm: an error that is not raised yet is dropped."""
+        """Stops the alarm: an error that is due is raised by this call, none later.
+
+        PyThreadState_SetAsyncExc(thread, None) would take it back but leave CPython's flag of a due error set for good:
+        Python 3.11 and 3.12 then hang at the next call once a profiler or a debugger is on.
+        """
         with self._guard:
             self._is_over = True
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(self._target, None)
             if self._running.locked():
                 self._running.release()
+        for _ in range(2):  # an error that is due is raised at the latest where a loop goes back
+            pass
 
     def _wait(self) -> None:
         if self._running.acquire(timeout=self._seconds):

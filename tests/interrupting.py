@@ -13,7 +13,7 @@ import pytest
 
 PATIENCE_SECONDS = 300.0
 """Seconds that a test waits for what should happen at once; they never pass where nothing is wrong."""
-HANGS_SECONDS = 3600.0
+HANGS_SECONDS = 1200.0
 """A process that a test has started and that takes longer will never end."""
 EXITING = 4
 """Flag of a thread that runs nothing any more: who joins it may continue before the system has forgotten it."""

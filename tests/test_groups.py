@@ -80,6 +80,12 @@ def test_an_interrupted_run_tells_what_ran_and_leaves_nothing(tmp_path: Path) ->
     assert not state_of(int((tmp_path / "pid").read_text()))
 
 
+def test_a_test_that_hangs_fails_and_others_go_on(tmp_path: Path) -> None:
+    (tmp_path / "test_all.py").write_text("import time\ndef test_hangs(): time.sleep(600)\ndef test_passes(): pass")
+    code, output = run(tmp_path, "-o", "faulthandler_timeout=2")
+    assert code == 1 and "1 passed, 1 error" in output and "test_hangs" in output
+
+
 @pytest.mark.skipif(not X86, reason="levels of x86-64")
 def test_code_is_compiled_for_the_processor_that_is_named(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(NAMED)

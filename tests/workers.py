@@ -6,6 +6,7 @@ lose, with its first operation: modules of tests run none while they are importe
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import resource
@@ -22,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from tests import forking
+from tests import exploring, forking
 from tests.interrupting import threads_of_system
 
 FORK = multiprocessing.get_context("fork")
@@ -46,6 +47,7 @@ class _Worker:
     takes_first: bool
     items: Items = field(default_factory=list)
     reports: list[pytest.TestReport] = field(default_factory=list)
+    heard: float = field(default_factory=time.monotonic)
 
     def left(self) -> Items:
         """Items that have not ended."""
@@ -83,13 +85,19 @@ class Workers:
         for path in sorted(files, key=lambda path: not any(item.get_closest_marker("slow") for item in files[path])):
             (self.first if self.goes_first(path) else self.others).append(files[path])
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # in which those of workers are
+        # By then a test that hangs has said where; it fails as if its worker crashed. Those of --all may take longer.
+        says_where = 0.0 if exploring.seed() is not None else float(session.config.getini("faulthandler_timeout"))
+        limit = 2.0 * says_where or math.inf
         try:
             for number in range(WAITING + self.count):
                 self._fork(session, takes_first=number < WAITING)
             while self.running:
-                for pipe in wait([*self.running]):
+                for pipe in wait([*self.running], timeout=min(limit, 3600.0) / 10):
                     assert isinstance(pipe, Connection)
                     self._receive(session, pipe)
+                for worker in self.running.values():
+                    if time.monotonic() > worker.heard + limit:
+                        worker.process.kill()
         except KeyboardInterrupt:
             self._receive_reports(session)
             self.interrupted = [left[0].nodeid for worker in self.running.values() if (left := worker.left())]
@@ -142,6 +150,7 @@ class Workers:
     def _receive(self, session: pytest.Session, pipe: Connection) -> None:
         """Takes a report, the kilobytes of a worker whose file has ended, or the end of a worker."""
         worker = self.running[pipe]
+        worker.heard = time.monotonic()
         message = None
         with suppress(EOFError, OSError):
             message = pipe.recv()

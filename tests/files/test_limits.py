@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ from engine.resource_limits import check_time, interruptible, within_seconds
 from engine.serving import __main__ as server
 from tests.files.programs import plain_file
 from tests.files.test_hostile import calling_twice
+from tests.interrupting import PATIENCE_SECONDS
 
 
 def chain(length: int) -> bytes:
@@ -147,6 +150,22 @@ def test_nothing_is_raised_after_the_end() -> None:
                 pass
         sum(range(1000))
     check_time()
+
+
+def test_a_profiler_runs_after_an_alarm_that_was_stopped() -> None:
+    """In a process of its own: where an error of another thread stays due, CPython 3.11 never returns from a call."""
+    program = (
+        "import sys\n"
+        "from engine.resource_limits import interruptible, within_seconds\n"
+        "with within_seconds('a file'), interruptible():\n"
+        "    pass\n"
+        "calls = []\n"
+        "sys.setprofile(lambda frame, event, _: calls.append(event))\n"
+        "(lambda: None)()\n"
+        "sys.setprofile(None)\n"
+        "assert calls[:2] == ['call', 'return'], calls\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError(12, "Cannot allocate memory"), ImportError("no numba")])
