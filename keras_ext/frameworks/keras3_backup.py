@@ -145,7 +145,8 @@ def _load_model(original: Original, callback: BackupAndRestore) -> None:
     if metadata is not None and writes_files(callback.model):
         write_whole(callback._training_metadata_path, metadata)
     began = callback.model._initial_epoch
-    original(callback)
+    with callback.model.distribute_strategy.scope():  # since Keras 3.15.1 it makes the optimizer's slots
+        original(callback)
     if metadata is not None:
         callback.model._initial_epoch = json.loads(metadata)["epoch"]
     elif is_ours and not weights.exists():  # what a killed deletion leaves would skip epochs of an untrained model
