@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.integers import checked_integer
-from ipu._internal.graphs.host_operations import variant_operation
+from ipu._internal.graphs.session_operations import variant_operation
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["dataset_benchmark", "infeed_benchmark"]

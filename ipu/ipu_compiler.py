@@ -12,7 +12,7 @@ from engine.errors import ConfigurationError
 from ipu._internal.compiler.device_calls import require_trace
 from ipu._internal.compiler.variables import tracing
 from ipu._internal.conversion import converted
-from ipu._internal.graphs.host_operations import building_graph
+from ipu._internal.graphs.session_operations import building_graph
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["compile"]

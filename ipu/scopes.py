@@ -20,7 +20,7 @@ from engine.ir.attributes import PARTIALS_SCOPE
 from ipu._internal.compiler.traced_pipelines import note_ipus
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
 from ipu._internal.config.system import device_named, ordinal_named
-from ipu._internal.graphs.host_operations import building_graph
+from ipu._internal.graphs.session_operations import building_graph
 from ipu._internal.host_functions.outside import is_outside, outside
 from ipu._internal.names.namespace import public_names
 

@@ -174,6 +174,12 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     assert circles(imports_between()) == []
 
 
+def test_sessions_are_extended_wherever_operations_for_them_are_made() -> None:
+    low = "ipu._internal.graphs.host_operations"
+    importers = {module for module, names in imports_between().items() if low in names}
+    assert importers == {"ipu._internal.graphs.program", "ipu._internal.graphs.session_operations"}
+
+
 def test_circles_are_found() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
     assert sorted(circles(graph)) == [["a", "b", "c"], ["d", "e"]]

@@ -11,7 +11,7 @@ from engine.emit.checks import Checks
 from engine.emit.contraction import contracted
 from engine.emit.deferred import deferred_roundings
 from engine.emit.lanes import I64, ITEM_BYTES, VOID, Lanes
-from engine.emit.loops import Carried, counted_loop, if_less, word
+from engine.emit.loops import Carried, counted_loop, if_less, joint_loop, loops_of, word
 from engine.emit.nest import Index, Input, Nest, Reduction
 from engine.emit.point import Point, evaluate_together, has_long_chains, is_short, rounds_often
 from engine.emit.reduce import across_lanes, as_lanes, combine, without_mask_registers
@@ -67,9 +67,8 @@ class CodeletEmitter:
             for access, near, strides in zip(nest.accesses, self.neighbours, self.strides, strict=True)
         ]
         self.checks = Checks(nest, builder, self._parameter(nest.record_word), scratch) if nest.exceptions else None
-        outer = [d for d in range(last) if not nest.reduced[d]]
-        inner = [d for d in range(last) if nest.reduced[d]]
-        self.parallel, self.reduced = outer, inner
+        self.parallel = loops_of([d for d in range(last) if not nest.reduced[d]])
+        self.reduced = loops_of([d for d in range(last) if nest.reduced[d]])
         self.deferred = deferred_roundings(nest)
 
     def _parameter(self, index: int) -> ir.Value:
@@ -122,29 +121,30 @@ class CodeletEmitter:
             )
         ]
 
-    def _parallel_loops(self, level: int, addresses: Addresses) -> None:
-        if level == len(self.parallel):
-            (self._row if self.lanes_reduced else self._columns)(addresses)
-            return
-        dimension = self.parallel[level]
-
-        def body(index: ir.Value, _: Carried) -> Carried:
-            self._parallel_loops(level + 1, self._moved(addresses, dimension, index))
-            return []
-
-        counted_loop(self.builder, *self.ranges[dimension], 1, [], body)
+    def _parallel_loops(self, level: int, addresses: Addresses) -> Carried:
+        if level < len(self.parallel):
+            dimensions = self.parallel[level]
+            return self._loop(dimensions, addresses, [], lambda moved, _: self._parallel_loops(level + 1, moved))
+        (self._row if self.lanes_reduced else self._columns)(addresses)
+        return []
 
     def _reduced_loops(self, level: int, addresses: Addresses, held: Carried, leaf: Leaf) -> Carried:
         if level == len(self.reduced):
             return leaf(addresses, held)
-        dimension = self.reduced[level]
-        return counted_loop(
-            self.builder,
-            *self.ranges[dimension],
-            1,
-            held,
-            lambda i, h: self._reduced_loops(level + 1, self._moved(addresses, dimension, i), h, leaf),
+        return self._loop(
+            self.reduced[level], addresses, held, lambda moved, h: self._reduced_loops(level + 1, moved, h, leaf)
         )
+
+    def _loop(self, dimensions: tuple[int, ...], addresses: Addresses, held: Carried, body: Leaf) -> Carried:
+        """body(addresses, held) with the addresses at every index of the dimensions."""
+
+        def at(indices: Carried, inside: Carried) -> Carried:
+            moved = addresses
+            for dimension, index in zip(dimensions, indices, strict=True):
+                moved = self._moved(moved, dimension, index)
+            return body(moved, inside)
+
+        return joint_loop(self.builder, [self.ranges[d] for d in dimensions], held, at)
 
     def _lane_loop(self, held: Carried, leaf: LaneLeaf) -> Carried:
         """leaf(index, mask, held) over the last dimension: whole vectors, then the masked remainder."""
@@ -252,8 +252,7 @@ class CodeletEmitter:
             self.ranges[-1] = self._columns_side_by_side(addresses, ready), whole[1]
 
         def leaf(index: ir.Value, mask: ir.Value | None, _: Carried) -> Carried:
-            at = self._along(addresses, index)
-            point = self._point(at, mask, ready)
+            point = self._point(self._along(addresses, index), mask, ready)
             self._store_points(point)
             if self.checks is not None:
                 self.checks.point(point)
@@ -317,7 +316,6 @@ class CodeletEmitter:
             many = builder.add(start, builder.and_(builder.sub(stop, start), word(-part)))
             counted_loop(builder, start, many, part, [], lambda i, _: vectors(together, i, None))
             start = many
-
         whole, self.ranges[-1] = self.ranges[-1], (start, stop)
         self._lane_loop([], lambda i, mask, _: vectors(1, i, mask))
         self.ranges[-1] = whole
@@ -360,8 +358,8 @@ class CodeletEmitter:
         return stored + [value for reduction in self.nest.reductions for value in reduction.values]
 
     def _store_points(self, point: Point) -> None:
-        values = [point.value(store.node) for store in self.nest.stores]
-        assert len(values) == len(self.nest.stores)
+        for store in self.nest.stores:  # all values before the first store
+            point.value(store.node)
         for store in self.nest.stores:
             point.store(store.node, store.access)
 

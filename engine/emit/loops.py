@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 from engine.emit.lanes import I64, Lanes
 from engine.machine_code.llvm import ir
 
 Carried = list[ir.Value]
+Range = tuple[ir.Value, ir.Value]
+MOST_NESTED = 6
+"""Loops that are emitted one in another: LLVM's time grows with their depth, to 6 s of 18 and minutes of 24."""
 
 
 def word(value: int) -> ir.Constant:
@@ -48,6 +52,30 @@ def counted_loop(
         phi.add_incoming(result, last)
         joined.append(phi)
     return joined
+
+
+def loops_of(dimensions: list[int]) -> list[tuple[int, ...]]:
+    """The dimensions of each of at most MOST_NESTED loops: of the first one several, where there are more."""
+    outer = max(0, len(dimensions) - MOST_NESTED + 1)
+    return [tuple(dimensions[:outer]), *((d,) for d in dimensions[outer:])] if outer > 1 else [(d,) for d in dimensions]
+
+
+def joint_loop(
+    builder: ir.IRBuilder, ranges: list[Range], carried: Carried, body: Callable[[Carried, Carried], Carried]
+) -> Carried:
+    """One loop over all indices of several ranges, the last one fastest: carried = body(indices, carried)."""
+    if len(ranges) == 1:
+        return counted_loop(builder, *ranges[0], 1, carried, lambda index, held: body([index], held))
+    lengths = [builder.sub(stop, start) for start, stop in ranges]
+
+    def at(count: ir.Value, held: Carried) -> Carried:
+        indices: Carried = []
+        for (start, _), length in zip(reversed(ranges), reversed(lengths), strict=True):
+            indices.append(builder.add(start, builder.srem(count, length)))
+            count = builder.sdiv(count, length)
+        return body(indices[::-1], held)
+
+    return counted_loop(builder, word(0), reduce(builder.mul, lengths), 1, carried, at)
 
 
 def if_less(

@@ -16,7 +16,7 @@ from ipu._internal.compiler.executable_file import executable_file, traced_funct
 from ipu._internal.compiler.program import build_executable
 from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.compiler.variables import tracing
-from ipu._internal.graphs.host_operations import building_graph
+from ipu._internal.graphs.session_operations import building_graph
 from ipu._internal.names.namespace import public_names
 
 __all__ = ["experimental_application_compile_op"]

@@ -9,7 +9,7 @@ from tensorflow.python.framework import ops
 from ipu._internal.compiler.device_calls import require_trace
 from ipu._internal.compiler.loop_context import current_counter
 from ipu._internal.compiler.variables import in_symbolic_graph, tracing
-from ipu._internal.graphs.host_operations import building_graph, host_operation
+from ipu._internal.graphs.session_operations import building_graph, host_operation
 from ipu._internal.names.namespace import public_names
 from ipu._internal.queues.enqueueing import enqueue
 from ipu._internal.queues.printer import Printer, write

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from types import FrameType
 
@@ -85,6 +86,27 @@ def _branch(b: Builder, y: Instruction) -> Instruction:
 
 
 LINKS["while"], LINKS["conditional"] = _loop, _branch
+Wide = Callable[[Builder, list[Instruction]], Instruction]
+# One instruction, or many side by side, with as many operands as there are slices of a parameter.
+WIDE: dict[str, Wide] = {
+    "concatenate": lambda b, parts: b.concatenate(parts, 0),
+    "concatenate backwards": lambda b, parts: b.concatenate(parts[::-1], 0),
+    "concatenate results": lambda b, parts: b.concatenate([b.elementwise("sine", part) for part in parts], 0),
+    "concatenate one": lambda b, parts: b.concatenate([parts[1]] * len(parts), 0),
+    "read a concatenation": lambda b, parts: b.elementwise("sine", b.concatenate(parts[::-1], 0)),
+    "tuple": lambda b, parts: b.tuple(*(b.elementwise("sine", part) for part in parts)),
+    "sum": lambda b, parts: reduce(b.add, parts),
+    "rows": lambda b, parts: b.tuple(*(b.reduce(b.multiply(each, each), b.constant(0.0), (0,)) for each in parts)),
+    "updates": lambda b, parts: reduce(
+        lambda y, k: b.inferred("dynamic-update-slice", (y, parts[k], b.constant(k, "s32"))),
+        range(len(parts)),
+        b.parameter("f32", (len(parts),)),
+    ),
+    "pads": lambda b, parts: reduce(lambda y, part: b.pad(y, b.reshape(part, ()), (0, 1)), parts),
+    "concatenations": lambda b, parts: reduce(lambda y, part: b.concatenate([y, part], 0), parts),
+    "products": lambda b, parts: b.tuple(*(b.dot(b.reshape(p, (1, 1)), b.reshape(p, (1, 1))) for p in parts)),
+    "users of one": lambda b, parts: reduce(b.add, (b.multiply(parts[0], part) for part in parts)),
+}
 MANY = 1000
 """Calls of one function below which its growth is not looked at."""
 
@@ -95,6 +117,13 @@ def chain(link: Link, length: int) -> Module:
     for _ in range(length):
         y = link(builder, y)
     return builder.module(builder.tuple(y))
+
+
+def wide(make: Wide, count: int) -> Module:
+    builder = Builder()
+    x = builder.parameter("f32", (count,))
+    result = make(builder, [builder.slice(x, (k, k + 1, 1)) for k in range(count)])
+    return builder.module(result if result.opcode == "tuple" else builder.tuple(result))
 
 
 def calls(module: Module) -> Counter[str]:
@@ -108,7 +137,7 @@ def calls(module: Module) -> Counter[str]:
     outer = sys.getprofile()
     sys.setprofile(count)
     try:
-        build_program(module, ["feed"], {})
+        build_program(module, ["feed"] * len(module.entry.parameters), {})
     finally:
         sys.setprofile(outer)
     return found
@@ -117,6 +146,13 @@ def calls(module: Module) -> Counter[str]:
 @pytest.mark.parametrize("name", sorted(LINKS.keys() - {"while"}))  # a loop is compared with all others
 def test_calls_grow_as_chains_do(name: str) -> None:
     short, long = calls(chain(LINKS[name], 32)), calls(chain(LINKS[name], 128))
+    grown = {each: (short[each], n) for each, n in long.items() if n > MANY and n > 10 * max(short[each], 1)}
+    assert not grown
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_calls_grow_as_operands_do(name: str) -> None:
+    short, long = calls(wide(WIDE[name], 32)), calls(wide(WIDE[name], 128))
     grown = {each: (short[each], n) for each, n in long.items() if n > MANY and n > 10 * max(short[each], 1)}
     assert not grown
 

@@ -43,7 +43,7 @@ def configured_assumptions() -> Assumptions:
         triangular_solve_block=settings.optimizations.triangular_solve_expander_block_size or None,
         cholesky_block=settings.optimizations.cholesky_block_size or None,
         io_tiles=system.io_tiles,
-        io_tile_memory_proportion=settings.io_tiles.available_memory_proportion or 1.0,
+        io_tile_memory_proportion=settings.io_tiles.available_memory_proportion,
         overlapped_io=bool(system.io_tiles) and settings.io_tiles.place_ops_on_io_tiles,
         stack_bytes=stack_bytes(),
         code_bytes=settings.ipu_model.compile_ipu_code or not on_ipu_model(),

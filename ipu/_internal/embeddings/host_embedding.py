@@ -13,7 +13,7 @@ from tensorflow.python.ops import resource_variable_ops
 from engine.errors import ConfigurationError
 from ipu._internal.embeddings.optimizer_specs import HostEmbeddingOptimizerSpec
 from ipu._internal.embeddings.tables import table_of
-from ipu._internal.graphs.host_operations import building_graph
+from ipu._internal.graphs.session_operations import building_graph
 from ipu._internal.types import TensorLike
 
 STRATEGIES = ("TOKEN", "ENCODING")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 from engine.integers import checked_integer
 from ipu._internal.embeddings.tables import EmbeddingTable, table_of
-from ipu._internal.graphs.host_operations import building_graph, session_operation
+from ipu._internal.graphs.session_operations import building_graph, session_operation
 from ipu._internal.types import TensorLike
 
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from ipu._internal.compiler.calling import for_device
 from ipu._internal.compiler.tokens import current_ordinal
 from ipu._internal.compiler.trace import TracedStep
-from ipu._internal.graphs.host_operations import host_operation
 from ipu._internal.graphs.program import GraphProgram
+from ipu._internal.graphs.session_operations import host_operation
 from ipu._internal.graphs.sessions import programs_of, run_of
 from ipu._internal.graphs.tracing import trace_in_graph
 from ipu._internal.graphs.variables import running

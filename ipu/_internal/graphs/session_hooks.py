@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 from typing import Any
 
@@ -13,6 +12,7 @@ from tensorflow.python.client import session as sessions
 
 from engine.errors import UnsupportedOperation
 from ipu._internal.function_code import wraps
+from ipu._internal.graphs.clusters import replaced_run
 from ipu._internal.graphs.errors import original_error
 from ipu._internal.graphs.global_step import extend_global_step
 from ipu._internal.graphs.placement import note_placed
@@ -69,9 +69,7 @@ def _with_clusters(
     placed = _placed(session)
     if not placed:
         return targets, fetches
-    # By its name, as programs, which clusters become, need these hooks.
-    clusters: Any = importlib.import_module("ipu._internal.graphs.clusters")
-    return tuple(clusters.replaced_run(placed, targets, fetches, fed))
+    return replaced_run(placed, targets, fetches, fed)
 
 
 def _extend_placement(base: Any) -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from engine.ir.printer import print_module
 from engine.program.printer import print_program
 from ipu._internal.compiler.trace_events import COMPILE_BEGIN, COMPILE_END, EXECUTE, Event, taken_events
-from ipu._internal.graphs.host_operations import building_graph, host_operation
+from ipu._internal.graphs.session_operations import building_graph, host_operation
 from ipu._internal.profiling.event_message import IpuTraceEvent
 from ipu._internal.profiling.make_report import report_of_compiled
 

@@ -11,7 +11,7 @@ from engine.integers import checked_integer
 from engine.ir.device_operations import INFEED
 from ipu._internal.compiler.device_calls import ordered_call, require_trace
 from ipu._internal.config.deprecation import deprecated_arguments
-from ipu._internal.graphs.host_operations import building_graph, in_eager_or_graph, variant_operation
+from ipu._internal.graphs.session_operations import building_graph, in_eager_or_graph, variant_operation
 from ipu._internal.queues.checks import DEDUCED, check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import INFEED as DEPRECATED
 from ipu._internal.queues.elements import check_feedable, check_specs, is_feedable, leaf_shapes, packed, tuple_elements

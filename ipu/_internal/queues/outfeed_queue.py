@@ -18,7 +18,7 @@ from ipu._internal.compiler.device_calls import require_trace
 from ipu._internal.compiler.variables import in_symbolic_graph
 from ipu._internal.config.deprecation import warn_of_arguments
 from ipu._internal.config.system import current_system
-from ipu._internal.graphs.host_operations import building_graph, host_operation, in_eager_or_graph
+from ipu._internal.graphs.session_operations import building_graph, host_operation, in_eager_or_graph
 from ipu._internal.queues.checks import DEDUCED, check_device, check_ordinal
 from ipu._internal.queues.deprecated_arguments import OUTFEED as DEPRECATED
 from ipu._internal.queues.enqueueing import enqueue

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipu._internal.graphs.host_operations import session_operation
+from ipu._internal.graphs.session_operations import session_operation
 from ipu._internal.graphs.variables import Session, session_run
 from ipu._internal.types import Nest
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from engine.ir.device_operations import INFEED
 from ipu._internal.compiler.device_calls import ordered_call, require_trace
-from ipu._internal.graphs.host_operations import in_eager_or_graph
+from ipu._internal.graphs.session_operations import in_eager_or_graph
 from ipu._internal.names.namespace import public_names
 from ipu._internal.queues.enqueueing import enqueue
 from ipu._internal.queues.registry import endpoint_of
