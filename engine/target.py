@@ -53,6 +53,7 @@ class Target:
     global_exchange_start_seconds: float
     host_to_device_bytes_per_second: float
     device_to_host_bytes_per_second: float
+    model_host_bytes_per_second: float
     interleaved_bytes: int
     streaming_memory_bytes_per_second: float
     streaming_memory_bytes: float

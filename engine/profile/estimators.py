@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 
 from engine.profile.exchange import exchange_cycles
 from engine.profile.factorization import triangular_solve
@@ -54,10 +55,23 @@ def matrix_vector_sync(chip: str, rows: int, k: int) -> float:
     return float(_matrix_vector(chip, rows, k).sync)
 
 
+def dense_product(element_type: str, size: int, columns: int) -> float:
+    """Flop per second of a resident matrix [size, size] times `columns` columns on a Bow, fp16 with fp16 partials."""
+    unit, options = target("bow"), ProductOptions("f16")
+    product = Product(1, columns, size, size, element_type, columns * size, size * size, "b")
+    return 2 * columns * size**2 / plan_product(product, unit, options).cycles * unit.clock_hz
+
+
 def host_transfer(chip: str, fed: int, returned: int) -> float:
     """Cycles to transfer `fed` bytes from the host and `returned` bytes to it."""
     unit = target(chip)
     return float(host_cycles(fed, returned, unit))
+
+
+def model_host_transfer(chip: str, fed: int, returned: int) -> float:
+    """Cycles of the same on the IPU Model, which has a bandwidth of its own."""
+    unit = target(chip)
+    return float(ceil((fed + returned) * unit.clock_hz / unit.model_host_bytes_per_second))
 
 
 def triad(chip: str, elements_per_worker: int) -> float:
@@ -156,7 +170,7 @@ ESTIMATORS: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
         *(matrix_product, matrix_vector, matrix_vector_compute, matrix_vector_exchange, matrix_vector_sync),
-        *(host_transfer, triad, triad_flops, stencil, speedup, exchange, exchange_between_ipus, sync, vector_gain),
-        *(solve, peak_flops, memory_bandwidth, exchange_bandwidth),
+        *(dense_product, host_transfer, model_host_transfer, triad, triad_flops, stencil, speedup, exchange),
+        *(exchange_between_ipus, sync, vector_gain, solve, peak_flops, memory_bandwidth, exchange_bandwidth),
     )
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from engine.ir.op_names import layer_of
 from engine.profile.vertices import kind_of, work_of
 from engine.program.program import ComputeSet
+from engine.program.work.convolution import Convolution
 
 MOVES = frozenset({"copy", "turn"})
 """Operations that compute nothing."""
@@ -17,7 +18,8 @@ class OperationCounts:
     """Work of one execution of a compute set. `unit` is "AMP" for products on the matrix engines, else "vector".
 
     `element_type` is that of the operands of products, else of the result; `flop` counts two for a multiply-add and
-    one for each other operation on an element; `bytes` are of the arrays that it accesses.
+    one for each other operation on an element; `bytes` are of the arrays that it accesses. `convolves` is True for a
+    convolution; `columns` is the smaller of the other two dimensions of a product with a matrix, 0 without one.
     """
 
     layer: str = ""
@@ -25,6 +27,8 @@ class OperationCounts:
     element_type: str = ""
     flop: int = 0
     bytes: int = 0
+    convolves: bool = False
+    columns: int = 0
 
 
 def operation_of(compute_set: ComputeSet) -> OperationCounts:
@@ -40,4 +44,9 @@ def operation_of(compute_set: ComputeSet) -> OperationCounts:
         flop = work.points * sum(opcode not in MOVES for opcode, _ in work.operations)
     touched = {span.buffer: span.buffer.shape.bytes for span in (*compute_set.reads, *compute_set.writes)}
     unit = "AMP" if on_amp else "vector"
-    return OperationCounts(layer_of(compute_set.op_name), unit, element_type, flop, sum(touched.values()))
+    convolves, columns = isinstance(compute_set.work, Convolution), 0
+    if on_amp and not convolves:
+        size = work_estimate.product or getattr(compute_set.work, "size", None)
+        columns = 0 if size is None else min(size[1], size[2])
+    counted = flop, sum(touched.values()), convolves, columns
+    return OperationCounts(layer_of(compute_set.op_name), unit, element_type, *counted)

@@ -1,29 +1,59 @@
-"""Error bounds of a prediction, from the device model's errors against published measurements.
+"""Error bounds of a prediction, from the chip model's errors against published figures that were held out.
 
-The error of a part of a step is the largest error of the measurements for this kind of work. Errors of one kind do
-not cancel each other, as they come from the same row of the same table, so parts add up in proportion to their share
-of the step. The error of a total is at least the root mean square error over whole models. Work without a published
-measurement counts with UNMEASURED.
+A step belongs to regimes: kinds of programs that published figures speak for. Its error is the root mean square over
+the regime's held-out rows (engine.profile.validation), weighted by shares of the step's cycles. Errors of parts are the
+worst of held-out measurements of that kind of work. What has no held-out row counts with UNMEASURED, and is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
-from math import sqrt
+from dataclasses import dataclass
 
 from engine.profile.step_costs import ComputeSetCost, StepCosts
-from engine.profile.validation import whole_models, worst_errors
+from engine.profile.validation import DENSE, STEPS, Bound, bounds, measurements
 
 PARTS = ("compute", "exchange", "sync", "host")
 UNMEASURED = 0.5
-"""Relative error assumed for vertices without a published figure, such as sorts and look-ups."""
-PRODUCTS = ("matrix products", "matrix-vector products")
+"""Relative error assumed for work without a published figure that is held out, such as sorts and look-ups."""
+PRODUCTS = tuple(DENSE.values())
 ELEMENT_WISE = ("compiled element-wise", "hand-made element-wise")
 HALF_TYPES = ("vector widths",)
 BLOCKS = ("linear algebra",)
 OF_ONE_IPU = {"exchange": ("exchange",), "sync": ("sync",), "host": ("host",)}
 OF_SEVERAL = {"exchange": ("programs on several IPUs", "scaling over IPUs"), "sync": ("sync between IPUs",)}
+SMALL_STEP = 2500
+"""Mean cycles of a superstep up to which a program's cycles are decided by the cost of supersteps."""
+FEW_PRODUCTS = 4
+"""Up to this number of products a program is no network, but so many products."""
+SHOWN = 0.4
+"""A larger error of a row is explained in the reports of its regime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """A regime, its share of a step's cycles or bytes, and its bound: None where no published figure is held out."""
+
+    regime: str
+    share: float
+    bound: Bound | None
+
+    @property
+    def error(self) -> float:
+        """The root mean square of the regime's rows, or UNMEASURED."""
+        return UNMEASURED if self.bound is None else self.bound.rms
+
+    def __str__(self) -> str:
+        if self.bound is None:
+            return f"{self.regime}, {self.share:.0%}: no figure held out, ± {UNMEASURED:.0%} assumed"
+        return str(self.bound)
+
+    @property
+    def reason(self) -> str:
+        """Why the worst row is off, if that is by more than SHOWN."""
+        if self.bound is None or abs(self.bound.worst) <= SHOWN:
+            return ""
+        row = next(each for each in measurements() if each.name == self.bound.worst_name)
+        return f"{self.bound.worst:+.0%} {row.name}: {row.caveat}"
 
 
 def prediction_error(estimate: StepCosts) -> dict[str, float]:
@@ -32,9 +62,9 @@ def prediction_error(estimate: StepCosts) -> dict[str, float]:
     found = {"compute": _compute_error(estimate)}
     for part, groups in OF_ONE_IPU.items():
         found[part] = _worst(groups + (OF_SEVERAL.get(part, ()) if several else ()))
-    cycles = cycles_of_parts(estimate)
-    weighted = sum(cycles[part] * found[part] for part in PARTS) / max(1, estimate.cycles_per_step)
-    return {**found, "total": max(weighted, whole_model_error())}
+    host = estimate.exposed_host / max(1, estimate.cycles_per_step)
+    on_chip = sum(each.share * each.error for each in trust_in_cycles(estimate))
+    return {**found, "total": (1 - host) * on_chip + host * found["host"]}
 
 
 def cycles_of_parts(estimate: StepCosts) -> dict[str, int]:
@@ -42,30 +72,60 @@ def cycles_of_parts(estimate: StepCosts) -> dict[str, int]:
     return {part: estimate.exposed_host if part == "host" else getattr(estimate, part) for part in PARTS}
 
 
-def whole_model_error() -> float:
-    """Root mean square of the relative errors against published throughputs of whole models."""
-    return root_mean_square(whole_model_errors())
+def trust_in_cycles(estimate: StepCosts) -> tuple[Trust, ...]:
+    """The regimes of a step's cycles on the chip, the largest share first; shares add up to 1."""
+    costs = estimate.costs if estimate.pipeline is None else estimate.pipeline.costs
+    whole = sum(cost.cycles for cost in costs)
+    if not whole:
+        return ()
+    if whole / sum(cost.runs for cost in costs) <= SMALL_STEP:
+        return (_trust(STEPS, 1.0),)
+    regime = _regime_of_products(costs)
+    shares: dict[str, float] = {}
+    for cost in costs:
+        named = _unlike(cost) or regime
+        shares[named] = shares.get(named, 0.0) + cost.cycles / whole
+    return tuple(sorted((_trust(name, share) for name, share in shares.items()), key=lambda each: -each.share))
 
 
-def whole_model_errors() -> list[float]:
-    """The relative error against each published throughput of a whole model."""
-    return [row["estimate"] / row["published"] - 1 for row in whole_models()]
+def trust_in_bytes(estimate: StepCosts) -> Trust:
+    """The regime of a step's bytes."""
+    held = estimate.memory.always_live
+    small = sum(held.get(name, 0) for name in ("code", "vertex state"))
+    convolved = sum(cost.cycles for cost in estimate.costs if cost.operation.convolves)
+    if convolved > estimate.cycles / 4:
+        return _trust("bytes of convolutions", 1.0)
+    peak = estimate.memory.peak_mean * estimate.target.tiles
+    return _trust("bytes of many small arrays" if small > peak / 4 else "bytes of large arrays", 1.0)
 
 
-def root_mean_square(errors: Sequence[float]) -> float:
-    """Root mean square of at least one error."""
-    return sqrt(sum(error * error for error in errors) / len(errors))
+def error_basis(trusts: tuple[Trust, ...]) -> str:
+    """Words for the basis of an error: the regimes, with what is known of each, and why a row is far off."""
+    shown = [str(each) for each in trusts if each.share >= 0.05 or each is trusts[0]]
+    return "; ".join([*shown, *(each.reason for each in trusts if each.reason)])
 
 
-def error_basis(total: float, errors: Sequence[float]) -> str:
-    """Words for the basis of a total's error: the root mean square over whole models, or a larger one from its parts.
+def _regime_of_products(costs: tuple[ComputeSetCost, ...]) -> str:
+    """The regime of the steps of a program that are like the products it consists of, or element-wise."""
+    products = [cost for cost in costs if cost.operation.unit == "AMP"]
+    convolved = sum(cost.cycles for cost in products if cost.operation.convolves)
+    multiplied = sum(cost.cycles for cost in products) - convolved
+    if 4 * (convolved + multiplied) < sum(cost.cycles for cost in costs):
+        return ELEMENT_WISE[0]
+    if convolved >= multiplied:
+        return "convolutional networks"
+    if len(products) > FEW_PRODUCTS:
+        return "transformers in training"
+    return DENSE[max(products, key=lambda cost: cost.cycles).operation.columns >= 64]
 
-    `errors` are those of whole models; the largest of them is named.
-    """
-    worst, mean, models = max(errors, key=abs), root_mean_square(errors), f"{len(errors)} published models"
-    if total <= mean * (1 + 1e-9):
-        return f"root mean square over {models}, worst {worst:+.0%}"
-    return f"largest errors of its parts by their shares; {models}: root mean square {mean:.0%}, worst {worst:+.0%}"
+
+def _unlike(cost: ComputeSetCost) -> str:
+    """The kind of a compute set that no program of a regime consists of; "" for all others."""
+    return {"blocks": BLOCKS[0], "slices": "look-ups and updates of rows", "bitonic sort": "sorts"}.get(cost.method, "")
+
+
+def _trust(regime: str, share: float) -> Trust:
+    return Trust(regime, share, bounds().get(regime))
 
 
 def _compute_error(estimate: StepCosts) -> float:
@@ -79,11 +139,10 @@ def _error_of(cost: ComputeSetCost) -> float:
     if cost.method in ("slices", "bitonic sort"):
         return UNMEASURED
     if cost.operation.unit == "AMP":
-        return _worst(PRODUCTS)
+        return _worst((DENSE[cost.operation.columns >= 64],))
     return _worst(ELEMENT_WISE + (HALF_TYPES if cost.operation.element_type in ("f16", "bf16") else ()))
 
 
-@cache
 def _worst(groups: tuple[str, ...]) -> float:
-    errors = worst_errors()
-    return max(abs(errors[group]) for group in groups)
+    found = [abs(bounds()[group].worst) for group in groups if group in bounds()]
+    return max(found, default=UNMEASURED)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from textwrap import wrap
 
-from engine.profile.prediction import PARTS, cycles_of_parts, error_basis, prediction_error, whole_model_errors
+from engine.profile.prediction import (
+    PARTS,
+    cycles_of_parts,
+    error_basis,
+    prediction_error,
+    trust_in_bytes,
+    trust_in_cycles,
+)
 from engine.profile.step_costs import StepCosts
 
 WIDTH = 88
@@ -104,9 +111,11 @@ def _honesty(estimate: StepCosts) -> list[str]:
     """Errors against published measurements, and what lacks a measurement."""
     errors = prediction_error(estimate)
     parts = ", ".join(f"{part} ± {errors[part]:.0%}" for part in PARTS)
-    basis = error_basis(errors["total"], whole_model_errors())
+    basis = error_basis(trust_in_cycles(estimate)) or "nothing to do"
+    held = trust_in_bytes(estimate)
     lines = _wrapped(f"Estimated, not measured: ± {errors['total']:.0%} for the whole ({basis}).")
-    rest = f"Largest errors against published figures: {parts}."
+    lines += _wrapped(f"Bytes: ± {held.error:.0%} ({error_basis((held,))}).")
+    rest = f"Largest errors of parts against figures held out: {parts}."
     if estimate.unknown_loops:
         loops = "1 loop" if estimate.unknown_loops == 1 else f"{estimate.unknown_loops} loops"
         rest += f" Unknown trip count, counted once: {loops}."

@@ -9,12 +9,12 @@ from dataclasses import fields
 from importlib import metadata
 from typing import Any
 
-from engine.profile.validation import Measurement, measurements, whole_models
+from engine.profile.validation import Measurement, bounds, measurements
 from engine.report.records import fields_of
 from engine.target import Target, quantities
 
-WHOLE_MODEL = ("name", "published", "estimate", "unit", "caveat", "source")
-MEASUREMENT = ("name", "published", "estimate", "unit", "error", "calibrated", "source", "caveat")
+BOUND = ("group", "held_out", "rms", "worst", "worst_name")
+MEASUREMENT = ("name", "published", "estimate", "unit", "error", "fitted", "source", "caveat")
 PACKAGES = ("tensorflow", "keras", "tf-keras", "numpy", "numba")
 
 
@@ -26,10 +26,7 @@ def about(target: Target, seeds: Mapping[str, int]) -> dict[str, Any]:
         "seeds": dict(seeds),
         "parameters": parameters(target),
         "calibration": calibration(),
-        "whole_models": [
-            {**{name: row[name] for name in WHOLE_MODEL}, "error": row["estimate"] / row["published"] - 1}
-            for row in whole_models()
-        ],
+        "bounds": [fields_of(each, *BOUND) for each in bounds().values()],
     }
 
 

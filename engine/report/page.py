@@ -17,7 +17,6 @@ from engine.report.operations import work_cycles
 from engine.report.render import library, picture, prepare, runtime
 from engine.report.style_sheet import TEMPLATES, style_sheet
 from engine.report.tables import labelled
-from engine.report.verdicts import basis_of
 from engine.report.views import leads, views
 
 ROWS = 60
@@ -54,7 +53,7 @@ def page(data: dict[str, Any]) -> str:
         rows=ROWS,
         shown_ipu=None if data["pipeline"] is None else shown_ipu(data),
         alive=_alive(data),
-        basis=basis_of(data),
+        basis=data["cycles"]["basis"],
         work=work_cycles(data),
         leads=leads(data),
         category_numbers={name: number for number, name in enumerate(CATEGORIES)},

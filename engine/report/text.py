@@ -6,7 +6,6 @@ from textwrap import wrap
 from typing import Any
 
 from engine.report.numbers import count, percent, short
-from engine.report.verdicts import basis_of
 
 WIDTH = 88
 
@@ -31,8 +30,9 @@ def verdicts_text(data: dict[str, Any]) -> str:
             f"{each['cycles']['total']:>14,}{short(each['samples_per_second']):>14}"
         )
     share = data["speed"]["amp_peak_share"]
+    error, basis = percent(data["cycles"]["error"]), data["cycles"]["basis"]
     lines += wrap(
-        f"cycles are of a whole step with host transfer, ± {percent(data['cycles']['error'])} ({basis_of(data)})"
+        f"cycles are of a whole step with host transfer, ± {error} ({basis})"
         + (f"; {percent(share)} of the matrix engines' peak" if share is not None else ""),
         WIDTH,
         initial_indent="  ",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from engine.profile.prediction import PARTS, cycles_of_parts, error_basis, prediction_error
+from engine.profile.prediction import PARTS, cycles_of_parts, error_basis, prediction_error, trust_in_cycles
 from engine.profile.program_estimate import Estimate
 from engine.profile.streams import host_cycles
 from engine.report.records import fields_of
@@ -75,9 +75,5 @@ def cycles(estimate: Estimate) -> dict[str, Any]:
         "total": estimate.cycles_per_step,
         "error": errors["total"],
         "errors": {part: errors[part] for part in PARTS},
+        "basis": error_basis(trust_in_cycles(estimate)),
     }
-
-
-def basis_of(data: dict[str, Any]) -> str:
-    """Words for the basis of the error of a report's cycles, from the whole models that the report names."""
-    return error_basis(data["cycles"]["error"], [row["error"] for row in data["about"]["whole_models"]])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.profile import Estimate, estimate
+from engine.profile.prediction import error_basis, trust_in_bytes, trust_in_cycles
 from engine.profile.summary import summary
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise
@@ -21,7 +22,7 @@ def trained() -> Estimate:
 
 def test_size(trained: Estimate) -> None:
     lines = summary(trained).splitlines()
-    assert 15 <= len(lines) <= 22
+    assert 15 <= len(lines) <= 28
     assert max(map(len, lines)) <= 88
     assert not any(line != line.rstrip() for line in lines)
 
@@ -39,9 +40,10 @@ def test_what_it_says(trained: Estimate) -> None:
         f"{trained.samples_per_second:,.0f} samples/s",
         "dense MatMul (backward)",
         "Estimated, not measured",
-        "± 33% for the whole (largest errors of its parts by their shares; 5 published models: root mean square 21%, ",
-        "Largest errors against published figures: compute ± ",
-        "host ± 60%",
+        "% for the whole (recurrent and small-step programs: rms ",
+        "Bytes: ± ",
+        "Largest errors of parts against figures held out: compute ± ",
+        "host ± 50%",
     ):
         assert words in text
 
@@ -68,9 +70,12 @@ def test_it_says_so_if_the_program_does_not_fit() -> None:
     assert max(map(len, summary(cramped).splitlines())) <= 88
 
 
-def test_the_error_of_whole_models_is_a_root_mean_square_with_its_worst(trained: Estimate) -> None:
-    text = " ".join(summary(replace(trained, host=0)).split())
-    assert "± 21% for the whole (root mean square over 5 published models, worst -26%)." in text
+def test_it_says_how_far_to_trust_it(trained: Estimate) -> None:
+    found = replace(trained, host=0)
+    text = " ".join(summary(found).split())
+    (trust,), held = trust_in_cycles(found), trust_in_bytes(found)
+    assert f"± {trust.error:.0%} for the whole ({error_basis((trust,))})." in text
+    assert f"Bytes: ± {held.error:.0%} ({error_basis((held,))})." in text
 
 
 def test_replicas_bring_the_error_of_external_sync() -> None:

@@ -1,0 +1,261 @@
+"""Whole models whose throughput Graphcore published, built at their published configurations and estimated.
+
+Each is a Keras model in half precision whose forward and backward pass are traced. Encoders are built with one and with
+two layers, and the difference counts for each further layer. Nothing runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import layers
+
+from engine.compile import build_program
+from engine.profile import Assumptions, Estimate, estimate
+from engine.target import target
+from ipu._internal.compiler.trace import trace_step
+
+VOCABULARY = 30_522
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Samples per second and IPU, cycles of a step, and the flop of the matrix engines over their peak."""
+
+    samples_per_second: float
+    cycles: float
+    share_of_peak: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """Cost reports of a training step and of the forward pass alone, and the multiply-adds of the former."""
+
+    train: Estimate
+    forward: Estimate
+    multiply_adds: int
+
+    @property
+    def recomputed(self) -> float:
+        """Cycles of a step that runs forward twice."""
+        return self.train.cycles + self.forward.cycles
+
+
+def traced(model: keras.Model, specs: list[tf.TensorSpec], chip: str, assumptions: Assumptions) -> Step:
+    """The step of a model that maps its inputs to one loss; updates are additions, as those of accumulation."""
+
+    def train(*inputs: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = model(list(inputs) if len(inputs) > 1 else inputs[0], training=True)
+        variables = [v.value for v in model.trainable_variables]
+        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+            if isinstance(gradient, tf.IndexedSlices):
+                variable.scatter_sub(gradient)
+            elif gradient is not None:
+                variable.assign_sub(gradient)
+        return loss
+
+    def forward(*inputs: tf.Tensor) -> tf.Tensor:
+        return model(list(inputs) if len(inputs) > 1 else inputs[0], training=True)
+
+    both, multiply_adds = _estimated(train, specs, chip, assumptions)
+    return Step(both, _estimated(forward, specs, chip, assumptions)[0], multiply_adds)
+
+
+def _estimated(
+    step: Callable[..., tf.Tensor], specs: list[tf.TensorSpec], chip: str, assumptions: Assumptions
+) -> tuple[Estimate, int]:
+    """The cost report of a function, and its multiply-adds."""
+    trace = trace_step(step, specs)
+    program = build_program(trace.module, trace.roles, trace.constants)
+    adds = sum(each.work_estimate.multiply_adds for each in program.compute_sets)
+    return estimate(program, target(chip), assumptions=assumptions), adds
+
+
+class MeanLoss(layers.Layer):
+    """The mean cross entropy of logits and labels of class 0, in fp32: the labels change no cycles."""
+
+    def call(self, logits: Any) -> Any:
+        return -keras.ops.mean(keras.ops.log_softmax(keras.ops.cast(logits, "float32"))[..., 0])
+
+
+def images(model: keras.Model, size: int, arguments: dict[str, Any]) -> Prediction:
+    """Prediction of a classifier on one IPU: of inference, or of training with or without recomputation."""
+    batch = arguments["batch"]
+    if arguments.get("inference"):
+        specs, chip, assumptions = _image_specs(size, arguments)
+        found, multiply_adds = _estimated(lambda x: model(x, training=False), specs, chip, assumptions)
+        return _prediction(arguments, batch, found.cycles, multiply_adds, 1)
+    step = traced(_classifier(model, size), *_image_specs(size, arguments))
+    cycles = step.recomputed if arguments.get("recomputation") else step.train.cycles
+    return _prediction(arguments, batch, cycles, step.multiply_adds, 1)
+
+
+def _classifier(model: keras.Model, size: int) -> keras.Model:
+    inputs = keras.Input((size, size, 3))
+    return keras.Model(inputs, MeanLoss(dtype="float32")(model(inputs)))
+
+
+def _image_specs(size: int, arguments: dict[str, Any]) -> tuple[list[tf.TensorSpec], str, Assumptions]:
+    specs = [tf.TensorSpec((arguments["batch"], size, size, 3), tf.float16)]
+    return specs, arguments["chip"], _assumptions(arguments)
+
+
+def encoder(
+    count: int,
+    width: int,
+    heads: int,
+    length: int,
+    embedding: Callable[[], tuple[Any, Any]],
+    head: Callable[[Any], Any],
+) -> keras.Model:
+    """Transformer layers between an embedding, which gives (inputs, states), and a head, which gives the loss."""
+    inputs, states = embedding()
+    for _ in range(count):
+        attended = layers.MultiHeadAttention(heads, width // heads)(states, states)
+        states = layers.LayerNormalization()(states + layers.Dropout(0.1)(attended))
+        wide = layers.Dense(4 * width, "gelu")(states)
+        narrow = layers.Dropout(0.1)(layers.Dense(width)(wide))
+        states = layers.LayerNormalization()(states + narrow)
+    return keras.Model(inputs, head(states))
+
+
+def bert(arguments: dict[str, Any]) -> Prediction:
+    """Masked language modelling, pipelined over IPUs as published, each stage recomputed in its backward pass."""
+    width, heads, length = arguments["width"], arguments["heads"], arguments["length"]
+
+    def embedding() -> tuple[Any, Any]:
+        words, positions = keras.Input((length,), dtype="int32"), layers.Embedding(length, width)
+        summed = layers.Embedding(VOCABULARY, width)(words) + positions(keras.ops.arange(length))
+        return words, layers.Dropout(0.1)(layers.LayerNormalization()(summed))
+
+    def head(states: Any) -> Any:
+        chosen = states[:, : arguments["masked"]]
+        hidden = layers.LayerNormalization()(layers.Dense(width, "gelu")(chosen))
+        return MeanLoss(dtype="float32")(layers.Dense(VOCABULARY)(hidden))
+
+    specs = [tf.TensorSpec((arguments["batch"], length), tf.int32)]
+    return _pipelined(lambda n: encoder(n, width, heads, length, embedding, head), specs, arguments)
+
+
+def vision_transformer(arguments: dict[str, Any]) -> Prediction:
+    """ViT on patches of 16 x 16 pixels."""
+    width, heads, length = arguments["width"], arguments["heads"], 196
+
+    def embedding() -> tuple[Any, Any]:
+        pixels = keras.Input((224, 224, 3))
+        patches = layers.Reshape((length, width))(layers.Conv2D(width, 16, 16)(pixels))
+        return pixels, patches + layers.Embedding(length, width)(keras.ops.arange(length))
+
+    def head(states: Any) -> Any:
+        return MeanLoss(dtype="float32")(layers.Dense(1000)(states[:, 0]))
+
+    specs = [tf.TensorSpec((arguments["batch"], 224, 224, 3), tf.float16)]
+    return _pipelined(lambda n: encoder(n, width, heads, length, embedding, head), specs, arguments)
+
+
+def _pipelined(
+    build: Callable[[int], keras.Model], specs: list[tf.TensorSpec], arguments: dict[str, Any]
+) -> Prediction:
+    """Extrapolates from one and two layers to all of them, distributed over IPUs: the slowest sets the period."""
+    assumptions = _assumptions(arguments)
+    one, two = (traced(build(count), specs, arguments["chip"], assumptions) for count in (1, 2))
+    each, adds = two.recomputed - one.recomputed, two.multiply_adds - one.multiply_adds
+    rest, rest_adds = one.recomputed - each, one.multiply_adds - adds
+    ipus = arguments["layers_by_ipu"]
+    # The first IPU has embedding and heads besides.
+    slowest = max(rest + ipus[0] * each, *(count * each for count in ipus)) if len(ipus) > 1 else rest + ipus[0] * each
+    return _prediction(arguments, arguments["batch"], slowest, rest_adds + sum(ipus) * adds, len(ipus))
+
+
+def _prediction(arguments: dict[str, Any], samples: int, cycles: float, multiply_adds: int, ipus: int) -> Prediction:
+    chip = target(arguments["chip"])
+    seconds = cycles / chip.clock_hz
+    peak = chip.peak_flops("f16", arguments["partials_type"])
+    return Prediction(samples / seconds / ipus, cycles, 2 * multiply_adds / seconds / ipus / peak)
+
+
+def _assumptions(arguments: dict[str, Any]) -> Assumptions:
+    proportion = arguments.get("memory_proportion", 0.6)
+    return Assumptions(
+        partials_type=arguments["partials_type"],
+        available_memory_proportion=proportion,
+        convolution_memory_proportion=proportion,
+    )
+
+
+def predict(arguments: dict[str, Any]) -> Prediction:
+    """The prediction for the arguments of a whole model in engine/data/measurements.toml."""
+    before = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_dtype_policy("float16")
+    try:
+        return BUILDERS[arguments["model"]](arguments)
+    finally:
+        keras.mixed_precision.set_dtype_policy(before)
+
+
+def _resnet50(arguments: dict[str, Any]) -> Prediction:
+    return images(keras.applications.ResNet50(weights=None, classifier_activation=None), 224, arguments)
+
+
+def _efficient_net_b4(arguments: dict[str, Any]) -> Prediction:
+    """A prediction for two IPUs a replica: the first has the cycles before block 4, the second all others."""
+    step = traced(_classifier(_group_net_b4(), 380), *_image_specs(380, arguments))
+    cycles = max(_stages(step.train)[k] + _stages(step.forward)[k] for k in range(2))
+    return _prediction(arguments, arguments["batch"], cycles, step.multiply_adds, 2)
+
+
+def _stages(found: Estimate) -> tuple[int, int]:
+    """Cycles of both stages of EfficientNet-B4; what has no layer's name belongs to the stage of what is before it."""
+    cycles, stage = [0, 0], 0
+    for cost in found.costs:
+        named = re.search(r"block(\d)|stem|head", cost.op_name)
+        if named:
+            stage = int(named[0] == "head" or int(named[1] or 0) >= 4)
+        cycles[stage] += cost.cycles
+    return cycles[0], cycles[1]
+
+
+GROUP_NET_B4 = ((1, 3, 1, 24, 2), (4, 3, 2, 32, 4), (4, 5, 2, 56, 4), (4, 3, 2, 112, 6), (4, 5, 1, 160, 6))
+GROUP_NET_B4 += ((4, 5, 2, 272, 8), (4, 3, 1, 448, 2))
+"""Expand ratio, taps, stride, features and repeats of each block of EfficientNet-B4 with groups of 16."""
+
+
+def _group_net_b4() -> keras.Model:
+    """EfficientNet-B4 with convolutions in groups of 16 features where the original has depthwise ones."""
+
+    def unit(x: Any, features: int, taps: int, stride: int, name: str, group: int = 0, act: bool = True) -> Any:
+        groups = features // group if group else 1
+        x = layers.Conv2D(features, taps, stride, "same", groups=groups, use_bias=False, name=f"{name}_convolution")(x)
+        x = layers.BatchNormalization(name=f"{name}_norm")(x)
+        return layers.Activation("silu", name=f"{name}_silu")(x) if act else x
+
+    inputs = keras.Input((380, 380, 3))
+    x = unit(inputs, 48, 3, 2, "stem")
+    for number, (ratio, taps, stride, features, repeats) in enumerate(GROUP_NET_B4, 1):
+        for repeat in range(repeats):
+            name, entry, wide = f"block{number}{chr(97 + repeat)}", x, x.shape[-1] * ratio
+            y = unit(x, wide, 1, 1, f"{name}_expand") if ratio > 1 else x
+            y = unit(y, wide, taps, 1 if repeat else stride, f"{name}_groups", 16)
+            squeezed = layers.GlobalAveragePooling2D(keepdims=True, name=f"{name}_squeeze")(y)
+            squeezed = layers.Conv2D(max(1, entry.shape[-1] // 4), 1, activation="silu", name=f"{name}_reduce")(
+                squeezed
+            )
+            gate = layers.Conv2D(wide, 1, activation="sigmoid", name=f"{name}_gate")(squeezed)
+            x = unit(layers.Multiply(name=f"{name}_excite")([y, gate]), features, 1, 1, f"{name}_project", act=False)
+            x = layers.Add(name=f"{name}_add")([x, entry]) if repeat else x
+    x = layers.GlobalAveragePooling2D(name="head_pool")(unit(x, 1792, 1, 1, "head"))
+    return keras.Model(inputs, layers.Dense(1000, name="head_dense")(x))
+
+
+BUILDERS: dict[str, Callable[[dict[str, Any]], Prediction]] = {
+    "resnet50": _resnet50,
+    "efficientnetb4": _efficient_net_b4,
+    "bert": bert,
+    "vit": vision_transformer,
+}
