@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Read a report, and make a model fit
 #
-# A chip has a memory of its own on each tile. The engine estimates what a program would need of it, and refuses one
-# that would not fit. This notebook meets such a refusal, and reads the report to get past it.
+# Each tile of a chip has its own memory. The engine estimates how much of it a program would need, and refuses a
+# program that would not fit. In this notebook you meet such a refusal, and read the report to get past it.
 
 # %%
 import keras
@@ -30,8 +30,8 @@ with ipu.ipu_strategy.IPUStrategy().scope():
     model = make()
 
 # %% [markdown]
-# `ipu.profile` compiles a training step for a batch of 128, without running it. The error names the arrays that take
-# most, and what would help, estimated again:
+# `ipu.profile` compiles a training step for a batch of 128, without running it. The error names the largest arrays, and
+# remedies with new estimates:
 
 # %%
 from engine.errors import OutOfTileMemory
@@ -42,7 +42,7 @@ except OutOfTileMemory as error:
     print(error)
 
 # %% [markdown]
-# The report is written all the same, as a page and as data. In a notebook it shows its charts:
+# The report is written nevertheless, as a page and as data. In a notebook it shows its charts:
 
 # %%
 from engine.report import Report
@@ -51,8 +51,8 @@ refused = Report.load("refused.json")
 refused
 
 # %% [markdown]
-# Activations grow with the batch. Smaller micro-batches whose gradients are accumulated need less memory at once, and
-# make the same update of 128 samples:
+# Activations grow with the batch. So we use smaller micro-batches and accumulate their gradients. They need less memory
+# at once, and make the same update of 128 samples:
 
 # %%
 reports = {}
@@ -65,13 +65,13 @@ for micro_batch in (64, 32):
     print(f"{micro_batch:3} at once: {mk2['peak_bytes']:,} bytes a tile, {mk2['samples_per_second']:,.0f} samples/s")
 
 # %% [markdown]
-# Smaller micro-batches fill the chip's matrix engines less. So the largest that fits is a good choice, here 64; the
+# Smaller micro-batches fill the chip's matrix engines less. So the largest one that fits is a good choice, here 64. The
 # report says what its step costs, and which operations are worth a change:
 
 # %%
 reports[64]
 
 # %% [markdown]
-# On this machine there is no limit: `ipu.allow_out_of_memory()` runs programs that no chip would hold, and
+# On this machine there is no such limit. `ipu.allow_out_of_memory()` runs programs that no chip would hold, and
 # `ipu.accelerate()` checks no chip's memory. [Reports](../report.md) explains each section, and
-# [memory](../chip_memory.md) where the estimates come from.
+# [memory](../chip_memory.md) says where the estimates come from.

@@ -1,8 +1,9 @@
 # %% [markdown]
-# # A training loop of your own, with queues
+# # Your own training loop, with queues
 #
-# `fit` is one way to run steps. A `tf.function` given to `strategy.run` is another: its loop runs on the device from
-# the first step to the last. An infeed queue brings batches in, and an outfeed queue brings results out while it runs.
+# `fit` is one way to run steps. Another is a `tf.function` that you give to `strategy.run`. Its loop runs on the device
+# from the first step to the last. An infeed queue brings batches in, and an outfeed queue brings results out while it
+# runs.
 
 # %%
 import keras
@@ -18,7 +19,7 @@ dataset = dataset.batch(32, drop_remainder=True)
 dataset.element_spec
 
 # %% [markdown]
-# Variables are created before the loop, in the strategy's scope; those of the optimizer, too.
+# Create variables, also those of the optimizer, before the loop and in the strategy's scope.
 
 # %%
 config = ipu.config.IPUConfig()
@@ -55,7 +56,7 @@ def train(steps, batches):
 
 
 # %% [markdown]
-# One call runs 500 steps. Variables stay on the device, and the next call goes on with the data where this one stopped.
+# One call runs 500 steps. Variables stay on the device. The next call continues with the data where this one stopped.
 
 # %%
 with strategy.scope():
@@ -66,7 +67,7 @@ with strategy.scope():
         print(f"{len(rows['loss'])} rows: loss {loss:.4f}, accuracy {accuracy:.1%}")
 
 # %% [markdown]
-# An outfeed can be read while the program runs: here a thread prints every 2,500th row of a long call.
+# You can read an outfeed while the program runs. Here a thread prints every 2,500th row of a long call.
 
 # %%
 import threading
@@ -90,12 +91,12 @@ with strategy.scope():
     reader.join()
 
 # %% [markdown]
-# The weights are the model's own, which predicts on the engine, too:
+# The loop trained the model's own weights, so the model predicts with them, also on the engine:
 
 # %%
 predictions = model.predict(images, batch_size=len(images), verbose=0).argmax(1)
 print(f"{(predictions == labels).mean():.1%} of all digits")
 
 # %% [markdown]
-# [Loops and queues](../loops.md) has the rules: static shapes, what is read ahead, what happens at the end of a data
+# [Loops and queues](../loops.md) has the rules: static shapes, how many elements are read ahead, and the end of a data
 # set.

@@ -1,8 +1,8 @@
 # %% [markdown]
-# # A vertex of your own
+# # Your own vertex
 #
-# An operation of your own is a Python function that Numba compiles. Each vertex gets its slice of the arrays, and all
-# cores run vertices at once. Here: GELU in one pass over the data, with its gradient, in a Keras layer.
+# Your own operation is a Python function that Numba compiles. Each vertex gets its slice of the arrays, and all cores
+# run vertices at once. Our example is GELU in one pass over the data, with its gradient, in a Keras layer.
 
 # %%
 import keras
@@ -15,7 +15,7 @@ SCALE, CUBE = np.float32(0.7978845608), np.float32(0.044715)
 
 
 # %% [markdown]
-# The function has a parameter for each input, then for each output, in which it writes. For an elementwise operation
+# The function has a parameter for each input, then one for each output, in which it writes. In an elementwise operation
 # slices are one-dimensional.
 
 
@@ -28,7 +28,7 @@ def gelu(x, out):
 
 
 # %% [markdown]
-# A gradient takes by name what it needs: inputs, outputs, and `d_out`, the gradient of `out`.
+# A gradient takes its parameters by name: inputs, outputs, and `d_out`, the gradient of `out`.
 
 
 # %%
@@ -42,7 +42,7 @@ def gelu_gradient(x, d_out, d_x):
 
 
 # %% [markdown]
-# Is it right? The values and the gradient of TensorFlow's own GELU say so:
+# Is it right? We compare values and gradient with TensorFlow's own GELU:
 
 # %%
 strategy = ipu.ipu_strategy.IPUStrategy()
@@ -64,7 +64,7 @@ for name, a, b in zip(("value", "gradient"), ours, theirs, strict=True):
     print(f"largest difference of the {name}: {np.abs(a - b).max():.1e}")
 
 # %% [markdown]
-# In a layer it is an operation like any other. Training is that of Keras' own activation:
+# In a layer, it is an operation like any other. It trains like Keras' own activation:
 
 # %%
 images, labels = load_digits(return_X_y=True)
@@ -86,7 +86,7 @@ for activation in (gelu, lambda x: keras.activations.gelu(x, approximate=True)):
     print(f"loss {history['loss'][-1]:.5f}, accuracy {history['accuracy'][-1]:.2%}")
 
 # %% [markdown]
-# The debug executor gives each vertex memory of its own, and finds one that reads or writes outside of its slice:
+# The debug executor gives each vertex its own memory, and finds a vertex that reads or writes outside of its slice:
 
 # %%
 from engine.debug import debugging

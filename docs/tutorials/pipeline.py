@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A pipeline, seen in its chart
 #
-# A pipeline puts the layers of a model on several IPUs. Micro-batches follow each other through its stages, and one
-# update has the gradients of all. Here four stages train on handwritten digits.
+# A pipeline puts the layers of a model on several IPUs. Micro-batches follow each other through its stages, and the
+# gradients of all make one update. Here four stages train on handwritten digits.
 
 # %%
 import keras
@@ -19,7 +19,7 @@ config.configure_ipu_system()
 strategy = ipu.ipu_strategy.IPUStrategy()
 
 # %% [markdown]
-# Layers are assigned to stages where they are called.
+# We assign layers to stages where we call them.
 
 
 # %%
@@ -56,15 +56,15 @@ history = model.fit(images, labels, batch_size=24, epochs=20, verbose=0).history
 print(f"loss {history['loss'][0]:.2f} to {history['loss'][-1]:.3f}, accuracy {history['accuracy'][-1]:.1%}")
 
 # %% [markdown]
-# The schedule is a table of what each IPU does in each slot. A notebook draws it: forward passes, backward passes and
-# the update, with the number of the micro-batch. Gaps are *bubbles*: the IPU waits.
+# The schedule is a table that says what each IPU does in each slot. A notebook draws it: forward passes, backward
+# passes and the update, with the number of the micro-batch. Gaps are *bubbles*, in which the IPU waits.
 
 # %%
 model.get_pipeline_schedule()
 
 # %% [markdown]
-# The interleaved schedule runs forward and backward passes alternately. It keeps fewer activations, here in as many
-# slots:
+# The interleaved schedule alternates forward and backward passes. It keeps fewer activations, and takes as many slots
+# here:
 
 # %%
 with strategy.scope():
@@ -76,7 +76,7 @@ interleaved.fit(images, labels, batch_size=24, epochs=20, verbose=0)
 interleaved.get_pipeline_schedule()
 
 # %% [markdown]
-# The order of work is another, the arithmetic is not:
+# The order of the work differs, the arithmetic does not:
 
 # %%
 pairs = zip(model.get_weights(), interleaved.get_weights(), strict=True)

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Several processes
 #
-# PopDist programs run in several processes, on one machine or more: each reads its part of the data, and gradients are
-# summed over all. This needs MPI, which `pip install 'software-ipu[mpi]'` brings along.
+# PopDist programs run in several processes, on one machine or more. Each process reads its part of the data, and
+# gradients are summed over all. You need MPI, which `pip install 'software-ipu[mpi]'` installs.
 
 # %%
 import json
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 # %% [markdown]
-# A program asks for its part of the run. The strategy spans all processes; samples are divided among them by their
+# A program asks for its part of the run. The strategy spans all processes, and samples are divided among them by their
 # index.
 
 # %%
@@ -50,7 +50,7 @@ _ = Path("train.py").write_text(program)
 
 
 # %% [markdown]
-# The launcher starts the processes, binds each to its cores, and ends all when one fails.
+# The launcher starts the processes, binds each to its cores, and ends all if one fails.
 
 
 # %%
@@ -76,7 +76,7 @@ for (processes, replicas), result in results.items():
     )
 
 # %% [markdown]
-# They train the same model, but for the order of floating-point sums:
+# They train the same model, except for the order of floating-point sums:
 
 # %%
 import numpy as np
@@ -85,8 +85,8 @@ one, two = (np.load(f"weights{name}.npz") for name in ("1x4", "2x2"))
 print(f"largest difference of a weight: {max(abs(one[name] - two[name]).max() for name in one.files):.1e}")
 
 # %% [markdown]
-# Processes that part, by another number of steps or another batch size, raise an error at once that names the call of
-# each; a process that is killed ends the others.
+# If processes diverge, by another number of steps or another batch size, an error at once names the call of each. If a
+# process is killed, the others end.
 #
 # [The page on processes](../processes.md) has several machines, Slurm, workers of `TF_CONFIG` without MPI, and
 # Horovod's names.

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Replicas and gradient accumulation
 #
-# Two ways to a larger batch: *replicas* are copies of a program that train side by side and sum their gradients;
-# *accumulation* sums the gradients of several micro-batches, one after the other. Then one update follows.
+# There are two ways to a larger batch. *Replicas* are copies of a program that train side by side and sum their
+# gradients. *Accumulation* sums the gradients of several micro-batches, one after the other. Both make one update from
+# many samples.
 
 # %%
 import keras
@@ -32,10 +33,10 @@ def trained(ipus, batch_size, accumulate=1):
 
 
 # %% [markdown]
-# One batch of 64; four replicas with 16 each; four micro-batches of 16; and two replicas with two micro-batches of 16.
-# `batch_size` is that of one replica and one micro-batch. Gradients are summed, as programs for the IPU expect, so the
-# learning rate is divided by their number; `gradient_accumulation_reduction_method="mean"` divides those of
-# micro-batches.
+# We train with one batch of 64, with four replicas of 16 each, with four micro-batches of 16, and with two replicas and
+# two micro-batches of 16. `batch_size` is that of one replica and one micro-batch. Gradients are summed, as programs
+# for the IPU expect, so we divide the learning rate by their number. `gradient_accumulation_reduction_method="mean"`
+# would divide the gradients of micro-batches.
 
 # %%
 models = {
@@ -52,7 +53,7 @@ for name, model in models.items():
     )
 
 # %% [markdown]
-# They make the same updates. What differs is the order in which numbers are added:
+# They make the same updates. Only the order in which numbers are added differs:
 
 # %%
 expected = models["one batch of 64"].get_weights()
@@ -61,8 +62,8 @@ for name, model in models.items():
     print(f"{name:28} {largest:.1e}")
 
 # %% [markdown]
-# Replicas here share the cores of this machine, so they are not faster. On chips they work at the same time, and each
-# has its own copy of the weights. What would a step of this model cost a chip?
+# Here replicas share the cores of this machine, so they are not faster. Chips work at the same time, and each has its
+# own copy of the weights. What would a step of this model cost a chip?
 
 # %%
 from keras_ext.chip import chip_scaling, chip_summary
@@ -70,12 +71,12 @@ from keras_ext.chip import chip_scaling, chip_summary
 chip_summary(models["4 replicas"])
 
 # %% [markdown]
-# How far would more replicas take it? The model is small, so its gradients soon take most of a step:
+# How far would more replicas take us? The model is small, so its gradients soon take most of a step:
 
 # %%
 chip_scaling(models["4 replicas"])
 
 # %% [markdown]
-# Accumulation is the way to a large batch whose activations do not fit into a chip's memory, and replicas are the way
-# to more chips. [Replicas](../replicas.md) in functions of your own take `cross_replica_ops`; [several
-# processes](processes.ipynb) have replicas on more than one machine.
+# Use accumulation for a large batch whose activations do not fit into a chip's memory, and replicas for more chips.
+# [Replicas](../replicas.md) in your own functions use `cross_replica_ops`. In [several processes](processes.ipynb)
+# replicas run on more than one machine.

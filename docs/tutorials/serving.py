@@ -52,7 +52,7 @@ print("largest difference:", float(abs(result.numpy() - expected).max()))
 # %% [markdown]
 # ## Without TensorFlow
 #
-# `engine.load` runs the compiled program. A new process shows what it takes:
+# `engine.load` loads the compiled program. We start a new process to show what it needs:
 
 # %%
 program = """

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A program of TensorFlow 1
 #
-# Graphs, sessions, queues and `ipu_compiler.compile`: programs as they were written for the first IPUs run unchanged.
-# This one trains on handwritten digits, in a loop on the device that queues feed.
+# Programs written for the first IPUs run unchanged, with graphs, sessions, queues and `ipu_compiler.compile`. This one
+# trains on handwritten digits, in a loop on the device that queues feed.
 
 # %%
 import numpy as np
@@ -66,7 +66,7 @@ for _ in range(4):
     print(f"{len(rows['loss'])} steps: loss {rows['loss'].mean():.4f}, accuracy {rows['accuracy'].mean():.1%}")
 
 # %% [markdown]
-# A `Saver` reads them there, as any operation of the graph does:
+# A `Saver` reads them from the device, as any operation of the graph does:
 
 # %%
 saver = tf.train.Saver()
@@ -77,5 +77,5 @@ print("same:", np.array_equal(kernel, tf.train.load_variable(path, "hidden/kerne
 session.close()
 
 # %% [markdown]
-# `python -m ipu.check program.py` reads a program of yours, without running it, and names each line that needs a
-# change. [TensorFlow 1](../tensorflow1.md) says what works; [estimators](../estimators.md) run, too.
+# `python -m ipu.check program.py` reads your program without running it, and names each line that needs a change.
+# [TensorFlow 1](../tensorflow1.md) says what works; [estimators](../estimators.md) run, too.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Train, and compare with plain Keras
 #
-# One line makes a Keras model run on the engine. This notebook trains a network on scikit-learn's 1,797 handwritten
-# digits, with the engine and with plain Keras, and compares what they learn and how long they take.
+# One line runs a Keras model on the engine. This notebook trains a network on scikit-learn's 1,797 handwritten digits,
+# with the engine and with plain Keras. It compares what they learn and how long they take.
 
 # %%
 import time
@@ -50,10 +50,10 @@ models = {
 }
 
 # %% [markdown]
-# The engine runs 32 steps in one call unless `compile` says otherwise. Plain Keras has the option, too: it counts as it
-# is, with the same number of steps, and without XLA.
+# The engine runs 32 steps in one call unless `compile` says otherwise. Plain Keras has this option, too. So we time it
+# in three forms: as it is, with the same number of steps, and without XLA.
 #
-# The first epoch traces and compiles, on a new machine for some seconds. It is timed apart.
+# The first epoch traces and compiles, for some seconds on a new machine. We time it apart.
 
 # %%
 for name, model in models.items():
@@ -62,9 +62,9 @@ for name, model in models.items():
     print(f"{name:24} first epoch {time.perf_counter() - begin:.2f} s")
 
 # %% [markdown]
-# Then epochs of all alternate, and the fastest of each counts: other programs on the machine only make epochs longer.
-# Where they take the cores, as for the outputs kept here, the clock says little: threads that wait for each other wait
-# longer. Processor time, summed over all threads, says what an epoch needs.
+# Then epochs of all models alternate, and the fastest of each counts, since other programs on the machine only make
+# epochs longer. If they take the cores, as they did for the outputs kept here, the clock says little: threads that wait
+# for each other wait longer. Processor time, summed over all threads, says what an epoch needs.
 
 # %%
 seconds = {name: [] for name in models}
@@ -79,7 +79,7 @@ for name, (clock, processor) in best.items():
     print(f"{name:24} {clock * 1000:4.0f} ms an epoch; processor time {processor * 1000:4.0f} ms, {ratio:4.1f} times")
 
 # %% [markdown]
-# All have learnt the same, but for the order of floating-point sums and of the shuffled samples:
+# All have learnt the same, except for the order of floating-point sums and of the shuffled samples:
 
 # %%
 for name, model in models.items():
@@ -87,13 +87,13 @@ for name, model in models.items():
     print(f"{name:24} loss {loss:.3f}, accuracy {accuracy:.1%} of {len(test)} digits that it has not seen")
 
 # %% [markdown]
-# The engine refuses some operations. Their models run with plain Keras after a warning, and `fallbacks` lists them:
+# The engine refuses some operations. Models with them run with plain Keras after a warning, and `fallbacks` lists them:
 
 # %%
 acceleration.fallbacks
 
 # %% [markdown]
-# A network as small as this, in epochs of 45 steps, gains most: much of the time of plain Keras goes into beginning an
-# epoch and a step. Larger models and longer epochs gain less: [other models](../performance.md) run 1.7 to 11 times as
-# fast. Your own model is what counts: `python -m ipu bench model.py:make` measures it. [More on the one
+# A network as small as this, in epochs of 45 steps, gains most, because plain Keras spends much of its time on
+# beginning an epoch and a step. Larger models and longer epochs gain less: [other models](../performance.md) run 1.7 to
+# 11 times as fast. What counts is your own model: `python -m ipu bench model.py:make` measures it. [More about the one
 # line](../accelerate.md).
