@@ -11,7 +11,7 @@ from rich.console import Console
 
 from benchmarks.figures import Figures
 from benchmarks.race import LIMIT, race
-from benchmarks.round_trip import told
+from benchmarks.round_trip import description
 from benchmarks.tables import table
 from benchmarks.workloads import APPLICATIONS, WORKLOADS
 
@@ -50,7 +50,7 @@ def main() -> None:
             continue
         console.print(table(done))
         if done.barriers:
-            console.print(told(done.barriers, Figures.here().barriers()))
+            console.print(description(done.barriers, Figures.here().barriers()))
         if options.keep:
             found = {"ways": done.figures(), "missing": done.missing, "barriers": done.barriers}
             Figures.here().add("races", name, found)

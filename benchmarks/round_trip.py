@@ -38,7 +38,7 @@ def have_moved(barriers: Sequence[float]) -> bool:
     return max(barriers, default=0.0) >= APART * min(barriers, default=0.0) > 0.0
 
 
-def told(barriers: Sequence[float], kept: Sequence[float] = ()) -> str:
+def description(barriers: Sequence[float], kept: Sequence[float] = ()) -> str:
     """A line on the empty barriers before and after a race; a warning if one is longer, also than those `kept`."""
     line = "empty barriers before and after: " + ", ".join(f"{each:.0f} ns" for each in barriers)
     if have_moved(barriers):

@@ -29,7 +29,7 @@ from ipu.pipelining_ops import PipelineSchedule
 UPDATES_OF_A_CALL = 8
 
 
-def parts_of_a_turn(schedule: Schedule) -> list[Part]:
+def parts_of_a_round(schedule: Schedule) -> list[Part]:
     """The schedule's parts in program order."""
     return sorted(schedule.parts, key=lambda part: (part.start % schedule.period, -schedule.position(part)))
 
@@ -39,7 +39,7 @@ def side_by_side(table: np.ndarray, schedule: Schedule, workers: int) -> np.ndar
     made = table.copy()
     begins = np.flatnonzero(made[:, Column.KIND] == RowKind.TURN)
     slot = None
-    for begin, part in zip(begins, parts_of_a_turn(schedule), strict=True):
+    for begin, part in zip(begins, parts_of_a_round(schedule), strict=True):
         worker = part.stage * workers // schedule.stages
         rows = made[begin + 1 : made[begin, Column.TARGET]]
         syncs = rows[:, Column.KIND] == RowKind.SYNC
@@ -79,7 +79,7 @@ def added_up_side_by_side(table: np.ndarray, times: np.ndarray, schedule: Schedu
     begins = np.flatnonzero(table[:, Column.KIND] == RowKind.TURN)
     outside = np.ones(len(table), bool)
     takes: dict[tuple[str, int], float] = {}
-    for begin, part in zip(begins, parts_of_a_turn(schedule), strict=True):
+    for begin, part in zip(begins, parts_of_a_round(schedule), strict=True):
         rows = slice(begin + 1, table[begin, Column.TARGET])
         takes[part.kind, part.stage] = float(times[rows].sum()) / schedule.micro_batches
         outside[rows] = False

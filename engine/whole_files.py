@@ -27,7 +27,7 @@ ABANDONED_SECONDS = 3600.0
 EXCHANGE = 2
 """Linux' flag RENAME_EXCHANGE."""
 AT_CWD = -100
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 
 def _nothing(what: str, path: Path) -> None:
@@ -121,7 +121,7 @@ def put(written: Path, path: Path) -> None:
     _sync(path.parent)
 
 
-def check_room(folder: Path, size: int) -> None:
+def check_space(folder: Path, size: int) -> None:
     """Raises OSError where a folder has no space for `size` bytes: for writers that do not survive a full disk."""
     part = _part(folder / "room")
     fault_point("create", part)
@@ -130,7 +130,7 @@ def check_room(folder: Path, size: int) -> None:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(handle, 0, size)
     except OSError as error:
-        if error.errno in NO_ROOM:  # others say that the file system reserves nothing
+        if error.errno in NO_SPACE:  # others say that the file system reserves nothing
             raise OSError(error.errno, os.strerror(error.errno), str(folder)) from error
     finally:
         os.close(handle)

@@ -60,7 +60,7 @@ def automatic_sharding(
     seen = set(after)
     own = []
     for operation in chain:
-        # Variables, constants, and what is computed from these alone.
+        # Variables, constants, and tensors computed from these alone.
         side = sharding.dependencies(tensor.op for tensor in operation.inputs if tensor.op not in seen) - seen
         seen |= side
         own.append([operation, *side])

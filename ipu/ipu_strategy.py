@@ -122,7 +122,7 @@ def device_variable(arguments: Mapping[str, Any], device: str) -> IPUVariable:
         return IPUVariable(**{name: value for name, value in arguments.items() if name in _VARIABLE_ARGUMENTS})
 
 
-# One container for each device keeps its extended alive; TensorFlow compares these to tell strategies apart.
+# One container for each device keeps its extended alive; TensorFlow compares these to distinguish strategies.
 _extended: dict[tuple[type, str, str], tuple[tf.distribute.Strategy, IPUExtendedV1]] = {}
 
 

@@ -174,7 +174,7 @@ def _run_accelerated(
         def fall_back(refused: KerasModel, error: IPUError) -> Outside | None:
             if refused is not model or not isinstance(error, REFUSALS) or not has_run():
                 return None
-            _tell(strategy, model, name, error, "some batches of ")
+            _note_fallback(strategy, model, name, error, "some batches of ")
             return functools.partial(_plain, framework, model)
 
         try:
@@ -185,7 +185,7 @@ def _run_accelerated(
                 error.add_note(f"Plain Keras does not continue this {name} batch by batch: {CONTINUES}.")
                 raise
             state.refused.add(mode)
-            _tell(strategy, model, name, error)
+            _note_fallback(strategy, model, name, error)
         if begun is not None:
             begun.refuse()
             if begun.callback_list is not None:
@@ -276,7 +276,9 @@ def _plain(framework: Framework, model: KerasModel) -> Iterator[None]:
         setattr(model, framework.strategy_attribute, strategy)
 
 
-def _tell(strategy: AcceleratingStrategy, model: KerasModel, name: str, error: IPUError, part: str = "") -> None:
+def _note_fallback(
+    strategy: AcceleratingStrategy, model: KerasModel, name: str, error: IPUError, part: str = ""
+) -> None:
     reason = REASON.split(str(error).splitlines()[0])[0]
     strategy.fallbacks.append(Fallback(model.name, name, reason))
     logger.warning("Model %r runs %s%s with plain Keras: %s", model.name, part, name, reason)

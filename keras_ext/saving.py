@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from engine.whole_files import check_room, staged
+from engine.whole_files import check_space, staged
 from ipu._internal.function_code import wraps
 from keras_ext.errors import IncompleteConfig
 from keras_ext.extension import Extension, options_of
@@ -89,10 +89,10 @@ class ConfigKeeper:
     @staticmethod
     def _warn_unsaved(model: KerasModel, extension: type[Extension]) -> None:
         """Logs once for each model which options its config leaves out."""
-        told = _warned_unsaved.setdefault(model, set())
-        left_out = sorted(name for name in unsaved_names(extension) - told if options_of(model).get(name))
+        warned = _warned_unsaved.setdefault(model, set())
+        left_out = sorted(name for name in unsaved_names(extension) - warned if options_of(model).get(name))
         if left_out:
-            told.update(left_out)
+            warned.update(left_out)
             logger.info(
                 "The config of model %r leaves out %s, which cannot be serialised: %s. Set them again after loading.",
                 model.name,
@@ -147,7 +147,7 @@ class ConfigKeeper:
             return write(model, filepath, *arguments, **named)
         if str(filepath).endswith((".h5", ".hdf5")):
             # HDF5 ends in a segmentation fault where it cannot close a file on a full disk.
-            check_room(Path(filepath).absolute().parent, _bytes_of(model))
+            check_space(Path(filepath).absolute().parent, _bytes_of(model))
         with staged(filepath) as part:
             result = write(model, str(part), *arguments, **named)
             _keep_others(Path(filepath), part)

@@ -157,7 +157,7 @@ class StepFunction:
             with self._tracing:  # two threads that need one program compile it once
                 program = self._programs.get(batches.signature, batch_type, model, self._step, replicas, updates)
         except OutOfTileMemory as error:
-            failures.tell(model, error)
+            failures.call_listeners(model, error)
             raise
         if updates is not None and updates.pipelining is not None:
             note_pipeline(model, self._mode, program)
@@ -274,20 +274,20 @@ def _notice_reload(model: KerasModel, known: BatchSignature, new: BatchSignature
 class EpochFunction(StepFunction):
     """The train or test function: runs up to `steps_per_execution` steps, returns the last logs."""
 
-    _told: tuple[Any, object] | None = None
+    _reported: tuple[Any, object] | None = None
     _failed: tuple[Iterator[Any], Exception] | None = None
     """An iterator and its error, which Keras with one step in each execution would raise in the next one."""
 
-    def has_told(self, logs: Logs) -> bool:
+    def has_reported(self, logs: Logs) -> bool:
         """Whether a step returned these logs, and the metrics' variables have not changed since."""
-        if self._told is None or self._told[0] is not logs:
+        if self._reported is None or self._reported[0] is not logs:
             return False
         variables = self.framework.metric_variables(self.model)
-        return all(getattr(variable, "written_by", None) is self._told[1] for variable in variables)
+        return all(getattr(variable, "written_by", None) is self._reported[1] for variable in variables)
 
     def __call__(self, iterator: Iterator[Any]) -> Any:
         """Feeds steps from an iterator of batches; raises StopIteration when it has none left."""
-        self._told = None
+        self._reported = None
         callbacks = take_callbacks(self.model, self._mode)
         self._raise_failed(iterator)
         with queue_report(self.model, self._mode).fetching():
@@ -319,7 +319,7 @@ class EpochFunction(StepFunction):
         together = 1 if asked.accumulation is None else asked.accumulation.micro_batches
         latest = None if isinstance(program, PlainStep) else program.latest_run
         if callbacks is None and asked.pipelining is None and together == 1 and latest is not None:
-            self._told = logs, latest
+            self._reported = logs, latest
         if taken[-1].error is not None and not stopped:
             self._failed = unlimited(iterator), taken[-1].error
             if not steps_are_chosen.value:

@@ -1,4 +1,4 @@
-"""All tests, collected once, in forked workers; beside them two more for what starts processes of its own.
+"""All tests, collected once, in forked workers; two more run tests that start processes of their own.
 
 python -m tests [-n WORKERS] [--processor x86-64-v2|x86-64-v3|x86-64-v4] [--all [--seed N]] [PYTEST ARGUMENT ...]
 

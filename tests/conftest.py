@@ -44,7 +44,7 @@ time."""
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keeps the garbage collector from what is imported with the tests: modules stay, and each pass would see them."""
+    """Keeps the garbage collector from modules that are imported with the tests: each pass would scan them."""
     gc.disable()
     yield
     gc.freeze()
@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def verified_programs() -> Iterator[None]:
-    """Verifies what each pass over programs makes, in whatever test."""
+    """Verifies the result of each pass over programs, in any test."""
     from engine.program.run_passes import listening
     from engine.program.verifier import verify
 

@@ -12,7 +12,7 @@ import pytest
 
 T = TypeVar("T")
 SEED = "SOFTWARE_IPU_TESTS_SEED"
-"""The variable that holds the seed of such a run; a run of the usual tests has none."""
+"""The variable with the seed of a run of --all; a run of the usual tests has none."""
 FRAMEWORK = "kit"
 """The fixture whose values are Keras 3 and tf_keras."""
 
@@ -24,7 +24,7 @@ def seed() -> int | None:
 
 
 def more_seeds(fixed: range, changing: int) -> list[int]:
-    """Seeds for a test marked `explore`: the fixed ones, and so many that follow from the seed of the run."""
+    """Seeds for a test marked `explore`: the fixed ones, and `changing` ones that follow from the seed of the run."""
     base = seed()
     return [*fixed, *(() if base is None else range(base, base + changing))]
 
@@ -50,7 +50,7 @@ def sample(cases: Iterable[T], count: int) -> list[T]:
 
 
 def left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """The tests marked `explore`, and what a mark `sample(count)` leaves out of the cases of each test function.
+    """The tests marked `explore`, and the cases of each test function that a mark `sample(count)` leaves out.
 
     Tests of models of either Keras, which have the fixture `kit`, have the mark without a count if they have no other.
     """

@@ -1,4 +1,4 @@
-"""Kills and errors at each change of a file system: what a process leaves that ends there, or a disk that is full."""
+"""Kills and errors at each change of a file system: files that a process leaves that ends there, or on a full disk."""
 
 from __future__ import annotations
 

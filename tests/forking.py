@@ -43,7 +43,7 @@ def use_server_of_parent() -> None:
 
 
 class Fork:
-    """A new process that calls a function; what it prints goes to a file."""
+    """A new process that calls a function; its output goes to a file."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, **environment: str) -> None:
         start_server()

@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment that a condition tells, not a clock: a slow machine may not have come so far."""
+"""Ctrl-C when a condition holds, not by a clock: a slow machine may not have come so far."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def engine_runs() -> bool:
 
 
 def wait_for(condition: Callable[[], bool]) -> bool:
-    """Returns when it holds, or after a long time; whether it does. Time in which nobody runs does not count."""
+    """Waits until the condition holds, or for a long time; returns whether it does. Time without a core does not
+    count.
+    """
     left, before = PATIENCE_SECONDS, time.monotonic()
     while not condition():
         if left < 0:

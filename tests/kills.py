@@ -1,4 +1,4 @@
-"""Kills trainings at random moments, resumes them, and compares them with one that nobody kills.
+"""Kills trainings at random moments, resumes them, and compares them with an undisturbed one.
 
 python -m tests.kills keras|tf_keras|session|estimator|processes --count 100 [--seed S]
 
@@ -119,7 +119,7 @@ KINDS = {
 
 
 def attempt(kind: str, folder: str, log: str, seconds: float | None) -> None:
-    """Trains in this process, which is killed so many seconds after the training has begun."""
+    """Trains in this process, which is killed `seconds` seconds after the training has begun."""
     progress = Log(Path(log), seconds)
     progress.write(f"digest {KINDS[kind].train(folder, progress)}")
 
@@ -168,7 +168,7 @@ def attempted(kind: str, folder: Path, seconds: float | None, choose: random.Ran
 
 
 class Tally:
-    """Counts what became of kills."""
+    """Counts of the outcomes of kills."""
 
     def __init__(self, kind: str, seed: int) -> None:
         self._kind, self._choose, self._slack = kind, random.Random(seed), KINDS[kind].slack if kind in KINDS else 0
@@ -183,7 +183,7 @@ class Tally:
         return attempted(self._kind, self._folder / str(self._trainings), seconds, self._choose)
 
     def training(self, kills: int) -> None:
-        """One training with so many kills, fewer if it ends before."""
+        """Runs one training with `kills` kills, fewer if it ends before."""
         self._trainings += 1
         former: Attempt | None = None
         for left in range(kills, -1, -1):

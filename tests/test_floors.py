@@ -238,8 +238,9 @@ STILL_OF_THE_HOST = {
         work.winograd_gradient work.winograd_tiles work_estimates
     """,
 }
-"""Modules of what a program asks for, and of the chip, that still import how this processor computes it. None is added;
-one that no longer does leaves this list."""
+"""Modules independent of the processor that still import how it computes a program. None is added. None is added; one
+that no longer does leaves this list.
+"""
 
 
 def test_programs_and_the_chip_know_no_kernels() -> None:

@@ -118,7 +118,7 @@ class Workers:
             terminalreporter.write_line(f"Interrupted: {name}")
 
     def _stop(self) -> None:
-        """Ends the workers that still run, and what their tests and fixtures have started."""
+        """Ends the workers that still run, and the processes that their tests and fixtures have started."""
         processes = [worker.process for worker in self.running.values()]
         for process in processes:
             with suppress(ProcessLookupError):

@@ -31,7 +31,7 @@ MANY_ROWS = 384  # minimum for streaming rows past panels; fewer stay in the cac
 CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in that cache anyway
 LONG_K = 128  # minimum k of a block that counts as long
 LINE = 64  # bytes of a cache line that is prefetched
-AHEAD_PITCH = 24  # bytes that are prefetched for each k twice, for what follows: more would wait for each other
+AHEAD_PITCH = 24  # bytes that are prefetched for each k, twice, for the next rows: more would wait for each other
 AHEAD_BLOCKS = 3  # blocks of rows of a panel beside which these are
 DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
 

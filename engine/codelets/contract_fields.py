@@ -18,7 +18,7 @@ FAR = 2048  # bytes from one k of A to the next, from which few cache sets and m
 MANY_COLUMNS = 256  # that reuse packed rows of A so often that packing pays from an eighth of that distance on
 
 
-MOST_AHEAD = 3  # arrays that a unit prefetches for what follows: an optimizer's
+MOST_AHEAD = 3  # arrays that a unit prefetches for the update after it: an optimizer's
 
 
 MULTIPLIED = ("f16", "bf16", "c64", "c128", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
@@ -73,7 +73,7 @@ class Field(Record):
     ahead_0: Address = 0
     ahead_1: Address = 0
     ahead_2: Address = 0
-    next_unit: int = 0  # what is prefetched of the next unit, where each has a batch of its own: a sum of NextUnit
+    next_unit: int = 0  # operands of the next unit to prefetch, where each has a batch of its own: a sum of NextUnit
 
 
 class NextUnit(IntEnum):

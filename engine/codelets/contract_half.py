@@ -27,8 +27,8 @@ from engine.codelets.vector import BYTES
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), blocks of k on an EPYC with
 # 1 MiB, November 2026; rows, columns and k are counts.
 K_BLOCK = 512  # maximum: a packed panel of B is 128 kB then, and sums are kept in scratch seldom
-NEAR_K_BLOCK = 128  # of few rows: a panel of B stays in the first-level cache; two such blocks are summed at once
-NEAR_BLOCKS = 7  # of narrow results: the most of k for which such blocks pay
+NEAR_K_BLOCK = 128  # of few rows: a panel of B stays in the first-level cache; two blocks are summed at once
+NEAR_BLOCKS = 7  # most blocks of k of narrow results that are summed so
 ROWS = 384  # of packed A, where k is short
 SUMMED_ROWS = 192  # where a block of C (396 kB) has to stay in the second-level cache, too
 A_BYTES = 408 << 10  # of packed A, which stays there while panels of B stream through
@@ -165,7 +165,7 @@ def is_read_often(parameters: int, row: int, rows: int, k: int, elements: int) -
 @inner
 def longest_step(parameters: int, k_count: int) -> int:
     """The largest k that is summed in registers: the same for all units."""
-    # Narrow units are computed as one block, whose panels of B are packed in the room of whole ones.
+    # Narrow units are computed as one block, whose panels of B are packed in the space of whole ones.
     columns = min(max(word(parameters, Field.COLUMNS_PER_UNIT), PANEL), word(parameters, Field.COLUMNS))
     padded = max(packed_pitch(columns) // 4, LANES)
     if padded < PANEL:  # rows of A reach far, as those of kernels' gradients do
@@ -173,7 +173,7 @@ def longest_step(parameters: int, k_count: int) -> int:
     else:
         near, far = word(parameters, Field.ROWS) < PACK_ROWS and k_count > 2 * NEAR_K_BLOCK, K_BLOCK
     most = NEAR_K_BLOCK if near else far
-    # Whole vectors, or `even_cut` would exceed it, and packed B its room in scratch.
+    # Whole vectors, or `even_cut` would exceed it, and packed B its scratch.
     return max(most, most * PANEL // padded // LANES * LANES)
 
 

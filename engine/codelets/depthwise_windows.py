@@ -110,7 +110,7 @@ def depthwise_gradient(run: Run, group: Group = DEPTHWISE) -> Codelet:
         columns, runs = word(parameters, Windows.COLUMNS), word(parameters, Windows.RUNS)
         row_g, pitch_g = word(parameters, Windows.ROW_C), word(parameters, Windows.COLUMN_C)
         row_a = word(parameters, Windows.STEP_ROWS) * word(parameters, Windows.ROW_BYTES)
-        if inputs > 1:  # all planes read them, and what lies apart shares sets of the cache
+        if inputs > 1:  # all planes read them, and distant lines share sets of the cache
             copied = window + word(parameters, Backward.COPIED)
             copy_columns(g, row_g, pitch_g, ahead, copied, rows, columns, lanes)
             g, row_g, pitch_g, ahead = copied, columns * VECTOR, VECTOR, 0

@@ -44,7 +44,7 @@ class Few(Record):
     feature_c: int
     tap_b: int  # from tap to tap of a run
     feature_b: int
-    slices_a: int  # of an image: what taps read outside of it is zero
+    slices_a: int  # of an image: taps read zeros outside of it
     rows_a: int
     step_slices: int  # between outputs
     step_rows: int

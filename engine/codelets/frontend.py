@@ -129,7 +129,7 @@ class CodeletContext(cpu.CPUContext):
         externals.c_math_functions.install(self)
 
     def load_additional_registries(self) -> None:
-        # These are imported for what they register.
+        # Imported for the types and functions that they register.
         from numba.core import optional  # noqa: F401
         from numba.cpython import builtins, cmathimpl, enumimpl, iterators, mathimpl, numbers, rangeobj, tupleobj  # noqa: F401
         from numba.np import arrayobj, npyimpl  # noqa: F401

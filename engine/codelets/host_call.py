@@ -31,7 +31,7 @@ class HostCallBlock(Record):
     call: Address = 0  # the call block
     function: int  # its address
     data: int  # its last argument
-    status: Table  # receives what it returns
+    status: Table  # its return value
     operands: int  # number of operands
 
 

@@ -26,7 +26,7 @@ class Table(IntEnum):
     COUNT = 1  # number of rows
     WIDTH = 2  # elements of a row
     ROW_BYTES = 3
-    RATE = 4  # what a gradient is multiplied by, a float64 for tables of f64, else a float32
+    RATE = 4  # factor of a gradient, a float64 for tables of f64, else a float32
     CALLS = 5  # with gradients, in one update
     KEPT_CALLS = 6  # since the last update
     KEPT = 7  # rows of gradients in them

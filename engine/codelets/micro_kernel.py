@@ -14,7 +14,7 @@ from engine.codelets.memory import F32, I32, I64, POINTER, VOID, Emitter, call, 
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes, masks_are_cheap, registers
 
-# a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks, and what is prefetched
+# a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks, and addresses to prefetch
 ARGUMENTS = 15
 LAST_COLUMNS = 11  # their number's position among the intrinsic's arguments
 TO_WRITE, DATA = I32(1), I32(1)  # LLVM's arguments of a prefetch, and its degrees of locality

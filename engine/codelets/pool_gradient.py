@@ -48,7 +48,7 @@ class PoolGradient(Record):
     elements: int  # of an image that are initialised first: all, or none if the windows cover them
     channels: int
     first: int  # the first window along the width that is completely inside the operand
-    wholes: int  # number of such windows
+    wholes: int  # number of whole windows
     vectors: int  # in a row
 
 

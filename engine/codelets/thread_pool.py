@@ -57,7 +57,7 @@ class ThreadPool(IntEnum):
     CONTROL = 28  # prctl
     ACCOUNTING = 29  # address of the name of the file in which the operating system reports a thread's delay
     LOST = 30  # calls in which a thread has lost its core to another one, counted for each persistent thread and caller
-    ABORTED = 31  # what ABORT points to where there is no call
+    ABORTED = 31  # where ABORT points while there is no call
     LEFT = 32  # threads that have left: a futex
     ASLEEP = 33  # whether the caller sleeps on it
     REQUEST = 40  # the number of the last call that persistent threads were asked for: a futex

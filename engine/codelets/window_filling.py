@@ -34,7 +34,7 @@ class Windows(Record):
     image_c: int
     row_c: int
     column_c: int
-    rows_a: int  # of an image: what taps read outside of it is zero
+    rows_a: int  # of an image: taps read zeros outside of it
     columns_a: int
     first_row: int  # that the first output reads, and its first column
     first_column: int

@@ -245,7 +245,7 @@ def _output_stores(element_type: str, tile: int) -> Inner:
             first = tile_outputs * (row % image_rows)
             c = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
             c += first * word(parameters, Tiles.ROW_C)
-            # In place of a row that does not exist, the first one is written, before what it is to have.
+            # In place of a row that does not exist, the first one is written, before its own values.
             for i in range(tile_outputs):
                 exists = first + i < word(parameters, Tiles.ROWS_C)
                 store_i64(table + 8 * ROW_WORDS * i, c + i * word(parameters, Tiles.ROW_C) if exists else c)

@@ -14,7 +14,7 @@ ROW_WORDS = 2  # of a row in a table of rows: address, and bytes between columns
 PADDING = 64  # bytes between arrays of scratch: without, those of all positions would share cache sets
 # Chosen by hand on two cores of an EPYC with AVX-512 (32 KiB first-level, 1 MiB second-level cache), November 2026.
 BLOCK_BYTES = 3 << 16  # transformed inputs and products of the tiles multiplied at a time
-LEAST_TILES = 24  # multiplied at a time, whatever the cache: the transformed kernel is read for each of these blocks
+LEAST_TILES = 24  # multiplied at a time, in any cache: the transformed kernel is read for each of these blocks
 MOST_TILES = 48
 LEAST_GRADIENT_TILES = 36  # the same for the kernel's gradient: its sums are read and written for each of these blocks
 

@@ -22,7 +22,7 @@ def without_accumulation_iterations(module: Module) -> Module:
     found = [i for c in module.computations() for i in c.instructions if _is_mark(i)]
     if not found:
         return module
-    # TensorFlow's conditions mean what they say only once simplified.
+    # TensorFlow's conditions are recognised only once simplified.
     plain = run_passes(module, (inline_calls, constant_folding, simplify_arithmetic))
     _check(plain.entry, None, TripCounts(plain), set())
     return rewrite(module, lambda _, each: each.operands[0] if _is_mark(each) else None)

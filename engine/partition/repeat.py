@@ -62,7 +62,7 @@ def repeat(
     """
     made = partial(_repeated, roles, accumulation, once, metrics, names or {}, processes, training)
     if accumulation.together == 1 and has_outlined_calls(module):
-        # What a body hides may prevent a cut.
+        # A cut may need instructions inside of a body.
         with suppress(ConfigurationError):
             return made(run_passes(module, WITH_BODIES))
     return made(run_passes(module, BEFORE))

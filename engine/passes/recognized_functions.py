@@ -77,7 +77,7 @@ def _is_erfc(root: Instruction, argument: Instruction, cone: list[Instruction]) 
         return False
     try:
         found = _at_samples(root, argument, cone)
-    except Exception as error:  # whatever a definition raises at the samples, the program stays unchanged
+    except Exception as error:  # a definition may raise any error at the samples: the program stays unchanged
         logger.debug("%r is not looked at: %r", root, error)
         return False
     return found.shape == EXPECTED.shape and bool(np.all(np.abs(found - EXPECTED) <= TOLERANCE * EXPECTED))

@@ -163,7 +163,7 @@ class _Flow:
         if -1 - number in self.testing:
             recent = frozenset([-1 - number])
         if mark.kind == "repeat":
-            # Slots of an earlier iteration cannot be told from those of a later one.
+            # Slots of an earlier iteration look like those of a later one.
             recent = frozenset(at if at < 0 else at % self.count + self.count for at in recent)
         ways = self.going_on if number < self.labels[mark.label] else self.going_back
         ways[mark.label] = ways.get(mark.label, frozenset()) | recent

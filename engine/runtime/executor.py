@@ -68,11 +68,11 @@ class Column(IntEnum):
 
     KIND = 0
     CODELET = 1  # address
-    PARAMETERS = 2  # address; of repeats and turns: which of a worker's counters
-    TARGET = 3  # of branches, jumps, repeats and turns: row number; of claimed rows: address of a word for each part
-    PREDICATE = 4  # of branches: address of a pred; of repeats: iterations; of turns: address of a pred per iteration;
+    PARAMETERS = 2  # address; of repeats and jumps per iteration: the number of a worker's counter
+    TARGET = 3  # of all kinds of jumps: row number; of claimed rows: address of a word for each part
+    PREDICATE = 4  # of branches: address of a pred; of repeats: iterations; else address of a pred per iteration;
     # of claimed rows: address of the first of the words, up to TARGET, whose parts must be complete
-    TRUTH = 5  # of branches and turns: the value for which they jump; of others: an interrupted call may leave here;
+    TRUTH = 5  # of conditional jumps: the value for which they jump; of others: an interrupted call may leave here;
     # of claimed rows: parts of each range
     RANGES = 6
 

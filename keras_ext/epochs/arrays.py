@@ -36,7 +36,7 @@ def as_array(value: Nest) -> np.ndarray | None:
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype not in ELEMENT_TYPES:
-        tf.convert_to_tensor(array)  # raises as for Keras what no tensor can hold
+        tf.convert_to_tensor(array)  # raises as in Keras for values that no tensor can hold
         raise UnsupportedOperation(
             f"Expected arrays of numbers or booleans ({', '.join(map(str, ELEMENT_TYPES))}). "
             f"Received: dtype {array.dtype}. Encode such data on the host, in the input pipeline."

@@ -76,7 +76,7 @@ def _save_model(original: Original, callback: BackupAndRestore) -> None:
         put(stage / weights.name, weights)
         put(stage / metadata.name, metadata)
     finally:
-        shutil.rmtree(stage, ignore_errors=True)  # a full disk needs the room
+        shutil.rmtree(stage, ignore_errors=True)  # a full disk needs the space
 
 
 def _write(original: Original, callback: BackupAndRestore, stage: Path) -> None:
@@ -149,7 +149,7 @@ def _load_model(original: Original, callback: BackupAndRestore) -> None:
         original(callback)
     if metadata is not None:
         callback.model._initial_epoch = json.loads(metadata)["epoch"]
-    elif is_ours and not weights.exists():  # what a killed deletion leaves would skip epochs of an untrained model
+    elif is_ours and not weights.exists():  # the rest of a killed deletion would skip epochs of an untrained model
         callback.model._initial_epoch = began
     check_backup(callback.model, callback.model._initial_epoch or 0)
     if is_ours and weights.exists():

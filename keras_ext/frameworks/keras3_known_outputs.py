@@ -12,7 +12,7 @@ from keras.src import backend, tree
 from keras.src.models.functional import Functional
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from keras_ext.frameworks.keras3_told_outputs import tells_its_outputs
+from keras_ext.frameworks.keras3_output_specs import has_true_output_spec
 from keras_ext.types import Batch, Tensor
 
 
@@ -44,7 +44,7 @@ def symbolic(array: Tensor) -> Any:
 def _outputs(model: keras.Model, inputs: Any) -> Any:
     """KerasTensors of a model's outputs, by its layers' `compute_output_spec`; None where only a call can give them."""
     graph = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
-    if not isinstance(graph, Functional) or not tells_its_outputs(model):
+    if not isinstance(graph, Functional) or not has_true_output_spec(model):
         return None
     given, expected = tree.flatten(inputs), graph.inputs
     if not _same_structure(inputs, graph._inputs_struct) or not all(map(_fits, given, expected)):
@@ -52,7 +52,7 @@ def _outputs(model: keras.Model, inputs: Any) -> Any:
     cast = [keras.KerasTensor(each.shape, known.dtype) for each, known in zip(given, expected, strict=True)]
     try:
         outputs = graph.compute_output_spec(cast)
-    except Exception:  # Keras' own call says what is wrong
+    except Exception:  # Keras' own call raises the right error
         return None
     return outputs[0] if isinstance(outputs, list | tuple) and len(outputs) == 1 else outputs
 

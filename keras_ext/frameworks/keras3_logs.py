@@ -28,7 +28,7 @@ def _results_or_logs(original: Original, model: keras.Model, logs: Logs) -> Any:
 def _are_results(model: keras.Model, logs: Logs) -> bool:
     """Whether logs are the results of Keras' own metrics, whose variables have not changed since."""
     functions = (getattr(model, f"{mode}_function", None) for mode in ("train", "test"))
-    if not any(isinstance(each, EpochFunction) and each.has_told(logs) for each in functions):
+    if not any(isinstance(each, EpochFunction) and each.has_reported(logs) for each in functions):
         return False
     own = all(getattr(type(model), name) is getattr(keras.Model, name) and name not in vars(model) for name in STEPS)
     return own and all(_is_known(metric) for metric in model.metrics)

@@ -1,4 +1,4 @@
-"""Short programs in the manner of Graphcore's public examples, and what the check says of them.
+"""Short programs in the manner of Graphcore's public examples, and the findings of the check.
 
 For each: the source, findings as (line, level, part of the name, part of the advice), and names that work.
 """

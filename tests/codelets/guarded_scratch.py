@@ -1,4 +1,4 @@
-"""Scratch whose gaps, and what is after it, must stay as they are."""
+"""Scratch whose gaps and end must stay as they are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GUARD = 1024
 
 
 class GuardedScratch:
-    """A worker's scratch of at most so many bytes after the executor's words, at `address`."""
+    """A worker's scratch of at most `most_bytes` bytes after the executor's words, at `address`."""
 
     def __init__(self, most_bytes: int) -> None:
         self.memory = aligned_zeros(Scratch.BYTES + most_bytes + GUARD)

@@ -1,4 +1,4 @@
-"""The float32 contraction codelets, of multiply-adds and of pieces, against their definition in NumPy."""
+"""The float32 contraction codelets, of multiply-adds and of bf16x3 splits, against their definition in NumPy."""
 
 from __future__ import annotations
 

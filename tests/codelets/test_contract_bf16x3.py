@@ -1,4 +1,4 @@
-"""Products in bfloat16 pieces: as accurate as multiply-adds, and the same as them where pieces would not do."""
+"""Products of bf16x3 splits: as accurate as multiply-adds, and computed by these where splits would not be."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_sums_of_small_integers_are_exact() -> None:
 
 
 def test_a_matrix_times_one_is_the_matrix() -> None:
-    """All 24 bits of a float32 are in its pieces, also of the smallest numbers that are not denormal."""
+    """All 24 bits of a float32 are in its split, also of the smallest numbers that are not denormal."""
     problem = product(COLUMNS, NUMBERS["of all sizes"])
     problem.a[:3] = [1.1754944e-38, -3.9999998, 2.0**29]
     problem.b = np.eye(COLUMNS, dtype=np.float32).reshape(-1)
@@ -103,7 +103,7 @@ def test_groups_with_such_numbers_are_multiply_adds(value: float, operand: str, 
 
 
 def test_nan_of_all_bits() -> None:
-    """Rounding such a NaN to a piece would make it zero."""
+    """Rounding such a NaN to bfloat16 would make it zero."""
     problem = product(64)
     problem.a.view(np.uint32)[5 * 64] = 0xFFFFFFFF
     problem.b.view(np.uint32)[7] = 0x7FFFFFFF
@@ -125,7 +125,7 @@ def test_groups_do_not_depend_on_the_distribution(seed: int) -> None:
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_rows_that_stay_in_the_cache_while_columns_pass(transposed: bool) -> None:
-    """Many columns meet few rows: these are packed once, whether all of them are one worker's or not."""
+    """Few rows, for many columns, are packed once, whether all of them are one worker's or not."""
     random = np.random.default_rng(5)
     problem = matrices(random, 70, 700, 1000, transposed_a=transposed)
     problem.a[random.integers(0, problem.a.size, 2)] = [np.inf, 1e30]

@@ -1,4 +1,4 @@
-"""The contraction codelets of halves: the definition in float64, rounded once, within what float32 sums lose.
+"""The contraction codelets of 16-bit floats: the definition in float64, rounded once, within float32 sums' errors.
 
 The problems are those of float32's codelet, with halves in place of floats: all byte offsets are half as large.
 """
@@ -88,7 +88,7 @@ def run(
 
 
 def check(problem: single.Problem, result: str | None = None, **options: int) -> None:
-    """Half a unit in the last place of the result, and what float32 sums may lose of the terms."""
+    """Compares within half a unit in the last place of the result, plus the errors of float32 sums."""
     # What reads A and B, and what stores float32, are parts of codelets that are tried anyway; f16's is compiled for
     # test_contract_plain.py, too.
     for kind in ("f16",) if result == "f32" and seed() is None else HALF_TYPES:
@@ -141,7 +141,7 @@ def test_blocks(transposed_a: bool, transposed_b: bool, accumulate: bool, result
 
 
 def test_long_k_of_three_vectors_of_columns() -> None:
-    """Blocks of k that fill the room of packed B, whose rows are not as close as packed ones."""
+    """Blocks of k fill the space of packed B, whose rows are not as close as packed ones."""
     problem = single.matrices(np.random.default_rng(5), 64, 40, 1023, transposed_b=True)
     check(problem, rows_per_unit=64)
     check(single.matrices(np.random.default_rng(6), 64, 48, 1364, transposed_b=True), rows_per_unit=64)

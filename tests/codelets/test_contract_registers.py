@@ -13,7 +13,7 @@ from engine.machine_code import optimising
 from engine.machine_code.processor import X86, features_text, lanes, target
 
 SCHEDULED_FOR = {16: ("skylake-avx512", "znver4"), 8: ("haswell", "znver3"), 4: ("nehalem",)}
-"""LLVM's names of processors, by lanes: it orders instructions for each, on which it depends what registers hold."""
+"""LLVM's names of processors, by lanes: the order of instructions, and so the use of registers, depends on them."""
 
 
 def assembly(rows: int, vectors: int, masked: bool, cpu: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables of offsets by vectors: what they write and find, of counts that fill no vector."""
+"""Tables of offsets by vectors, with counts that fill no vector."""
 
 import numpy as np
 import pytest

@@ -27,7 +27,7 @@ SAME, STEPPING = WindowDimension(3, 1, 1, 1), WindowDimension(3, 2, 0, 1)
 def run(
     operand: np.ndarray, source: np.ndarray, init: float, window: Window, direction: str, workers: int
 ) -> np.ndarray:
-    """The target lies between guards, and so does what codelets may use of the scratch."""
+    """Runs the codelet with guards around the target and the scratch."""
     guarded = np.full(operand.size + 128, 77, operand.dtype)
     target, initial = guarded[64:-64], np.array([init], np.float32)
     parameters, units, scratch_bytes = encode_overlapping_pools(

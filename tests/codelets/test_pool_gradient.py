@@ -22,7 +22,7 @@ SPECIAL = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, 2.0, 3.4e38], np.fl
 def run(
     operand: np.ndarray, source: np.ndarray, init: float, window: Window, direction: str, workers: int
 ) -> np.ndarray:
-    """The target lies between guards, which nothing may touch."""
+    """Runs the codelet with guards around the target."""
     guarded = np.full(operand.size + 128, 77, operand.dtype)
     target, initial = guarded[64:-64], np.array([init], np.float32)
     parts, units = encode_pool_gradient(

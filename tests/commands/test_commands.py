@@ -1,4 +1,4 @@
-"""`python -m ipu`: what it prints, what `cache --clear` removes, and what `bench` measures and refuses."""
+"""`python -m ipu`: its output, the folders that `cache --clear` removes, and the figures and refusals of `bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes known only at run time: boolean_mask, where and computed slices give what TensorFlow gives without XLA."""
+"""Sizes known only at run time: boolean_mask, where and computed slices have TensorFlow's results without XLA."""
 
 from __future__ import annotations
 

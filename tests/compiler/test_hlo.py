@@ -1,4 +1,4 @@
-"""Imported HLO, evaluated with the op definitions, gives what TensorFlow gives."""
+"""Imported HLO, evaluated with the op definitions, has TensorFlow's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices among numbers and NaN: what TensorFlow's kernels choose, where their choice does not depend on the order."""
+"""Choices among numbers and NaN are those of TensorFlow's kernels, where these do not depend on the order."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def gradient_of(function: Function) -> Function:
 
 
 def compare(functions: dict[str, Function], dtype: str) -> None:
-    """All of them in one program: each is what TensorFlow's kernels compute, where no order of adding matters."""
+    """Compares all of them in one program with TensorFlow's kernels, where no order of adding matters."""
     x = values(dtype)
 
     def all_of(x: tf.Tensor) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""sort and batch normalisation on the engine give what XLA gives."""
+"""Results of sort and batch normalisation on the engine are those of XLA."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ HEADINGS = {
 
 
 def effects_tables(effects: Mapping[str, Effect]) -> Iterator[str]:
-    """A table for each kind of effect, of options and what they do."""
+    """Tables of options and their effects, one for each kind of effect."""
     for kind in KINDS:
         rows = [f"| `{name}` | {effect.text} |" for name, effect in effects.items() if effect.kind == kind]
         if rows:

@@ -1,4 +1,4 @@
-"""The chips that a configuration may name, and the options of the libraries that an account takes from it."""
+"""The chips that a configuration may name, and the options of the libraries that a cost report reads."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def cycles(found: Estimate) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """An option's value, what has to be set besides, and how a measure of a program changes."""
+    """An option's value, the options to set besides, and the change of a program's measure."""
 
     value: Any
     program: Callable[[], Program]

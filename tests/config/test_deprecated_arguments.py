@@ -1,4 +1,4 @@
-"""Deprecated arguments warn once each, with what to use instead, and programs run on."""
+"""Deprecated arguments warn once each, with a replacement, and programs run on."""
 
 from __future__ import annotations
 

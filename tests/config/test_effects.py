@@ -1,4 +1,4 @@
-"""The table of what each option does: complete, and held by a test for each effect it promises."""
+"""The table of options' effects: complete, and held by a test for each effect it promises."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def clone(d: Draft, option: str) -> None:
 
 @feature("action", "alternating", "shared layer", weight=1.5)
 def second_model(d: Draft, option: str) -> None:
-    """Another model, trained in turn with the first."""
+    """Makes another model, trained alternately with the first."""
     made = "compiled(make())"
     if option == "shared layer":
         d.need(d.kind == "dense" and not d.tags & {"inputs", "outputs", "unbuilt", "classes"})

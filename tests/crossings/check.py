@@ -1,4 +1,4 @@
-"""Runs a plan with plain Keras and in its modes, and says what differs."""
+"""Check of a plan with plain Keras and in its modes, and the list of differences."""
 
 from __future__ import annotations
 

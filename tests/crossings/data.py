@@ -1,4 +1,4 @@
-"""Features of data: how many samples, what `fit` is given, weights of samples and classes, validation."""
+"""Features of data: number of samples, arguments of `fit`, weights of samples and classes, validation."""
 
 from __future__ import annotations
 

@@ -19,7 +19,9 @@ CHANCES = {
 
 
 def generate(seed: int, wanted: Sequence[str] = (), without: Sequence[frozenset[str]] = (), modes: int = 1) -> Plan:
-    """The plan of a seed, with `wanted` features, in so many modes; never one with all features of an exclusion."""
+    """Draws the plan of a seed, with `wanted` features, in `modes` modes; never one with all features of an
+    exclusion.
+    """
     rng = np.random.default_rng(seed)
     while True:
         plan = _drawn(rng, wanted, modes)

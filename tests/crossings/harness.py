@@ -1,4 +1,4 @@
-"""Runs a program of Keras in one mode and notes what a user could see of it; it stands alone, and begins reports."""
+"""Harness that runs a program of Keras in one mode and notes visible results; it stands alone, and begins reports."""
 
 from __future__ import annotations
 

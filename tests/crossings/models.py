@@ -1,4 +1,4 @@
-"""Features that say what a model is: its class, its layers, its inputs and outputs, its policy, what is frozen."""
+"""Features of a model: its class, its layers, its inputs and outputs, its policy, its frozen layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole Keras programs, drawn from features, do what they do with plain Keras."""
+"""Whole Keras programs, drawn from features, have the results of plain Keras."""
 
 from __future__ import annotations
 

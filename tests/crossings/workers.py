@@ -78,7 +78,7 @@ class Worker:
 
 
 def checked(plans: Iterable[Plan], processes: int) -> Iterator[Checked]:
-    """Checks plans in so many processes; results come as they are ready."""
+    """Checks plans in `processes` processes; results come as they are ready."""
     waiting = iter(plans)
     workers: list[Worker] = []
     try:

@@ -1,4 +1,4 @@
-"""Small programs, each with one thing wrong: the debug executor finds it and says what, where and on which tile."""
+"""Small programs, each with one thing wrong: the debug executor finds the fault, its place and its tile."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def filled(name: str = "x") -> tuple[Buffer, ComputeSet]:
 def moved(
     source: Buffer, by: int, reads: Partition | None, target: str = "y", **rest: object
 ) -> tuple[Buffer, ComputeSet]:
-    """target[unit] = source[unit + by], and what it says it reads."""
+    """Makes target[unit] = source[unit + by], with the reads that it declares."""
     buffer = Buffer(target, ROW)
     spans = {"reads": [Span(source, reads)], "writes": [Span(buffer, EACH)], "op_name": "model/dense/move", **rest}
     return buffer, set_of(move, [buffer, source], [by], SIZE, name=f"move to {target}", **spans)
@@ -63,7 +63,7 @@ def test_nothing_wrong() -> None:
     np.testing.assert_array_equal(result, np.arange(8.0))
 
 
-def test_a_write_outside_its_piece() -> None:
+def test_a_write_outside_its_slice() -> None:
     x, makes_x = filled()
     makes_x.writes = [Span(x, Partition(1, SIZE, 2))]  # unit u would have elements 2u and 2u + 1
     message = (
@@ -84,7 +84,7 @@ def test_a_write_into_what_it_only_reads() -> None:
         run([makes_x, again], [x])
 
 
-def test_a_read_outside_its_piece() -> None:
+def test_a_read_outside_its_slice() -> None:
     x, makes_x = filled()
     y, makes_y = moved(x, 1, EACH)
     message = (
@@ -123,7 +123,7 @@ def test_a_read_out_of_bounds() -> None:
         run([makes_x, makes_y], [y])
 
 
-def test_nobody_has_written_it() -> None:
+def test_a_read_of_unwritten_memory() -> None:
     x, y = Buffer("x", ROW), Buffer("y", ROW)
     half = set_of(fill, [x], [], SIZE // 2, name="half", writes=[Span(x, EACH)])
     y, makes_y = moved(x, 0, EACH)
@@ -133,7 +133,7 @@ def test_nobody_has_written_it() -> None:
         run([half, makes_y], [y])
 
 
-def test_an_output_that_nobody_writes() -> None:
+def test_an_unwritten_output() -> None:
     x = Buffer("x", ROW)
     idle = set_of(is_small, [x], [], SIZE, writes=[Span(x, EACH)])
     with pytest.raises(
@@ -256,14 +256,14 @@ def test_a_write_into_parameters() -> None:
         run([spoils], [x])
 
 
-def test_scratch_of_somebody_before() -> None:
+def test_scratch_of_an_earlier_codelet() -> None:
     x = Buffer("x", ROW)
     reads = set_of(read_scratch, [x], [9], SIZE, writes=[Span(x, EACH)], scratch=64)
     with pytest.raises(DebugError, match="a read of scratch that it has not written itself"):
         run([reads], [x])
 
 
-def test_a_branch_on_what_nobody_has_written() -> None:
+def test_a_branch_on_an_unwritten_predicate() -> None:
     x, makes_x = filled()
     predicate = Buffer("go on", Shape("pred"))
     idle = set_of(is_small, [predicate], [], 1, name="is small", writes=[Span(predicate)])

@@ -54,7 +54,7 @@ def test_no_buffer_can_be_left_out(name: str, what: str) -> None:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["training", "large 1", "moves"])
 @pytest.mark.parametrize("what", ["reads", "writes"])
-def test_no_piece_can_be_smaller(name: str, what: str) -> None:
+def test_no_slice_can_be_smaller(name: str, what: str) -> None:
     tried = 0
     for number, original in enumerate(program_of(name).compute_sets):
         for place, span in enumerate(stated(original, what)):

@@ -1,4 +1,4 @@
-"""Queues, hidden states and floating-point exceptions: what runs twice must be taken, moved on and counted once."""
+"""Queues, hidden states and floating-point exceptions: a step that runs twice takes, advances and counts once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL, LARGE = Shape("f32", (3, 5)), Shape("f32", (70, 100))
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("in_loop", [True, False])
-def test_rows_are_taken_and_handed_over_once(shape: Shape, in_loop: bool) -> None:
+def test_rows_are_taken_and_enqueued_once(shape: Shape, in_loop: bool) -> None:
     module, fed = sums([shape], 3, in_loop), {"in": elements([shape], 6)}
     steps = 2 if in_loop else 6
     expected, totals = exchange("tiles", module, fed, 2, steps)

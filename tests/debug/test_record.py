@@ -1,4 +1,4 @@
-"""The record of exchanges, compared with what can be counted by hand."""
+"""The record of exchanges, compared with counts by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ HALF_TYPES = Partition(1, SIZE, SIZE // 2)
 
 
 def test_who_sends_how_much_to_whom() -> None:
-    """Tile t makes elements 2t and 2t + 1. Then all is read by all, then own pieces, then two tiles read halves."""
+    """Tile t makes elements 2t and 2t + 1. All tiles read everything, then their own slices, then two tiles read
+    halves.
+    """
     x = Buffer("x", ROW)
     makes_x = set_of(fill, [x], [], SIZE, name="fill", writes=[Span(x, EACH)])
     y, everything = moved(x, 0, None, "y")

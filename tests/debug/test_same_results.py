@@ -1,4 +1,4 @@
-"""The debug executor gives the bits of the fast one, for any number of tiles, and says what it has done."""
+"""The debug executor has the bits of the fast one, for any number of tiles, and records its work."""
 
 from __future__ import annotations
 

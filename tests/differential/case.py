@@ -30,7 +30,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Case:
-    """`build(keras)` gives the model, the other functions what it is compiled with, `labels` what it should learn."""
+    """A case: `build(keras)` makes the model, the other functions what it is compiled with, `labels` its targets."""
 
     kind: str
     name: str
@@ -46,7 +46,7 @@ class Case:
     counts_traces: bool = False
     """Numbers depend on how often TensorFlow has traced a step: the reference's is traced once, and has one step."""
     framework: str = ""
-    """The only framework that has what this variant uses; otherwise all that have the name."""
+    """The only framework with this variant; otherwise all that have the name."""
 
     @property
     def title(self) -> str:

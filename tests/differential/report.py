@@ -43,7 +43,7 @@ class Missing:
 
 
 def is_good(entry: Entry, outcomes: list[Outcome]) -> bool:
-    """Whether every case of a public name does on the engine what it does on TensorFlow, in every mode."""
+    """Whether every case of a public name agrees on the engine with TensorFlow, in every mode."""
     return bool(outcomes) and all(outcome.verdict in GOOD for outcome in outcomes)
 
 
@@ -70,7 +70,7 @@ def missing(results: Results) -> Iterable[Missing]:
 
 
 def shortened(outcome: Outcome) -> str:
-    """The part of an error that says what it received; the rest of its message is about what to do."""
+    """The received value in an error's message, without its advice."""
     reason = re.sub("\x1b\\[\\d+m", "", outcome.reason).replace("|", "\\|")
     resource = re.search(r'type="[\w:]*?(\w+)"', reason)
     if resource:

@@ -17,7 +17,7 @@ from tests.differential.report import GOOD, Results
 from tests.differential.suite import CASES, entries
 
 MOST_CASES = 60
-"""Models leave graphs behind in a process; a new one after so many cases gives their memory back."""
+"""Cases after which a new process replaces one: models leave graphs behind in it."""
 VARIABLE = "TF_USE_LEGACY_KERAS"
 _framework: Framework
 
@@ -25,7 +25,7 @@ _framework: Framework
 def run(
     chosen: Framework, kinds: Sequence[str] | None, only: str, jobs: int, every: int = 1, first: int = 0
 ) -> Results:
-    """Outcomes of all cases of these kinds whose title contains the expression, each told when it is done.
+    """Runs all cases of these kinds whose title contains the expression, and prints each outcome when it is done.
 
     Of these, every n-th alone with `every` of n, from that of number `first`.
     """

@@ -89,7 +89,7 @@ def test_same_bits_of_what_passes_values(opcode: str) -> None:
 
 
 def test_what_a_sum_reads_is_rounded_before() -> None:
-    """Sums are of float32: products that nearly cancel there differ by what rounding them loses."""
+    """Sums are of float32: products that nearly cancel there differ by their rounding errors."""
     b = Builder()
     x, y = (b.parameter("f16", (64, 2)) for _ in range(2))
     kept = b.elementwise("maximum", b.multiply(x, y), b.splat(-8.0, (64, 2), "f16"))

@@ -39,7 +39,7 @@ def positive_values(kind: str) -> np.ndarray:
 
 
 def values_of(half: np.ndarray) -> np.ndarray:
-    """float64, from what the bits mean."""
+    """The values of the bits, as float64."""
     (kind,) = (name for name, dtype in HALF_TYPES.items() if dtype == half.dtype)
     bits = half.view(np.uint16)
     size, limit = bits & 0x7FFF, INFINITY[kind]
@@ -49,7 +49,7 @@ def values_of(half: np.ndarray) -> np.ndarray:
 
 
 def nearest_bits(values: np.ndarray, kind: str) -> np.ndarray:
-    """uint16: the bits of the nearest half; what a NaN gives is left open."""
+    """The bits of the nearest 16-bit float, uint16; the bits for a NaN are left open."""
     half, sizes = positive_values(kind), np.abs(values.astype(Exact))
     below = np.clip(np.searchsorted(half, sizes, side="right") - 1, 0, INFINITY[kind] - 1)
     middle = (half[below] + half[below + 1]) / 2
@@ -92,7 +92,7 @@ def check_to_half(values: np.ndarray, source: str, kind: str, run: Run) -> None:
 
 
 def near_ties(kind: str, dtype: type[np.floating]) -> np.ndarray:
-    """Each half, each middle between two, and what lies next to these on both sides, with both signs."""
+    """Makes each 16-bit float, each middle between two, and the numbers next to these, with both signs."""
     half = positive_values(kind)
     points = np.concatenate([half, (half[:-1] + half[1:]) / 2])
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Reductions in generated codelets: every kind, over rows, columns and both, in one piece and in many."""
+"""Reductions in generated codelets: every kind, over rows, columns and both, whole and in parts."""
 
 from __future__ import annotations
 

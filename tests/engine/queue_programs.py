@@ -97,7 +97,7 @@ def add_all(builder: Builder, total: Instruction, leaf: Instruction) -> Instruct
 
 
 def sums(shapes: Sequence[Shape], iterations: int, steps_in_loop: bool = True) -> Module:
-    """A variable that gathers the sums of f32 elements, handed out in each turn with the first leaf."""
+    """Builds sums of f32 elements in a variable, enqueued in each iteration with the first leaf."""
     builder = Builder()
     total, token = builder.parameter("f32"), builder.parameter_of(TOKEN)
 

@@ -1,4 +1,4 @@
-"""Runs modules with the fast executable and compares what it gives with what the op definitions give."""
+"""Execution of modules by the fast executable, compared with the op definitions."""
 
 from __future__ import annotations
 

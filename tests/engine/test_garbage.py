@@ -1,4 +1,4 @@
-"""Python's garbage collector during a compilation: paused, and what was allocated is old afterwards."""
+"""Python's garbage collector during a compilation: paused, and new objects are old afterwards."""
 
 import gc
 import threading

@@ -1,4 +1,4 @@
-"""The account of a program with queues, and how many workers it gets."""
+"""The cost report of a program with queues, and the number of its workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def program_of(module: Module) -> Program:
 
 
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["small", "large"])
-def test_rows_are_host_traffic_turn_by_turn(shape: Shape) -> None:
+def test_rows_are_host_traffic_per_iteration(shape: Shape) -> None:
     found = estimate(program_of(sums([shape], iterations=11)), target("ipu2"))
     assert found.host_bytes == (11 * shape.bytes, 11 * (shape.bytes + 4))
     assert found.host > 0
@@ -45,7 +45,7 @@ def test_nested_loops_multiply_and_unknown_ones_count_once() -> None:
 
 
 def test_rings_take_no_memory_of_the_chip() -> None:
-    """The arrays that a row is copied to do, those of the ring lie at the host."""
+    """The arrays that a row is copied to do, while those of the ring are at the host."""
     found = estimate(program_of(sums([LARGE], iterations=3)), target("ipu2"))
     assert found.memory.always_live["feeds"] == 0
     assert LARGE.bytes <= max(found.memory.live_bytes) < 3 * LARGE.bytes

@@ -1,4 +1,4 @@
-"""Queues that end, fail or are interrupted: a call then leaves variables as they were, and the host is told why."""
+"""Queues that end, fail or are interrupted: a call leaves variables as they were, and the host gets the reason."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(executable: AnyExecutable, bound: dict[str, AnyRing], variables: list[De
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", [None, DatasetFault("row 7 cannot be read")], ids=["exhausted", "raised"])
 def test_an_infeed_that_ends_inside_a_loop(kind: str, shape: Shape, error: Exception | None) -> None:
-    """Ten turns are wanted, seven elements come: the rows of seven turns are there, no variable is touched."""
+    """A loop of ten iterations gets seven elements: the rows of seven iterations are there, no variable is touched."""
     module = sums([shape], iterations=10)
     executable, variables, fed = made(kind, module), zeros(module), elements([shape], 7)
     variables[0].write(np.array(0.25, np.float32))
@@ -133,7 +133,7 @@ def test_a_step_that_waits_twice_and_gets_one_element_changes_nothing(kind: str,
 @pytest.mark.parametrize("shape", [SCALAR, LARGE], ids=["scalar", "large"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_outfeed_that_is_closed_ends_the_call(kind: str, shape: Shape) -> None:
-    """Nobody takes the rows; the ring is closed while the program waits for room."""
+    """The program waits for space, as no thread takes the rows, while the ring is closed."""
     builder = Builder()
     total, token = builder.parameter("f32"), builder.parameter_of(TOKEN)
 
@@ -166,7 +166,7 @@ def test_an_outfeed_that_is_closed_ends_the_call(kind: str, shape: Shape) -> Non
 @pytest.mark.parametrize("waits_for", ["in", "out"])
 @pytest.mark.parametrize("shape", [SCALAR, LARGE], ids=["scalar", "large"])
 def test_ctrl_c_while_waiting(shape: Shape, waits_for: str) -> None:
-    """The call ends soon, with variables as before; the next one takes up what is still in the rings."""
+    """The call ends soon, with variables as before; the next one takes the rows that are still in the rings."""
     module = sums([shape], iterations=6)
     executable, variables, fed = made("tiles", module), zeros(module), elements([shape], 12)
     bound = rings(executable, 8 if waits_for == "in" else 3)
@@ -196,7 +196,7 @@ def test_ctrl_c_while_waiting(shape: Shape, waits_for: str) -> None:
 
 
 def test_a_queue_that_ended_earlier_and_is_not_asked_again_ends_nothing() -> None:
-    """The infeed is used in the first step only of two programs' worth: a closed, full ring serves what it has."""
+    """The first step only uses the infeed of two programs' worth: a closed, full ring serves the elements it has."""
     module = sums([SCALAR], iterations=2)
     executable, variables = made("tiles", module), zeros(module)
     bound = rings(executable, 4)

@@ -65,7 +65,7 @@ def test_a_queue_operation_acts_outside_even_if_it_is_not_declared_to() -> None:
 
 
 def test_equal_operations_on_the_first_token_are_not_merged_and_unused_ones_not_dropped() -> None:
-    """Two infeeds that read the same token, one of which nobody looks at; two outfeeds of equal values."""
+    """Two infeeds read the same token, and one of them has no readers; two outfeeds have equal values."""
     builder = Builder()
     token = builder.parameter_of(TOKEN)
     first, _ = infeed(builder, "in", [ROW], token, declared=False)
@@ -79,7 +79,7 @@ def test_equal_operations_on_the_first_token_are_not_merged_and_unused_ones_not_
     assert len(rows["out"][0]) == 2
 
 
-def test_a_loop_whose_results_nobody_reads_hands_out_its_rows() -> None:
+def test_a_loop_with_unread_results_enqueues_its_rows() -> None:
     """Later steps read only another element of the state, not the token."""
     builder = Builder()
     token = builder.parameter_of(TOKEN)
@@ -93,7 +93,7 @@ def test_a_loop_whose_results_nobody_reads_hands_out_its_rows() -> None:
     same(module, {})
 
 
-def test_products_and_gradients_of_elements_stay_with_their_turns() -> None:
+def test_products_and_gradients_of_elements_stay_in_their_iterations() -> None:
     """Passes on loops would compute for all iterations at once: x w before the loop, the sum of xᵀ y after it."""
     builder = Builder()
     total, weights = builder.parameter("f32", (3, 2)), builder.parameter("f32", (3, 2))
@@ -112,7 +112,7 @@ def test_products_and_gradients_of_elements_stay_with_their_turns() -> None:
     same(module, {"in": elements([ROW], 5)})
 
 
-def test_a_constant_row_is_handed_out_in_each_turn() -> None:
+def test_a_constant_row_is_enqueued_in_each_iteration() -> None:
     builder = Builder()
     token = builder.parameter_of(TOKEN)
 
@@ -140,7 +140,7 @@ def test_a_branch_that_hands_something_out_stays_a_branch() -> None:
     np.testing.assert_array_equal(rows["out"][0], [2.0])
 
 
-def test_elements_as_counters_say_nothing_about_the_number_of_turns() -> None:
+def test_elements_as_counters_say_nothing_about_the_number_of_iterations() -> None:
     """A loop up to a number from the host, around one that adds numbers from the host to its counter."""
     builder = Builder()
     token = builder.parameter_of(TOKEN)
@@ -169,8 +169,8 @@ def test_a_dropped_token_in_a_body_is_refused() -> None:
         prepare(module)
 
 
-def test_a_loss_is_handed_out_before_its_step_updates_in_place() -> None:
-    """One step of gradient descent that takes a batch and hands out its loss: nothing keeps a second copy."""
+def test_a_loss_is_enqueued_before_its_step_updates_in_place() -> None:
+    """One step of gradient descent takes a batch and enqueues its loss: nothing keeps a second copy."""
     builder = Builder()
     weights, token = builder.parameter("f32", (64, 64)), builder.parameter_of(TOKEN)
     leaves, after = infeed(builder, "in", [Shape("f32", (8, 64))], token)

@@ -1,4 +1,4 @@
-"""Infeeds and outfeeds on the engine do what their definitions say, with every ring and any number of workers."""
+"""Infeeds and outfeeds on the engine agree with their definitions, with every ring and any number of workers."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def test_large_elements_with_one_reader(workers: int, in_loop: bool) -> None:
     )
 
 
-def test_ten_thousand_turns_with_an_outfeed_take_no_python_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand turns call hardly more Python functions, in whatever thread, than ten do."""
+def test_ten_thousand_iterations_with_an_outfeed_take_no_python_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand iterations call hardly more Python functions, in any thread, than ten do."""
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     few, many = (python_calls_of_iterations(iterations) for iterations in (10, 10_000))
     # How often the caller looks whether the workers are done depends on how long they take.
@@ -126,7 +126,9 @@ def test_ten_thousand_turns_with_an_outfeed_take_no_python_each(monkeypatch: pyt
 
 
 def python_calls_of_iterations(iterations: int) -> int:
-    """Number of Python functions called by a program of so many iterations, of which each fills a row of an outfeed."""
+    """Number of Python functions called by a program of `iterations` iterations, each of which fills a row of an
+    outfeed.
+    """
     builder, calls = Builder(), 0
     total, token = builder.parameter("f32"), builder.parameter_of(TOKEN)
 
@@ -181,7 +183,9 @@ def test_two_queues_in_nested_loops(workers: int, shape: Shape) -> None:
 
 
 def branching(shape: Shape) -> Module:
-    """Hands out positive elements only, in a branch; turns as often as the first element says."""
+    """Builds a loop that enqueues positive elements only, in a branch, and iterates as often as the first element
+    says.
+    """
     builder = Builder()
     total, token = builder.parameter("f32"), builder.parameter_of(TOKEN)
     first, token_after = infeed(builder, "turns", [Shape("s32")], token)
@@ -202,7 +206,7 @@ def branching(shape: Shape) -> Module:
 
 
 @pytest.mark.parametrize("shape", [SCALAR, SMALL, LARGE], ids=["scalar", "small", "large"])
-def test_an_outfeed_in_a_branch_of_a_loop_that_turns_as_often_as_the_host_says(workers: int, shape: Shape) -> None:
+def test_an_outfeed_in_a_branch_of_a_loop_whose_iterations_the_host_counts(workers: int, shape: Shape) -> None:
     fed = {"turns": [np.int32([9, 3])], "in": elements([shape], 12)}
     agrees(branching(shape), fed, slots=2, steps=2)
 
@@ -260,7 +264,7 @@ def test_rings_may_change_from_call_to_call() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tiles", "definitions"])
-def test_an_executable_tells_its_queues_and_refuses_rings_that_do_not_fit(kind: str) -> None:
+def test_an_executable_lists_its_queues_and_refuses_rings_that_do_not_fit(kind: str) -> None:
     executable = made(kind, sums([SMALL], iterations=2))
     assert {n: (q.direction, q.shapes) for n, q in executable.queues.items()} == {
         "in": ("infeed", (SMALL,)),

@@ -1,4 +1,4 @@
-"""Rings whose rows the device reads where they lie in the host's arrays."""
+"""Rings whose rows the device reads in place, in the host's arrays."""
 
 from __future__ import annotations
 

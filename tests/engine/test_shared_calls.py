@@ -191,7 +191,7 @@ def test_more_workers_than_cores(workers: int) -> None:
         assert len(persistent()) == count - 1
 
 
-def test_threads_start_anew_after_an_interrupted_end(
+def test_threads_start_again_after_an_interrupted_end(
     counted: tuple[np.ndarray, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C arrives where the codelet that ends them returns."""

@@ -21,7 +21,7 @@ STEPS = 4
 
 
 def split(module: Module, roles: list[str], steps: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Rows for that many steps of each feed, and a first value for each variable."""
+    """Rows for `steps` steps of each feed, and a first value for each variable."""
     parameters = list(zip(module.entry.parameters, roles, strict=True))
     feeds = values_of([p for p, role in parameters if role == "feed"], rows=steps)
     return feeds, values_of([p for p, role in parameters if role == "variable"], seed=1)
@@ -82,7 +82,7 @@ def test_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.Monk
 
 
 class Fickle(WorkerChoice):
-    """Another number of workers for every piece of a call; pieces are of as few steps as can be."""
+    """A choice of another number of workers for every segment of a call; segments are of as few steps as possible."""
 
     pieces = 0
     is_crowded = True
@@ -130,7 +130,9 @@ def test_small_calls_run_in_the_calling_thread_with_the_same_bits(monkeypatch: p
 
 
 def sums() -> tuple[Module, list[str]]:
-    """total += x (a batch of three rows), and what a step saw: the batch, its scale, the old total."""
+    """Builds total += x (a batch of three rows), and returns the batch, its scale and the old total as a step sees
+    them.
+    """
     b = Builder()
     x, scale, total = b.parameter("f32", (3, 2)), b.parameter("f32"), b.parameter("f32", (2,))
     scaled = b.multiply(x, b.broadcast(scale, (3, 2), ()))

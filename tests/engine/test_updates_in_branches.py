@@ -1,4 +1,4 @@
-"""Updates that a loop makes in some turns only: real branches that change the state in place, whoever else reads it."""
+"""Updates that a loop makes in some iterations only: real branches change the state in place, for any other readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def branches(swapped: bool) -> list:
 
 
 def training(reader: str, swapped: bool = False, twice: bool = False) -> Module:
-    """Three of nine turns update; `reader` says what else reads the old values, and how."""
+    """Builds a loop of nine iterations of which three update; `reader` names another reader of the old values."""
     b = Builder()
     w, m, total = b.parameter("f32", (SIZE, SIZE)), b.parameter("f32", (SIZE, SIZE)), b.parameter("f32", (SIZE, SIZE))
     state = TupleShape((Shape("s32"), MATRIX, MATRIX, MATRIX))

@@ -59,7 +59,7 @@ def regressor(
 
 
 def regressed(steps: int, batch: int = BATCH) -> np.ndarray:
-    """The weights of the regressor after that many steps, in NumPy."""
+    """The weights of the regressor after `steps` steps, in NumPy."""
     w = np.zeros((3, 1), np.float32)
     for step in range(steps):
         start = step * batch % len(X)

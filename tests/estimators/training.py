@@ -13,7 +13,7 @@ from tests.estimators.models import BATCHES, regressor, repeated, run_config, v1
 
 
 class Killed(v1.train.SessionRunHook):
-    """Kills the process after a number of runs, or so many seconds after the first one."""
+    """A hook that kills the process after a number of runs, or of seconds after the first one."""
 
     def __init__(self, runs: int | None = None, seconds: float | None = None) -> None:
         self._left, self._seconds = runs, seconds

@@ -30,7 +30,7 @@ PATIENT: dict[str, Any] = {
 NOISE = re.compile(
     r"\x1b\[[\d;]*m|^(WARNING: All log messages before|[IW]0000 |INFO:tensorflow:|IPU: compil).*\n", re.M
 )
-"""Colours of a terminal, and what TensorFlow logs in any program."""
+"""Pattern of a terminal's colours, and of lines that TensorFlow logs in any program."""
 
 
 def notebook(source: Path) -> Any:

@@ -11,7 +11,7 @@ from engine.ir.opcodes import OPCODES, Opcode
 from engine.ir.shape import COMPLEX, FLOATS, INTEGERS, NUMPY_TYPES, PRED
 
 FAMILIES = {"pred": PRED, "integers": INTEGERS, "floats": FLOATS, "complex": COMPLEX}
-"""One name for each of these, in the order in which they are told."""
+"""Names for these sets of types, in the order in which the page lists them."""
 
 
 def told(types: Iterable[str] | None) -> str:
@@ -44,7 +44,7 @@ def structured_table() -> str:
 
 
 def rewritten_list() -> str:
-    """The operations that passes turn into others before all else."""
+    """The operations that passes replace before all others."""
     return names(row.name for row in OPCODES.values() if row.execution == "pass") + "."
 
 

@@ -1,4 +1,4 @@
-"""Runs the Python blocks of a page, in order and in one namespace, and compares what they print.
+"""Runs the Python blocks of a page, in order and in one namespace, and compares their printouts.
 
 A block fenced as `python` may be followed by one fenced as `text`, which holds its printout; without one it may
 print what it likes.
@@ -47,7 +47,9 @@ def pieces(page: str, name: str) -> Iterator[str]:
 
 
 def same(path: Path, write: bool) -> bool:
-    """Runs the page, prints how its printouts differ or, told to, writes the true ones; whether they were true."""
+    """Runs the page, prints the differences of its printouts or, with `write`, writes the true ones; whether they were
+    true.
+    """
     page = path.read_text()
     true = "".join(pieces(page, path.name))
     if write:

@@ -1,4 +1,4 @@
-"""The examples run, and the pages' code prints what the pages say."""
+"""The examples run, and the code of pages prints the printouts of the pages."""
 
 from __future__ import annotations
 

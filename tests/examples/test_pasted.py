@@ -1,4 +1,4 @@
-"""Python blocks of pages need nothing but what the page itself has: tests/packaging/test_pages.py runs them."""
+"""Python blocks of pages need nothing but the page itself: tests/packaging/test_pages.py runs them."""
 
 from __future__ import annotations
 

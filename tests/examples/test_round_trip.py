@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.figures import Figures
-from benchmarks.round_trip import barrier_nanoseconds, told
+from benchmarks.round_trip import barrier_nanoseconds, description
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from benchmarks.round_trip import barrier_nanoseconds, told
     ],
 )
 def test_warnings(barriers: list[float], kept: list[float], warning: str) -> None:
-    line = told(barriers, kept)
+    line = description(barriers, kept)
     assert warning in line
     assert ("Warning" in line) == bool(warning)
 

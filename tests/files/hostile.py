@@ -1,4 +1,4 @@
-"""Runs programs from files that somebody has tampered with and then sealed with right checksums.
+"""Runs programs from files that were tampered with and then sealed with right checksums.
 
 A process of its own, so that a crash is seen: `python -m tests.files.hostile SEED COUNT` prints how many of the files
 ran, and how many were refused. Every other end, a wrong kind of error too, is a fault.
@@ -101,7 +101,7 @@ def adapted(header: dict[str, Any], program: Any) -> None:
 
 
 def attempt(content: bytes, choose: random.Random) -> str:
-    """Tampers with a file and uses it; what became of it."""
+    """Tampers with a file and uses it; returns the outcome."""
     header, sections = unpack(content, "the original")
     program = json.loads(bytes(sections["program"]))
     try:

@@ -1,4 +1,4 @@
-"""Files made by somebody who means harm: with right checksums, and programs that are none."""
+"""Malicious files: with right checksums, and programs that are none."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_calls_of_calls_are_bounded(levels: int, calls: int, words: str) -> None
 
 
 @pytest.mark.parametrize("change", [huge, outside, of_itself, deep, unknown, other_role, not_a_number])
-def test_lies_are_named(change: Any) -> None:
+def test_contradictions_are_named(change: Any) -> None:
     with pytest.raises(InvalidFile, match="Expected a valid executable in a file"):
         from_bytes(sealed(change), "a file")
 

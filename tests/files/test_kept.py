@@ -53,7 +53,7 @@ def test_programs_that_differ_are_told_apart_and_names_do_not_count(tmp_path: Pa
     assert passes.calls == 2
 
 
-def test_a_damaged_file_is_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_is_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     module, passes = classifier().module, Counted()
     right = print_module(kept.prepared(module, passes, tmp_path))
     (path,) = files(tmp_path)

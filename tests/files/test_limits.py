@@ -153,7 +153,7 @@ def test_nothing_is_raised_after_the_end() -> None:
 
 
 def test_a_profiler_runs_after_an_alarm_that_was_stopped() -> None:
-    """In a process of its own: where an error of another thread stays due, CPython 3.11 never returns from a call."""
+    """A process of its own shows it: CPython 3.11 never returns from a call where another thread's error stays due."""
     program = (
         "import sys\n"
         "from engine.resource_limits import interruptible, within_seconds\n"

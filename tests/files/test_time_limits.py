@@ -1,4 +1,4 @@
-"""Programs from files whose loops need not end: a time limit, Ctrl-C, other threads' calls, and what stays usable."""
+"""Programs from files whose loops need not end: a time limit, Ctrl-C, other threads' calls, and calls afterwards."""
 
 from __future__ import annotations
 

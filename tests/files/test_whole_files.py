@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine import whole_files
-from engine.whole_files import ABANDONED_SECONDS, check_room, put, remove, staged, write_all, write_whole
+from engine.whole_files import ABANDONED_SECONDS, check_space, put, remove, staged, write_all, write_whole
 from tests.fault_points import ERRORS, fails_at, fault_points, left_by_kills
 
 Content = dict[str, str]
@@ -119,7 +119,7 @@ def test_killed_processes_leave_the_former(write: Callable[[Path, str], None], t
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """The kernel's own error, of a device without room."""
+    """The error is the kernel's own, of a device without space."""
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")
     with pytest.raises(OSError, match="No space left"):
@@ -143,10 +143,10 @@ def _limited(write: Callable[[], None]) -> None:
         signal.signal(signal.SIGXFSZ, ignored)
 
 
-def test_room_is_checked_before(tmp_path: Path) -> None:
-    check_room(tmp_path, 10_000)
+def test_space_is_checked_before(tmp_path: Path) -> None:
+    check_space(tmp_path, 10_000)
     with pytest.raises(OSError, match=f"File too large.*{tmp_path}"):
-        _limited(lambda: check_room(tmp_path, 10_000))
+        _limited(lambda: check_space(tmp_path, 10_000))
     assert not list(tmp_path.iterdir())
 
 
@@ -235,7 +235,7 @@ def test_pipes_are_written_in_place(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_nobody_writes_in_place() -> None:
+def test_no_function_writes_in_place() -> None:
     """All writers use this module, but for the ones that are named here, each with its reason."""
     root = Path(whole_files.__file__).parent.parent
     writes = re.compile(

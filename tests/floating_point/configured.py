@@ -56,6 +56,6 @@ def sum_of_squares(keras: Any) -> Any:
 
 
 def targets(samples: int, size: int = 256) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs of ones, and what the weights ought to become."""
+    """Makes inputs of ones, and the weights that training ought to reach."""
     x = np.ones((samples, size), np.float16)
     return x, np.full((samples, size), 1 + 2.0**-6, np.float16)

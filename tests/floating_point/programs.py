@@ -64,7 +64,7 @@ def check_bits(
 
 
 def loop(b: Builder, iterations: int, state: list[Instruction], body: object) -> list[Instruction]:
-    """`iterations` turns of `body(builder, state) -> state`, counted; returns the state afterwards."""
+    """Builds `iterations` iterations of `body(builder, state) -> state`, counted; returns the state afterwards."""
     count = b.constant(0, "s32")
     initial = b.tuple(count, *state)
     inside = Builder("body")

@@ -82,7 +82,7 @@ def test_a_chain_of_operations_in_one_codelet() -> None:
 
 
 def test_what_is_computed_twice_is_rounded_once() -> None:
-    """A value that several codelets compute anew for themselves is the same to all of them."""
+    """A value that several codelets compute for themselves is the same to all of them."""
     x = floats((64, 48))
     b, (p,) = of(x)
     half = b.convert(p, "f16")
@@ -117,8 +117,8 @@ def test_convolutions_and_windows() -> None:
     check_bits(b.module(b.tuple(convolved, pooled)), [x, k], STOCHASTIC)
 
 
-def test_turns_of_a_loop_round_anew() -> None:
-    """A sum in halves to which less than half a unit is added in each turn: to the nearest it would never move."""
+def test_iterations_of_a_loop_round_again() -> None:
+    """A sum in 16 bits gets less than half a unit in each iteration: rounded to nearest it would never move."""
     x = np.full((600,), 1, np.float16)
     b, (p,) = of(x)
 

@@ -1,4 +1,4 @@
-"""Floating-point exceptions: the engine finds what the definitions find, names it, and leaves everything in order."""
+"""Floating-point exceptions: the engine finds those of the definitions, names them, and leaves everything usable."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_what_was_so_before_is_no_exception() -> None:
 
 
 def test_an_exception_that_a_selection_hides() -> None:
-    """The chip computes both sides, and raises for what nobody wants."""
+    """The chip computes both sides, and raises for the one that is not selected, too."""
     divisor = with_values({(2, 3): 0})
 
     def program(b: Builder, x: Instruction, y: Instruction) -> Instruction:
@@ -321,7 +321,7 @@ def test_definitions_alone_raise_the_same() -> None:
     assert held[1].read() == 0 and (held[0].read() == 1).all()
 
 
-def test_in_the_turn_of_a_loop() -> None:
+def test_in_an_iteration_of_a_loop() -> None:
     def program(b: Builder, x: Instruction) -> Instruction:
         def body(inside: Builder, state: list[Instruction]) -> list[Instruction]:
             return [inside.multiply(state[0], state[0])]

@@ -103,7 +103,7 @@ def test_an_exception_names_the_layer_and_leaves_the_model_in_order(kit: Kit) ->
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_layers_with_numbers_are_not_mixed_up(keras: Any, number: int) -> None:
-    """TensorFlow numbers scopes, too: what it calls dense_1 must be the layer of that name."""
+    """TensorFlow numbers scopes, too: its dense_1 must be the layer of that name."""
     configure(oflo=True)
     with IPUStrategy().scope():
         kernels = ["zeros", "zeros"]

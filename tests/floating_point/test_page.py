@@ -1,4 +1,4 @@
-"""docs/floating_point.md prints what it says, and its definition of random bits is the engine's."""
+"""The blocks of docs/floating_point.md print its printouts, and its definition of random bits is the engine's."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_number_becomes_one_of_its_neighbours() -> None:
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("exponent", [-14, -3, 0, 10, 15])
 def test_probabilities_of_normal_halves_are_exact(exponent: int, negative: bool) -> None:
-    """All 2**13 places between two halves, against thresholds at each of them: as many lie below as ought to."""
+    """A threshold at each of 2**13 positions between two 16-bit floats has as many of them below as it ought to."""
     places = np.arange(2**13)
     x = (np.float32(1.0) + places * np.float32(2.0**-23)).astype(np.float32) * np.float32(2.0**exponent)
     x = -x if negative else x
@@ -89,7 +89,7 @@ def test_zeros_infinities_and_nans() -> None:
         assert np.signbit(rounded).tolist() == np.signbit(x).tolist()
 
 
-def test_far_below_the_least_half_lies_zero_with_its_sign() -> None:
+def test_far_below_the_least_half_is_zero_with_its_sign() -> None:
     x = np.array([1e-30, -1e-30, 1e-40, -1e-40], np.float32)
     for word in (0, 2**32 - 1):
         rounded = stochastic_half(x, np.full(4, word, np.uint32))
@@ -138,7 +138,7 @@ def test_bits_are_uniform(first: int) -> None:
 
 
 def test_elements_and_keys_have_nothing_to_do_with_each_other() -> None:
-    """Correlations, scaled to variance 1: none of some hundreds is beyond what chance explains."""
+    """Correlations, scaled to variance 1, stay within chance for some hundreds of pairs."""
     index = np.arange(2**15, dtype=np.uint32)
     keys = bits(64, 5)
     scores = []

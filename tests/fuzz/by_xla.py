@@ -24,7 +24,7 @@ REFUSALS = (NotTranslated, tf.errors.OpError, LookupError, ValueError)
 
 
 def by_xla(module: Module, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The flat results. Raises NotTranslated, and TensorFlow's errors for what XLA refuses."""
+    """The flat results. Raises NotTranslated, and TensorFlow's errors for operations that XLA refuses."""
     made = tf.function(lambda *values: _flat(_run(module.entry, values)), jit_compile=True, autograph=False)
     return [r.numpy() for r in made(*map(tf.constant, arguments))]
 

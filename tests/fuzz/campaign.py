@@ -1,4 +1,4 @@
-"""Checks random things of all kinds for a given time, in processes of their own, and keeps what fails."""
+"""Campaign of random checks of all kinds for a given time, in processes of their own; failures are kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fuzz.kinds import KINDS, OUTCOMES
 
 CHECKS_OF_A_PROCESS = 200
 """Checks after which a process ends: TensorFlow keeps functions and kernels, which makes the next ones slower."""
-TURN_SECONDS = 20.0
+KIND_SECONDS = 20.0
 """Seconds after which another kind is checked."""
 COUNTS = "counts.json"
 Counts = dict[str, Counter[str]]
@@ -96,7 +96,7 @@ class Campaign:
         self._before = self._read()
 
     def run(self, seconds: float, most: int | None = None) -> None:
-        """Checks for so long, at most so many seeds of each kind; one check is always made."""
+        """Checks for `seconds`, at most `most` seeds of each kind; one check is always made."""
         end = time.monotonic() + seconds
         left = {*self._kinds}
         try:
@@ -104,7 +104,7 @@ class Campaign:
                 waiting = [each for each in self._kinds if each in left]
                 kind = min(waiting, key=lambda each: self._spent[each] / KINDS[each].share)
                 turn = time.monotonic()
-                while time.monotonic() - turn < TURN_SECONDS and kind in left:
+                while time.monotonic() - turn < KIND_SECONDS and kind in left:
                     self._check(kind)
                     if most is not None and self.found[kind].total() >= most:
                         left.discard(kind)

@@ -38,7 +38,7 @@ def _shifted(value: tf.Tensor, error: tf.Tensor, direction: tf.Tensor) -> Any:
 
 
 def with_errors(step: Step, env: dict[str, tf.Tensor], phase: tf.Tensor) -> tf.Tensor:
-    """The step's result, off by what it may be off, to either side; nothing where the phase is 0."""
+    """The step's result with its largest error added, to either side; nothing is added where the phase is 0."""
     value = run_line(step.expression, env)
     if not value.dtype.is_floating:
         return value

@@ -13,7 +13,7 @@ LEAST, MOST = 5, 50
 
 
 def generate(seed: int) -> Program:
-    """5 to 50 steps. Two programs of three return all they compute, the others only what nothing else reads."""
+    """Generates 5 to 50 steps. Two programs of three return all values, the others only those without readers."""
     m = Maker(np.random.default_rng(seed), complete=seed % 3 > 0)
     wanted = int(m.rng.integers(LEAST, MOST + 1))
     families = list(FAMILIES)

@@ -1,4 +1,4 @@
-"""The kinds of random things that a campaign checks, each from a seed to what became of it."""
+"""The kinds of random things that a campaign checks, each a function from a seed to the outcome."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def damaged(content: bytes, choose: random.Random) -> bytes:
 
 
 def _file(seed: int) -> str:
-    """A file that somebody has changed, with right checksums or without."""
+    """Checks a tampered file, with right checksums or without."""
     from engine.errors import IPUError
     from engine.files.executable_file import from_bytes
     from engine.serving.manifest import FILE_NAME, read_manifest

@@ -28,7 +28,7 @@ class Skip(Exception):
 
 @dataclass(frozen=True)
 class Node:
-    """A value: its name, type and shape, and what it stays below (inf: not known, or it may be NaN)."""
+    """A value: its name, type and shape, and its bound (inf: unknown, or it may be NaN)."""
 
     name: str
     dtype: str
@@ -129,7 +129,7 @@ class Maker:
         return found[len(found) - 1 - min(len(found) - 1, int(self.rng.exponential(2.5)))]
 
     def any_float(self, low: int = 0, high: int = 5) -> Node:
-        """A value of a float type with so many dimensions."""
+        """A value of a float type with `low` to `high` dimensions."""
         found = self.pick(lambda n: n.dtype in FLOATS and low <= n.rank <= high) if self.chance(0.9) else None
         return found or self.input(self.float_type(), self.shape(low, min(high, 4)))
 

@@ -31,14 +31,14 @@ HANGS_SECONDS = 1800
 FACTOR = 8
 """Largest multiple of Keras' distance from float64 that the engine may have: both round at random."""
 FLOOR = {"float32": 2e-4, "mixed_float16": 2e-2, "mixed_bfloat16": 6e-2}
-"""The error that is nothing to speak of, relative to the largest number of an array and what a step may change."""
+"""Negligible errors, relative to the largest number of an array and to the change that a step may make."""
 STEP = 0.02
 VANISHING = 1e-12
 """Slots so small beside those of other variables in float64 are of gradients that are zero but for rounding."""
 
 
 def check(random: RandomModel) -> str:
-    """ "same" or "refused"; else what differs."""
+    """Returns "same" or "refused"; else the difference."""
     truth = _trained(random, "float64", None)
     keras_alone = _trained(random, random.policy, None)
     if _scale(truth) != _scale(keras_alone) or not _finite(truth):

@@ -10,7 +10,7 @@ SORTABLE = (*FLOATS, "int32", "int64", "uint8")
 
 
 def factors(m: Maker, count: int) -> list[int]:
-    """A random shape of that many elements."""
+    """A random shape of `count` elements."""
     shape = []
     while count > 1 and len(shape) < 4:
         divisors = [d for d in range(2, min(count, 70) + 1) if count % d == 0] or [count]
@@ -87,7 +87,7 @@ def strided_slice(m: Maker) -> None:
 
 
 def slices(m: Maker) -> None:
-    """Slices whose places are known only at run time, and updates of such."""
+    """Makes slices whose positions are known only at run time, and updates of them."""
     x = m.any_value(1, 4)
     if not x.elements:
         raise Skip

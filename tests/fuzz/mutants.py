@@ -30,11 +30,11 @@ from tests.fuzz.seed_modules import seed_module
 HANGS_SECONDS = 1800
 ENDS = ("same", "refused", "too long")
 FEW, MANY = 8, 60
-"""Shifted runs: as many as show most of what rounding may do, and all that are tried before a result is wrong."""
+"""Shifted runs: as many as show most effects of rounding, and all that are tried before a result is wrong."""
 
 
 UNORDERED = frozenset({"convolution", "fft", "sort"})
-"""Operations that leave open what NaN and infinities among their operands give."""
+"""Operations whose results for NaN and infinities among their operands are left open."""
 
 
 def special_array(shape: Shape, rng: np.random.Generator) -> np.ndarray:
@@ -122,7 +122,7 @@ def first_wrong(mutant: Mutant, run: Callable[[Mutant], str] = check) -> str:
 
 
 def on_engine(module: Module, arguments: list[np.ndarray], *, verify: bool = True) -> list[np.ndarray]:
-    """All results of one step, with parameters as variables. `verify` checks what each pass returns."""
+    """All results of one step, with parameters as variables. `verify` checks the result of each pass."""
     executable = Executable(build_program(module, ["variable"] * len(arguments), {}, verify=verify))
     held = buffers(arguments)
     outputs = iter(executable.run(1, [], held))

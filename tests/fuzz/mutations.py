@@ -30,7 +30,7 @@ KINDS = ("f32", "f32", "f16", "bf16", "f64", "s32", "u8", "s64", "pred")
 
 
 def families(shape: Shape, count: int) -> list[str]:
-    """The elementwise opcodes of so many operands of one shape, with a result of that shape."""
+    """The elementwise opcodes of `count` operands of one shape, with a result of that shape."""
     kind = shape.element_type
     if kind in ("c64", "c128"):
         return (["negate", "copy"], ["add", "subtract", "multiply"])[count - 1]
@@ -64,7 +64,7 @@ class Mutation:
         )
 
     def change(self) -> Module:
-        """The module after a change that the verifier takes. The module is what it was where no change was found."""
+        """Changes the module until the verifier accepts it. The module is unchanged where no change was found."""
         for _ in range(30):
             before, self.module = self.module, cloned(self.module)
             all_of_them = [(c, i) for c in self.module.computations() for i in c.instructions]

@@ -1,4 +1,4 @@
-"""Compares the engine with XLA: step by step where all values are known, else with what rounding may do to the results.
+"""Compares the engine with XLA: step by step where all values are known, else within the effects of rounding.
 
 A program that returns all its values is compared step by step: XLA computes every step again from the engine's own
 operands, so that errors do not add up and discontinuities (a comparison, a cast, a sort) are no matter of luck.
@@ -56,7 +56,7 @@ def check_steps(program: Program) -> None:
 
 
 def check_results(program: Program) -> None:
-    """The results alone, within what errors of single steps make of them."""
+    """Checks the results alone, within the effects of errors of single steps."""
     phases = np.random.default_rng(program.seed).normal(size=(MORE_RUNS + 1, len(program.steps)))
     phases[0] = 0
     shifted = compiled(lambda *values: _shifted_results(program, *values))

@@ -35,7 +35,7 @@ def seed_module(rng: np.random.Generator) -> Module:
 
 
 def size(rng: np.random.Generator) -> int:
-    """Mostly few; now and then so many that work is cut into units, and sums into parts."""
+    """Draws mostly small sizes; now and then one that divides work into units, and sums into parts."""
     if rng.random() < 0.06:
         return int(rng.choice([130, 600, 2100, 5000]))
     return int(rng.choice([1, 2, 3, 4, 5, 7, 8, 16, 33]))
@@ -127,7 +127,7 @@ def larger_with_index(t: str) -> Computation:
 
 
 def orders(rng: np.random.Generator) -> Module:
-    """argmax, the largest, cumulative sums, a gather of what sorting says."""
+    """Builds argmax, the largest, cumulative sums, and a gather by a sort's indices."""
     b = Builder("orders")
     rows, columns = size(rng), size(rng)
     x = b.parameter("f32", (rows, columns))

@@ -1,4 +1,4 @@
-"""Cuts a failing program down: what a removed step computed becomes an input with XLA's value for it."""
+"""Reduction of a failing program: the result of a removed step becomes an input with XLA's value for it."""
 
 from __future__ import annotations
 

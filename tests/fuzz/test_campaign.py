@@ -1,4 +1,4 @@
-"""A campaign checks each kind in processes of its own, keeps what fails, and adds up its counts."""
+"""A campaign checks each kind in processes of its own, keeps failures, and adds up its counts."""
 
 from __future__ import annotations
 

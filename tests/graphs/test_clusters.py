@@ -23,7 +23,7 @@ LABELS = np.arange(8, dtype=np.int32) % 3
 IPU = "/device:IPU:0"
 Scope = Callable[[], contextlib.AbstractContextManager[Any]]
 Program = Callable[[Scope], tuple[Any, dict[Any, Any]]]
-"""Builds a graph in a scope: what is fetched, and what is fed."""
+"""Function that builds a graph in a scope: the tensors to fetch, and the values to feed."""
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -52,7 +52,7 @@ def trained(optimizer: Callable[[], Any]) -> Program:
 
 
 def trained_outside_of_the_scope(scope: Scope) -> Any:
-    """Gradients and updates are on the device of what they belong to."""
+    """Gradients and updates are on the device of their operations and variables."""
     x = v1.placeholder(tf.float32, [8, 6])
     with scope():
         loss = loss_of(x)
@@ -116,7 +116,7 @@ def loops(scope: Scope) -> Any:
 
 
 def loops_of_the_host(scope: Scope) -> Any:
-    """A loop whose operands, and those of what is inside, are results of the device."""
+    """Builds a loop whose operands, inside and outside, are results of the device."""
     x = v1.placeholder(tf.float32, [8, 6])
     with scope():
         y, z = tf.sin(x), tf.exp(-x)
@@ -136,7 +136,7 @@ def branches_of_the_host(scope: Scope) -> Any:
 
 
 def assigned_after(scope: Scope) -> Any:
-    """A value that the device computes and the host assigns is there for what waits for it."""
+    """Builds an assignment on the host of a value that the device computes, and operations that wait for it."""
     with scope():
         w = variable("w", 4)
         with tf.control_dependencies([v1.assign(w, w * 3.0)]):

@@ -1,4 +1,4 @@
-"""`ipu_compiler.compile` in a tf.Graph: its results, its variables, and what it refuses (section 18.2)."""
+"""`ipu_compiler.compile` in a tf.Graph: its results, its variables, and its refusals (section 18.2)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_returns_what_the_documentation_says() -> None:
 
 
 def test_functions_of_version_1_run_in_loops() -> None:
-    """TensorFlow has loops of CTC as such functions, and defines them in the graph alone."""
+    """TensorFlow has loops of CTC as functions of version 1, and defines them in the graph alone."""
 
     @function.Defun(tf.float32)
     def squared(x: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,6 @@
-"""Runs a plan's program by the API and by the oracle, TensorFlow alone, in new processes, and says what differs."""
+"""Check of a plan's program by the API and by the oracle, TensorFlow alone, in new processes; returns the
+differences.
+"""
 
 from __future__ import annotations
 

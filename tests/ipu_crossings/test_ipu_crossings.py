@@ -1,4 +1,4 @@
-"""Programs that cross features of the IPU do what TensorFlow does without it."""
+"""Programs that cross features of the IPU have TensorFlow's results without it."""
 
 from __future__ import annotations
 

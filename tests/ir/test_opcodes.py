@@ -1,4 +1,4 @@
-"""The table of opcodes: what its rows say holds of the definitions, and no other file holds such a list."""
+"""The table of opcodes: its rows agree with the definitions, and no other file holds a list of opcodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The printer writes HLO text: one line for each instruction, with what a reader needs."""
+"""The printer writes HLO text: one line for each instruction, with all that a reader needs."""
 
 from __future__ import annotations
 

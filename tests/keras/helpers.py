@@ -70,7 +70,7 @@ class Kit:
         return Subclassed
 
     def compiled(self, model: Any, **arguments: Any) -> Any:
-        """The model, compiled with momentum SGD and accuracy unless told otherwise."""
+        """The model, compiled with momentum SGD and accuracy by default."""
         settings = {
             "optimizer": self.keras.optimizers.SGD(0.1, momentum=0.9),
             "loss": "sparse_categorical_crossentropy",
@@ -111,7 +111,9 @@ class Kit:
 
 KITS = {"keras": Kit(keras), "tf_keras": Kit(tf_keras)}
 both_frameworks = pytest.mark.sample(2)
-"""Parametrisation for what `keras_ext/frameworks` does differently for each Keras: other tests run on one of them."""
+"""Parametrisation for features that `keras_ext/frameworks` has twice, one for each Keras: other tests run on one of
+them.
+"""
 keras3_only = pytest.mark.parametrize("kit", ["keras"], indirect=True)
 tf_keras_only = pytest.mark.parametrize("kit", ["tf_keras"], indirect=True)
 

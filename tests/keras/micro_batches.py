@@ -35,7 +35,7 @@ def loss_of(kit: Kit) -> Any:
 
 
 class Plain:
-    """A network of plain Keras for all loops: it begins anew for each, but its passes are traced only once."""
+    """A network of plain Keras for all loops: it starts again for each, but its passes are traced only once."""
 
     def __init__(self, kit: Kit) -> None:
         self.kit, self.model, self.loss = kit, network(kit), loss_of(kit)

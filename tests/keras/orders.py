@@ -238,7 +238,7 @@ class Step:
 
 
 def program_of(seed: int) -> list[Step]:
-    """A program: some parts, a model, `compile` at any time before its use, and what follows, each anywhere."""
+    """Draws a program: some parts, a model, `compile` at any time before its use, and uses, each anywhere."""
     draw = random.Random(seed)
     actions: list[Action] = draw.choices(PARTS, k=draw.randint(0, 2))
     actions += [draw.choice(BUILDS)]

@@ -194,7 +194,7 @@ def test_plain_keras_runs_batches_of_a_shape_that_is_refused_after_others(kit: K
     assert int(fast.optimizer.iterations.numpy()) == int(plain.optimizer.iterations.numpy()) == 44
 
 
-def test_plain_keras_continues_where_a_function_that_is_made_anew_is_refused(kit: Kit) -> None:
+def test_plain_keras_continues_where_a_recompiled_function_is_refused(kit: Kit) -> None:
     """Epochs that have run are not trained again."""
     refuses: list[int] = []
 

@@ -242,7 +242,7 @@ def test_callbacks_see_a_call_once(kit: Kit) -> None:
 
 @both_frameworks
 def test_an_error_of_the_data_is_that_of_plain_keras(kit: Kit) -> None:
-    """An execution that reads several batches at once meets the error before it is refused."""
+    """An execution that reads several batches at once gets the error before it is refused."""
 
     def batches() -> Iterator[Any]:
         yield from BATCHES[:3]

@@ -1,4 +1,4 @@
-"""Models that `ipu.accelerate` makes, copies or leaves, in any order of what a program does with them."""
+"""Models that `ipu.accelerate` makes, copies or leaves, in any order of a program's calls."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_given_model_is_copied_with_its_state(kit: Kit) -> None:
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_copy_keeps_the_state_of_each_variable(kit: Kit, frozen: bool) -> None:
-    """Keras goes on to train what a traced step has trained, whatever `trainable` says, until `compile`."""
+    """Keras goes on to train the variables of a traced step, for any later value of `trainable`, until `compile`."""
     x, y = data(40)
     schedule = kit.keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.3)
     plain = kit.compiled(kit.functional(), optimizer=kit.keras.optimizers.Adam(schedule))

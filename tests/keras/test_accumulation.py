@@ -158,7 +158,7 @@ def test_new_options_take_effect_and_old_programs_are_kept(kit: Kit) -> None:
 
 
 def test_accumulators_may_have_another_type(kit: Kit) -> None:
-    """A float16 accumulator loses what is less than half of its last place; a float32 one does not."""
+    """A float16 accumulator loses addends below half of its last place; a float32 one does not."""
     weights = {}
     for dtype in (None, tf.float16, lambda variable: tf.float16 if "kernel" in variable.name else None):
         with IPUStrategy().scope():

@@ -40,7 +40,7 @@ class Trainer:
         return list(variables() if callable(variables) else variables)
 
     def train(self, weights: list[np.ndarray], x: np.ndarray, y: np.ndarray) -> dict[str, list[np.ndarray]]:
-        """Trains from these weights, and returns what is compared: weights, predictions, evaluation."""
+        """Trains from these weights, and returns the values to compare: weights, predictions, evaluation."""
         self.model.set_weights(weights)
         for variable, value in zip(self._slots(), self._fresh, strict=True):
             variable.assign(value)

@@ -135,7 +135,7 @@ def test_halves_are_summed_in_float32(kit: Kit) -> None:
     np.testing.assert_allclose(moving_variance, wide.var(ddof=1), rtol=1e-3)
 
 
-def test_the_account_is_that_of_one_replica(kit: Kit) -> None:
+def test_the_estimate_is_that_of_one_replica(kit: Kit) -> None:
     """A chip has one of the replicas that make their micro-batches together."""
     cycles = []
     for group in (1, 2):

@@ -99,7 +99,7 @@ def test_validation_data_are_not_accumulated(kit: Kit) -> None:
 
 
 def test_data_of_unknown_length_are_checked_when_they_end(kit: Kit) -> None:
-    """Keras asks for the number of steps of such data; fewer come."""
+    """Keras asks for the number of steps of data of unknown length; fewer come."""
     model = model_of(kit, 2, steps_per_execution=2)
     batches = dataset(BATCH * 3).filter(lambda x, y: True)
     with pytest.raises(RuntimeError, match="a multiple of 2 batches.*Received: 1. Nearest legal numbers: 2"):

@@ -1,4 +1,4 @@
-"""Operations between replicas inside Keras models: of one replica they are what they are for one."""
+"""Operations between replicas inside Keras models: of one replica they are the identity or its own value."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ WIDTH = 256
 
 
 def pipelined(kit: Kit, *, checkpoint: bool = False, recompute: bool = False, **options: Any) -> Estimate:
-    """The account of four layers in two stages, after an update; a checkpoint may follow the first layer."""
+    """The estimate of four layers in two stages, after an update; a checkpoint may follow the first layer."""
     config = IPUConfig()
     config.allow_recompute = recompute
     config.auto_select_ipus = 2

@@ -52,7 +52,7 @@ class After(keras.callbacks.Callback):
 def history(
     strategy: Any, kind: type = keras.Sequential, metric: Any = "accuracy", change: Change | None = None
 ) -> Any:
-    """The logs of two epochs, and what `evaluate` returns."""
+    """The logs of two epochs, and the result of `evaluate`."""
     keras.utils.set_random_seed(3)
     features, labels = data(24)
     with strategy.scope():
@@ -90,7 +90,7 @@ def looked_at(model: keras.Model) -> None:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("change", [None, evaluated, reset, counted_once_more, given_by_numpy, looked_at])
 @pytest.mark.parametrize("kind", [keras.Sequential, OwnStep])
-def test_epochs_tell_what_keras_tells(kind: type, change: Change | None) -> None:
+def test_epochs_report_the_values_of_keras(kind: type, change: Change | None) -> None:
     on_keras = history(keras_scope(), kind, change=change)
     on_ipu = history(IPUStrategy(), kind, change=change)
     assert on_keras[0].keys() == on_ipu[0].keys()
@@ -120,7 +120,7 @@ def asked_at_ends(monkeypatch: pytest.MonkeyPatch, metric: Any, change: Change |
     return asked
 
 
-def test_nobody_asks_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_results_are_not_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked_at_ends(monkeypatch, "accuracy") == 0
 
 

@@ -154,7 +154,7 @@ def test_operation_that_xla_refuses_is_named(kit: Kit, keras: Any) -> None:
 @pytest.mark.parametrize("labels", [["a", "b"] * 4, np.array([1, None] * 4)])
 @keras3_only
 def test_labels_that_are_no_numbers(kit: Kit, labels: Any) -> None:
-    """Keras' own error ends with the name of the dtype; here it ends with what to do, without internal frames."""
+    """Keras' own error ends with the name of the dtype; here it ends with advice, without internal frames."""
     with IPUStrategy().scope():
         model = kit.keras.Sequential([kit.keras.Input((4,)), kit.keras.layers.Dense(3)])
         model.compile("adam", "mse", steps_per_execution=2)

@@ -32,7 +32,7 @@ def same_state(one: Any, other: Any) -> None:
 
 
 def completed(kit: Kit, start: list[np.ndarray], batches: int) -> Any:
-    """A model that has had just so many batches from the same start."""
+    """Trains a model on exactly `batches` batches from the same start."""
     model = kit.ipu_model(steps_per_execution=2)
     model.set_weights(start)
     if batches:
@@ -84,7 +84,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(framework: str, kind: str, 
 
 
 def snapshots(framework: str, directory: Path, into: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> list[Path]:
-    """Copies of `directory` at so many moments of the third backup of a training: what kills then would leave."""
+    """Copies `directory` at `count` moments of the third backup of a training: the files that a kill would leave."""
     owner, name = (BackupAndRestore, "_save_model") if framework == "keras" else (WorkerTrainingState, "back_up")
     back_up = getattr(owner, name)
     events: list[int] = []

@@ -129,7 +129,7 @@ def test_what_tf_data_cannot_put_together_stays_as_it_is(make: Callable[[], tf.d
     assert sum(1 for _ in result) == sum(1 for _ in dataset)
 
 
-def test_large_batches_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_are_taken_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = arrays().batch(5, drop_remainder=True)  # 80 bytes in each batch
     for limit, together in ((1000, 12), (900, 6), (300, 3), (100, 1), (1, 1)):
         monkeypatch.setattr(module, "MOST_BYTES", limit)
@@ -193,7 +193,7 @@ def test_an_iterator_may_fill_one_array_for_all_batches(limit: int) -> None:
         np.testing.assert_array_equal(labels, expected_labels)
 
 
-def test_next_batches_are_read_while_nobody_waits() -> None:
+def test_next_batches_are_read_while_no_call_waits() -> None:
     read = threading.Event()
 
     def batches() -> Iterator[Any]:

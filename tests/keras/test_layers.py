@@ -1,4 +1,4 @@
-"""The layers of `keras.ipu.layers` and `tf_keras.ipu.layers`: what all of them share."""
+"""The layers of `keras.ipu.layers` and `tf_keras.ipu.layers`: their common behaviour."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "layers.md"
 
 
 def model_of_all(kit: Kit) -> Any:
-    """A model [N, 5] -> [N, 3] with each layer that takes what a Dense gives."""
+    """Builds a model [N, 5] -> [N, 3] with each layer that takes the result of a Dense."""
     keras, layers = kit.keras, kit.keras.ipu.layers
     inputs = keras.Input((FEATURES,))
     x = keras.layers.Dense(8)(inputs)

@@ -57,7 +57,7 @@ def tensorflow_scan(layer: Looping, x: Any) -> Any:
 
 @tf.function
 def range_with_break_and_continue(layer: Looping, x: Any) -> Any:
-    """AutoGraph: a bound from a tensor, one turn left out, an end by the data."""
+    """Loops by AutoGraph: a bound from a tensor, one iteration left out, an end by the data."""
     total, count = tf.zeros_like(x), tf.cast(tf.reduce_sum(tf.ones_like(x[0, :, 0])), tf.int32)
     for i in tf.range(count + 4):
         if i == 2:
@@ -80,7 +80,7 @@ def while_with_break(layer: Looping, x: Any) -> Any:
 
 
 @tf.function
-def no_turns(layer: Looping, x: Any) -> Any:
+def no_iterations(layer: Looping, x: Any) -> Any:
     while tf.reduce_sum(x) > 1e9:
         x = x * 2.0
     for _ in tf.range(tf.cast(tf.reduce_min(x) * 0.0, tf.int32)):
@@ -142,7 +142,7 @@ def ops_map(layer: Looping, x: Any) -> Any:
 
 
 CALLS = (
-    while_until_small, tensorflow_scan, range_with_break_and_continue, while_with_break, no_turns, nested_loops,
+    while_until_small, tensorflow_scan, range_with_break_and_continue, while_with_break, no_iterations, nested_loops,
     tensor_array, ops_scan, ops_fori_loop, ops_while_loop, ops_cond, ops_vectorized_map, ops_map,
 )  # fmt: skip
 
@@ -277,7 +277,7 @@ def endless_beyond(layer: Looping, x: Any) -> Any:
 
 
 @tf.function
-def thousand_million_turns(layer: Looping, x: Any) -> Any:
+def thousand_million_iterations(layer: Looping, x: Any) -> Any:
     made = x @ layer.kernel
     for _ in tf.range(10**9):
         made = tf.tanh(made)
@@ -289,7 +289,7 @@ def thousand_million_turns(layer: Looping, x: Any) -> Any:
 @pytest.mark.parametrize("threads", ["1", "2"])
 @pytest.mark.parametrize("mode", ["fit", "predict"])
 def test_an_endless_loop_is_interrupted(threads: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps end, the third does not: Keras raises, and two steps is what has been trained."""
+    """Two steps end, the third does not: Keras raises, and two steps have been trained."""
     monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
     with IPUStrategy().scope():
         model = compiled(with_layer(endless_beyond))
@@ -325,7 +325,7 @@ def test_an_endless_loop_is_interrupted(threads: str, mode: str, monkeypatch: py
 @pytest.mark.skipif(os.name == "nt", reason="sends a POSIX signal")
 def test_a_very_long_loop_is_interrupted() -> None:
     with IPUStrategy().scope():
-        model = compiled(with_layer(thousand_million_turns))
+        model = compiled(with_layer(thousand_million_iterations))
     x, _ = data(model)
     weights = model.get_weights()
     with interrupted_when(engine_runs, lambda: os.kill(os.getpid(), signal.SIGINT)):

@@ -165,7 +165,7 @@ def test_one_layer_of_halves_among_others(kit: Kit, dtype: str) -> None:
 
 
 class Scale:
-    """A model under a loss-scaling optimizer, and batches that overflow when told to."""
+    """A model under a loss-scaling optimizer, and batches that overflow on demand."""
 
     def __init__(self, kit: Kit, optimizer: Any, **compilation: Any) -> None:
         self.kit = kit

@@ -1,4 +1,4 @@
-"""No operation of a step runs in TensorFlow: what runs during a call of the train function is counted."""
+"""No operation of a step runs in TensorFlow: operations during a call of the train function are counted."""
 
 from __future__ import annotations
 

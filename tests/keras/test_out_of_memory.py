@@ -1,4 +1,4 @@
-"""Models that the configured chip cannot hold: told before they run, and all stays usable."""
+"""Models that the configured chip cannot hold: refused before they run, and all stays usable."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_options_that_are_none(kit: Kit, text: str, monkeypatch: pytest.MonkeyPa
         kit.ipu_model(lambda: wide(kit)).fit(x, y, batch_size=1024, verbose=0)
 
 
-def test_offloaded_state_of_the_optimizer_is_in_the_account(kit: Kit) -> None:
+def test_offloaded_state_of_the_optimizer_is_in_the_estimate(kit: Kit) -> None:
     from keras_ext.chip import chip_estimate
 
     configure(0)

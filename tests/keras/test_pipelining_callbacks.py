@@ -1,4 +1,4 @@
-"""Asynchronous callbacks of pipelined models: each step in its turn, while later micro-batches are on their way."""
+"""Asynchronous callbacks of pipelined models: steps in order, while later micro-batches are on their way."""
 
 from __future__ import annotations
 

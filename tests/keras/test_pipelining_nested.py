@@ -205,7 +205,7 @@ def test_node_indices_of_inner_calls_count_from_0(kit: Kit) -> None:
 
 
 def test_scopes_around_layers_of_inner_models(kit: Kit) -> None:
-    """The call of a nested model outweighs what is in it, and that outweighs the nested model's construction."""
+    """The call of a nested model outweighs its layers, and these outweigh the nested model's construction."""
     layers = kit.keras.layers
     with IPUStrategy().scope():
         with PipelineStage(0):

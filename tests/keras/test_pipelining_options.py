@@ -1,4 +1,4 @@
-"""`set_pipelining_options`: what it refuses, what is saved, and the picture of a schedule."""
+"""`set_pipelining_options`: its refusals, saved options, and the picture of a schedule."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def estimated(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("option", STORAGE)
-def test_flags_that_move_data_change_the_account_and_no_numbers(kit: Kit, option: str) -> None:
+def test_flags_that_move_data_change_the_estimate_and_no_numbers(kit: Kit, option: str) -> None:
     """Weights are offloaded where they are sharded."""
     name = "keras" if kit.is_keras3 else "tf_keras"
     flags = (option, "replicated_weight_sharding") if option == "offload_weights" else (option,)
@@ -164,7 +164,7 @@ def test_state_is_offloaded_by_default_where_there_are_remote_buffers(kit: Kit) 
     assert default.transfers and without.transfers == ()
 
 
-def test_dtypes_of_sums_change_the_account(kit: Kit) -> None:
+def test_dtypes_of_sums_change_the_estimate(kit: Kit) -> None:
     reports = {}
     dtypes = {"accumulate_outfeed_dtype": tf.float64, "gradient_accumulation_dtype": tf.float16}
     for name, given in {"plain": {}, "others": dtypes}.items():

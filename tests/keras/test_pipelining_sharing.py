@@ -73,7 +73,7 @@ def words() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("build", [tied_functional, tied_operation])
 def test_tied_embeddings(kit: Kit, build: Callable[[Kit], Any], schedule: PipelineSchedule, recompute: bool) -> None:
-    """The first and the last stage are on one IPU without being told, and both give the weight gradients."""
+    """The first and the last stage are on one IPU by default, and both contribute to the weight's gradient."""
     config = IPUConfig()
     config.auto_select_ipus = 2
     config.allow_recompute = recompute

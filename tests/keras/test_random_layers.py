@@ -1,4 +1,4 @@
-"""Keras 3's random layers draw what they draw under `jit_compile=True`; stateful random numbers obey their seed."""
+"""Keras 3's random layers draw the numbers of `jit_compile=True`; stateful random numbers obey their seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables stay on the device between calls, and whoever reads or writes them meets the newest value."""
+"""Variables stay on the device between calls, and every reader and writer sees the newest value."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_failed_assignment_changes_nothing(kit: Kit) -> None:
     np.testing.assert_array_equal(model.get_weights()[-1], expected)
 
 
-def test_learning_rate_is_read_anew(kit: Kit, keras: Any) -> None:
+def test_learning_rate_is_read_again(kit: Kit, keras: Any) -> None:
     model = kit.ipu_model(optimizer=keras.optimizers.SGD(0.1))
     model.fit(X, Y, batch_size=8, verbose=0)
     before = model.get_weights()[0]
@@ -260,7 +260,7 @@ def test_arrays_assigned_between_calls_are_seen(kit: Kit) -> None:
     assert (np.asarray(kernel) == 0.5).all()
 
 
-def test_metrics_start_anew_with_each_batch(kit: Kit) -> None:
+def test_metrics_start_again_with_each_batch(kit: Kit) -> None:
     model = trained(kit)
     for count in (4, 8, 4):
         loss, accuracy = model.test_on_batch(X[:count], Y[:count])[:2]

@@ -1,4 +1,4 @@
-"""Seeds repeat what operations draw, with kernels that are kept and with those that are cleared."""
+"""Seeds repeat operations' random numbers, with kernels that are kept and with those that are cleared."""
 
 from __future__ import annotations
 

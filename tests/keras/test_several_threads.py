@@ -1,4 +1,4 @@
-"""One model used from several threads: executions take turns, so no step is lost and no memory is shared."""
+"""One model used from several threads: executions run one after the other, so no step is lost, no memory shared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.interrupting import PATIENCE_SECONDS
 from tests.keras.helpers import Kit, data
 
 FEATURES, STEPS, EPOCHS, STEP = 2000, 40, 2, 2.0**-10
-"""STEP is what an update takes from each weight, without rounding."""
+"""Change of each weight by an update, without rounding."""
 
 
 def counting_model(kit: Kit) -> Any:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def earlier_objects_apart() -> None:
-    """Keeps the collector from what other tests left: its passes over all of that would be most of a soak."""
+    """Keeps the collector from objects of other tests: its passes over all of them would be most of a soak."""
     gc.collect()
     gc.freeze()
 
@@ -57,7 +57,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def allocated() -> tuple[int, int]:
-    """Python's blocks, and bytes of malloc: what is in use, unlike resident memory, whatever was freed before."""
+    """Python's blocks, and bytes of malloc, in use: unlike resident memory, they do not count freed memory."""
     gc.collect()
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = _Mallinfo

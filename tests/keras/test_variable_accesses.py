@@ -1,4 +1,4 @@
-"""A variable has one value: the engine computes with what was written, and what reads it has the engine's results."""
+"""A variable has one value: the engine reads what was written, and readers get the engine's results."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_shards(kit: Kit, tmp_path: Path) -> None:
     assert same(fresh.get_weights(), model.get_weights())
 
 
-def test_hdf5_is_not_begun_without_room(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hdf5_is_not_begun_without_space(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk would end the process in HDF5. The bytes asked for are enough for the file, with all slots."""
     model, asked = kit.ipu_model(kit.functional, optimizer="adam"), []
     model.fit(X, Y, verbose=0)

@@ -1,4 +1,6 @@
-"""Wrapped methods keep name, signature and defaults for reflection: Keras tells classes and arguments apart by them."""
+"""Wrapped methods keep name, signature and defaults for reflection: Keras distinguishes classes and arguments by
+them.
+"""
 
 from __future__ import annotations
 

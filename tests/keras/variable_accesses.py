@@ -23,13 +23,13 @@ _functions = itertools.count()
 
 
 def writer(make: Callable[[Any], Write]) -> Callable[[Any], Write]:
-    """Adds what makes the function that replaces a variable's value."""
+    """Registers a function that makes a writer of a variable's value."""
     WRITERS[make.__name__] = make
     return make
 
 
 def reader(make: Callable[[Any], Read]) -> Callable[[Any], Read]:
-    """Adds what makes the function that reads a variable's value."""
+    """Registers a function that makes a reader of a variable's value."""
     READERS[make.__name__] = make
     return make
 

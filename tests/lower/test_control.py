@@ -1,4 +1,4 @@
-"""Loops and branches on the engine: what the definitions say, for any number of workers, in poisoned memory."""
+"""Loops and branches on the engine agree with the definitions, for any number of workers, in poisoned memory."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_same_bits_for_any_number_of_workers(
 
 
 @pytest.mark.parametrize("magnitude", [0.0, 0.1, 1.0, 50.0, np.nan])
-def test_the_data_decide_how_many_turns(magnitude: float) -> None:
+def test_the_data_decide_the_number_of_iterations(magnitude: float) -> None:
     module = until_small()
     x = np.full(9, magnitude, np.float32)
     check(module, [x])
@@ -94,11 +94,11 @@ def test_the_data_decide_how_many_turns(magnitude: float) -> None:
 
 
 @pytest.mark.parametrize(("outer", "inner"), [(0, 3), (1, 0), (5, 0), (2, 9)])
-def test_loops_of_no_turn(outer: int, inner: int) -> None:
+def test_loops_of_no_iteration(outer: int, inner: int) -> None:
     check(nested(outer, inner), tolerance=1e-4)
 
 
-def test_many_steps_of_many_turns() -> None:
+def test_many_steps_of_many_iterations() -> None:
     module = until_small(3)
     executable = Executable(build_program(module, ["variable"], {}))
     for size in (0.0, 2.0, 1e30, 0.2):
@@ -119,7 +119,7 @@ def test_arrays_are_written_in_place(name: str) -> None:
         assert not moved or compute_set.writes[0].buffer.shape.elements == 1, compute_set.name
 
 
-def test_a_variable_is_updated_in_part_where_it_lies() -> None:
+def test_a_variable_is_updated_in_part_in_place() -> None:
     assert not [name for name in names_of(LOOPS["cache_update"]()) if name.endswith((".copy", ".update"))]
 
 
@@ -138,7 +138,7 @@ def test_state_that_does_not_change_is_not_copied() -> None:
     ],
 )
 def test_what_a_loop_overwrites_has_no_initial_value(name: str, copied: int) -> None:
-    """Lists that are filled row by row, all of them; where rows are left out, they must hold what they began with."""
+    """Lists are filled row by row, all of them; where rows are left out, they must keep their initial values."""
     program = build_program(LOOPS[name](), ["variable"] * 3, {})
     (first, _) = (r for r in program.regions if r.repeats)
     lists = [s for s in program.compute_sets[: first.begin] if s.writes[0].buffer.shape.rank == 3]
@@ -146,8 +146,10 @@ def test_what_a_loop_overwrites_has_no_initial_value(name: str, copied: int) -> 
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_workers_do_not_meet_in_a_recurrent_layer(workers: int) -> None:
-    """Neither on the way forward nor between two turns; on the way back the sum over rows needs to be waited for."""
+def test_workers_do_not_synchronise_in_a_recurrent_layer(workers: int) -> None:
+    """Workers synchronise neither on the way forward nor between two iterations; on the way back for the sum over
+    rows.
+    """
     program = build_program(LOOPS["recurrence"](), ["variable"] * 3, {})
     executable = Executable(program)
     executable._bind(buffers(arguments_for(LOOPS["recurrence"]())))
@@ -159,7 +161,7 @@ def test_workers_do_not_meet_in_a_recurrent_layer(workers: int) -> None:
     assert not {RowKind.BRANCH, RowKind.JUMP} & set(kinds)
 
 
-def test_what_is_the_same_in_every_turn_is_done_once() -> None:
+def test_loop_invariants_are_computed_once() -> None:
     """The bias taken out of a variable, and the weights turned for the product on the way back."""
     program = build_program(LOOPS["recurrence"](), ["variable"] * 3, {})
     inside = [s for r in program.regions if r.repeats for s in program.compute_sets[r.begin : r.end]]

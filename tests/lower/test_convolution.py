@@ -120,7 +120,7 @@ def test_gradients_of_a_strided_layer(size: int, stride: int) -> None:
 @pytest.mark.parametrize("features, outputs", [(4, 4), (1, 3), (2, 8), (5, 1), (3, 6)])
 @pytest.mark.parametrize("groups", [(8, 1), (1, 8), (15, 1), (1, 6)])
 def test_groups_with_few_features_are_merged(groups: tuple[int, int], features: int, outputs: int, kind: str) -> None:
-    """Groups of input features, and of the batch, which gradients by such kernels have."""
+    """Groups are of input features, and of the batch, as in gradients by their kernels."""
     rows, columns = WindowDimension(3, 1, 1, 1), WindowDimension(3, 2, 0, 1)
     orders = [NHWC, HWIO, NHWC]
     if groups[1] > 1:
@@ -239,7 +239,7 @@ def test_window_over_padding_alone() -> None:
     convolve(2, 3, 2, [3, 3], (gaps, gaps))
 
 
-def test_border_is_zero_in_every_step_and_the_input_seen_through_moves() -> None:
+def test_padding_is_zero_in_every_step_and_the_input_seen_through_moves() -> None:
     builder = Builder()
     x, w = builder.parameter("f32", (3, 2, 8, 9)), builder.parameter("f32", (3, 3, 3, 4))
     image = builder.transpose(x, (1, 2, 3, 0))

@@ -127,7 +127,7 @@ def test_gradient_by_an_input_of_few_features_is_added_where_it_overlaps() -> No
 
 
 def test_a_layer_of_few_features_is_done_in_groups() -> None:
-    """Nor does the account of the program count the zeros in the kernel."""
+    """Zeros in the kernel do not count in the cost report of the program either."""
     with lowered_for("x86-64-v4"):  # of 16 lanes
         sets = ways(layer(1, 6, 28, 5, "none"))
     product = next(each for each in sets if each.work_estimate.multiply_adds)
@@ -159,8 +159,8 @@ def test_a_group_reads_zeros_around_the_kernel_in_every_step() -> None:
 
 
 @pytest.mark.parametrize("features, results", [(32, 16), (48, 40), (64, 24)])
-def test_kernels_of_many_features_are_turned_by_the_contraction(features: int, results: int) -> None:
-    """A gradient by the input reads the kernel as it lies, with strides and without."""
+def test_kernels_of_many_features_are_transposed_by_the_contraction(features: int, results: int) -> None:
+    """A gradient by the input reads the kernel in place, with strides and without."""
     for stride in (1, 2):
         builder = Builder()
         x, y = builder.parameter("f32", (3, 6, 6, results)), builder.parameter("f32", (3, 3, features, results))

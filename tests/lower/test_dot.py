@@ -123,7 +123,7 @@ def test_spread_and_repeated_operands() -> None:
 @pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("order", [None, (0, 2, 1, 3)])
 def test_batches_of_a_tall_transposed_operand_with_few_columns(right: bool, order: tuple[int, ...] | None) -> None:
-    """Attention's gradients by keys and values: the tall operand is the right one of what is computed."""
+    """Attention's gradients by keys and values: the tall operand is the right one of the product."""
     builder = Builder()
     tall, slim = builder.parameter("f32", (2, 3, 130, 150)), builder.parameter("f32", (2, 3, 130, 9))
     batch, terms = (0, 1), (2,)

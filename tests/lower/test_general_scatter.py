@@ -38,7 +38,7 @@ def scatter_module(kinds: tuple[str, ...], body: Computation, table: tuple[int, 
 
 
 def check_scatter(kinds: tuple[str, ...], body: Computation, tolerance: float = 1e-5) -> None:
-    """Rows at places that repeat, and that lie outside."""
+    """Checks a scatter of rows at positions that repeat, and that are outside."""
     rng = np.random.default_rng(0)
     for table, count in TABLES:
         module = scatter_module(kinds, body, table, count)

@@ -1,4 +1,4 @@
-"""Results of fusions made where a concatenation wants them."""
+"""Results of fusions written into the concatenation that reads them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_of_three_dimensions_with_some_of_one_index() -> None:
         check(module)
 
 
-def test_short_pieces_and_what_others_read_are_copied() -> None:
+def test_short_parts_and_results_with_other_readers_are_copied() -> None:
     assert copies(gates((50, 7), 1, 2)) == 2
     check(gates((50, 7), 1, 2))
     builder = Builder()

@@ -130,7 +130,7 @@ def test_nothing_is_moved(opcode: str) -> None:
     check(builder.module(made[opcode]()))
 
 
-def test_results_that_nobody_computes() -> None:
+def test_results_that_no_instruction_computes() -> None:
     """A parameter, a constant, a splat and a count as results, each twice."""
     builder = Builder()
     x = builder.parameter("f32", (2, 3))

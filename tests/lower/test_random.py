@@ -86,13 +86,13 @@ def test_units_touch_only_what_they_say(algorithm: str, words: int, kind: str) -
             check_unit(machine, compute_set, unit)
 
 
-def test_next_state_costs_nothing_where_nobody_reads_it() -> None:
+def test_an_unread_next_state_costs_nothing() -> None:
     program = build_program(bits(Shape("u32", (8,)), "RNG_PHILOX", 3, state_too=False), ["variable"], {})
     assert [each.work.vertex.name for each in program.compute_sets] == ["philox_bits"]
 
 
 @pytest.mark.parametrize(("algorithm", "words"), [("RNG_MARSAGLIA", 3), ("RNG_THREE_FRY", 3), ("RNG_PHILOX", 4)])
-def test_generators_that_nobody_defines_are_refused(algorithm: str, words: int) -> None:
+def test_undefined_generators_are_refused(algorithm: str, words: int) -> None:
     module = bits(Shape("u32", (8,)), algorithm, words)
     with pytest.raises(UnsupportedOperation, match=f"RNG_PHILOX.*{algorithm}"):
         build_program(module, ["variable"], {})
@@ -212,8 +212,8 @@ def test_seed_reaches_compiled_programs() -> None:
     assert len(first) == 6
 
 
-def test_loops_draw_new_numbers_each_turn() -> None:
-    """A loop of five turns writes one row in each; the definition draws the same."""
+def test_loops_draw_new_numbers_each_iteration() -> None:
+    """A loop of five iterations writes one row in each; the definition draws the same."""
     state = TupleShape((Shape("s32"), Shape("f32", (5, 33))))
     condition = Builder("condition")
     iteration = condition.get_tuple_element(condition.parameter_of(state), 0)

@@ -1,4 +1,4 @@
-"""Products written transposed, as those who read them want them."""
+"""Products written transposed, in the order of their readers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_several_free_dimensions_and_special_values() -> None:
     check(module, [left, right])
 
 
-def test_who_wants_the_product_itself_has_it() -> None:
+def test_readers_of_the_product_itself_have_it() -> None:
     b = Builder()
     x, y = b.parameter("f32", (3, 4, 6, 6)), b.parameter("f32", (3, 6, 4, 32))
     product = b.dot(x, y, HEADS)

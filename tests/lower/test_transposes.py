@@ -1,4 +1,4 @@
-"""Transposing copies: what NumPy says, for any permutation, in blocks where that is worth it."""
+"""Transposing copies agree with NumPy, for any permutation, in blocks where that is worth it."""
 
 from __future__ import annotations
 

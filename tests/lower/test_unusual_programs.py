@@ -1,4 +1,4 @@
-"""Valid programs that no front end writes: what changed exports have shown, each in its smallest module."""
+"""Valid programs that no front end writes: faults that changed exports have shown, each in its smallest module."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_another_compiler_processor_or_source_has_another_folder(
 
 
 def aged(folder: Path, seconds: float, stamp: str | None = None) -> Path:
-    """A folder last used so many seconds ago, by this machine unless `stamp` names another."""
+    """Makes a folder last used `seconds` seconds ago, by this machine unless `stamp` names another."""
     folder.mkdir(parents=True)
     (folder / "code.o").write_bytes(b"code")
     marker = folder / (disk.STAMP + stamp if stamp else disk._stamp_name())

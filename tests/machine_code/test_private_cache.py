@@ -1,4 +1,4 @@
-"""Compiled code is read only from files and folders that nobody but the user can have written, and nothing blocks."""
+"""Compiled code is read only from files and folders that the user alone can have written, and nothing blocks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kept(folder: Path) -> Path:
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a file or folder another user's; what is new belongs to this one."""
+    """Makes a file or folder another user's; new files belong to this one."""
     if os.geteuid() == 0:
         os.chown(path, STRANGER, STRANGER)
         return
@@ -60,7 +60,7 @@ def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path, caplog: pytest
 
 
 @pytest.mark.parametrize("mode", ["foreign", "group", "all"])
-def test_a_file_of_others_is_made_anew(
+def test_a_file_of_others_is_rebuilt(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = kept(tmp_path)

@@ -1,4 +1,4 @@
-"""Variables of the environment that turn parts of the engine off: 0 and 1, and an error for anything else."""
+"""Environment variables that switch parts of the engine off: 0 and 1, and an error for anything else."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def allowed(expected: np.ndarray, shuffled: list[np.ndarray]) -> float:
 
 
 def check(expected: Run, shuffled: list[Run], received: Run) -> list[float]:
-    """Compares the results; what the weights may differ."""
+    """Compares the results; returns the tolerance for the weights."""
     for part in ("prediction", "loss"):
         one = getattr(expected, part)
         assert difference(one, getattr(received, part)) <= allowed(one, [getattr(each, part) for each in shuffled]), (

@@ -34,7 +34,7 @@ class Trainee:
         return [np.asarray(each) for each in self.model.get_weights()]
 
     def train(self, order: np.ndarray) -> tuple[Results, Results]:
-        """The weights after training, and what else is compared: losses, predictions."""
+        """Trains, and returns the weights and the other values to compare: losses, predictions."""
         for variable, value in zip(self.variables, self.fresh, strict=True):
             variable.assign(value)
         x, y = self.example.data(np.random.default_rng(1), STEPS * BATCH)

@@ -1,4 +1,4 @@
-"""Names that modules list, and errors for names that do not exist: as they were typed, and what to use instead."""
+"""Names that modules list, and errors for names that do not exist: as they were typed, and their replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of earlier and later releases that public programs use: they exist and act, or tell what to use."""
+"""Names of earlier and later releases that public programs use: they exist and act, or name their replacement."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ SIZES = (1, 2, 3, 4, 5, 7, 17)
 
 
 class Choices:
-    """Draws what a test needs from hypothesis' data."""
+    """Draws for a test from hypothesis' data."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.data = data

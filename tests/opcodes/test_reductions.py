@@ -26,7 +26,9 @@ def of_single_operation(c: Choices, kind: str) -> Computation:
 
 
 def extreme_and_place(kinds: tuple[str, ...], direction: str) -> Computation:
-    """The extreme of the first array, with what the others have there; the later of equal ones loses."""
+    """The extreme of the first array, with the elements of the others at its position; the later of equal ones
+    loses.
+    """
     b = Builder("extreme")
     old = [b.parameter(kind) for kind in kinds]
     new = [b.parameter(kind) for kind in kinds]

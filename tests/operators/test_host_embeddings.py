@@ -47,7 +47,7 @@ def training(looked_up: Any) -> Any:
 
 
 def updated(table: np.ndarray, batches: np.ndarray, together: int = 1) -> np.ndarray:
-    """The table after these batches, with updates for so many of them."""
+    """The table after these batches, with one update for `together` of them."""
     table = table.copy()
     for first in range(0, len(batches) - together + 1, together):
         ids = batches[first : first + together].reshape(-1)

@@ -9,7 +9,7 @@ from tensorflow.python.ipu import ops
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 OTHERS = {"application_compile_op", "embedded_runtime", "pipelining_ops"}
-"""Modules of which other pages tell."""
+"""Modules that other pages describe."""
 
 
 def test_the_table_is_complete() -> None:

@@ -20,7 +20,7 @@ def run(
     result: Shape | None = None,
     **attributes: Any,
 ) -> np.ndarray:
-    """The result of one verified instruction; `result` gives the shape that its operands do not tell."""
+    """The result of one verified instruction; `result` gives the shape where the operands do not determine it."""
     builder = Builder()
     parameters = [builder.parameter_of(shape_of(o)) for o in operands]
     builder.inferred(opcode, parameters, called, result, **attributes)

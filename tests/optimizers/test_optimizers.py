@@ -144,7 +144,7 @@ def test_accumulators_of_another_type() -> None:
 
 
 @pytest.mark.parametrize(("iterations", "batches", "nearest"), [(5, 2, 4), (3, 4, 4), (10, 4, 8)])
-def test_loops_of_other_numbers_of_turns_are_refused(iterations: int, batches: int, nearest: int) -> None:
+def test_loops_of_other_numbers_of_iterations_are_refused(iterations: int, batches: int, nearest: int) -> None:
     words = f"{batches} number of mini batches inside a loop with {iterations} iterations.*Nearest: {nearest}"
     with pytest.raises(tf.errors.FailedPreconditionError, match=words):
         Trained(lambda: ipu.optimizers.GradientAccumulationOptimizerV2(PLAIN["sgd"](), batches), iterations, 1)

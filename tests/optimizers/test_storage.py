@@ -19,7 +19,7 @@ SLOT = WIDTH * WIDTH * 4
 
 
 def trained(optimizer: Any, replicas: int = 1, connection: str = "ALWAYS") -> tuple[Estimate, list[np.ndarray]]:
-    """The account of a loop of two updates of two weights, and the weights afterwards."""
+    """The estimate of a loop of two updates of two weights, and the weights afterwards."""
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = replicas
     config.device_connection.type = ipu.config.DeviceConnectionType[connection]

@@ -1,4 +1,4 @@
-"""The wheel, installed where nothing else of the project is on the path, and what programs print there."""
+"""The wheel, installed where nothing else of the project is on the path, and the output of programs there."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ import tensorflow, keras
 printouts |= {name: printed(source) for name, source in others.items()}
 print(json.dumps(printouts))
 """
-"""Prints what each program prints, or its traceback; forks of one interpreter, which imports TensorFlow once."""
+"""Prints the output of each program, or its traceback; forks of one interpreter, which imports TensorFlow once."""
 
 
 def given() -> str:

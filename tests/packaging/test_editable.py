@@ -1,4 +1,4 @@
-"""Python's bytecode is compiled where the project is installed from a clone, unless the user wants none."""
+"""Python's bytecode is compiled where the project is installed from a clone, unless the user switches it off."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VARIABLE = "PYTHONDONTWRITEBYTECODE"
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The project with little in its packages, among it what is no Python."""
+    """A copy of the project with little in its packages, among it files that are no Python."""
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("hatchling is not installed")
     folder = tmp_path / "clone"

@@ -1,4 +1,4 @@
-"""The wheel holds the three packages and the hook; what it does where it is installed: test_import_names.py."""
+"""The wheel holds the three packages and the hook; its effects where it is installed: test_import_names.py."""
 
 from __future__ import annotations
 

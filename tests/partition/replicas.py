@@ -1,4 +1,4 @@
-"""The oracle of replication: R threads, each a replica on the NumPy definitions, that meet at collectives."""
+"""The oracle of replication: R threads, each a replica on the NumPy definitions, that synchronise at collectives."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ WIDTH = 6
 
 @dataclass
 class StagedStep:
-    """A module and what its parameters are."""
+    """A module and the roles of its parameters."""
 
     module: Module
     roles: list[str]
@@ -61,7 +61,7 @@ class _Tracing:
         return self.b.broadcast(vector, (self.batch, self.width), (1,) if vector.array_shape.rank else ())
 
     def forward(self) -> tuple[Instruction, list[Instruction], list[tuple[Instruction, ...]], Instruction]:
-        """The output, new moving means, what gradients need of each stage, and the new seed."""
+        """Builds the output, new moving means, the values that gradients need of each stage, and the new seed."""
         b, shape = self.b, (self.batch, self.width)
         seed, value, moving, kept = self.seed, self.x, [], []
         for stage, weights in enumerate(self.weights):

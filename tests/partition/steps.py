@@ -1,4 +1,4 @@
-"""Small training steps with marks, and what NumPy makes of them."""
+"""Small training steps with marks, and their results in NumPy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def linear_step(batch: int, inputs: int, outputs: int, accumulator: str | None =
 
 @dataclass
 class State:
-    """The variables of `linear_step`; the moving means and turns of all replicas."""
+    """The variables of `linear_step`; the moving means and iterations of all replicas."""
 
     weights: np.ndarray
     iteration: int

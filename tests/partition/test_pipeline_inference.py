@@ -1,4 +1,4 @@
-"""Inference pipelines, summed results, and the account of what a pipeline stores."""
+"""Inference pipelines, summed results, and the estimate of a pipeline's memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def reported(schedule: str, mode: str | None = None):
     return pipeline(step.module, step.roles, options, once=step.once, metrics=step.metrics).report
 
 
-def test_the_account_follows_the_schedule() -> None:
+def test_the_estimate_follows_the_schedule() -> None:
     grouped, interleaved, sequential = (reported(s) for s in ("Grouped", "Interleaved", "Sequential"))
     assert [stage.micro_batches for stage in grouped.stages] == [6, 4, 2]
     for stage in grouped.stages:

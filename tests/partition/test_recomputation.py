@@ -1,4 +1,4 @@
-"""The recomputation of a schedule is what runs then: a part of its own, before its backward part."""
+"""The recomputation of a schedule is a part of its own, which runs before its backward part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAGES = 3
 
 
 def branches(schedule: str, mode: str | None) -> list[Computation]:
-    """The parts that a turn of the pipeline runs, in order."""
+    """The parts that an iteration of the pipeline runs, in order."""
     step = staged_step(4, STAGES)
     pipelining = Pipelining(STAGES, 2 * STAGES, schedule, recomputation_mode=mode)
     made = pipeline(step.module, step.roles, pipelining, once=step.once, metrics=step.metrics)

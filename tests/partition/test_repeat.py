@@ -1,4 +1,4 @@
-"""A step of many micro-batches does what a NumPy loop over them does."""
+"""A step of many micro-batches has the results of a NumPy loop over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program of R replicas does what R threads on the definitions do that meet at collectives."""
+"""A program of R replicas has the results of R threads on the definitions that synchronise at collectives."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def check_queues(module: Module, replicas: int, arguments: list[np.ndarray], ele
 
 
 @pytest.mark.parametrize("replicas", COUNTS)
-def test_loops_with_own_numbers_of_turns(replicas: int) -> None:
+def test_loops_with_own_numbers_of_iterations(replicas: int) -> None:
     b = Builder()
     x = b.parameter("f32", (2,))
     limit = b.parameter("f32")

@@ -1,4 +1,4 @@
-"""Random programs of loops, branches and collectives on replicas, against threads that meet."""
+"""Random programs of loops, branches and collectives on replicas, against threads that synchronise."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Program:
         return inner.build()
 
     def loop(self, b: Builder, values: list[Instruction], depth: int, together: bool) -> Instruction:
-        """Two to four turns; or fewer, as a sum says, which may differ between replicas."""
+        """Builds two to four iterations; or fewer, by a sum, which may differ between replicas."""
         counted = bool(self.rng.integers(2))
         given = [self.pick(values) for _ in range(3)]
         shape = TupleShape((Shape("s32"), TupleShape((VECTOR, VECTOR)), VECTOR))

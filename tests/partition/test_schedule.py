@@ -1,4 +1,4 @@
-"""Pipeline schedules: rows as in the documentation's figures, what follows from them, and what is refused."""
+"""Pipeline schedules: rows as in the documentation's figures, properties that follow, and refusals."""
 
 from __future__ import annotations
 

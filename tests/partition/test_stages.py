@@ -1,4 +1,4 @@
-"""Instructions land in the stages of their scopes, or next to what reads them; what flows back is refused."""
+"""Instructions are in the stages of their scopes, or next to their readers; values that flow back are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Options that move a pipeline's data: what lies where, and what its schedule has to move; never the program."""
+"""Options that move a pipeline's data: the place of its arrays, and the transfers of its schedule; never the
+program.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares what a module computes before and after a pass, and what a module looks like."""
+"""Comparison of a module before and after a pass, and queries on a module."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def opcodes(module: Module) -> Counter[str]:
 
 
 def alive(module: Module) -> list[str]:
-    """The opcodes of what the root needs, operands first, parameters and constants aside."""
+    """The opcodes of all instructions that the root needs, operands first, parameters and constants aside."""
     found: list[str] = []
     seen: set[Instruction] = set()
     stack = [(module.entry.root, False)]

@@ -1,4 +1,4 @@
-"""Random well-formed modules, full of what passes look for: splats, unit dimensions, chains of moves."""
+"""Random well-formed modules, full of patterns of passes: splats, unit dimensions, chains of moves."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_mixed_types_come_back_as_they_were() -> None:
     assert_same_results(module, expand_batch_norm(module), tolerance=2e-3)
 
 
-def test_results_that_nobody_takes_are_not_computed() -> None:
+def test_unread_results_are_not_computed() -> None:
     b = Builder()
     operands = [b.parameter("f32", (6, 4)), *(b.parameter("f32", (4,)) for _ in range(3)), b.parameter("f32", (6, 4))]
     made = b.inferred("batch-norm-grad", operands, epsilon=1e-3, feature_index=1)

@@ -1,4 +1,4 @@
-"""Passes on loops: the same results as the definitions say, and nothing left in the turns that need not be there."""
+"""Passes on loops: the results of the definitions, and nothing in iterations that can be outside."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def pushed(b: Builder, data: Instruction, value: Instruction, index: Instruction
 
 
 def recurrent(iterations: int, length: int | None = None) -> Module:
-    """A recurrent layer that keeps what its gradient needs in lists, as TensorFlow does: input, state and weights."""
+    """Builds a recurrent layer that keeps values for its gradient in lists, as TensorFlow does: input, state and
+    weights.
+    """
     b = Builder("recurrent")
     x = b.parameter("f32", (length or iterations, ROWS, WIDTH))
     w, u = b.parameter("f32", (WIDTH, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
@@ -143,7 +145,7 @@ def test_an_input_longer_than_the_loop() -> None:
 
 
 def test_rows_beyond_the_end_are_left_to_the_loop() -> None:
-    """A dynamic-slice moves back into its operand what would stick out: not the rows of the turns one by one."""
+    """A dynamic-slice moves its start back into its operand: not the rows of the iterations one by one."""
     module = recurrent(9, length=4)
     small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-5)
@@ -198,7 +200,7 @@ def test_of_several_results_each_leaves_the_loop() -> None:
     assert not any(isinstance(each, TupleShape) for i in loops_of(small) for each in i.shape.elements)
 
 
-def test_random_numbers_are_drawn_anew_in_each_turn() -> None:
+def test_random_numbers_are_drawn_in_each_iteration() -> None:
     b = Builder("drawing")
     low, high = b.constant(0.0), b.constant(1.0)
 

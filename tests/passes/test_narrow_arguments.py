@@ -1,4 +1,4 @@
-"""Halves go into branches as halves; results stay what the definitions say."""
+"""Branches take 16-bit floats unconverted; results are those of the definitions."""
 
 from __future__ import annotations
 

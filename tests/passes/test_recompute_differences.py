@@ -1,4 +1,4 @@
-"""Differences from a mean are made anew for each user, and nothing else is."""
+"""Differences from a mean are rematerialised for each user, and nothing else is."""
 
 from __future__ import annotations
 

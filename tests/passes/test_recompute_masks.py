@@ -1,4 +1,4 @@
-"""Masks of rectifiers' gradients are computed from what normalisation reads anyway, and have the same values."""
+"""Masks of rectifiers' gradients are computed from arrays that normalisation reads anyway, with the same values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rectified(opcode: str, bound: float, *, reads_x: bool = True, kind: str = "f
 
 
 def compared(module: Module) -> Counter[str]:
-    """The opcodes of what the masks are computed from."""
+    """The opcodes from which the masks are computed."""
     return Counter(i.operands[0].opcode for i in module.entry.instructions if i.opcode == "compare")
 
 

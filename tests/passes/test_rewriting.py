@@ -1,4 +1,4 @@
-"""The driver: what it keeps, what it makes anew, what it refuses; and the list of passes."""
+"""The driver of rewrites: instructions that it keeps, rebuilds and refuses; and the list of passes."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def test_nothing_to_do_gives_the_same_module():
     assert rewrite(module, RuleSet()) is module
 
 
-def test_only_what_depends_on_a_change_is_made_anew():
+def test_only_users_of_a_change_are_rebuilt():
     rules = RuleSet()
     rules.on("negate")(lambda i: construct.elementwise(i, "abs", i.operands[0]))
     module = small_module()

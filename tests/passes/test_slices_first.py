@@ -23,7 +23,7 @@ def columns(b: Builder, operand: Instruction, start: int, limit: int) -> Instruc
 
 
 def gates(cuts: tuple[int, ...], *, also_whole: bool = False, rows: int = 6) -> Module:
-    """tanh of pieces of x w + y + bias, multiplied by what another array has there."""
+    """Builds tanh of slices of x w + y + bias, multiplied by the elements of another array."""
     b = Builder("gates")
     x, w = b.parameter("f32", (rows, 5)), b.parameter("f32", (5, 12))
     y, bias = b.parameter("f32", (rows, 12)), b.parameter("f32", (12,))
@@ -48,7 +48,7 @@ def opcodes(module: Module) -> Counter[str]:
 
 
 @pytest.mark.parametrize("cuts", [(0, 3, 6, 9, 12), (0, 5, 12), (1, 2, 7)])
-def test_each_piece_is_added_up_by_itself(cuts: tuple[int, ...]) -> None:
+def test_each_slice_is_summed_by_itself(cuts: tuple[int, ...]) -> None:
     after = same_results(gates(cuts))
     pieces = len(cuts) - 1
     assert opcodes(after)["add"] == 2 * pieces

@@ -1,4 +1,4 @@
-"""Output of several processes: labels, the events that they tell the launcher, and which one failed."""
+"""Output of several processes: labels, events for the launcher, and the process that failed first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RULE = "-" * 70
 
 
 def forwarded(*lines: str) -> tuple[Output, str]:
-    """Lines of stderr as they are forwarded, and what was written."""
+    """Forwards lines of stderr, and returns the bytes that were written."""
     output, out = Output(), io.BytesIO()
     output.forward([f"{line}\n".encode() for line in lines], out)
     return output, out.getvalue().decode()
@@ -60,7 +60,7 @@ def test_warnings_of_a_killed_process_are_not_its_error() -> None:
 
 
 class Broken(io.BytesIO):
-    """An output that nobody reads."""
+    """An output without a reader."""
 
     def write(self, data: object) -> int:
         raise BrokenPipeError

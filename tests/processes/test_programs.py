@@ -1,4 +1,4 @@
-"""Programs whose replicas are in several processes, here threads, compute what those of one process compute."""
+"""Programs whose replicas are in several processes, here threads, have the results of one process."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_neighbouring_sums_are_one_call() -> None:
 
 
 def check_calls(function: Callable[..., Any], expected: list[str]) -> None:
-    """Two processes compute what two replicas of one do, and call the transport so."""
+    """Checks that two processes compute the results of two replicas of one, and call the transport so."""
 
     def work(transport: ThreadTransport) -> tuple[list[np.ndarray], list[str]]:
         return OnProcesses(function, 1, transport, X)(X), transport.calls

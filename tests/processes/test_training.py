@@ -1,4 +1,4 @@
-"""Four replicas in 1, 2 and 4 processes: collectives, and models of both Keras, give what those of one process give."""
+"""Four replicas in 1, 2 and 4 processes: collectives, and models of both Keras, have the results of one process."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def process_of_mpi(*program: str) -> None:
 
 
 def write_end(begun: Path, status: int | None, output: str) -> None:
-    """Has a process of MPI's launcher print what its fork has printed, and end as that has."""
+    """Has a process of MPI's launcher print the output of its fork, and end as that has."""
     begun.with_suffix(".ending").write_text(json.dumps([status, output]))
     begun.with_suffix(".ending").rename(begun.with_suffix(".end"))
 
 
 def run_in_forks(folder: Path, processes: int, sizes: tuple[str, ...], program: tuple[str, ...]) -> tuple[int, str]:
-    """The exit code of `python -m ipu.run` and what its processes have printed, which run the program in forks."""
+    """The exit code of `python -m ipu.run` and the output of its processes, which run the program in forks."""
     folder.mkdir()
     command = [sys.executable, "-m", "ipu.run", "-n", str(processes), *sizes, "--", str(PROGRAMS / "in_forks.py")]
     launching = subprocess.Popen([*command, str(folder)], stderr=subprocess.PIPE, text=True)
@@ -69,7 +69,7 @@ def run_in_forks(folder: Path, processes: int, sizes: tuple[str, ...], program: 
 
 
 def results(folder: Path, processes: int, *models: str, forks: bool = False) -> dict[str, np.ndarray]:
-    """The results of four replicas in so many processes, of MPI if they are several, or in forks of those."""
+    """The results of four replicas in `processes` processes, of MPI if they are several, or in forks of those."""
     file = folder / f"results{processes}.npz"
     program = (str(PROGRAMS / "training.py"), str(file), *models)
     if processes > 1:

@@ -53,7 +53,7 @@ class ThreadTransport(Transport):
 
 
 def in_threads(count: int, work: Callable[[ThreadTransport], Any]) -> list[Any]:
-    """The results of `work`, called in so many threads with a transport between them."""
+    """The results of `work`, called in `count` threads with a transport between them."""
     table, barrier = [None] * count, threading.Barrier(count)
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(lambda rank: work(ThreadTransport(rank, count, table, barrier)), range(count)))

@@ -1,4 +1,4 @@
-"""Programs to account for: a dense layer's training step, and single operations."""
+"""Programs to estimate: a dense layer's training step, and single operations."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from engine.target import target
 
 @dataclass(frozen=True, slots=True)
 class PublishedScaling:
-    """A model's published throughput on systems of several sizes, and what is predicted for all from the first."""
+    """A model's published throughput on systems of several sizes, and the predictions for all from the first."""
 
     name: str
     systems: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Convolutions on the chip: pieces against counting, vertices against each other, plans against sense."""
+"""Convolutions on the chip: slices against counting, vertices against each other, plausible plans."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def program(
     cut=st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 8)),
     taps_first=st.booleans(),
 )
-def test_pieces_cover_everything_and_read_what_they_need(
+def test_slices_cover_everything_and_read_their_inputs(
     batch: int,
     field: tuple[int, int],
     taps: tuple[int, int],

@@ -1,4 +1,4 @@
-"""The account as a whole: its sums, its scaling, its order of magnitude."""
+"""The estimate as a whole: its sums, its scaling, its order of magnitude."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_clock_that_is_faster_and_nothing_else() -> None:
 
 
 def test_it_is_quick() -> None:
-    """An account costs about as much as making its program did."""
+    """An estimate costs about as much as making its program did."""
     times = []
     for _ in range(5):
         begin = time.process_time()

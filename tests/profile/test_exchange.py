@@ -35,13 +35,13 @@ def test_footprint_of_whole_rows_is_exact(rows: int, columns: int, taken: int) -
     assert footprint(min(taken, rows) * columns, [rows, columns], [True, False]) == min(taken, rows)
 
 
-def test_an_elementwise_operation_works_where_its_input_lies() -> None:
+def test_an_elementwise_operation_works_on_the_tiles_of_its_input() -> None:
     program = elementwise("tanh", 100_000)
     (tanh,) = program.compute_sets
     assert received_bytes(tanh, spread(100_000, 4, MK2), Layouts(program.compute_sets)) == 0
 
 
-def test_gradients_travel_to_where_their_variable_lies() -> None:
+def test_gradients_are_exchanged_to_the_tiles_of_their_variable() -> None:
     program = dense_step()
     layouts = Layouts(program.compute_sets)
     for compute_set in program.compute_sets:
@@ -66,7 +66,7 @@ def test_cycles_of_an_exchange() -> None:
     assert [exchange_cycles(n, MK2) for n in (0, 1, 4, 5, 4000)] == [0, 101, 101, 102, 1100]
 
 
-def test_a_weights_copy_in_half_lies_where_the_weight_does() -> None:
+def test_a_weights_copy_in_half_is_on_the_tiles_of_the_weight() -> None:
     costs = []
     for role in ("feed", "variable"):
         b = Builder("mixed")

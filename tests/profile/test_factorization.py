@@ -1,4 +1,4 @@
-"""Triangular solves and Cholesky factors in blocks: the published point, and what follows from more work."""
+"""Triangular solves and Cholesky factors in blocks: the published point, and the effect of more work."""
 
 from __future__ import annotations
 

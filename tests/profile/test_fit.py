@@ -29,14 +29,14 @@ def test_what_certainly_fits_does_fit(tiles: int) -> None:
             assert found.tiles.always_live_bytes.max() <= SMALL * small.bytes_per_tile
 
 
-def test_small_programs_need_no_account() -> None:
+def test_small_programs_need_no_estimate() -> None:
     assert certainly_fits(dense_step(), target("ipu2"))
     assert not certainly_fits(dense_step(64, 2000, 1000), target("ipu2", tiles=16))
     generous = Assumptions(available_memory_proportion=0.9)
     assert not certainly_fits(dense_step(), target("ipu2"), generous)
 
 
-def test_the_error_has_the_account_and_says_what_would_help() -> None:
+def test_the_error_has_the_estimate_and_names_remedies() -> None:
     small, program = target("ipu2", tiles=8), deep_step(4096, 128, 8)
     with pytest.raises(OutOfTileMemory) as raised:
         check_fit(program, small)

@@ -38,7 +38,7 @@ def peak_of(change: Change, batch: int = 4096, width: int = 128, layers: int = 8
 
 
 def test_the_largest_batch_that_fits_is_proposed(deep: tuple[Estimate, dict[str, Lever]]) -> None:
-    """Half a batch saves what the program with half the batch saves; as many are told as really fit."""
+    """Half a batch saves as much as the program with half the batch; the proposed number really fits."""
     found, helps = deep
     really = estimate(deep_step(2048, 128, 8), SMALL).memory.peak_fullest
     assert found.memory.peak_fullest - peak_of(Change(batch=2048)) == pytest.approx(
@@ -75,7 +75,7 @@ def test_recomputation_keeps_about_the_root_of_the_activations(deep: tuple[Estim
     assert helps[RECOMPUTATION].saves == found.memory.peak_fullest - kept
 
 
-def test_options_are_whole_new_accounts() -> None:
+def test_options_are_whole_new_estimates() -> None:
     program = product(2048, 4096, 2048, role="variable")
     found = estimate(program, SMALL)
     helps = {lever.what: lever for lever in levers(program, found)}

@@ -103,7 +103,7 @@ def test_each_tile_has_a_peak_of_its_own() -> None:
     assert found.peak_at.tolist() == [0, 0, 2, 0]
 
 
-def test_a_loop_counts_one_turn_and_holds_its_states() -> None:
+def test_a_loop_counts_one_iteration_and_holds_its_states() -> None:
     b = Builder("products")
     x, w = b.parameter("f32", (64, 64)), b.parameter("f32", (64, 64))
     _, y, _ = loop(
@@ -118,7 +118,7 @@ def test_a_loop_counts_one_turn_and_holds_its_states() -> None:
     assert any(t.first <= region.begin and t.last >= region.end - 1 for t in held)
 
 
-def test_streams_lie_on_io_tiles() -> None:
+def test_streams_are_on_io_tiles() -> None:
     found = estimate(deep_step(), MK2, assumptions=Assumptions(io_tiles=32))
     streams = found.tiles.categories["stream buffers"]
     assert streams[:-32].sum() == 0 and streams[-32:].sum() > 0
@@ -127,7 +127,7 @@ def test_streams_lie_on_io_tiles() -> None:
     assert twice.tiles.categories["stream buffers"].sum() == 2 * streams.sum()
 
 
-def test_weights_lie_where_the_plan_wants_them() -> None:
+def test_weights_are_on_the_tiles_of_the_plan() -> None:
     found = estimate(deep_step(width=256, layers=1), MK2)
     (weight,) = [p for p in found.tiles.blocks if p.category == "weights"]
     product_tiles = next(cost.tiles for cost in found.costs if "MatMul" in cost.label)

@@ -118,7 +118,7 @@ def test_a_resident_operand_saves_exchange() -> None:
     assert home.exchange < away.exchange / 5
 
 
-def test_operands_that_have_to_be_turned_cost_more() -> None:
+def test_operands_that_have_to_be_transposed_cost_more() -> None:
     product = plain(512, 512, 512, "f16")
     straight, turned = (plan_product(replace(product, transposed=name), MK2).cycles for name in ("", "ab"))
     assert straight < turned < 2 * straight

@@ -58,7 +58,7 @@ def test_convolutions_are_a_regime() -> None:
     assert trust_in_bytes(found).regime == "bytes of large arrays"
 
 
-def test_vertices_that_nobody_measured_are_not_trusted_and_are_named() -> None:
+def test_unmeasured_vertices_are_not_trusted_and_are_named() -> None:
     found = estimate(elementwise("tanh", 50_000_000), MK2)
     sorted_ = replace(found, costs=tuple(replace(cost, method="bitonic sort") for cost in found.costs))
     assert prediction_error(sorted_)["compute"] == prediction_error(replace(sorted_, host=0))["total"] == UNMEASURED

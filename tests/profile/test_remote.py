@@ -1,4 +1,4 @@
-"""Streaming memory: what is there, what is moved, and that tiles are rid of it."""
+"""Streaming memory: its arrays, its transfers, and the relief of the tiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions for many replicas: by hand, against an account, and against what was published for Pods."""
+"""Predictions for many replicas: by hand, against an estimate, and against published figures for Pods."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_ramps_and_hosts_count() -> None:
     assert predict(apart, MK2, [1])[0].seconds == pytest.approx(0.12)
 
 
-def test_a_prediction_agrees_with_the_account_of_replicas() -> None:
+def test_a_prediction_agrees_with_the_estimate_of_replicas() -> None:
     program = dense_step()
     workload = workload_of(estimate(program, MK2), gradient_bytes(program))
     for found in predict(workload, MK2, [1, 4, 16]):
@@ -81,7 +81,7 @@ def test_a_prediction_agrees_with_the_account_of_replicas() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Grouped", "Interleaved", "Sequential"])
-def test_a_prediction_agrees_with_the_account_of_pipelines(kind) -> None:
+def test_a_prediction_agrees_with_the_estimate_of_pipelines(kind) -> None:
     step, _ = made(kind)
     workload = workload_of(estimate_pipeline(step, MK2, build_program))
     assert (workload.ipus_per_replica, workload.accumulation) == (3, 6)

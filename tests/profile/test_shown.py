@@ -29,7 +29,7 @@ def check(shown: Any, text: str) -> None:
     assert "<pre>" in html and html.endswith("</pre>")
 
 
-def test_accounts() -> None:
+def test_estimates() -> None:
     found = estimate(dense_step(), MK2)
     check(found, summary(found))
     pipelined, _ = estimated()

@@ -66,7 +66,7 @@ def test_less_memory_takes_more_cycles() -> None:
     assert held == sorted(held, reverse=True) and cycles == sorted(cycles) and cycles[0] < cycles[2]
 
 
-def test_a_table_that_lies_elsewhere_has_to_come() -> None:
+def test_a_table_elsewhere_is_exchanged() -> None:
     home, away = (plan_lookup(Lookup(30_000, 128, 64, 4, away=a), MK2) for a in (False, True))
     assert away.exchange > 2 * home.exchange
 

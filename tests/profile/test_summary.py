@@ -1,4 +1,4 @@
-"""The summary: what it says, and that it fits a terminal."""
+"""The summary: its sentences, and that it fits a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of chips: complete, sourced, and in agreement with what is published of whole chips."""
+"""The table of chips: complete, sourced, and in agreement with published figures of whole chips."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_published_slots_per_element(opcode: str, kind: str, per_element: float)
 
 
 @given(st.lists(st.sampled_from(["add", "exponential", "divide", "erf"]), max_size=4), st.integers(0, 500))
-def test_formula_counts_turns_one_by_one(opcodes: list[str], elements: int) -> None:
+def test_formula_counts_iterations_one_by_one(opcodes: list[str], elements: int) -> None:
     share = next(n for n in count() if 6 * n >= elements)
     slots = 29
     for opcode in opcodes:
@@ -75,7 +75,7 @@ def test_an_operation_with_a_scalar() -> None:
 
 
 def drawn(end: str) -> Program:
-    """Uniform numbers as TensorFlow makes them of bits, and what becomes of them."""
+    """Builds uniform numbers as TensorFlow makes them of bits, with one of several ends."""
     b = Builder("drawn")
     shape = (100_000,)
     state = b.parameter("u64", (3,))
@@ -130,7 +130,7 @@ def test_poolings_count_vectors_and_rows() -> None:
     assert estimate(program, MK2).compute == pooling_cycles("f32", per_tile, 16 * 64, MK2)
 
 
-def test_streams_and_borders_take_no_vertices() -> None:
+def test_streams_and_padding_take_no_vertices() -> None:
     b = Builder("padded")
     x = b.parameter("f32", (4, 32, 32, 16))
     window = (WindowDimension(1), WindowDimension(3, 1, 1, 1), WindowDimension(3, 1, 1, 1), WindowDimension(1))
@@ -138,7 +138,7 @@ def test_streams_and_borders_take_no_vertices() -> None:
     assert [cost.cycles for cost in found.costs if "border" in cost.name] == [0]
 
 
-def test_transposes_are_turned_in_blocks() -> None:
+def test_transposes_run_in_blocks() -> None:
     b = Builder("transpose")
     x = b.parameter("f32", (640, 320))
     (turned,) = build_program(b.module(b.tuple(b.transpose(x, (1, 0)))), ["feed"], {}).compute_sets
@@ -180,7 +180,7 @@ def test_work_is_read_from_the_nest() -> None:
     assert work_of(tanh).operations == (("tanh", "f16"),)
 
 
-def test_work_of_a_nest_agrees_with_its_effort() -> None:
+def test_work_of_a_nest_agrees_with_its_estimate() -> None:
     for compute_set in dense_step().compute_sets:
         if not compute_set.work_estimate.multiply_adds:
             work = work_of(compute_set)
@@ -189,7 +189,7 @@ def test_work_of_a_nest_agrees_with_its_effort() -> None:
             assert counted == compute_set.work_estimate.elements, compute_set.name
 
 
-def test_work_of_any_other_codelet_is_its_effort() -> None:
+def test_work_of_any_other_codelet_is_its_estimate() -> None:
     work_estimate = WorkEstimate({"gather": 640}, element_type="f16")
     compute_set = ComputeSet("gather.1", CodeletWork(None, None), 1, [], [], work_estimate)
     assert work_of(compute_set).points == 640

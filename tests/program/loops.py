@@ -32,7 +32,7 @@ def until_small(size: int = 9) -> Module:
 
 
 def exchange(size: int = 70, iterations: int = 3) -> Module:
-    """Elements change places each turn; one stays, and stays readable; all are used before and after."""
+    """Builds a loop whose elements are exchanged in each iteration; one stays, and all are used before and after."""
     b = Builder("exchange")
     x, y, z, w = (b.parameter("f32", (size, size)) for _ in range(4))
     before = b.add(x, y)
@@ -57,7 +57,9 @@ def same_twice(iterations: int = 3) -> Module:
 
 
 def nested(outer: int = 3, inner: int = 4, size: int = 66) -> Module:
-    """A loop in a loop, whose number of turns is the outer one's count; both read what neither changes."""
+    """Builds a loop in a loop, whose iterations are the outer one's count; both read an element that neither
+    changes.
+    """
     b = Builder("nested")
     x, w = b.parameter("f32", (size, size)), b.parameter("f32", (size, size))
 
@@ -95,7 +97,9 @@ def nested_tuples(iterations: int = 3) -> Module:
 
 
 def tensor_array(iterations: int = 5, width: int = 40) -> Module:
-    """Rows written one a turn; others read the array before and after, in the turn and outside the loop."""
+    """Builds a loop that writes one row an iteration; others read the array before and after, inside and outside the
+    loop.
+    """
     b = Builder("tensor_array")
     x = b.parameter("f32", (iterations, width))
     made = b.elementwise("tanh", x)
@@ -114,7 +118,7 @@ def tensor_array(iterations: int = 5, width: int = 40) -> Module:
 
 
 def two_rows(iterations: int = 4, width: int = 33) -> Module:
-    """Two rows are written each turn, one after the other."""
+    """Builds a loop that writes two rows in each iteration, one after the other."""
     b = Builder("two_rows")
     x = b.parameter("f32", (2 * iterations, width))
 
@@ -128,9 +132,9 @@ def two_rows(iterations: int = 4, width: int = 33) -> Module:
     return b.module(b.tuple(*loop(b, [b.constant(0, "s32"), x], below(iterations), body)))
 
 
-def old_array_handed_on(iterations: int = 4, width: int = 33) -> Module:
+def old_array_forwarded(iterations: int = 4, width: int = 33) -> Module:
     """The array as it was before its update is another element's new value: it may not be updated in place."""
-    b = Builder("old_array_handed_on")
+    b = Builder("old_array_forwarded")
     x = b.parameter("f32", (iterations, width))
 
     def body(s: Builder, e: list[Instruction]) -> list[Instruction]:
@@ -294,7 +298,7 @@ def branch_that_returns_its_arguments() -> Module:
 
 
 def branches_in_a_loop(iterations: int = 5) -> Module:
-    """Every other turn takes another branch, whose result becomes the state."""
+    """Builds a loop whose every other iteration takes another branch, whose result becomes the state."""
     b = Builder("branches_in_a_loop")
     x, w = b.parameter("f32", (66, 66)), b.parameter("f32", (66, 66))
 
@@ -331,7 +335,7 @@ def cache_update() -> Module:
 
 
 def unused_and_empty(iterations: int = 2) -> Module:
-    """Elements of no size, scalars and halves; a result nobody reads."""
+    """Builds elements of no size, scalars and 16-bit floats, and a result without readers."""
     b = Builder("unused_and_empty")
     x, h, f = b.parameter("f32", (0, 4)), b.parameter("f16", (9,)), b.parameter("pred", (5,))
     _, p, q, r, _ = loop(
@@ -350,7 +354,7 @@ def unused_and_empty(iterations: int = 2) -> Module:
 LOOPS: dict[str, Callable[[], Module]] = {
     made.__name__: made
     for made in (
-        until_small, exchange, same_twice, nested, nested_tuples, tensor_array, two_rows, old_array_handed_on,
+        until_small, exchange, same_twice, nested, nested_tuples, tensor_array, two_rows, old_array_forwarded,
         old_array_behind_moves, condition_that_updates, flag, flag_is_the_condition, memory_again, shared_body,
         loop_in_a_branch, numbered_branches, branch_that_returns_its_arguments, branches_in_a_loop,
         updated_variables, cache_update, unused_and_empty, recurrence, recurrence_of_some_rows,

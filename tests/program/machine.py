@@ -111,7 +111,7 @@ class Machine:
             at = marks[place].position if taken else at
 
     def is_followed(self, mark: Mark) -> bool:
-        """Whether the step goes on at the mark's label; counts the turns of a loop."""
+        """Whether the step goes on at the mark's label; counts the iterations of a loop."""
         iterations = self.scratch[: Scratch.BYTES].view(np.int64)[Scratch.ITERATION :]
         if mark.known is not None:
             return bool(mark.known.values[iterations[mark.known.counter]]) == mark.when

@@ -60,7 +60,7 @@ def training_step(batch: int = 40, wide: int = 96, rate: float = 0.05) -> Made:
 
 
 def convolution_step() -> Made:
-    """A convolution, pooling, its gradient and an update: borders, windows and scattered gradients."""
+    """Builds a convolution, pooling, its gradient and an update: padding, windows and scattered gradients."""
     b = Builder("convolution")
     x, kernel = b.parameter("f32", (4, 18, 18, 3)), b.parameter("f32", (3, 3, 3, 8))
     side = WindowDimension(3, 1, 1, 1)
@@ -179,7 +179,7 @@ def program_of(name: str) -> Program:
 
 
 def values_of(parameters: list[Instruction], rows: int = 1, seed: int = 0) -> list[np.ndarray]:
-    """Small random numbers for each parameter; with `rows`, that many times the first dimension."""
+    """Small random numbers for each parameter; with `rows`, `rows` times the first dimension."""
     rng = np.random.default_rng(seed)
     found = []
     for parameter in parameters:

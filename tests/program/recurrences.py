@@ -60,7 +60,7 @@ def recurrence(iterations: int = 5, start: int = 0, step: int = 1, length: int =
 
 
 def recurrence_of_some_rows() -> Module:
-    """Every other row is written: the others keep what they began with."""
+    """Builds a loop that writes every other row: the others keep their initial values."""
     return recurrence(iterations=3, step=2)
 
 
@@ -74,7 +74,9 @@ def recurrence_backwards() -> Module:
 
 
 def recurrence_in_a_loop(iterations: int = 3, length: int = 4) -> Module:
-    """The inner list is written anew in every outer turn, at rows by the inner count; the outer one by the outer."""
+    """Builds an inner list, rewritten in every outer iteration, at rows by the inner count; the outer one by the
+    outer.
+    """
     b = Builder("recurrence_in_a_loop")
     x, w = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
 

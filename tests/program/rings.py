@@ -1,4 +1,4 @@
-"""Random loops over parts that some turns have and others have not, with rings in which values wait for later turns."""
+"""Random loops over parts that only some iterations have, with rings in which values wait for later iterations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INDEX = "s32"
 
 
 class RingLoop:
-    """A module made from a seed: what each part reads, where it writes, in which turns it runs."""
+    """A module made from a seed: the reads and writes of each part, and the iterations in which it runs."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -39,7 +39,7 @@ class RingLoop:
         return [next_count(s, elements[0]), *elements[1:]]
 
     def branch(self, s: Builder, delay: int, elements: list[Instruction]) -> list[Instruction]:
-        """A part that runs from turn `delay` on, perhaps not to the end."""
+        """Builds a part that runs from iteration `delay` on, perhaps not to the end."""
         count = elements[0]
         begun = s.compare(count, s.constant(delay, INDEX), "GE")
         ends = s.compare(count, s.constant(delay + int(self.rng.integers(1, self.iterations + 1)), INDEX), "LT")

@@ -1,4 +1,4 @@
-"""Branches of a conditional that update variables, or keep them, do so where the variables lie."""
+"""Branches of a conditional that update variables, or keep them, do so in place."""
 
 from __future__ import annotations
 

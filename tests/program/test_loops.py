@@ -23,7 +23,7 @@ from tests.program.test_syncs import Races, places
 
 
 class ArenaMachine(Machine):
-    """Buffers lie where the memory plan says, and are full of garbage before the step."""
+    """Buffers are at the addresses of the memory plan, and are full of garbage before the step."""
 
     def __init__(self, program: Program, arguments: dict[int, np.ndarray]) -> None:
         self.plan = plan_memory(program)
@@ -79,7 +79,7 @@ class RacesWithTests(Races):
     """Races that also see workers test predicates."""
 
     def test(self, predicate: Buffer) -> bool:
-        """All workers read a predicate; whether one of them meets another that has written there."""
+        """Lets all workers read a predicate; returns whether another worker has written there."""
         if predicate.kind == "constant":
             return False
         start, stop = self.place(predicate)
@@ -91,7 +91,7 @@ class RacesWithTests(Races):
 @pytest.mark.sample(18)
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("name", LOOPS)
-def test_no_two_workers_meet_on_the_way(name: str, workers: int) -> None:
+def test_no_two_workers_conflict_on_any_path(name: str, workers: int) -> None:
     for program, twin, arguments in program_and_arguments(name):
         executable = Executable(program)
         executable._bind(buffers(arguments))
@@ -101,7 +101,7 @@ def test_no_two_workers_meet_on_the_way(name: str, workers: int) -> None:
 
 
 def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[np.ndarray], workers: int) -> None:
-    """Walks down the rows of a step as the executor does; a machine of its own computes what branches depend on."""
+    """Walks down the rows of a step as the executor does; a machine of its own computes the values of branches."""
     machine = Machine(twin, dict(enumerate(arguments)))
     twin = machine.program
     place, size = places(program)
@@ -149,7 +149,7 @@ def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[n
 
 @pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LOOPS)
-def test_workers_meet_between_two_jumps_or_branches(name: str) -> None:
+def test_workers_synchronise_between_two_jumps_or_branches(name: str) -> None:
     """Nobody may go round a loop, or past a second branch, while another still stands before the first."""
     for program, _, arguments in program_and_arguments(name):
         executable = Executable(program)

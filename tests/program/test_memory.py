@@ -1,4 +1,4 @@
-"""The memory plan: what lives at the same time lies apart, and garbage in between changes nothing."""
+"""The memory plan: buffers that live at the same time do not overlap, and garbage in between changes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def alive(program: Program) -> list[set[Buffer]]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_lives_together_lies_apart(name: str) -> None:
+def test_live_buffers_do_not_overlap(name: str) -> None:
     program = program_of(name)
     plan = plan_memory(program)
     owners = shared_paddings(program, BufferUses(program))
@@ -47,7 +47,7 @@ def test_what_lives_together_lies_apart(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_borders_in_one_place_take_turns(name: str) -> None:
+def test_paddings_share_memory_one_after_the_other(name: str) -> None:
     """Paddings that share memory are each written again in the same elements before they are read."""
     program = program_of(name)
     iterations: dict[Buffer, list[tuple[int, int]]] = {}
@@ -103,7 +103,7 @@ def test_every_buffer_is_written_before_it_is_read(name: str) -> None:
 
 
 def poison(executable: Executable) -> None:
-    """Garbage wherever no permanent buffer lies."""
+    """Writes garbage into all memory outside permanent buffers."""
     kept = np.zeros(executable._arena.size, bool)
     for buffer, offset in executable.plan.offsets.items():
         if buffer.permanent:

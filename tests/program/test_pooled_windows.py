@@ -1,4 +1,4 @@
-"""Pooling without padded copies: bits of the loops over these, in any order of units, and what is left to loops."""
+"""Pooling without padded copies: bits of the loops over these, in any order of units, and cases left to loops."""
 
 from __future__ import annotations
 

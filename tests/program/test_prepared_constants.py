@@ -70,7 +70,7 @@ CASES = {
 
 
 def bits(case: tuple[Module, list[Size]], **more: Any) -> tuple[Executable, list[bytes]]:
-    """Results of single calls, for two feeds in turn, and of a call of several steps."""
+    """Results of single calls, for two feeds alternately, and of a call of several steps."""
     module, sizes = case
     rng = np.random.default_rng(0)
     first, *weights, second = (rng.normal(size=size).astype(np.float32) for size in (*sizes, sizes[0]))

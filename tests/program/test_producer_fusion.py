@@ -1,4 +1,4 @@
-"""Weight gradients handed to their optimizer piece by piece: the same bits, and only where nobody else looks."""
+"""Weight gradients forwarded to their optimizer slice by slice: the same bits, and only without other readers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def update(
         (update(k=128, rows=256, columns=6_000), 0),
     ],
 )
-def test_only_what_nobody_else_reads_and_nothing_shares(module: Module, expected: int) -> None:
+def test_only_results_with_one_reader_are_fused(module: Module, expected: int) -> None:
     program = build_program(module, ["variable"] * 3, {})
     count = len(program.compute_sets)
     assert handed(fuse_producers(program)) == expected

@@ -19,7 +19,7 @@ NUMBERS = {"NN": DotDimensionNumbers((1,), (0,)), "NT": DotDimensionNumbers((1,)
 
 
 def layer(rows: int = 32, columns: int = 96, k: int = 128, form: str = "NN", updates: str = "") -> Module:
-    """A product by a float32 variable that is narrowed, and what it `updates`: the variable, or a result, the copy."""
+    """Builds a product by a float32 variable that is narrowed; `updates` names the variable, or a result, the copy."""
     b = Builder()
     shape = (columns, k) if form == "NT" else (k, columns)
     x, w = b.parameter("f16", (rows, k)), b.parameter("f32", shape)

@@ -1,4 +1,4 @@
-"""Rings whose slots are read and written where they lie, and parts of a loop that each worker knows by its count."""
+"""Rings whose slots are read and written in place, and parts of a loop that each worker selects by its count."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_in_place_is_as_in_copies(seed: int) -> None:
 @pytest.mark.sample(16)
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_two_workers_meet_on_the_way(seed: int, workers: int) -> None:
+def test_no_two_workers_conflict_on_any_path(seed: int, workers: int) -> None:
     module = ring_loop(seed)
     arguments = arguments_for(module)
     executable = Executable(program_of(module))
@@ -107,7 +107,7 @@ def test_slots_of_a_slot() -> None:
 
 
 def test_workers_decide_by_themselves() -> None:
-    """No predicate is computed, and nobody counts on the device."""
+    """The device computes no predicate and no count."""
     for seed in sample(SEEDS, 6):
         program = program_of(ring_loop(seed))
         assert all(mark.predicate is None for mark in program.marks)

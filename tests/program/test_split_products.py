@@ -1,4 +1,4 @@
-"""Large products are done in pieces where there are matrix registers: which ones, and that results hardly tell."""
+"""Large products use bf16x3 splits where there are matrix registers: which ones, and that results hardly differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Syncs: enough of them that no two workers meet at one byte, and no more than that."""
+"""Syncs: enough of them that no two workers conflict at one byte, and no more."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Races:
         self.read[:] = self.written[:] = False
 
     def meet(self, compute_set: ComputeSet) -> bool:
-        """Adds what a compute set touches; whether two workers then meet, one of them writing."""
+        """Adds the accesses of a compute set; returns whether two workers then conflict, one of them writing."""
         touched = [np.zeros_like(self.read), np.zeros_like(self.written)]
         for kind, spans in enumerate((compute_set.reads, compute_set.writes)):
             for span in spans:
@@ -77,7 +77,7 @@ class Races:
 @pytest.mark.sample(21)
 @pytest.mark.parametrize("workers", [2, 3, 5])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_no_two_workers_meet(name: str, workers: int) -> None:
+def test_no_two_workers_conflict(name: str, workers: int) -> None:
     program = program_of(name)
     sets = Executable(program)._infeeds + program.compute_sets
     place, size = places(program)

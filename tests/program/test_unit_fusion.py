@@ -1,4 +1,6 @@
-"""Compute sets run unit by unit as one: the same bits, only where no unit minds, and what nobody wants in scratch."""
+"""Compute sets run unit by unit as one: the same bits, only where units allow it, and results with one reader in
+scratch.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,7 @@ def test_heads_too_large_for_a_cache_are_cut_into_blocks_of_rows(rows: int, monk
     assert [a.tobytes() for a in Executable(program).run(1, [], buffers(values))] == [a.tobytes() for a in whole]
 
 
-def test_what_nobody_else_wants_takes_no_memory() -> None:
+def test_results_with_one_reader_take_no_memory() -> None:
     module = attention(4, 8, 64, 32)
     program = made(module)
     running = fuse_units(program)
@@ -145,7 +147,7 @@ def test_a_unit_that_needs_others_waits() -> None:
 
 
 def test_products_that_are_split_stay_out_of_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker's cache decides what is fused, but no bit."""
+    """A worker's cache decides on fusion, but on no bit."""
     monkeypatch.setattr(split_products, "_pays", lambda _: True)
     monkeypatch.setattr(split_products, "may_use_matrix_registers", lambda: True)
     sets = run_passes(made(attention(4, 8, 64, 32)), HOST_PASSES).compute_sets

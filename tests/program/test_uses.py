@@ -1,4 +1,4 @@
-"""The index of buffer uses: what a walk over all compute sets finds, also while compute sets are replaced."""
+"""The index of buffer uses agrees with a walk over all compute sets, also while compute sets are replaced."""
 
 from __future__ import annotations
 

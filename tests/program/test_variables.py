@@ -118,7 +118,7 @@ def test_constant_and_splat_as_new_values() -> None:
 @pytest.mark.parametrize("size", [4, 40, 130])
 @pytest.mark.parametrize("move", ["transpose", "reverse", "shift", "sum", "row", "dot"])
 def test_new_value_from_other_elements_of_the_old_one(move: str, size: int) -> None:
-    """Read and written elements differ, so that writing in place would destroy what is still to be read."""
+    """Read and written elements differ, so that writing in place would destroy elements still to be read."""
     b = Builder()
     shape = (size, size)
     x, y = variables(b, 2, shape)
@@ -180,7 +180,7 @@ def test_random_updates(shapes: tuple[tuple[int, ...], ...], seed: int) -> None:
     check(module, steps=1 if shapes is LARGE else 2, tolerance=2e-3)
 
 
-def test_memory_is_bound_anew_for_other_buffers() -> None:
+def test_memory_is_bound_again_for_other_buffers() -> None:
     b = Builder()
     x, y = variables(b, 2, (3,))
     executable = compile_module(b.module(b.tuple(b.add(x, y)), {0: 0}), ["variable"] * 2, {})

@@ -1,4 +1,4 @@
-"""The verifier of programs: what lowering and the passes make is accepted, and each broken rule is found."""
+"""The verifier of programs accepts results of lowering and of passes, and finds each broken rule."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_results_are_those_of_the_definition(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_large_ones_are_transformed_and_copy_no_borders(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_ones_are_transformed_and_copy_no_padding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     program = made(convolution(kind, (16, 128, 32, 32), 3, 4, 8, 0))
     assert is_transformed(program)

@@ -211,7 +211,7 @@ def test_errors_of_many_features(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_borders_of_zeros_are_not_copied(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_with_zeros_is_not_copied(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
     program = select_convolutions(made(module(kind, Case(2, (16, 18), 16, 24))))
     assert any(isinstance(each.work, Copy) for each in program.compute_sets)

@@ -171,7 +171,7 @@ def test_padding_that_differs_by_side(
     np.testing.assert_allclose(run(module, [kernel, x]), expected, atol=2e-5 * np.abs(expected).max())
 
 
-def test_borders_of_zeros_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_with_zeros_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
     for kind in KINDS:
         program = select_convolutions(made(convolution(kind, (2, 9, 11, 16, 24), (7, 7), (3, 3))))

@@ -75,7 +75,7 @@ class IPUEstimator:
         return function(*arguments, **{name: value for name, value in more.items() if name in known})
 
     def train(self, input_fn: Any, hooks: Any = None, steps: Any = None, max_steps: Any = None, **_: Any) -> Any:
-        """Runs so many updates."""
+        """Runs `steps` updates, or up to `max_steps`."""
         with self._session(input_fn, "train") as (session, spec, step):
             for _number in range(steps if steps is not None else max_steps - self._steps):
                 session.run(spec.train_op)
@@ -84,7 +84,7 @@ class IPUEstimator:
         return self
 
     def evaluate(self, input_fn: Any, steps: Any = None, **_: Any) -> dict[str, Any]:
-        """Metrics over so many batches, the mean loss, and the global step."""
+        """Metrics over `steps` batches, the mean loss, and the global step."""
         losses = []
         with self._session(input_fn, "eval") as (session, spec, _step):
             metrics = dict(spec.eval_metric_ops)
@@ -117,7 +117,7 @@ class IPUEstimator:
 
 
 class IPUPipelineEstimatorSpec:
-    """The stages of a model, and what they are trained by."""
+    """The stages of a model, and the function that trains them."""
 
     def __init__(self, mode: str, computational_stages: Any, **named: Any) -> None:
         self.mode, self.stages, self.named = mode, computational_stages, named

@@ -220,7 +220,7 @@ def while_loop(
 
 
 def repeat(n: Any, body: Any, inputs: Any = None, infeed_queue: Any = None, use_while_v1: bool = True) -> Any:
-    """Runs so many iterations."""
+    """Runs `n` iterations."""
     return while_loop(lambda *_: True, body, inputs, infeed_queue, n)
 
 

@@ -68,7 +68,7 @@ class MapGradientOptimizer(Passed):
 
 
 class GradientAccumulationOptimizerV2(Passed):
-    """Adds gradients up in variables, and applies them in one of so many mini-batches."""
+    """An optimizer that sums gradients in variables, and applies them in one of several mini-batches."""
 
     def __init__(self, opt: Any, num_mini_batches: int = 1, *_: Any, reduction_method: Any = Method.SUM, **__: Any):
         super().__init__(opt, name="Accumulation")

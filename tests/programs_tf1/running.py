@@ -1,4 +1,6 @@
-"""Runs a program as its owner left it, and with TensorFlow alone in the place of the IPU; compares what both print."""
+"""Programs run as their owner left them, and with TensorFlow alone in the place of the IPU; their output is
+compared.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,7 @@ def off(plain: float, ours: float) -> float:
 
 
 def main() -> None:
-    """`python -m tests.programs_tf1.running PROGRAM,ARG,... ...`: prints what differs of each."""
+    """`python -m tests.programs_tf1.running PROGRAM,ARG,... ...`: prints the differences of each."""
     for words in sys.argv[1:]:
         program, *arguments = words.split(",")
         replicas = int(arguments.pop().partition("=")[2]) if words.rpartition(",")[2].startswith("replicas=") else 1

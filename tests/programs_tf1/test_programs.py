@@ -1,4 +1,4 @@
-"""Old programs, run as their owners left them, print what they print with TensorFlow alone in the place of the IPU."""
+"""Old programs, run as their owners left them, print the output of TensorFlow alone in the place of the IPU."""
 
 from __future__ import annotations
 

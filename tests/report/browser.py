@@ -81,7 +81,7 @@ class Browser:
         )
 
     def resize(self, width: int) -> None:
-        """Makes the window so many CSS pixels wide."""
+        """Makes the window `width` CSS pixels wide."""
         metrics = {"width": width, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 

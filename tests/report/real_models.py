@@ -1,4 +1,4 @@
-"""Reports of what people train: a convolutional network, an LSTM, and a transformer of four pipeline stages."""
+"""Reports of usual models: a convolutional network, an LSTM, and a transformer of four pipeline stages."""
 
 from __future__ import annotations
 

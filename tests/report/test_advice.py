@@ -83,7 +83,7 @@ def test_a_counter_is_no_operation_to_spread_or_to_begin_with() -> None:
     data = report().data
     row = {**data["operations"][0], "name": "adam Add", "tiles": 1, "bytes": 16, "runs": 1, "dtype": "s64"}
     row |= {"compute": 10**6, "cycles": 10**6}
-    estimate = account_of_report()
+    estimate = estimate_of_report()
     changed = {**data, "operations": [*data["operations"], row]}
     texts = [each.text for find in FINDERS for each in find(changed, estimate)]
     assert not any("adam Add" in text for text in texts)
@@ -92,7 +92,7 @@ def test_a_counter_is_no_operation_to_spread_or_to_begin_with() -> None:
     assert sum("dense Tanh" in text for text in texts) == 2 and any("on 1 tile," in text for text in texts)
 
 
-def account_of_report() -> Estimate:
+def estimate_of_report() -> Estimate:
     from engine.profile import estimate
     from tests.report.samples import program
 
@@ -112,7 +112,7 @@ def account_of_report() -> Estimate:
     ],
 )
 def test_only_what_suffices_is_proposed(helps: tuple[Lever, ...], words: str) -> None:
-    estimate = replace(account_of_report(), target=target("ipu2", tiles=1472))
+    estimate = replace(estimate_of_report(), target=target("ipu2", tiles=1472))
     memory = replace(estimate.memory, peak_fullest=10**6)
     made = report_on(replace(estimate, memory=memory), helps=helps)
     first = made.data["advice"][0]["text"]
@@ -139,7 +139,7 @@ def test_a_file_has_one_number_of_cycles_for_a_step(made: Any) -> None:
 
 
 def test_the_error_is_said_to_be_of_figures_that_were_held_out() -> None:
-    made = report_on(replace(account_of_report(), host=0))
+    made = report_on(replace(estimate_of_report(), host=0))
     kept = {each["group"]: each for each in made.data["about"]["bounds"]}
     bound = kept["recurrent and small-step programs"]
     assert made.cycles["error"] == pytest.approx(bound["rms"])

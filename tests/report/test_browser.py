@@ -1,4 +1,4 @@
-"""Pages in a real browser: nothing is cut at any width, tips say what the report says, numbers agree."""
+"""Pages in a real browser: nothing is cut at any width, tips agree with the report, numbers agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two reports beside each other: layers of models made one after the other, what is written, what comes first."""
+"""Two reports beside each other: layers of models made one after the other, the text, and its order."""
 
 from __future__ import annotations
 

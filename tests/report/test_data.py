@@ -1,4 +1,4 @@
-"""The report's data: the documented keys, and sums that agree with one another and with the account."""
+"""The report's data: the documented keys, and sums that agree with one another and with the estimate."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_tile_is_there() -> None:
 
 
 def test_flop_of_a_dense_layer() -> None:
-    """x w and x' dy: 2 * 64 * 300 * 200 each, on the matrix engines, as a share of what they could do."""
+    """The step computes x w and x' dy: 2 * 64 * 300 * 200 each, on the matrix engines, as a share of their peak."""
     data = report().data
     products = [row for row in data["operations"] if row["unit"] == "AMP"]
     assert [row["flop"] for row in products] == [2 * 64 * 300 * 200] * 2
@@ -90,7 +90,7 @@ def test_a_verdict_on_each_chip() -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("chosen", ["ipu1", "ipu2"])
-def test_chips_of_one_die_get_the_account_that_they_would_get_alone(chosen: str, replicas: int) -> None:
+def test_chips_of_one_die_get_the_estimate_that_they_would_get_alone(chosen: str, replicas: int) -> None:
     def again(chip: Any) -> Any:
         return estimate(program(), chip, replicas, Assumptions())
 
@@ -126,7 +126,7 @@ def test_scaling_begins_with_the_step_and_loses_to_gradients() -> None:
     assert data["scaling"]["assumptions"].startswith("Assumed: ")
 
 
-def test_three_pieces_of_advice_with_evidence() -> None:
+def test_three_recommendations_with_evidence() -> None:
     data = report().data
     assert len(data["advice"]) == 3
     sections = {"memory", "liveness", "trace", "pipeline", "operations", "exchange", "host"}

@@ -15,7 +15,7 @@ LIMIT = 2_000_000
 
 
 class Reader(HTMLParser):
-    """Notes tags that do not match, ids, what the page refers to, and the text a reader sees without scripts."""
+    """Parser that notes tags that do not match, ids, references, and the text a reader sees without scripts."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -97,7 +97,7 @@ def test_a_model_that_has_not_run(kit: Kit) -> None:
     assert ipu.profile(model, path=None, mode="test").cycles["compute"] == evaluated.cycles["compute"]
 
 
-def test_a_model_of_nobody(kit: Kit) -> None:
+def test_a_model_of_no_strategy(kit: Kit) -> None:
     with pytest.raises(ConfigurationError, match="created inside an IPUStrategy"):
         ipu.profile(kit.compiled(kit.sequential()), path=None)
 
@@ -121,9 +121,7 @@ def test_the_callback_reports_on_fit(kit: Kit, tmp_path: Path) -> None:
 def test_the_callback_says_once_where_the_report_is(
     kit: Kit, tmp_path: Path, aloud: bool, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The path is on stdout after the run's progress; in the log for a silent run, and where Keras is told to use
-    logs.
-    """
+    """The path is on stdout after the run's progress; in the log for a silent run, and where Keras uses logs."""
     model = kit.ipu_model()
     x, y = data()
     with caplog.at_level("INFO", "ipu"):

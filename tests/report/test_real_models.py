@@ -79,7 +79,7 @@ def test_all_charts_are_drawn_and_their_numbers_are_the_reports(
 
 
 def of_memory(browser: Browser, data: dict[str, Any]) -> None:
-    """The tips of tiles and steps, and the list of what lives at a step that is clicked."""
+    """Checks the tips of tiles and steps, and the list of live arrays at a step that is clicked."""
     tiles, live = data["tiles"], data["liveness"]["live_bytes"]
     browser.go("memory")
     rows = -(-len(tiles) // 64)

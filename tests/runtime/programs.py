@@ -68,7 +68,7 @@ def words(*values: int) -> np.ndarray:
 
 
 class Machine:
-    """State and scratch of so many workers."""
+    """State and scratch of `workers` workers."""
 
     def __init__(self, workers: int) -> None:
         make(codelets_of_calls())  # not while a test waits for a call to begin

@@ -48,7 +48,7 @@ def ask(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 class Steering:
-    """A predicate and rows for tables of one number of workers; keeps what the rows point to."""
+    """A predicate and rows for tables of one number of workers; keeps the arrays that the rows point to."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -115,7 +115,7 @@ def test_jump_forward_and_to_the_end(workers: int) -> None:
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("limit", [0, 1, 57])
 def test_loop_runs_while_its_condition_holds(workers: int, limit: int) -> None:
-    """Each turn all workers count; a later step finds the counter where the first has left it."""
+    """All workers count each iteration; a later step finds the counter where the first has left it."""
     s, counters = Steering(workers), np.zeros(8, np.int64)
     table = s.table(
         *(s.compare(counters, limit), s.sync(), s.branch(6, False)),
@@ -127,7 +127,7 @@ def test_loop_runs_while_its_condition_holds(workers: int, limit: int) -> None:
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(("outer", "inner"), [(1, 1), (3, 1), (1, 5), (3, 5)])
-def test_workers_count_turns_for_themselves(workers: int, outer: int, inner: int) -> None:
+def test_each_worker_counts_its_iterations(workers: int, outer: int, inner: int) -> None:
     """A loop in a loop, twice a step, without a sync; the counters begin at 0 each time."""
     s, counters, others = Steering(workers), np.zeros(8, np.int64), np.zeros(8, np.int64)
     table = s.table(
@@ -177,7 +177,7 @@ def send_signal() -> None:
 
 @pytest.mark.parametrize("interrupt", [send_signal, _thread.interrupt_main])
 @pytest.mark.parametrize("workers", WORKERS)
-def test_a_loop_without_end_is_left_between_two_turns(workers: int, interrupt: Callable[[], None]) -> None:
+def test_a_loop_without_end_is_left_between_two_iterations(workers: int, interrupt: Callable[[], None]) -> None:
     s, machine = Steering(workers), Machine(workers)
     counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
     with interrupted_when(lambda: counters.min() > 0, interrupt):

@@ -1,4 +1,4 @@
-"""Device buffers: what they hold, compared by its bits."""
+"""Device buffers: their contents, compared by bits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_bits_are_compared() -> None:
     assert not rows.begins_with(holding(np.float32([np.nan, 0.0, np.inf])))
 
 
-def test_zeros_lie_apart_and_on_lines() -> None:
+def test_zeros_are_apart_and_on_lines() -> None:
     sizes = [1, 63, 64, 1 << 15, (1 << 15) + 1, 1 << 20, 3_000_001, (1 << 22) - 1, 1 << 22, 5_000_000] * 3
     made = [aligned_zeros(size) for size in sizes]
     for number, (array, size) in enumerate(zip(made, sizes, strict=True)):

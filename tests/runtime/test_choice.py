@@ -35,7 +35,7 @@ class Machine:
         return WorkerChoice(lambda: self.idle if self.tells else math.inf)
 
     def run(self, choice: WorkerChoice, most: int, seconds: float, call: float = 0.004) -> list[int]:
-        """Calls of about so many seconds, one after the other; the number of workers of each."""
+        """Runs calls of about `call` seconds, one after the other; returns the number of workers of each."""
         chosen, end = [], self.now + seconds
         while self.now < end:
             workers = choice.workers(most, self.now)
@@ -51,7 +51,7 @@ class Machine:
         return chosen
 
 
-def test_nobody_disturbs_a_quiet_machine() -> None:
+def test_a_quiet_machine_stays_undisturbed() -> None:
     machine = Machine(cores=8, work=0.01)
     choice = machine.choice()
     assert set(machine.run(choice, 8, 10.0)) == {8}
@@ -111,7 +111,7 @@ def test_a_short_disturbance_costs_little() -> None:
     assert calls.count(2) > 0.9 * len(calls)
 
 
-def test_another_greatest_number_begins_anew() -> None:
+def test_another_greatest_number_starts_again() -> None:
     machine = Machine(strangers=2)
     choice = machine.choice()
     machine.run(choice, 2, 1.0)

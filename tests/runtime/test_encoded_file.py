@@ -1,4 +1,4 @@
-"""Encodings of programs in files: executables of them compute what those of the programs do."""
+"""Encodings of programs in files: their executables have the results of the programs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ READY = "ready"
 
 
 def until_negative() -> Module:
-    """Turns for ever once the sum is above 100; each step adds 1 to both variables. The result: turns taken."""
+    """Builds a loop without end once the sum is above 100; each step adds 1 to both variables. The result:
+    iterations.
+    """
     b = Builder("until_negative")
     x, steps = b.parameter("f32", (40,)), b.parameter("s32")
     iterations, _ = loop(
@@ -50,7 +52,9 @@ def test_variables_are_as_after_the_last_whole_step(workers: str, monkeypatch: p
 
 
 def test_a_known_long_loop_is_left_and_a_known_short_one_is_not() -> None:
-    """Many turns by a constant: left when it would take long, otherwise its variables are updated in place."""
+    """A loop of many constant iterations is left when it would take long, otherwise it updates its variables in
+    place.
+    """
 
     def module(iterations: int) -> Module:
         b = Builder("counting")

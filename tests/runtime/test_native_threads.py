@@ -1,4 +1,4 @@
-"""Workers as threads that Python does not know: what machine code does in place of Python."""
+"""Workers as threads outside of Python: the work that machine code does in place of Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CREATE = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_left() -> Iterator[None]:
+def no_thread_is_left() -> Iterator[None]:
     """No worker stays; threads of Python's own end somewhat later than Python says."""
     before = threads_of_system().keys()
     yield
@@ -245,7 +245,7 @@ def test_signals_are_handled_while_the_caller_waits() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_piece_ends_at_its_deadline_after_a_whole_step(count: int) -> None:
+def test_a_segment_ends_at_its_deadline_after_a_whole_step(count: int) -> None:
     machine, counters = Machine(count), np.zeros(4, np.int64)
     table, _blocks = counting_table(counters, count, pauses=10)
     watch = Looker(lambda threads: None)
@@ -271,10 +271,10 @@ def test_what_was_thought_to_be_brief_can_be_interrupted_too(count: int, is_give
     choice.step_seconds = 0.0
     workers.begin_call(10**12, machine.state)
 
-    def first_piece_has_ended() -> bool:
+    def first_segment_has_ended() -> bool:
         return choice.step_seconds > 0.0 and workers.completed_steps(machine.state) > 1
 
-    with interrupted_when(first_piece_has_ended, lambda: os.kill(os.getpid(), signal.SIGINT)):
+    with interrupted_when(first_segment_has_ended, lambda: os.kill(os.getpid(), signal.SIGINT)):
         segments.run_in_segments(
             *(choice, count, 10**12, tables.__getitem__, lambda workers: machine.scratch[:workers], machine.state),
             is_given=is_given,

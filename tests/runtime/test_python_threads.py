@@ -76,7 +76,7 @@ def test_sleeping_workers_notice_that_one_will_never_come(monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads have no cores here")
-def test_spreading_pins_nobody() -> None:
+def test_spreading_pins_no_thread() -> None:
     before = os.sched_getaffinity(0)
     seen: list[set[int]] = []
 

@@ -50,7 +50,7 @@ def run(environment: dict[str, str]) -> tuple[int, list[float]]:
 
 
 @LINUX
-def test_nobody_spins_after_a_matrix_product() -> None:
+def test_no_thread_spins_after_a_matrix_product() -> None:
     _reached, burnt = run({})
     assert sorted(burnt)[2] < 0.01  # a spinning thread burns up to 0.1, less on a busy machine
 

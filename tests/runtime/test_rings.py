@@ -95,7 +95,7 @@ def test_a_full_ring_makes_the_host_wait_until_it_is_closed() -> None:
         ring.next_row()
 
 
-def test_ctrl_c_ends_the_wait_for_room() -> None:
+def test_ctrl_c_ends_the_wait_for_space() -> None:
     ring = InfeedRing(PAIR, 1)
     with interrupted_when(lambda: ring.host_waits > 0):
         ring.put(rows(0, 2))

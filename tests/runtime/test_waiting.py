@@ -80,7 +80,9 @@ def test_a_thread_that_ends_while_it_is_asked_has_no_delay(monkeypatch: pytest.M
 
 
 class Fickle(WorkerChoice):
-    """Takes another number of workers for every piece, never has patience, and stops the call after so many pieces."""
+    """A choice that takes another number of workers for every segment, never has patience, and stops after some
+    segments.
+    """
 
     def __init__(self, pieces: int, state: np.ndarray) -> None:
         super().__init__()
@@ -147,7 +149,7 @@ def test_other_workers_go_on_where_some_have_ended() -> None:
 
 
 @pytest.mark.usefixtures("way")
-def test_a_stop_ends_the_call_and_not_only_the_piece() -> None:
+def test_a_stop_ends_the_call_and_not_only_the_segment() -> None:
     first, state = np.arange(13, dtype=np.int64), new_state(2)
     start, choice = first.copy(), Fickle(0, state)
     # a late worker may find its segment changed before its first step

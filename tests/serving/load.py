@@ -52,7 +52,7 @@ class Outcome:
 
 
 def honest(port: int, file: ExecutableFile, end: float, outcome: Outcome, seed: int) -> None:
-    """Asks for predictions on one connection, which it opens anew where the server has closed it."""
+    """Asks for predictions on one connection, which it reopens where the server has closed it."""
     draw = np.random.default_rng(seed)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     while time.monotonic() < end:
@@ -158,7 +158,7 @@ def hostile(port: int, end: float, attack: Attack, seed: int) -> None:
 
 
 def measured(port: int, file: ExecutableFile, seconds: float, clients: int, attackers: int) -> Outcome:
-    """The answers that so many clients get, with attackers beside them."""
+    """The answers that `clients` clients get, with attackers beside them."""
     outcome, end = Outcome(), time.monotonic() + seconds
     threads = [threading.Thread(target=honest, args=(port, file, end, outcome, k)) for k in range(clients)]
     command = [sys.executable, "-m", "tests.serving.load", "--attack", str(port), "--hostile", str(attackers)]

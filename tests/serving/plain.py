@@ -19,7 +19,7 @@ from tests.interrupting import PATIENCE_SECONDS, wait_for
 
 
 def export(directory: Path, file: ExecutableFile | None = None, *, with_steps: bool = False) -> ExecutableFile:
-    """Writes what the server reads of an exported directory; the program is the classifier if none is given."""
+    """Writes an exported directory that the server reads; the program is the classifier if none is given."""
     file = file or classifier(8)
     inputs, outputs = tensors(file.signature)
     manifest = Manifest("p.popef", 1, inputs, outputs, inputs, outputs, has_preprocessing=with_steps)

@@ -1,4 +1,4 @@
-"""Batches made of requests: what shares one, in what order, and what happens to those that leave or fail."""
+"""Batches made of requests: those that share one, their order, and those that leave or fail."""
 
 from __future__ import annotations
 

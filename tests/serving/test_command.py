@@ -1,4 +1,4 @@
-"""`python -m ipu.serving` as a process: it says where it listens, imports no TensorFlow, and ends when told."""
+"""`python -m ipu.serving` as a process: it prints its address, imports no TensorFlow, and ends on a signal."""
 
 from __future__ import annotations
 

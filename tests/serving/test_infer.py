@@ -1,4 +1,4 @@
-"""Infer requests of the Open Inference Protocol, with tensors in binary and in JSON, and what is refused of them."""
+"""Infer requests of the Open Inference Protocol, with tensors in binary and in JSON, and refused ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exported pipelines are accounted for as such: stages, schedule, iterations, and the options of single stages."""
+"""Exported pipelines are estimated with their stages, schedule, iterations, and the options of single stages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def estimated(directory: Path) -> Estimate:
 
 
 def export(directory: Path, **arguments: Any) -> Estimate:
-    """The account of two stages of a product each, four batches an execution."""
+    """The estimate of two stages of a product each, four batches an execution."""
     weight = np.full((WIDTH, WIDTH), 0.01, np.float32)
     serving.export_pipeline(
         [lambda x: tf.tanh(tf.matmul(x, weight)), lambda x: tf.matmul(x, weight)],

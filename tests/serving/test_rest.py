@@ -108,7 +108,7 @@ def test_numbers_beyond_a_double_are_no_infinities() -> None:
     np.testing.assert_array_equal(received, [np.inf, -np.inf])
 
 
-def test_one_long_string_among_many_takes_no_room() -> None:
+def test_one_long_string_among_many_takes_no_space() -> None:
     body = encoded({"inputs": ["a" * 100_000, *[""] * 1_000_000]})
     with pytest.raises(RequestError, match="a string"):
         parse_request(body, manifest(TensorManifest("x", (2,), "float32")))

@@ -29,7 +29,7 @@ def images() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarra
 
 
 def run(name: str, kit: Kit, monkeypatch: pytest.MonkeyPatch, on_print: Callable[..., None]) -> dict[str, Any]:
-    """The names that a program has defined when it ends; `on_print` gets them and what it prints."""
+    """The names that a program has defined when it ends; `on_print` gets them and the printed values."""
     from tensorflow.python.keras.datasets import mnist
 
     monkeypatch.setattr(importlib.import_module(mnist.__name__), "load_data", images)

@@ -1,4 +1,4 @@
-"""docs/custom_vertices.md prints what it says."""
+"""The blocks of docs/custom_vertices.md print its printouts."""
 
 from __future__ import annotations
 

@@ -54,9 +54,7 @@ def test_programs_are_stored_and_found_again(
     assert len(executables(folder)) == 2
 
 
-def test_a_damaged_file_is_written_anew(
-    strategy: IPUStrategyV1, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_rewritten(strategy: IPUStrategyV1, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     configure(tmp_path)
     run(strategy, 2.0)
     (path,) = tmp_path.glob("*.poplar_exec")

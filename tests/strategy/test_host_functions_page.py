@@ -1,4 +1,4 @@
-"""docs/host_functions.md prints what it says."""
+"""The blocks of docs/host_functions.md print its printouts."""
 
 from __future__ import annotations
 

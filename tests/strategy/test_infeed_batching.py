@@ -1,4 +1,4 @@
-"""Infeeds whose elements tf.data puts together, and those where somebody would notice."""
+"""Infeeds whose elements tf.data batches, and those where that could be noticed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def total(iterator: Any, count: tf.Tensor) -> tf.Tensor:
 
 
 def test_elements_put_together_come_in_order_to_the_last(strategy: IPUStrategyV1) -> None:
-    """100 elements are no multiple of what is put together, nor of what a run takes."""
+    """The 100 elements are no multiple of a batch of tf.data, nor of a run."""
     with strategy.scope():
         iterator = iter(Dataset.range(100).map(lambda i: tf.cast(i, tf.float32)))
     for start in range(0, 100, 20):

@@ -1,4 +1,4 @@
-"""IPUInfeedQueue: what it feeds, what it checks, and what happens when its data set ends or fails."""
+"""IPUInfeedQueue: its elements, its checks, and the end or failure of its data set."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_elements_come_once_and_in_order_over_several_runs(strategy: IPUStrategy
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_nothing_is_read_ahead_where_data_streams_are_not_prefetched(count: int) -> None:
-    """IPUConfig.optimizations.prefetch_data_streams: what has been read of a data set is what programs have taken."""
+    """A data set is read only as far as programs have taken elements, with prefetch_data_streams=False."""
     config = IPUConfig()
     config.auto_select_ipus = count
     config.optimizations.prefetch_data_streams = False
@@ -267,7 +267,7 @@ def test_no_more_is_read_ahead_than_asked(strategy: IPUStrategyV1) -> None:
     assert read == list(range(14))
 
 
-def test_a_queue_that_nobody_holds_ends_its_thread(strategy: IPUStrategyV1) -> None:
+def test_a_queue_without_holders_ends_its_thread(strategy: IPUStrategyV1) -> None:
     import threading
 
     before = {thread for thread in threading.enumerate() if thread.name == "ipu-infeed"}

@@ -1,4 +1,4 @@
-"""IPUStrategy: its scope, its variables, what it runs and what it refuses."""
+"""IPUStrategy: its scope, its variables, the functions that it runs and refuses."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ WAITS = waits()
 
 @pytest.fixture
 def kill(monkeypatch) -> Iterator[Callable[[str, int], threading.Event]]:
-    """Kills the first thread that waits at a line; the event tells that it has."""
+    """Kills the first thread that waits at a line; the event is set when it has."""
     killed, line = threading.Event(), []
     sleep, wait = time.sleep, threading.Event.wait
 

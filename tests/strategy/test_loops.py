@@ -1,4 +1,4 @@
-"""loops.repeat and loops.while_loop: how arguments are passed, what is refused, what comes back."""
+"""loops.repeat and loops.while_loop: arguments, refusals, results."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_training_loop_with_queues(replicas: int) -> None:
         np.testing.assert_allclose(np.ravel(rows["loss"][iteration]), expected, rtol=1e-5)
 
 
-def test_other_numbers_of_turns_are_refused() -> None:
+def test_other_numbers_of_iterations_are_refused() -> None:
     strategy = configured(1)
     with strategy.scope():
         variables = weights()

@@ -1,4 +1,4 @@
-"""outside_compilation_scope: TensorFlow executes on the host, in the middle of a step, what XLA may not know."""
+"""outside_compilation_scope: TensorFlow executes operations that XLA lacks on the host, in the middle of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pipelining_ops.pipeline`: what it computes, against loops in NumPy and TensorFlow, and what it refuses."""
+"""`pipelining_ops.pipeline`: its results, against loops in NumPy and TensorFlow, and its refusals."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def whole(number: Any) -> tf.Tensor:
 
 @pytest.mark.parametrize("count", [6, 0, -4])
 def test_counts_that_are_tensors_are_checked_when_the_program_runs(strategy: IPUStrategyV1, count: int) -> None:
-    """The check precedes the first micro-batch: nothing is taken, written or handed over."""
+    """The check precedes the first micro-batch: nothing is taken, written or enqueued."""
     problem = Regression(strategy)
     program = unconverted(lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=whole(count)))
     rate = tf.constant(0.1)

@@ -1,4 +1,4 @@
-"""`pipelining_ops.pipeline` in the order of its schedule: what was executed, and the same numbers whatever it is."""
+"""`pipelining_ops.pipeline` in the order of its schedule: the execution, and the same numbers in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and dtypes of what `accumulate_outfeed` sums."""
+"""Names and dtypes of the sums of `accumulate_outfeed`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""print_tensor: what reaches the standard error, and when."""
+"""print_tensor: the text on the standard error, and its time."""
 
 from __future__ import annotations
 

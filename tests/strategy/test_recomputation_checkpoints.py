@@ -1,4 +1,4 @@
-"""`recomputation_checkpoint`: what is stored, what is recomputed when, and numbers that stay as they are."""
+"""`recomputation_checkpoint`: stored and recomputed values, and numbers that stay as they are."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def test_many_runs(strategy: IPUStrategyV1) -> None:
     assert_nothing_grew(before, (alive(DeviceBuffer), threads()))
 
 
-def test_queues_made_anew(strategy: IPUStrategyV1) -> None:
-    """Each initialization ends the thread before; iterators that nobody holds take theirs with them."""
+def test_queues_made_again(strategy: IPUStrategyV1) -> None:
+    """Each initialization ends the thread before; iterators without references end theirs, too."""
 
     @compiled
     def take(iterator: Any) -> tf.Tensor:

@@ -82,7 +82,7 @@ def test_lists_of_numbers(kit: Kit) -> None:
 
 
 def test_weights_of_classes_and_samples_multiply(kit: Kit) -> None:
-    """tf_keras on TensorFlow fails for both together, so the product is what it is compared with."""
+    """TensorFlow fails for both together in tf_keras, so the reference is their product."""
     weights = {0: 0.5, 1: 1.0, 2: 3.0}
     model, plain = kit.ipu_model(), kit.compiled(kit.sequential())
     model.set_weights(plain.get_weights())

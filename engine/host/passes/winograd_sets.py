@@ -46,7 +46,7 @@ def convolution_sets(
     taps = orders.pop()
     if orders or taps is None:
         return None
-    # Of each tap of the window, features of all slices, from the first slice of inputs on.
+    # Features of all slices for each tap of the window, from the first slice of inputs on.
     order = np.argsort(parts.min(axis=1), kind="stable")
     k_b = Offsets(work.k_b.table.reshape(taps_deep, TAPS, size.inputs)[order].swapaxes(0, 1).reshape(-1))
     columns = position_bytes(features, size.outputs) // 4

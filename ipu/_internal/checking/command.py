@@ -52,7 +52,7 @@ def _checked(paths: list[Path]) -> dict[str, dict[str, Any]]:
             continue
         beside = local_files(read_ones[path], path)
         pending += beside
-        # Modules of one program: what one of them switches off is off for all.
+        # A mode that one module of a program switches off is off for all.
         together = set().union({path}, *(parts.get(each, {each}) for each in (path, *beside)))
         parts |= dict.fromkeys(together, together)
     for path, program in read_ones.items():

@@ -16,7 +16,7 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from ipu._internal.types import TensorLike
 
-_told: set[str] = set()
+_noticed: set[str] = set()
 _quiet = False
 NUMPY = {"bool": bool, "complex": complex, "float": float, "int": int, "long": int, "object": object, "str": str}
 """Names that NumPy had for Python's own types."""
@@ -33,8 +33,8 @@ MODULES = {
 
 def notice(name: str, instead: str) -> None:
     """Prints once which object a name stands for."""
-    if name not in _told and not _quiet:
-        _told.add(name)
+    if name not in _noticed and not _quiet:
+        _noticed.add(name)
         print(f"python -m ipu.run --tf1: {name} is {instead}.", file=sys.stderr, flush=True)
 
 

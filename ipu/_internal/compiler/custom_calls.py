@@ -72,7 +72,7 @@ class _Functions:
         self.made: list[str] = []
         self._affected: dict[str, bool] = {}
         self._called: dict[tuple[str, tuple[str, ...]], tuple[str | None, Any]] = {}
-        # Of results of calls, beyond what their graph knows; by identity, in graphs that `_called` keeps alive.
+        # Shapes of calls' results, which their graph lacks; by identity, in graphs that `_called` keeps alive.
         self._shapes: dict[int, tf.TensorShape] = {}
 
     def rewritten(self, name: str, graph: Any, outermost: bool) -> str | None:
@@ -140,7 +140,7 @@ class _Functions:
             if key not in self._called:
                 specialized = _specialized(each.name, _graph(each.name, graph), shapes)
                 for given, own in zip(call.inputs[CALLS[call.type] :], specialized.inputs, strict=False):
-                    if own.dtype == tf.resource:  # a graph made from a definition does not know its variables' shapes
+                    if own.dtype == tf.resource:  # a graph made from a definition lacks its variables' shapes
                         copy_handle_data(given, own)
                 self._called[key] = self.rewritten(each.name, specialized, outermost=False), specialized
             renamed, specialized = self._called[key]

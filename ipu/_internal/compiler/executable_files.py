@@ -75,7 +75,7 @@ def _store(path: Path, file: ExecutableFile) -> None:
     except InvalidFile as error:
         logger.warning("%s It is written anew.", error)
     except OSError:
-        pass  # missing; or the write below reports what is wrong with the folder
+        pass  # missing; or the write below reports the fault of the folder
     try:
         write_executable(path, file)
     except OSError as error:

@@ -73,7 +73,7 @@ def cubic_weights(size: int, count: int, corners: bool, centers: bool) -> np.nda
     weights = np.zeros((count, size))
     for offset, distance in ((-1, 1 + step), (0, step), (1, 1 - step), (2, 2 - step)):
         place = np.clip(first + offset, 0, size - 1)
-        # Keys' kernel leaves out what lies outside; the older one repeats the edge.
+        # Keys' kernel leaves out elements outside; the older one repeats the edge.
         inside = place == first + offset if centers else True
         np.add.at(weights, (np.arange(count), place), np.where(inside, _cubic(distance, -0.5 if centers else -0.75), 0))
     return (weights / weights.sum(1, keepdims=True) if centers else weights).astype(np.float32)

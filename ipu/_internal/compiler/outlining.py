@@ -188,7 +188,7 @@ def _parts(gradient: Any, shape: tf.TensorShape) -> list[tf.Tensor]:
         gradient.values.set_shape(gradient.indices.shape.concatenate(shape[1:]))
         return [gradient.values, gradient.indices]
     dense = tf.convert_to_tensor(gradient)
-    dense.set_shape(shape)  # which IndexedSlices do not know
+    dense.set_shape(shape)  # which IndexedSlices lack
     return [dense]
 
 

@@ -30,7 +30,7 @@ def summed(values: Sequence[tf.Tensor], transport: Transport) -> list[tf.Tensor]
 def _summed(flat: tf.Tensor, transport: Transport) -> tf.Tensor:
     if not in_function_trace():
         return host_collectives.all_reduce(flat, tf.distribute.ReduceOp.SUM)
-    # Replicas whose values differ call one after the other: names tell apart processes with more of them.
+    # Replicas whose values differ call one after the other: names distinguish processes with more of them.
     ipus = sum(device.ipus for device in current_system().devices)
     name = f"{tf.compat.v1.get_default_graph().unique_name('workers')} of {ipus} IPUs"
 

@@ -87,7 +87,7 @@ def _losses(
     # States alternate between blanks and labels: 2 L + 1 of them.
     blanks = tf.fill(tf.shape(labels), blank)
     symbols = tf.pad(tf.reshape(tf.stack([blanks, labels], 2), [batch, -1]), [[0, 0], [0, 1]], constant_values=blank)
-    symbols = tf.clip_by_value(symbols, 0, classes - 1)  # what pads labels may be no class
+    symbols = tf.clip_by_value(symbols, 0, classes - 1)  # padding of labels may be no class
     state = tf.range(tf.shape(symbols)[1])
     before = tf.pad(symbols, [[0, 0], [2, 0]], constant_values=-1)[:, :-2]
     may_skip = tf.not_equal(symbols, blank) & tf.not_equal(symbols, before)

@@ -163,8 +163,8 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
     status = 130 if interrupted else 128 - status if status < 0 else status
     lost = [] if status else output.lost()
     if status or lost:
-        told = "interrupted" if interrupted else lost_in_words(lost) if lost else output.failure()
-        print(f"python -m ipu.run: exit status {status or 1}; {told}", file=sys.stderr, flush=True)
+        outcome = "interrupted" if interrupted else lost_in_words(lost) if lost else output.failure()
+        print(f"python -m ipu.run: exit status {status or 1}; {outcome}", file=sys.stderr, flush=True)
     return status or bool(lost)
 
 

@@ -17,7 +17,7 @@ from engine.errors import ProcessError
 from ipu._internal.processes.failures import different_calls, failed_before
 from ipu._internal.processes.mpi_start import MPI, start
 from ipu._internal.processes.mpi_values import all_gather_values, encoded, received
-from ipu._internal.processes.output import tell
+from ipu._internal.processes.output import report_event
 from ipu._internal.processes.shared_memory import Rows, shared_rows
 from ipu._internal.processes.signs import Sign
 from ipu._internal.processes.transport import SPINNING, Operation, Transport, digest_of
@@ -34,7 +34,7 @@ class MPITransport(Transport):
     def __init__(self) -> None:
         super().__init__()
         start()
-        tell("begin")
+        report_event("begin")
         self._comm = MPI.COMM_WORLD.Dup()
         self.rank, self.size = self._comm.rank, self._comm.size
         local = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -148,7 +148,7 @@ class MPITransport(Transport):
                 if self.watch.error is not None:  # the end of MPI would wait for the process that is stopped
                     self._messages.end_all(self.watch.error)
         self.watch.close()
-        tell("end")
+        report_event("end")
 
     def _end_all(
         self, kind: type[BaseException], error: BaseException, where: TracebackType | None
@@ -156,14 +156,14 @@ class MPITransport(Transport):
         """Prints an error that nothing has caught, and ends all processes, which would wait for this one."""
         sys.stdout.flush()
         sys.stderr.write("".join(traceback.format_exception(kind, error, where)))  # at once: lines stay together
-        tell("abort")
+        report_event("abort")
         self._comm.Abort(1)
 
 
 class Messages(Link):
     """Questions for signs, and the answers, as messages of MPI."""
 
-    ASK, TELL = 1, 2
+    ASK, ANSWER = 1, 2
 
     def __init__(self) -> None:
         self._comm = MPI.COMM_WORLD.Dup()
@@ -179,13 +179,13 @@ class Messages(Link):
         """The signs that have come, by rank; sends its own to processes that have asked."""
         self._sent = [each for each in self._sent if not each[0].Test()]
         for rank, _ in received(self._comm, self.ASK):
-            self._send(encoded(asdict(own())), rank, self.TELL)
-        return [(rank, Sign(**fields)) for rank, fields in received(self._comm, self.TELL)]
+            self._send(encoded(asdict(own())), rank, self.ANSWER)
+        return [(rank, Sign(**fields)) for rank, fields in received(self._comm, self.ANSWER)]
 
     def end_all(self, error: ProcessError) -> None:
         """Prints an error and ends all processes."""
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        tell("abort")
+        report_event("abort")
         self._comm.Abort(1)
 
     def _send(self, content: np.ndarray, rank: int, tag: int) -> None:

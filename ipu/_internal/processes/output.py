@@ -26,7 +26,7 @@ KEPT = 100
 """The number of lines of an error that are kept to be repeated."""
 
 
-def tell(event: str) -> None:
+def report_event(event: str) -> None:
     """Tells the launcher, if it has started this process, of the begin, end or abort of MPI."""
     if LAUNCHED in os.environ:
         sys.stderr.flush()
@@ -52,7 +52,7 @@ class Output:
         except BaseException as error:
             self.broken = error
             self.aborted.set()
-            deque(lines, 0)  # a process would wait for ever with a pipe that nobody empties
+            deque(lines, 0)  # a process would wait for ever with a full pipe
 
     def _forward(self, lines: Iterable[bytes], out: IO[bytes]) -> None:
         inside, unended = False, False
@@ -88,16 +88,16 @@ class Output:
         """Describes which process failed first, and how, with its error where the errors of others have followed it."""
         text = " ".join(" ".join(self._notices).split())
         if found := ENDED.search(text):
-            told = f"process {found[1]} on {found[2]} ended first: {found[3]}"
+            ended = f"process {found[1]} on {found[2]} ended first: {found[3]}"
         elif found := EXITED.search(text):
-            told = f"process {found[1]} ended first: exit status {found[2]}"
+            ended = f"process {found[1]} ended first: exit status {found[2]}"
         elif found := ABORTED.search(text):
-            told = f'process {found[1]} ended first: calling "abort"'
+            ended = f'process {found[1]} ended first: calling "abort"'
         else:
             return "".join(self._notices).strip() or "MPI's launcher has ended all processes"
         rank = int(found[1])
         error = self._error(rank) if self._latest != rank else ""
-        return f"{told}:\n{error}" if error and ("signal 9" not in told or self._raised(rank)) else told
+        return f"{ended}:\n{error}" if error and ("signal 9" not in ended or self._raised(rank)) else ended
 
     def _raised(self, rank: int) -> bool:
         """Whether a process has printed a traceback. One that is only killed may have left warnings."""

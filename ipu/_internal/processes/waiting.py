@@ -52,8 +52,8 @@ class Waiting:
         silent = {rank: other for rank, other in self.others.items() if other.is_silent}
         late = {rank: other for rank, other in self.others.items() if not other.waits_in(self.call)}
         late = silent | late or self.others
-        told = [f"process {rank} {other.told(self.seconds)}" for rank, other in list(late.items())[:LISTED]]
-        return "; ".join(told) + (f"; and {len(late) - LISTED} more" if len(late) > LISTED else "")
+        lines = [f"process {rank} {other.description(self.seconds)}" for rank, other in list(late.items())[:LISTED]]
+        return "; ".join(lines) + (f"; and {len(late) - LISTED} more" if len(late) > LISTED else "")
 
 
 class _Other:
@@ -102,7 +102,7 @@ class _Other:
         if before is not None and now > before[0]:
             self._busy = seconds - before[1] > BUSY * (now - before[0])
 
-    def told(self, now: float) -> str:
+    def description(self, now: float) -> str:
         """The activity of the other process, in words."""
         line = f", at {self.sign.line}" if self.sign is not None and self.sign.line else ""
         if self._state == "ended":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import OutOfTileMemory
 from ipu._internal.profiling.failures import listen, listen_no_more
-from ipu._internal.profiling.messages import PATH, tell_written
+from ipu._internal.profiling.messages import PATH, announce_written
 from ipu._internal.types import Nest
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class ProfileReport:
         self._training = False
         listen_no_more(self.model, self._failed)
         self._write("train")
-        self._tell()
+        self._announce()
 
     def on_test_begin(self, logs: Nest = None) -> None:
         """Listens for programs that do not fit; also called by `fit`.
@@ -146,7 +146,7 @@ class ProfileReport:
             return  # the report is on `fit`
         listen_no_more(self.model, self._failed)
         self._write(mode)
-        self._tell(in_bar=True)
+        self._announce(in_bar=True)
 
     def _write(self, mode: str) -> None:
         # Imports Numba, which takes long; by now the engine has loaded it.
@@ -155,14 +155,14 @@ class ProfileReport:
         self.report = report_of_model(self.model, mode, self.name or self.model.name)
         self._files = self.report.save(self.path)
 
-    def _tell(self, *, in_bar: bool = False) -> None:
+    def _announce(self, *, in_bar: bool = False) -> None:
         """Prints the path of the report; in the log where the run itself is silent (verbose=0).
 
         `in_bar`: a progress bar, if any, has not ended its line.
         """
         verbose = self.params.get("verbose", 1)
         if self._files:
-            tell_written(self._files, aloud=verbose != 0, after_bar=in_bar and verbose == 1)
+            announce_written(self._files, aloud=verbose != 0, after_bar=in_bar and verbose == 1)
 
     def _failed(self, error: OutOfTileMemory) -> None:
         """Writes the report on a program that does not fit, and notes its path in the error."""

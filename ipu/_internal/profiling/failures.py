@@ -24,7 +24,7 @@ def listen_no_more(model: object, listener: Listener) -> None:
         listeners.remove(listener)
 
 
-def tell(model: object, error: OutOfTileMemory) -> None:
+def call_listeners(model: object, error: OutOfTileMemory) -> None:
     """Calls the listeners of a model whose program does not fit."""
     for listener in list(vars(model).get(_LISTENERS, ())):
         listener(error)

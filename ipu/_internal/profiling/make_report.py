@@ -15,7 +15,7 @@ from engine.report import Feeding, Report, make_report, on_other_chips, report_o
 from engine.report.comparison import compare
 from engine.report.render import prepare
 from ipu._internal.config.chip import configured_assumptions, configured_target
-from ipu._internal.profiling.messages import PATH, tell_written
+from ipu._internal.profiling.messages import PATH, announce_written
 from ipu._internal.profiling.programs import is_model, latest_mode, program_of_model
 from ipu._internal.types import Nest
 
@@ -73,7 +73,7 @@ def profile(
         before = baseline if isinstance(baseline, Report) else Report.load(Path(baseline))
         report = compare(before, report).report()
     if path is not None:
-        tell_written(report.save(Path(path)))
+        announce_written(report.save(Path(path)))
     return report
 
 
@@ -154,8 +154,8 @@ def write_failure(error: OutOfTileMemory, name: str, path: str | PathLike[str] |
     found, program = error.estimate, error.program
     again = None if program is None else lambda chip: estimate(program, chip, found.replicas, found.assumptions)
     others = on_other_chips(found, again)
-    told = {"failure": str(error), "helps": error.levers, "source": error.source}
-    report = report_on(found, others, name=name, seeds=seeds(), **told)
+    refusal = {"failure": str(error), "helps": error.levers, "source": error.source}
+    report = report_on(found, others, name=name, seeds=seeds(), **refusal)
     report.save(Path(path))
     error.add_note(f"What lies where is in {path}.")
     return report

@@ -13,7 +13,7 @@ PATH = "ipu_report.html"
 KERAS = ("keras", "tf_keras")
 
 
-def tell_written(files: Sequence[Path], *, aloud: bool = True, after_bar: bool = False) -> None:
+def announce_written(files: Sequence[Path], *, aloud: bool = True, after_bar: bool = False) -> None:
     """Prints the path of a report on stdout; logs it, at level INFO, if not `aloud` or Keras logs its messages.
 
     (`keras.utils.disable_interactive_logging()`.) `after_bar` begins a new line first, as Keras' callbacks do after a

@@ -71,7 +71,7 @@ class _DatasetFeeding(Feeding):
         self._elements = elements
         self._several = AT_ONCE if ring.row_bytes <= SMALL_BYTES and not elements.batched and ahead else 1
         self._rows: list[list[np.ndarray]] = []
-        self._lock = threading.Lock()  # of `_rows`, and of what the ring is given
+        self._lock = threading.Lock()  # of `_rows`, and of the rows in the ring
 
     def _run(self) -> None:
         if self._several > 1:

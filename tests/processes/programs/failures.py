@@ -1,4 +1,4 @@
-"""Run in two processes: process 1 does what the argument says while process 0 waits for it."""
+"""Program of two processes: process 1 fails as the argument says while process 0 waits for it."""
 
 from __future__ import annotations
 

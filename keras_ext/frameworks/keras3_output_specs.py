@@ -11,7 +11,7 @@ from keras.src.utils.python_utils import is_default
 OWN = frozenset(("call", "compute_output_shape", "compute_output_spec"))
 
 
-def tells_its_outputs(operation: Any) -> bool:
+def has_true_output_spec(operation: Any) -> bool:
     """Whether `compute_output_spec` of a layer, model or operation is sure to have the shapes of its call.
 
     A user's class may replace `call` and inherit the shapes of another, or state its own that are not true.
@@ -20,7 +20,7 @@ def tells_its_outputs(operation: Any) -> bool:
     if (graph := _graph(operation)) is not None:
         methods = (kind.call, kind.__call__, kind.compute_output_spec)
         replaced = OWN & vars(operation).keys() or not all(map(_is_of_keras, methods))
-        return not replaced and all(map(tells_its_outputs, graph.operations))
+        return not replaced and all(map(has_true_output_spec, graph.operations))
     if _traces_its_call(operation):
         return _is_of_keras(kind.__call__)
     return all(map(_is_of_keras_alone, _parts(operation)))
