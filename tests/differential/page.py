@@ -10,19 +10,20 @@ from tests.differential.report import HOST_ONLY, Missing, Record, Records
 KEYS = ("good", "names", "not refused", "cases", "compared", "within 1e-6", "beyond 1e-5")
 HEAD = """# Keras on the engine
 
-Every public layer, loss, metric, optimizer, schedule and activation stands in a small model, which trains, evaluates
-and predicts on the engine and on TensorFlow, with the same inputs, weights and random numbers.
-`python -m tests.differential --write` makes this page; the cases are in [tests/differential](../tests/differential).
+This page says which layers, losses, metrics, optimizers, schedules and activations of Keras work on the engine as on
+TensorFlow. Each public name is tested in a small model, which trains, evaluates and predicts on the engine and on
+TensorFlow, with the same inputs, weights and random numbers. `python -m tests.differential --write` makes this page; the
+cases are in [tests/differential](../tests/differential).
 """
 TOLERANCE = """## How far results may differ
 
-Compared are all weights after training, the history, the results of `evaluate` and all predictions. The largest
-difference may be the largest of
+The test compares all weights after training, the history, the results of `evaluate` and all predictions. It allows a
+difference of the largest of these:
 
-- three times what TensorFlow differs from itself when the rows within each batch are permuted: the same mathematics,
-  rounded in another order;
-- 1e-5: numbers are of the order of one, a rounding moves them by up to 6e-8, and a result of four steps is behind some
-  hundred and fifty roundings in a row;
+- three times the difference between two runs of TensorFlow, one with the rows within each batch permuted, which is the
+  same mathematics rounded in another order;
+- 1e-5, since numbers are of the order of one, a rounding moves them by up to 6e-8, and a result of four steps has gone
+  through some hundred and fifty roundings in a row;
 - two units in the last place (float32) of the largest value compared.
 
 NaN, infinities and shapes must match. Training must move the weights by at least thirty times as much as they may
@@ -30,14 +31,14 @@ differ. {distances}
 
 Layers that draw random numbers in training are compared with TensorFlow under `jit_compile=True`, which draws the same
 ones; tf_keras keeps its random state in variables for this (`enable_tf_random_generator`). `RandomCrop` of Keras 3
-crops to a size that XLA does not know, and XLA alone scales the whole image instead; the engine crops, and so does the
-reference. The number of bins of a `CategoryEncoding`, which TensorFlow takes from the data, is `num_tokens` here.
+crops to a size that is not known when XLA compiles, so XLA scales the whole image; the engine and the reference crop.
+The number of bins of a `CategoryEncoding`, which TensorFlow takes from the data, is `num_tokens` here.
 """
 MISSING = """## What is missing
 
-TensorFlow itself cannot make HLO of the following: `jit_compile=True` fails as well, and on hardware they never ran.
-They belong in the input pipeline, where the host runs them: `dataset.map(lambda x, y: (layer(x, training=True), y))`.
-A mode in brackets is the only one that is missing; a variant in brackets says that the others run.
+TensorFlow itself cannot make HLO of the layers below: `jit_compile=True` fails as well, and on hardware they never ran.
+Put them into the input pipeline, where the host runs them: `dataset.map(lambda x, y: (layer(x, training=True), y))`.
+If a mode or a variant is in brackets, only that one is missing.
 """
 
 
@@ -72,7 +73,7 @@ def _total(records: Records) -> str:
         sums = total(records[name])
         sentences.append(
             f"- {name}: of {sums['names']} public names TensorFlow can turn {sums['not refused']} into HLO, in every "
-            f"variant and mode tried ({sums['cases']} cases). Of these, {sums['good']} do here what they do there."
+            f"variant and mode tried ({sums['cases']} cases). Of these, {sums['good']} give the same results here."
         )
     return "\n".join(textwrap.fill(sentence, 120, subsequent_indent="  ") for sentence in sentences)
 
@@ -90,7 +91,7 @@ def _missing(records: Records) -> str:
     of_xla, ours, host = _grouped(records, "refused by XLA"), _grouped(records, None), _grouped(records, HOST_ONLY)
     parts = [MISSING, _rows("what XLA lacks", names, of_xla)]
     if host:
-        parts += ["\nWithout a case, since no device could run them:\n", _rows("reason", names, host)]
+        parts += ["\nThese have no test, since no device could run them:\n", _rows("reason", names, host)]
     parts += ["\n## What fails\n", _rows("reason", names, ours) if ours else "Nothing."]
     return "\n".join(parts)
 
