@@ -1,4 +1,4 @@
-"""Identifiers, comments and docstrings of the packages keep to docs/terms.md."""
+"""Identifiers, comments and docstrings of the packages, and sentences of pages, keep to docs/terms.md."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ NOT_IN_NAMES = {
     "whoever",
 }
 NOT_IN_PROSE = {"anew", "crew", "laid", "somebody", "strange", "whoever"}
+DANGLING = re.compile(r"(?:^|[.:;|] |[-*] )(Those (?:of|that|which|with)|That of|Of (?:a|an|the|its) |The same[,;])")
 PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
@@ -47,3 +48,16 @@ def test_names_and_prose_keep_to_the_page_of_terms() -> None:
     paths = (path for package in ("engine", "ipu", "keras_ext") for path in sorted((ROOT / package).rglob("*.py")))
     found = [each for path in paths for each in dialect(path)]
     assert not found, "docs/terms.md has other words:\n" + "\n".join(found)
+
+
+def test_sentences_of_pages_begin_with_a_noun() -> None:
+    """A pronoun or a genitive at the beginning of a sentence has its noun in another one."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.py")]
+    found = [
+        f"{page.relative_to(ROOT)}:{number}: {begin[1]}"
+        for page in sorted(pages)
+        if page.name != "terms.md"  # has examples of these
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+        for begin in DANGLING.finditer(line)
+    ]
+    assert len(pages) > 50 and not found, "docs/terms.md, Style:\n" + "\n".join(found)

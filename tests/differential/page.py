@@ -12,8 +12,8 @@ HEAD = """# Keras on the engine
 
 This page says which layers, losses, metrics, optimizers, schedules and activations of Keras work on the engine as on
 TensorFlow. Each public name is tested in a small model, which trains, evaluates and predicts on the engine and on
-TensorFlow, with the same inputs, weights and random numbers. `python -m tests.differential --write` makes this page; the
-cases are in [tests/differential](../tests/differential).
+TensorFlow, with the same inputs, weights and random numbers. `python -m tests.differential --write` makes this page;
+the cases are in [tests/differential](../tests/differential).
 """
 TOLERANCE = """## How far results may differ
 
