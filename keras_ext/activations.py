@@ -17,8 +17,8 @@ from keras_ext.types import Batch, KerasModel
 logger = logging.getLogger("ipu")
 _noticed: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 NOTICE = (
-    "The inputs and outputs of the weighted layers of %r, which its gradients read, come to %.2f GB for a batch of %d. "
-    "The memory of one chip is %.2f GB, so this step is likely to be refused; the check needs the traced step, which "
+    "The inputs and outputs of the weighted layers of %r, which its gradients read, come to %s for a batch of %d. "
+    "The memory of one chip is %s, so this step is likely to be refused; the check needs the traced step, which "
     "takes long for large models. A smaller batch needs less; ipu.allow_out_of_memory() trains it here as it is."
 )
 
@@ -39,7 +39,7 @@ def notice_large_activations(model: KerasModel, batch: Batch) -> None:
     chip = configured_target()
     capacity, needed = chip.tiles * chip.bytes_per_tile, samples * bytes_per_sample(model)
     if needed > capacity:
-        logger.warning(NOTICE, model.name, needed / 1e9, samples, capacity / 1e9)
+        logger.warning(NOTICE, model.name, _told(needed), samples, _told(capacity))
 
 
 def bytes_per_sample(model: KerasModel) -> int:
@@ -55,6 +55,12 @@ def bytes_per_sample(model: KerasModel) -> int:
         if all(each is not None and tf.as_dtype(each.dtype).is_floating for each in (*read, *written)):
             kept |= {id(each): _bytes(each) for each in (*read, *written)}
     return sum(kept.values())
+
+
+def _told(size: int) -> str:
+    """Bytes in the largest unit of which there are some."""
+    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    return next((f"{size / unit:.2f} {name}" for unit, name in units if size >= unit), f"{size} bytes")
 
 
 def _bytes(tensor: Any) -> int:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from engine.errors import StepCountError
 from ipu._internal.config.system import current_system
 from ipu._internal.thread_values import ThreadValue
-from keras_ext.epochs.feeds import BatchSignature, BatchSource, FeedIterator, take
+from keras_ext.epochs.feeds import BatchSource, FeedIterator, take
 
 logger = logging.getLogger("ipu")
 _warned: set[str] = set()
@@ -57,7 +57,7 @@ def refuse_unequal(taken: list[BatchSource], cause: str) -> None:
     """Raises StepCountError for batches of more than one shape."""
     if len(taken) > 1:
         first, other = taken[0].signature, taken[1].signature
-        raise _partial_batch_error(_rows(other), _rows(first), cause)
+        raise _partial_batch_error(other.rows, first.rows, cause)
 
 
 def _partial_batch_error(rows: int, batch_size: int, cause: str) -> StepCountError:
@@ -66,10 +66,6 @@ def _partial_batch_error(rows: int, batch_size: int, cause: str) -> StepCountErr
         f"{batch_size}. Batch the data set with drop_remainder=True, or give arrays whose length is a multiple of "
         f"{batch_size}."
     )
-
-
-def _rows(signature: BatchSignature) -> int:
-    return next((shape[0] for shape in signature.shapes if shape), 0)
 
 
 def refuse_too_few(batches: int, replicas: int) -> None:

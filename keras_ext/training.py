@@ -259,15 +259,14 @@ class StepFunction:
 
 def _notice_reload(model: KerasModel, known: BatchSignature, new: BatchSignature) -> None:
     """Warns once for each model that the configured chip would have to reload its program; here it is free."""
-    if model in _noticed or not current_system().configured:
+    if model in _noticed or str(known) == str(new) or not current_system().configured:
         return
     _noticed.add(model)
     logger.warning(
-        "Batches of another shape (%s after %s) need a second program. It works here, but a chip would have "
-        "to reload its program each time. Choose a batch size that divides the number of samples, or drop "
-        "the remainder.",
-        list(map(list, new.shapes)),
-        list(map(list, known.shapes)),
+        "Batches of another shape (%s after %s) need a second program. It works here, but a chip would have to reload "
+        "its program each time. Choose a batch size that divides the number of samples, or drop the remainder.",
+        new,
+        known,
     )
 
 
@@ -298,7 +297,7 @@ class EpochFunction(StepFunction):
         if asked.accumulation is not None:
             taken = as_updates(taken, asked.accumulation)
         else:
-            check_batches_of_pipeline(self.model, asked.pipelining, taken)
+            check_batches_of_pipeline(self.model, asked.pipelining, taken, self._programs.other_than)
         begin_execution(self.model, self._mode)
         stopped = False
         kind = batch_type(iterator)
@@ -363,7 +362,7 @@ class PredictFunction(StepFunction):
         taken = [together(data)] if of_replicas else grouped(data)
         note_taken(taken)
         asked = self._ask()
-        check_batches_of_pipeline(self.model, asked.pipelining, taken)
+        check_batches_of_pipeline(self.model, asked.pipelining, taken, self._programs.other_than)
         for batches in taken:
             program = self._program_or_plain(batches, callbacks, asked, batch_type)
             if isinstance(program, PlainStep):

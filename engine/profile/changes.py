@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from engine.profile.batches import Batches
-from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS, WEIGHTS
+from engine.profile.categories import ACTIVATIONS, WEIGHTS
+from engine.profile.change import Change, Lever
 from engine.profile.liveness import LiveRange, follow
 from engine.profile.names import ACCUMULATOR
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES, Assumptions
 from engine.profile.program_estimate import Estimate, measured
 from engine.profile.recomputation import backward_begin, recomputed, recomputes
+from engine.profile.remedies import lines
 from engine.profile.splitting import most_stages, split
 from engine.program.program import Program
 
@@ -22,37 +24,9 @@ SINGLE = "f32["
 IPUS = (2, 4, 8, 16)
 """Numbers of IPUs tried for pipelines."""
 HALF_PRECISION = "half precision (mixed_float16)"
+REPLICAS_TAKE = 1.15
+"""What a replica's step needs of the estimated bytes: its batches are scaled, and its sums of gradients live longer."""
 RECOMPUTATION = "recomputation of activations (IPUConfig.allow_recompute)"
-
-
-@dataclass(frozen=True, slots=True)
-class Lever:
-    """A change, the bytes that it saves on the fullest tile, and whether the program would then fit.
-
-    Where `alone` is False it is several changes, none of which suffices alone.
-    """
-
-    what: str
-    saves: int
-    fits: bool
-    alone: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Changes with which a program is estimated; the default is none.
-
-    `batch` is the smaller batch, or with `accumulates` the micro-batch of gradient accumulation, or of each of several
-    `replicas`; 0 keeps the batch.
-    `assumptions` replace those of the cost report; None keeps them.
-    """
-
-    batch: int = 0
-    accumulates: bool = False
-    replicas: int = 1
-    half_precision: bool = False
-    assumptions: Assumptions | None = None
-    ipus: int = 1
 
 
 class Estimator:
@@ -73,8 +47,9 @@ class Estimator:
         """The applicable changes, each by itself."""
         smaller = self.smaller_batch(Change())
         changes: list[Change | None] = [smaller]
-        if smaller is not None and backward_begin(self.program) and self.batch // smaller.batch <= IPUS[-1]:
-            changes.append(replace(smaller, replicas=self.batch // smaller.batch))
+        of_replica = self.smaller_batch(Change(replicas=2)) if backward_begin(self.program) else None
+        if of_replica is not None and self.batch // of_replica.batch <= IPUS[-1]:
+            changes.append(replace(of_replica, replicas=self.batch // of_replica.batch))
         if self.accumulates:
             changes.append(self.smaller_batch(Change(accumulates=True)))
         changes += [
@@ -86,11 +61,12 @@ class Estimator:
 
     def lever(self, change: Change, *, alone: bool = True) -> Lever:
         """A change with the bytes that it saves."""
-        return Lever(self.words(change), self.peak - self.peak_of(change), self.fits(change), alone)
+        how = lines(change, self.batch, self.found.assumptions)
+        return Lever(self.words(change), self.peak - self.peak_of(change), self.fits(change), alone, how)
 
     def fits(self, change: Change) -> bool:
         """Whether the program would fit with a change."""
-        return self.peak_of(change) <= self.capacity
+        return self.peak_of(change) * (REPLICAS_TAKE if change.replicas > 1 else 1) <= self.capacity
 
     def peak_of(self, change: Change) -> int:
         """The bytes on the fullest tile of all IPUs."""
@@ -165,7 +141,7 @@ class Estimator:
                 self.program, changed, change.ipus, self._with_recomputation(replace(change, ipus=1), changed)
             )
             return max(_peak(blocks, fixed, compute_sets) for blocks, fixed in splits)
-        if change.accumulates and change.batch:
+        if (change.accumulates or change.replicas > 1) and change.batch:
             blocks = [*blocks, *self._accumulators(found)]
         if blocks == list(found.tiles.blocks):
             return found.memory.peak_fullest
@@ -202,18 +178,16 @@ class Estimator:
         return [block for block, tensor in pairs if tensor.category == WEIGHTS and tensor.shape in shapes]
 
     def _in_half_precision(self, found: Estimate, blocks: Sequence[LiveRange]) -> list[LiveRange]:
-        """Activations and their exchange buffers at half the bytes; Keras keeps the variables in float32."""
-        singles = [
-            any(s.buffer.shape.element_type == "f32" for s in c.reads if s.buffer.kind != "variable")
-            for c in self.program.compute_sets
-        ]
+        """Activations at half the bytes, and copies of the weights; Keras keeps variables and inputs in float32.
+
+        Buffers of exchanges stay as they are: plans of products fill the memory that they may take.
+        """
         changed = []
         for block, tensor in zip(blocks, found.liveness, strict=True):
-            of_step = tensor.category in (ACTIVATIONS, STREAM_BUFFERS) and tensor.shape.startswith(SINGLE)
-            exchanged = tensor.category == EXCHANGE_BUFFERS and singles[tensor.first]
-            placement = block.placement.scaled(0.5) if of_step or exchanged else block.placement
-            changed.append(replace(block, placement=placement))
-        return changed
+            halved = tensor.category == ACTIVATIONS and tensor.shape.startswith(SINGLE)
+            changed.append(replace(block, placement=block.placement.scaled(0.5)) if halved else block)
+        casts = [replace(each, placement=each.placement.scaled(0.5)) for each in self._accumulators(found)]
+        return [*changed, *casts]
 
 
 def _peak(blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> int:

@@ -145,7 +145,10 @@ def _memory(estimate: Estimate, levers: Sequence[Lever]) -> dict[str, Any]:
         "peak_at_name": estimate.costs[memory.peak_at].label if estimate.costs else "the start",
         "categories": {name: each.tolist() for name, each in estimate.tiles.categories.items() if each.any()},
         "largest": [fields_of(t, "name", "shape", "bytes", "always_live") for t in memory.largest[:20]],
-        "levers": [fields_of(each, "what", "fits", "alone") | {"saves_bytes": each.saves} for each in levers],
+        "levers": [
+            fields_of(each, "what", "fits", "alone") | {"saves_bytes": each.saves, "how": list(each.how)}
+            for each in levers
+        ],
     }
 
 

@@ -27,6 +27,15 @@ class BatchSignature:
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]
 
+    def __str__(self) -> str:
+        """The arrays, as "float32[8, 3], int32[8]"; the nesting is left out."""
+        return ", ".join(f"{dtype}{list(shape)}" for dtype, shape in zip(self.dtypes, self.shapes, strict=True))
+
+    @property
+    def rows(self) -> int:
+        """The samples of a batch; 0 for one of scalars."""
+        return next((shape[0] for shape in self.shapes if shape), 0)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchSource:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import operator
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -40,6 +41,7 @@ from keras_ext.pipelining.subclasses import subclass_graph
 from keras_ext.types import KerasModel
 
 logger = logging.getLogger("ipu")
+_noticed: weakref.WeakSet[Any] = weakref.WeakSet()
 STEPS = "pipelining_gradient_accumulation_steps_per_replica"
 DEVICES = "pipelining_device_mapping"
 ACCUMULATE_OUTFEED = "pipelining_accumulate_outfeed"
@@ -181,7 +183,7 @@ def _pipelining_of(model: KerasModel, training: bool) -> ModelPipelining | None:
     schedule = checked_schedule(arguments.get("pipeline_schedule"))
     check_pipeline(kind_of(schedule), number, devices_of(number, devices), training=training)
     checked_recomputation(mode := arguments.get("recomputation_mode"), schedule)
-    return ModelPipelining(
+    pipelining = ModelPipelining(
         stages,
         devices,
         kind_of(schedule),
@@ -191,6 +193,24 @@ def _pipelining_of(model: KerasModel, training: bool) -> ModelPipelining | None:
         outfeed_sum_dtype(model),
         stage_options_of(arguments, number),
     )
+    _notice_idle(model, pipelining)
+    return pipelining
+
+
+def _notice_idle(model: KerasModel, pipelining: ModelPipelining) -> None:
+    """Warns once for each model of IPUs that its replicas take and no stage uses."""
+    used = len(set(pipelining.devices))
+    if used < pipelining.ipus and model not in _noticed and current_system().configured:
+        _noticed.add(model)
+        logger.warning(
+            "The stages of %r are on %d IPUs, and a replica takes %d, as IPUs are wired in powers of two: %d without "
+            "work. model.plan_pipeline(%d) proposes stages for all of them.",
+            model.name,
+            used,
+            pipelining.ipus,
+            pipelining.ipus - used,
+            pipelining.ipus,
+        )
 
 
 def _device_mapping(model: KerasModel, groups: Sequence[int]) -> tuple[int, ...]:

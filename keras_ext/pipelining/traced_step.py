@@ -6,9 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from engine.errors import AccumulationStepError
 from engine.partition.accumulation import Accumulation
+from engine.partition.schedule import devices_of
+from engine.partition.schedule_checks import legal_count
 from ipu._internal.compiler.variables import tracing
-from keras_ext.epochs.feeds import BatchSource
+from keras_ext.epochs.feeds import BatchSignature, BatchSource
 from keras_ext.pipelining.assigned import is_without_stages
 from keras_ext.pipelining.calls import calls_of, has_scopes_inside
 from keras_ext.pipelining.errors import StageAssignmentError
@@ -60,15 +63,42 @@ def inference_micro_batches(
 
 
 def check_batches_of_pipeline(
-    model: KerasModel, pipelining: ModelPipelining | None, taken: Sequence[BatchSource]
+    model: KerasModel,
+    pipelining: ModelPipelining | None,
+    taken: Sequence[BatchSource],
+    other_than: Callable[[BatchSignature], BatchSignature | None] = lambda _: None,
 ) -> None:
-    """Raises AccumulationStepError for batches of `evaluate` or `predict` illegal for the model's schedule."""
+    """Raises AccumulationStepError for batches of `evaluate` or `predict` illegal for the model's schedule.
+
+    `other_than` gives the signature of batches before these, if it is another one.
+    """
     if pipelining is None:
         return
     replicas = replicas_of_pipeline(model, pipelining)
+    before = other_than(taken[0].signature) if taken else None
     for batches in taken:
         what = "the batches of an execution (steps_per_execution, or what there is)"
-        check_pipeline_count(pipelining, batches.steps // replicas, False, what)
+        try:
+            check_pipeline_count(pipelining, batches.steps // replicas, False, what)
+        except AccumulationStepError:
+            rows = batches.signature.rows
+            if before is not None and batches.steps == 1 and rows < before.rows:
+                raise _partial_batch_error(pipelining, rows, before.rows, replicas) from None
+            raise
+        before = batches.signature
+
+
+def _partial_batch_error(
+    pipelining: ModelPipelining, rows: int, batch_size: int, replicas: int
+) -> AccumulationStepError:
+    number = len(pipelining.devices)
+    unit = legal_count(pipelining.schedule, devices_of(number, pipelining.devices), training=False)
+    return AccumulationStepError(
+        f"Expected whole batches in a pipeline of {number} stages with PipelineSchedule.{pipelining.schedule}, which "
+        f"takes a multiple of {unit} of one size in an execution. Received: a partial batch of {rows} samples after "
+        f"batches of {batch_size}. Batch the data set with drop_remainder=True, or give arrays whose length is a "
+        f"multiple of {unit * replicas * batch_size}; PipelineSchedule.Sequential takes a partial batch."
+    )
 
 
 @contextlib.contextmanager

@@ -56,12 +56,13 @@ def test_accumulation_saves_that_but_for_the_sums(deep: tuple[Estimate, dict[str
     assert saved == pytest.approx(helps["a smaller batch"].saves - sums, rel=0.02)
 
 
-def test_half_precision_saves_what_half_the_bytes_of_activations_are(deep: tuple[Estimate, dict[str, Lever]]) -> None:
+def test_half_precision_promises_less_than_a_program_of_halves_saves(deep: tuple[Estimate, dict[str, Lever]]) -> None:
     found, helps = deep
     half = estimate(deep_step(4096, 128, 8, "f16"), SMALL)
     variables = (found.memory.always_live["variables"] - half.memory.always_live["variables"]) / SMALL.tiles
     really = found.memory.peak_fullest - half.memory.peak_fullest - variables
-    assert helps["half precision (mixed_float16)"].saves == pytest.approx(really, rel=0.15)
+    saved = helps["half precision (mixed_float16)"].saves
+    assert 0.5 * really < saved < really  # Keras keeps inputs and variables in float32, and casts them
 
 
 def test_recomputation_keeps_about_the_root_of_the_activations(deep: tuple[Estimate, dict[str, Lever]]) -> None:

@@ -59,7 +59,7 @@ class AnyExecutable(Protocol):
 
 
 logger = logging.getLogger("ipu")
-CHIP_LACKS = {"s64": "int32", "u64": "uint32", "f64": "float32"}
+CHIP_LACKS = {"f64": "float32"}  # int64 streams are narrowed to int32 on the way to a chip
 _definitions_alone = False
 
 

@@ -83,7 +83,7 @@ class AttributeMetadata:
         """
         if not matches(value, self._hint):
             raise WrongAttributeType(
-                f"Trying to set {self._name} to {value!r}, but it must be of type {self.type}. "
+                f"Trying to set {self._name} to {value!r}, but it must be of type {plain_name(self._hint)}. "
                 f"Received a value of type {type(value).__name__}."
             )
         return True
@@ -125,6 +125,16 @@ def alternatives(hint: TypeHint) -> tuple[Any, ...]:
 def hint_name(hint: TypeHint) -> str:
     """A type by its bare name, a union of types by their names."""
     return " | ".join(alternative.__name__ for alternative in alternatives(hint))
+
+
+def plain_name(hint: TypeHint) -> str:
+    """A type as Python writes it: unions by bars, without the module `typing`."""
+    if hint is None or hint is ...:
+        return {None: "None", ...: "..."}[hint]
+    given = typing.get_args(hint)
+    if typing.get_origin(hint) in UNIONS:
+        return " | ".join(map(plain_name, given))
+    return f"{typing.get_origin(hint).__name__}[{', '.join(map(plain_name, given))}]" if given else hint.__name__
 
 
 def matches(value: Nest, hint: TypeHint) -> bool:

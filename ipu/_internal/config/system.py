@@ -198,6 +198,7 @@ def configure_ipu_system(config: OptionTree, device: str = "cpu", reset_configur
         raise TypeError(f"Expected config to be an IPUConfig. Received: {config!r} of type {type(config).__name__}.")
     normalise_selection(config)
     validate(config, on_ipu_model())
+    _notice_unusual_devices(config)
     with _lock:
         if _system.configured and _system.config.to_dict() == config.to_dict():
             return
@@ -206,6 +207,21 @@ def configure_ipu_system(config: OptionTree, device: str = "cpu", reset_configur
         if _system.configured:
             LOGGER.warning("Resetting the existing IPU configuration; compiled programs are dropped.")
         _replace(copy.deepcopy(config), configured=True)
+
+
+def _notice_unusual_devices(config: OptionTree) -> None:
+    """Warns of numbers of IPUs that no device of a system has: 1, 2, 4, 8 and so on are wired together."""
+    for number in ipus_per_device(config):
+        if number & (number - 1):
+            below = 1 << (number.bit_length() - 1)
+            LOGGER.warning(
+                "auto_select_ipus = %d: a device of a real system has 1, 2, 4, 8 ... IPUs, and refuses it. It works "
+                "here, with %d IPUs. Nearest: %d or %d.",
+                number,
+                number,
+                below,
+                2 * below,
+            )
 
 
 def reset_ipu_configuration() -> None:

@@ -1,0 +1,39 @@
+"""Changes of a program, and what each saves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.profile.options import Assumptions
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """A change, the bytes that it saves on the fullest tile, and whether the program would then fit.
+
+    Where `alone` is False it is several changes, none of which suffices alone. `how` are lines that make
+    it with a Keras model.
+    """
+
+    what: str
+    saves: int
+    fits: bool
+    alone: bool = True
+    how: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Changes with which a program is estimated; the default is none.
+
+    `batch` is the smaller batch, or with `accumulates` the micro-batch of gradient accumulation, or of each of several
+    `replicas`; 0 keeps the batch.
+    `assumptions` replace those of the cost report; None keeps them.
+    """
+
+    batch: int = 0
+    accumulates: bool = False
+    replicas: int = 1
+    half_precision: bool = False
+    assumptions: Assumptions | None = None
+    ipus: int = 1
