@@ -10,12 +10,12 @@ _drawing: list[Callable[[Any], str]] = []
 
 
 def draw_with(draw: Callable[[Any], str]) -> None:
-    """Registers a function that notebooks call for pictures, as HTML, of each object; empty for one without any."""
+    """Registers a function that returns the HTML of an object's pictures for notebooks, empty if it has none."""
     _drawing.append(draw)
 
 
 class Shown:
-    """`repr` is the text of `table()`; notebooks show it below pictures, if there are any."""
+    """An object whose `repr` is the text of `table()`; notebooks show it below pictures, if there are any."""
 
     __slots__ = ()
 

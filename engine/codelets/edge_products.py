@@ -25,7 +25,7 @@ LANES = lanes()
 
 
 class GatheredRows(Record):
-    """Rows that are gathered."""
+    """Layout of the rows of an operand, and of the row number of each edge."""
 
     rows: Address = 0
     ids: Address = 0

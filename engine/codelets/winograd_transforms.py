@@ -27,9 +27,9 @@ Vectors = Sequence[ir.Value]
 
 
 class Transform(NamedTuple):
-    """`along` is applied to the columns of a block of `size` x `size` vectors, then to the rows of its results.
+    """A transform of a block of `size` x `size` vectors to `results` x `results`, for `tile` x `tile` outputs.
 
-    There are `results` of these along each side, and `tile` outputs along each side of a tile.
+    `along` is applied to the columns of the block, then to the rows of its results.
     """
 
     name: str
@@ -122,7 +122,7 @@ TRANSFORMS = {
 
 @cache
 def transforming(transform: Transform, store: str = "f32") -> Inner:
-    """The function that transforms the block of each of `features` features, float32, to the element type `store`."""
+    """Makes the function that transforms the float32 blocks of `features` features to the element type `store`."""
     whole, rest = _intrinsic(transform, False, store), _intrinsic(transform, True, store)
     size = vector.BYTES[store]
 
@@ -144,7 +144,7 @@ def transforming(transform: Transform, store: str = "f32") -> Inner:
 
 
 def _intrinsic(transform: Transform, masked: bool, store: str) -> Any:
-    """The intrinsic for a number of whole vectors, or for some lanes of one."""
+    """Makes the intrinsic for a number of whole vectors, or for some lanes of one."""
 
     @intrinsic
     def transform_vectors(

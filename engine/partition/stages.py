@@ -33,7 +33,7 @@ def stage_of(instruction: Instruction) -> int | None:
 
 @contextmanager
 def restaged(module: Module, stages: Mapping[int, int]) -> Iterator[None]:
-    """Puts the instructions of a module's entry into other stages' scopes within: those of stage k into `stages[k]`."""
+    """Moves instructions of stage k of a module's entry into the scope of stage `stages[k]`, while open."""
     before = {each: each.op_name for each in module.entry.instructions}
     for each, name in before.items():
         each.op_name = STAGE_SCOPE.sub(lambda found: _renumbered(found, stages), name)
@@ -217,8 +217,9 @@ class _Placing:
         )
 
     def _refuse_late_states(self, position: Mapping[Instruction, int], fixed: Mapping[Instruction, int]) -> None:
-        """Refuses instructions that depend on a variable updated in a later stage. Raises ConfigurationError. Only
-        variables may depend on instructions that were delayed for a variable.
+        """Raises ConfigurationError for an instruction that depends on a variable updated in a later stage.
+
+        Only variables may depend on instructions that were delayed for a variable.
         """
         states = set(self.parts.moving.values())
         others = set(topological([*(m.operands[0] for m in self.parts.marks), *self.parts.last]))
@@ -236,7 +237,7 @@ class _Placing:
 
 
 def _layer(instruction: Instruction) -> str:
-    """The scope after the stage's, which is the layer's, quoted for messages."""
+    """The layer's scope, which follows the stage's, quoted for messages."""
     match = STAGE_SCOPE.search(instruction.op_name)
     rest = instruction.op_name[match.end() :].strip("/") if match else ""
     return repr(rest.rsplit("/", 1)[0] or instruction.op_name)

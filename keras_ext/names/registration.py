@@ -1,4 +1,4 @@
-"""Registration of the classes of `keras.ipu`, so that saved models with them are read by programs that use none."""
+"""Registration of the classes of `keras.ipu`, so that programs that use none read saved models with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def register(framework: str) -> None:
 
 
 def register_on_demand(object_registration: ModuleType, framework: str) -> None:
-    """Registers them when Keras looks up the first; for a Keras that has one function for all look-ups."""
+    """Registers the classes when Keras looks up the first of them; for a Keras with one function for all look-ups."""
 
     def registered(original: Original, name: Any, *arguments: Any, **named: Any) -> Any:
         if isinstance(name, str) and name.startswith("ipu>"):

@@ -24,7 +24,7 @@ def test_a_generator_goes_on_where_an_earlier_use_ended(steps: int) -> None:
 
     def slow() -> Iterator[Any]:
         for number in range(100):
-            time.sleep(0.02)  # a reading ahead would still be under way when the next evaluation begins
+            time.sleep(0.02)  # a thread that reads ahead would still run when the next evaluation begins
             yield np.zeros((1, 3), np.float32), np.full((1, 1), number, np.float32)
 
     x, y = np.zeros((2, 3), np.float32), np.zeros((2, 1), np.float32)

@@ -27,7 +27,7 @@ class Example:
 
 
 class Positions(layers.Layer):
-    """Adds a learnt vector to each place of a sequence."""
+    """Adds a learnt vector to each position of a sequence."""
 
     def build(self, shape: tuple[int, ...]) -> None:
         self.table = self.add_weight(shape=shape[1:], initializer="random_normal", name="table")

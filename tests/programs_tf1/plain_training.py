@@ -32,7 +32,7 @@ GradientAccumulationReductionMethod = Method
 
 
 class Passed(v1.train.Optimizer):
-    """An optimizer that is another one."""
+    """An optimizer that wraps another one."""
 
     def __init__(self, opt: Any, *_: Any, name: str = "Passed", **__: Any) -> None:
         super().__init__(False, name)
@@ -48,7 +48,7 @@ class Passed(v1.train.Optimizer):
 
 
 class _OfClass(Passed):
-    """An inner optimizer may be given by its class and arguments, as for the original's base class."""
+    """An optimizer given by its class and arguments, as the original's base class allows."""
 
 
 CrossReplicaOptimizer = ShardedOptimizer = IPUOptimizer = _OfClass

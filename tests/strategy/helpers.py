@@ -26,7 +26,7 @@ def numbers(count: int | None = None, shape: tuple[int, ...] = ()) -> tf.data.Da
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """The function, to be compiled as a whole."""
+    """Wraps a function so that it is compiled as a whole."""
     return tf.function(function, jit_compile=True)
 
 

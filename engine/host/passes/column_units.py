@@ -1,7 +1,7 @@
 """Products of few rows in units of columns: each worker then packs only its own columns of a large right operand.
 
 In units of rows every worker packs all of it, which for few rows takes long beside their multiply-adds. For the host
-only: a chip's tiles hold what they read.
+only: a chip's tiles hold their operands.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ from engine.program.program import ComputeSet, Partition, Program
 from engine.program.work.contraction import Contraction, Grid
 
 PANEL = 64
-"""Columns, a multiple of all panels' widths: a unit has one to WIDEST of them."""
+"""Columns in which units are counted, one to WIDEST times: a multiple of all panels' widths."""
 WIDEST = 4
 MOST_UNEVEN = 1.03
-"""Share of its half of the columns that the busier one of two workers may have."""
+"""Most columns of the busier one of two workers, as a multiple of half of all columns."""
 MOST_ROWS = 383
 """Most rows of all units together: beside more, packing takes little time, and their blocks of A fill the cache."""
 LEAST_SHARE = 1 / 2
-"""Share of a worker's cache from which a right operand is divided by columns: all workers read a smaller one as
-fast.
-"""
+"""Share of a worker's cache from which a right operand is divided by columns; smaller ones are read as fast by all."""
 
 
 def cut_columns(program: Program) -> Program:
-    """Cuts products of few rows along columns instead, where that leaves less to be packed; results are the same."""
+    """Divides products of few rows by columns where workers then pack less; results are the same."""
     sets = [_in_columns(each) if _pays(each) else each for each in program.compute_sets]
     return replace(program, compute_sets=sets) if sets != program.compute_sets else program
 

@@ -74,12 +74,12 @@ def figure(height: int | dict[str, int], **content: Any) -> dict[str, Any]:
 
 
 def bytes_axis(title: str) -> dict[str, Any]:
-    """An axis of bytes."""
+    """An axis with binary units of bytes as labels."""
     return {"title": title, "labelExpr": BYTES, "tickCount": 5}
 
 
 def short_axis(title: str) -> dict[str, Any]:
-    """An axis of large numbers."""
+    """An axis with short labels for large numbers."""
     return {"title": title, "labelExpr": SHORT, "tickCount": 6}
 
 

@@ -30,7 +30,7 @@ checking: ThreadValue[bool | None] = ThreadValue(None)
 
 
 class InvalidArgumentError(InvalidValue, tf.errors.InvalidArgumentError):
-    """An InvalidValue of a program that TensorFlow's users see: TensorFlow's own error, too."""
+    """An InvalidValue that is TensorFlow's InvalidArgumentError, too, for programs of TensorFlow's users."""
 
     def __init__(self, error: InvalidValue) -> None:
         tf.errors.InvalidArgumentError.__init__(self, None, None, str(error))
@@ -45,7 +45,7 @@ class Checked(NamedTuple):
 
 
 def values_are_checked() -> bool:
-    """Whether the program that is traced checks values: `keras` (the default), `all` or `none` programs do.
+    """Whether the program that is traced checks values: programs of `keras` (the default), `all` or `none` do.
 
     Raises ConfigurationError for another value of the environment's variable.
     """
@@ -66,7 +66,8 @@ def checks_of(operation: tf.Operation) -> list[Checked]:
 def check_node(name: str, given: str, operand: tf.Tensor, check: ValueCheck, passes: bool) -> NodeDef:
     """A custom call that checks a tensor, `given` in the names of a function's nodes.
 
-    Where it `passes` its operand on it runs with the operation that takes that; otherwise it returns a scalar, unused.
+    If `passes`, it returns its operand, and runs with the operation that reads the result. Otherwise it returns a
+    scalar without readers.
     """
     node = NodeDef(name=name, op="XlaCustomCallV2", input=[given])
     node.attr["call_target_name"].s = VALUE_CHECK.encode()
@@ -156,7 +157,7 @@ def _updated_rows(operation: tf.Operation) -> Iterator[Checked]:
 
 
 def _components(operation: tf.Operation, number: int, dimensions: list[int | None]) -> Iterator[Checked]:
-    """Index vectors, along the last dimension of an input."""
+    """A check of index vectors, along the last dimension of an input."""
     if any(each.name == "bad_indices_policy" for each in operation.op_def.attr):
         if operation.get_attr("bad_indices_policy") not in (b"", b"DEFAULT", b"ERROR"):
             return
@@ -187,7 +188,7 @@ def _sparse(operation: tf.Operation) -> Iterator[Checked]:
 
 @_on(*(f"UnsortedSegment{each}" for each in ("Sum", "Prod", "Min", "Max")))
 def _segments(operation: tf.Operation) -> Iterator[Checked]:
-    """Rows of negative segments are dropped."""
+    """A check of an upper bound alone: rows of negative segments are dropped."""
     count = tf.get_static_value(operation.inputs[2])
     if count is not None:
         message = "segment_ids{position} = {value} is out of range [0, {bound})."
@@ -246,7 +247,7 @@ def _begins(operation: tf.Operation) -> Iterator[Checked]:
 
 @_on("StridedSlice", "ResourceStridedSliceAssign")
 def _single_elements(operation: tf.Operation) -> Iterator[Checked]:
-    """Indices of single elements; ranges are clipped. Masks that change which dimension an index is of are left."""
+    """A check of indices of single elements, as ranges are clipped; none where masks move dimensions."""
     dimensions, count = _dimensions(operation.inputs[0]), _dimensions(operation.inputs[1])
     masks = [operation.get_attr(each) for each in ("ellipsis_mask", "new_axis_mask")]
     shrinks, begins = operation.get_attr("shrink_axis_mask"), operation.get_attr("begin_mask")

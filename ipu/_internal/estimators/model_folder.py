@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 
 
 class ModelFolder:
-    """The folder from which an estimator reads, and where it writes itself."""
+    """The part of an estimator that reads from its folder, and writes summaries there."""
 
     _model_dir: str
 

@@ -16,7 +16,7 @@ from ipu._internal.compiler.tokens import own_chain
 def enqueue(queue: str, tensors: Sequence[tf.Tensor]) -> tf.Operation:
     """Enqueues an element of these tensors to the queue of that name, in program order; returns the operation.
 
-    A step of Keras is cut at its gradients and into stages: each queue has its own order there.
+    Steps of Keras are divided at their gradients and into stages, where each queue has an order of its own.
     """
     with own_chain(queue) if in_marked_step() else contextlib.nullcontext():
         _, operation = ordered_call(OUTFEED, tensors, {"queue": queue})
