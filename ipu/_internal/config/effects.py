@@ -66,7 +66,7 @@ EFFECTS: Mapping[str, Effect] = {
     "compilation_poplar_options": cost("see the flags of the engine below"),
     "gcl_poplar_options": cost("see the flags of collectives below"),
     "auto_select_ipus": results("as many replicas as IPUs, or as fit a pipeline or a sharded model"),
-    "select_ipus": results("as auto_select_ipus, by the number of IPUs behind each Id"),
+    "select_ipus": results("like auto_select_ipus, with the number of IPUs behind each Id"),
     "convolutions.poplar_options": cost("see the flags of convolutions below"),
     "device_connection.type": host("PRE_COMPILE compiles and returns zeros; NEVER refuses to run"),
     "device_connection.version": cost("the chip; with the IPU model it is that of ipu_model.version"),
@@ -92,7 +92,7 @@ EFFECTS: Mapping[str, Effect] = {
     "floating_point_behaviour.esr": results("16-bit floats are rounded stochastically"),
     "floating_point_behaviour.nanoo": results("a 16-bit float that overflows becomes NaN"),
     "floating_point_behaviour.set_all": results("turns on inv, div0, oflo, esr and nanoo"),
-    "io_tiles.num_io_tiles": cost("so many tiles hold stream buffers and compute nothing"),
+    "io_tiles.num_io_tiles": cost("the number of tiles that hold stream buffers and compute nothing"),
     "io_tiles.place_ops_on_io_tiles": cost("transfers from and to the host run beside compute"),
     "io_tiles.available_memory_proportion": cost("the part of an I/O tile that may hold stream data"),
     "ipu_model.compile_ipu_code": cost("whether code counts as memory; only with the IPU model"),
@@ -104,7 +104,7 @@ EFFECTS: Mapping[str, Effect] = {
         "batch norms always subtract the mean before the variance is computed, as with True: as exact as TensorFlow's"
     ),
     "norms.experimental.distributed_batch_norm_replica_group_size": results(
-        "batch statistics in training are those of a group of so many replicas"
+        "the number of replicas that share batch statistics in training"
     ),
     "optimizations.prefetch_data_streams": host(
         "False: infeed queues and Python iterators in fit are read when the program waits for data, not ahead"
@@ -114,28 +114,28 @@ EFFECTS: Mapping[str, Effect] = {
     ),
     "optimizations.combine_matmuls": cost("multiplications that share an operand are planned as one"),
     "optimizations.enable_graph_outlining": none(
-        "the cost report counts a codelet once however often it is used, and each compute set's own exchange code"
+        "the cost report counts a codelet once however often it is used, and the exchange code of each compute set"
     ),
     "optimizations.merge_infeed_io_copies": cost("the arrays of an infeed's element share a sync"),
-    "optimizations.maximum_cross_replica_sum_buffer_size": cost("gradients of so many bytes share a sum over replicas"),
+    "optimizations.maximum_cross_replica_sum_buffer_size": cost(
+        "the bytes of gradients that share a sum over replicas"
+    ),
     "optimizations.maximum_reduce_scatter_buffer_size": none(NO_COLLECTIVES),
     "optimizations.maximum_inter_ipu_copies_buffer_size": cost(
-        "activations of so many bytes share a copy between stages"
+        "the bytes of activations that share a copy between stages"
     ),
-    "optimizations.maximum_send_recv_cluster_size": none("there is no send or receive but queues"),
-    "optimizations.maximum_reduce_many_buffer_size": cost(
-        "reductions that read so many bytes together share their syncs"
-    ),
+    "optimizations.maximum_send_recv_cluster_size": none("only queues send and receive"),
+    "optimizations.maximum_reduce_many_buffer_size": cost("the bytes that reductions with common syncs read together"),
     "optimizations.maximum_all_gather_buffer_size": none(NO_COLLECTIVES),
     "optimizations.minimum_remote_tensor_size": cost("smaller tensors, and single numbers, are not offloaded"),
     "optimizations.merge_remote_buffers": none("the cost report counts no code for remote buffers"),
     "optimizations.enable_gather_simplifier": none("gathers of whole rows are look-ups in any case"),
     "optimizations.triangular_solve_expander_block_size": cost("the block that one tile processes"),
     "optimizations.cholesky_block_size": cost("the block that one tile processes"),
-    "optimizations.enable_fast_math": results("the same as optimizations.math.fast"),
+    "optimizations.enable_fast_math": results("another name of optimizations.math.fast"),
     "optimizations.enable_dynamic_slice_replacement": cost("slices along one dimension are planned as look-ups"),
     "optimizations.math.fast": results(
-        "constants are combined, and one reciprocal of what has fewer elements takes the place of divisions by it: "
+        "constants are combined, and divisions by an array with fewer elements become products with its reciprocal: "
         "NaN, infinities and the last bits may differ; programs loaded from files are as without it"
     ),
     "optimizations.math.dot_strength": none(
@@ -152,7 +152,7 @@ EFFECTS: Mapping[str, Effect] = {
 """Effects by the attribute of IPUConfig."""
 
 OLDER: Mapping[str, Effect] = {
-    "retain_control_dependencies": none("what has an effect keeps its order in a tf.function"),
+    "retain_control_dependencies": none("operations with an effect keep their order in a tf.function"),
     "use_verified_transfers": none(NO_VERIFICATION),
     "verification_options": none(NO_VERIFICATION),
     "profiling.enable_compilation_trace": host("a report like that of ipu.profile in the events of compilations"),
