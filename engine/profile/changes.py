@@ -25,7 +25,7 @@ IPUS = (2, 4, 8, 16)
 """Numbers of IPUs tried for pipelines."""
 HALF_PRECISION = "half precision (mixed_float16)"
 REPLICAS_TAKE = 1.15
-"""What a replica's step needs of the estimated bytes: its batches are scaled, and its sums of gradients live longer."""
+"""Bytes of a replica's step as a multiple of the estimate: batches are scaled, and sums of gradients live longer."""
 RECOMPUTATION = "recomputation of activations (IPUConfig.allow_recompute)"
 
 
@@ -195,12 +195,12 @@ def _peak(blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_
 
 
 def offloading(assumptions: Assumptions) -> Assumptions:
-    """The same with optimizer state in streaming memory."""
+    """Assumptions with the optimizer's state in streaming memory."""
     return replace(assumptions, offloaded=assumptions.offloaded | {OPTIMIZER_STATE_VARIABLES})
 
 
 def halved(assumptions: Assumptions) -> Assumptions:
-    """The same with half the memory for the plans of products and slices."""
+    """Assumptions with half the memory for the plans of products and slices."""
     of_convolutions, of_slices = assumptions.convolution_memory_proportion, assumptions.slice_memory_proportion
     layers = tuple((n, replace(o, memory_proportion=o.memory_proportion / 2)) for n, o in assumptions.layers)
     return replace(

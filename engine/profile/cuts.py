@@ -10,7 +10,7 @@ from engine.profile.convolution import Convolution, Cuts
 from engine.target import Target
 
 FEW_TILES = 32
-"""Up to this number of tiles all partitions are candidates."""
+"""Number of tiles up to which all partitions are candidates."""
 NICE_COUNTS = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256),
     *(320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768),
@@ -21,7 +21,7 @@ CAPACITY_SHARES = ((1, 1), (3, 4), (1, 2), (1, 4), (1, 8))
 
 
 def candidate_cuts(convolution: Convolution, target: Target) -> Cuts:
-    """At least one partition; of several with the same blocks the one with the fewest tiles."""
+    """Candidate partitions, at least one; of several with the same blocks the one with the fewest tiles."""
     size = convolution.size
     found = _candidates(size.groups, convolution.rows, size.outputs, convolution.k, target.tiles)
     return Cuts(*(np.ascontiguousarray(column) for column in found.T))

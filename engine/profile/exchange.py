@@ -60,7 +60,7 @@ class Layouts:
         return layout_of(buffer, span.partition, units) != self._written.get(buffer, LINEAR)
 
     def known_of(self, compute_set: ComputeSet) -> Hashable:
-        """What is known of its arrays: for equal answers, copies of a compute set have the same cost."""
+        """Facts about a compute set's arrays that decide its cost: copies of it with equal facts have the same cost."""
         reads = (
             (self._written.get(b), self.is_home(b, compute_set), b in self.random_bits, b.kind)
             for b in (span.buffer for span in compute_set.reads)

@@ -40,7 +40,9 @@ def triangular_solve(
 def cholesky(
     matrices: int, size: int, target: Target, options: ProductOptions, block: int | None = None
 ) -> SuperstepCost:
-    """By columns of blocks: the diagonal block is factored and inverted, the rest are products."""
+    """Estimates Cholesky factors by columns of blocks: the diagonal block is factored and inverted, the rest are
+    products.
+    """
     if block is None:
         return min((cholesky(matrices, size, target, options, b) for b in _blocks(size)), key=lambda one: one.cycles)
     iterations = -(-matrices // target.tiles)

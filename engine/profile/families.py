@@ -152,7 +152,7 @@ def _cholesky(compute_set: ComputeSet, target: Target, assumptions: Assumptions)
 
 
 def _factorization(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
-    """As many times a Cholesky factor's as it has multiply-adds."""
+    """Estimates a factorization as a multiple of a Cholesky factor, by multiply-adds."""
     matrices = compute_set.units
     size = max(1, isqrt(compute_set.reads[0].buffer.shape.elements // matrices))
     one = cholesky(matrices, size, target, assumptions.product_options(compute_set.op_name), assumptions.cholesky_block)
@@ -173,4 +173,4 @@ ESTIMATORS: dict[str, Estimator] = {
     "cholesky": _cholesky,
     "factorization": _factorization,
 }
-"""By opcode of the work estimate."""
+"""Estimators by opcode of the work estimate."""

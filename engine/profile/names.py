@@ -9,7 +9,7 @@ from engine.program.program import Buffer, ComputeSet, Program, Role
 
 VARIABLE = "variable of "
 SLOT = " slot of "
-"""Between the optimizer and the variable in the name of an optimizer's slot."""
+"""Text between the optimizer and the variable in the name of an optimizer's slot."""
 STASH = "stash of "
 ACCUMULATOR = "sum of gradients of "
 """Prefixes of the names of arrays that wait in a pipeline, and of those that sum gradients over micro-batches."""

@@ -1,4 +1,4 @@
-"""Options of a cost report for what the chip's compiler may merge or omit; results of programs do not change."""
+"""Options of a cost report for merging and omission by the chip's compiler; results of programs do not change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EstimatedOptimizations:
 
     @property
     def merges(self) -> bool:
-        """Whether any compute sets are to be merged."""
+        """Whether an option merges compute sets."""
         return self.merge_infeeds or self.combine_lookups or self.combine_products or self.reduce_many_bytes > 0
 
 

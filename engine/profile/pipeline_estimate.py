@@ -108,7 +108,7 @@ class _Estimation:
         self.remote: dict[int, RemoteMemory] = {}
 
     def on(self, target: Target) -> _Estimation:
-        """The same programs on another chip."""
+        """The estimation of the same programs on another chip."""
         other = copy(self)
         other.target = target
         other._begin()

@@ -28,7 +28,7 @@ from engine.profile.vertices import loop_of
 from engine.target import Target
 
 MOST_HALVINGS = 10
-"""How often a problem may be halved into parts that run in sequence."""
+"""Number of times that a problem may be halved into parts that run in sequence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ OF_SEVERAL = {"exchange": ("programs on several IPUs", "scaling over IPUs"), "sy
 SMALL_STEP = 2500
 """Mean cycles of a superstep up to which a program's cycles are decided by the cost of supersteps."""
 FEW_PRODUCTS = 4
-"""Up to this number of products a program is no network, but so many products."""
+"""Number of products up to which a program counts as single products, not as a network."""
 SHOWN = 0.4
 """A larger error of a row is explained in the reports of its regime."""
 
@@ -100,7 +100,7 @@ def trust_in_bytes(estimate: StepCosts) -> Trust:
 
 
 def error_basis(trusts: tuple[Trust, ...]) -> str:
-    """Words for the basis of an error: the regimes, with what is known of each, and why a row is far off."""
+    """Describes the basis of an error in words: the regimes, the evidence for each, and why a row is far off."""
     shown = [str(each) for each in trusts if each.share >= 0.05 or each is trusts[0]]
     return "; ".join([*shown, *(each.reason for each in trusts if each.reason)])
 

@@ -39,7 +39,7 @@ class Estimate(StepCosts, Shown):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The cost of each compute set of a step, and its memory: what a cost report is made from."""
+    """The cost of each compute set of a step, and its memory: the source of a cost report."""
 
     steps: list[SuperstepCost]
     memory: MemoryEstimate
@@ -68,7 +68,7 @@ def report(
     replicas: int = 1,
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
 ) -> Estimate:
-    """The cost report of one step from what was measured with the same arguments."""
+    """The cost report of one step from measurements with the same arguments."""
     held = found.memory
     if assumptions.overlapped_io and not held.streams_fit:
         assumptions = replace(assumptions, overlapped_io=False)

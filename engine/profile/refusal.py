@@ -1,4 +1,4 @@
-"""The error for a program that does not fit: what it needs, its largest layers, and the changes that suffice."""
+"""The error for a program that does not fit: the bytes it needs, its largest layers, and the changes that suffice."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class ScheduleTiming:
         return found
 
     def waits(self) -> dict[int, float]:
-        """For each IPU the share of the time, without the update, in which it waits."""
+        """Share of the time, without the update, in which each IPU waits."""
         whole = sum(cost.cycles for cost in self.critical if cost.kind != "update")
         return {ipu: 1 - busy / whole if whole else 0.0 for ipu, busy in self.busy(update=False).items()}
 

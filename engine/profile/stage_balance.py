@@ -90,7 +90,7 @@ class Flows:
 
 
 def _next(readers: Sequence[int], layers: int) -> np.ndarray:
-    """For each layer the first reader from it on, int64; `layers` + 1, which is below no end, if there is none."""
+    """First reader of each layer from it on, int64; `layers` + 1, which is below no end, if there is none."""
     found = np.full(layers + 1, layers + 1)
     for reader in sorted(readers, reverse=True):
         found[: reader + 1] = reader

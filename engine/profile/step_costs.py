@@ -263,7 +263,7 @@ class PipelineEstimate(Shown):
 
     @property
     def bubbles(self) -> dict[int, float]:
-        """For each IPU the share of the step's cycles, without the update, in which it waits."""
+        """Share of the step's cycles, without the update, in which each IPU waits."""
         return {each.ipu: each.waits for each in self.ipus}
 
     @property
@@ -278,7 +278,7 @@ class PipelineEstimate(Shown):
         return tuple(sum(part.cycles for part in parts if part.stage == stage) for stage in range(self.stages))
 
     def part(self, kind: Kind, stage: int) -> PartCost:
-        """The cost of a part; zero cost if there is no such part."""
+        """The cost of a part; zero cost if it does not exist."""
         return next((p for p in self.parts if (p.kind, p.stage) == (kind, stage)), PartCost(kind, stage))
 
     def table(self) -> str:

@@ -43,7 +43,7 @@ def host_cycles(fed: int, returned: int, target: Target) -> int:
 
 
 def samples_of(program: Program) -> int:
-    """Rows of the first feed that has rows, else of the first such infeed leaf times its executions; else 1."""
+    """Rows of the first feed with rows, else of the first infeed leaf with rows times its executions; else 1."""
     for number in sorted(program.feeds):
         shape = program.feeds[number].shape
         if shape.rank:

@@ -108,7 +108,7 @@ def _costliest(estimate: StepCosts) -> list[str]:
 
 
 def _honesty(estimate: StepCosts) -> list[str]:
-    """Errors against published measurements, and what lacks a measurement."""
+    """Errors against published measurements, and the parts without a measurement."""
     errors = prediction_error(estimate)
     parts = ", ".join(f"{part} ± {errors[part]:.0%}" for part in PARTS)
     basis = error_basis(trust_in_cycles(estimate)) or "nothing to do"

@@ -1,4 +1,4 @@
-"""The cost of one superstep, of whatever estimator or planner."""
+"""The cost of one superstep, from any estimator or planner."""
 
 from __future__ import annotations
 
