@@ -26,9 +26,9 @@ from tests.keras.resuming import DATA, EPOCHS, ending, state, train
 X, Y = data(48)
 
 
-def same_state(one: Any, other: Any) -> None:
+def same_state(one: Any, other: Any, where: str = "") -> None:
     for received, expected in zip(state(one), state(other), strict=True):
-        np.testing.assert_array_equal(received, expected)
+        np.testing.assert_array_equal(received, expected, where)
 
 
 def completed(kit: Kit, start: list[np.ndarray], batches: int) -> Any:
@@ -121,8 +121,9 @@ def test_a_fit_killed_in_a_backup_goes_on_to_the_same_bits(
     expected = train(framework, "arrays", None)
     begun: set[int] = set()
     for left in sample(snapshots(framework, tmp_path / "backup", tmp_path, monkeypatch, 40), 5):
+        there = {path.name: len(content) for path, content in files(left).items()}
         resumed = train(framework, "arrays", left)
-        same_state(resumed, expected)
+        same_state(resumed, expected, f"at call {left.name}, with {there}, from epoch {resumed.history.epoch[0]}")
         begun.add(resumed.history.epoch[0])
     assert begun <= {2, 3} and 2 in begun
 
