@@ -26,7 +26,9 @@ def test_a_process_has_one_transport(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in active.LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    with pytest.raises(ConfigurationError, match="Expected one group of 4 processes, .* Received: 1. .*srun --mpi=pmix"):
+    with pytest.raises(
+        ConfigurationError, match="Expected one group of 4 processes, .* Received: 1. .*srun --mpi=pmix"
+    ):
         active.initialise()
     monkeypatch.delenv("SLURM_STEP_NUM_TASKS")
     first = active.initialise()
