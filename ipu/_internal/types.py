@@ -28,3 +28,5 @@ class OptimizerOutput(Protocol):
     apply_gradients_kwargs: dict[str, Any]
     variables: Sequence[Variable] | None
     tape: Any
+    gradient_capture_context: Any
+    captured_gradient_outfeed: Any

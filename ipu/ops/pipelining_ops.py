@@ -14,7 +14,9 @@ from ipu._internal.compiler.marks import AccumulatorType
 from ipu._internal.compiler.traced_pipelines import latest
 from ipu._internal.compiler.variables import tracing
 from ipu._internal.names.namespace import public_names
+from ipu._internal.operators.gradient_capture import GradientCaptureContext
 from ipu._internal.pipelining.arguments import checked_arguments
+from ipu._internal.pipelining.captures import check_captures
 from ipu._internal.pipelining.checkpoints import checkpointed
 from ipu._internal.pipelining.errors import PipelineRuntimeError, PipelineTypeError
 from ipu._internal.pipelining.execution import run_pipeline
@@ -48,10 +50,15 @@ class OptimizerFunctionOutput:
         apply_gradients_kwargs: its further keyword arguments.
         variables: with a Keras optimizer, the variables to train; None means all trainable ones that the stages use.
         tape: with a Keras optimizer, a tf.GradientTape for the gradients of all variables that it watches.
+        gradient_capture_context: an `ipu.eager.backprop.GradientCaptureContext`, which gets the gradients that stages
+            capture with `capture_upstream_gradients`. A GradientCaptureTape as `tape` has one itself.
+        captured_gradient_outfeed: an IPUOutfeedQueue for captured gradients by tag: once for each update, reduced over
+            the micro-batches as gradients of variables are.
 
     Raises:
-        TypeError: `opt` is no optimizer, `loss` no tensor, or `tape` no tape.
-        ValueError: compute_gradients arguments with a Keras optimizer, `variables` or `tape` with another, or both.
+        TypeError: `opt` is no optimizer, `loss` no tensor, `tape` no tape, another context or queue.
+        ValueError: compute_gradients arguments with a Keras optimizer, `variables` or `tape` with another, or both; a
+            GradientCaptureTape beside a context, or a queue without either.
     """
 
     def __init__(
@@ -64,6 +71,8 @@ class OptimizerFunctionOutput:
         apply_gradients_kwargs: dict[str, Any] | None = None,
         variables: Iterable[Variable] | None = None,
         tape: tf.GradientTape | None = None,
+        gradient_capture_context: GradientCaptureContext | None = None,
+        captured_gradient_outfeed: IPUOutfeedQueue | None = None,
     ) -> None:
         is_first = isinstance(opt, tf.compat.v1.train.Optimizer)
         if not is_first and not (hasattr(opt, "apply_gradients") and hasattr(opt, "get_config")):
@@ -87,6 +96,9 @@ class OptimizerFunctionOutput:
             raise ConfigurationError("Expected one of variables and tape. Received: both. Leave one out.")
         if not (tape is None or isinstance(tape, tf.GradientTape)):
             raise PipelineTypeError(f"Expected tape to be a tf.GradientTape. Received: {tape!r}.")
+        check_captures(tape, gradient_capture_context, captured_gradient_outfeed)
+        self.gradient_capture_context = gradient_capture_context
+        self.captured_gradient_outfeed = captured_gradient_outfeed
         self.opt = opt
         self.loss = loss
         self.compute_gradients_args = tuple(compute_gradients_args or ())
@@ -126,6 +138,7 @@ def pipeline(
     outfeed_mask: object = None,
     reduction_method: object = "sum",
     name: str | None = None,
+    gradient_accumulation_for_captured_grads: bool = True,
 ) -> tf.Operation:
     """Runs stages one after the other on many micro-batches, and updates variables once (Python API, 18.14.6).
 
@@ -167,6 +180,7 @@ def pipeline(
         outfeed_mask: a bool for each output of the last stage; those with True are not enqueued.
         reduction_method: the reduction of gradients, "sum", "mean" or "running_mean".
         name: a name for the operations.
+        gradient_accumulation_for_captured_grads: must be True: captured gradients are reduced over micro-batches.
 
     Returns:
         An operation that runs the pipeline.

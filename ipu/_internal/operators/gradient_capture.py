@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -45,6 +46,13 @@ class GradientCaptureTape(tf.GradientTape):
             gradients = super().gradient(*arguments, **named)
         self.captured_gradients = context.captured_gradients
         return gradients
+
+
+@contextlib.contextmanager
+def captures_seen(gradients: dict[str, tf.Tensor]) -> Iterator[None]:
+    """Lets `captured_gradients` and backward passes of this thread use that dictionary, while the context is open."""
+    with _captured.replaced_by(gradients):
+        yield
 
 
 def captured_gradients() -> dict[str, tf.Tensor]:

@@ -102,6 +102,11 @@ def checked_arguments(arguments: dict[str, Any]) -> PipelineArguments:
         raise UnsupportedOperation(
             "Expected continuous_weight_updates=False: TensorFlow for IPUs never had it. Received: True. Leave it out."
         )
+    if not arguments["gradient_accumulation_for_captured_grads"]:
+        raise UnsupportedOperation(
+            "Expected gradient_accumulation_for_captured_grads=True: captured gradients are reduced over the "
+            "micro-batches of an update. Received: False. Return what you need of each micro-batch from the last stage."
+        )
     schedule = _schedule(arguments["pipeline_schedule"], serialization)
     stages, devices = _checked_stages(arguments["computational_stages"], arguments["device_mapping"], serialization)
     check_pipeline(kind_of(schedule), len(stages), devices, training=training)

@@ -7,6 +7,7 @@ the device has no schedule, but a loop over micro-batches (ipu/_internal/pipelin
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import tensorflow as tf
@@ -20,7 +21,9 @@ from ipu._internal.compiler.tokens import chains_between, own_chain
 from ipu._internal.compiler.traced_pipelines import note_ipus
 from ipu._internal.config.system import current_system
 from ipu._internal.name_scopes import in_present_scope, outside_gradient_scopes
+from ipu._internal.operators.gradient_capture import captures_seen
 from ipu._internal.pipelining.arguments import PipelineArguments
+from ipu._internal.pipelining.captures import captured_by
 from ipu._internal.pipelining.gradients import apply_marked, gradients_of
 from ipu._internal.pipelining.micro_batch import TracedMicroBatch, in_stage, stage_chain
 from ipu._internal.pipelining.micro_batch_loop import MicroBatchLoop
@@ -49,6 +52,7 @@ class _Scheduled:
     def __init__(self, arguments: PipelineArguments, micro_batch: TracedMicroBatch) -> None:
         self._arguments, self._micro_batch = arguments, micro_batch
         self._apply = in_present_scope(apply_marked)
+        self._reduce = in_present_scope(self._reduced)
 
     def run(self) -> tf.Operation:
         """Builds the loop, whose state is the iteration number and `inputs`; returns an operation after it."""
@@ -76,8 +80,11 @@ class _Scheduled:
             operations.append(self._enqueue(enqueued))
         if output is not None:
             pairs = gradients_of(output, tape)
-            with own_chain(UPDATE_CHAIN):
+            captured = self._reduce(captured_by(output))
+            with own_chain(UPDATE_CHAIN), captures_seen(captured) if captured else contextlib.nullcontext():
                 operations += self._apply(output, pairs, arguments.accumulator_type)
+                if output.captured_gradient_outfeed is not None:
+                    operations.append(output.captured_gradient_outfeed.enqueue(captured))
         micro_batch.refuse_captures()
         config = pipeline_config(self._pipelining(), arguments.training)
         with tf.control_dependencies(operations):
@@ -94,6 +101,13 @@ class _Scheduled:
             sums = [mark_total(tensor) for tensor in self._arguments.to_sum(tensors)]
         with own_chain(UPDATE_CHAIN):
             return queue.enqueue(tf.nest.pack_sequence_as(tensors, sums))
+
+    def _reduced(self, captured: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The captured gradients reduced over the micro-batches, as gradients are."""
+        totals = {tag: mark_total(value) for tag, value in captured.items()}
+        if self._arguments.reduction == "sum":
+            return totals
+        return {tag: total / tf.cast(self._arguments.count, total.dtype) for tag, total in totals.items()}
 
     def _pipelining(self) -> Pipelining:
         arguments = self._arguments

@@ -18,6 +18,7 @@ from ipu._internal.compiler.marks import (
 from ipu._internal.graphs.variables import zeros_variable
 from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.pipelining.arguments import PipelineArguments
+from ipu._internal.pipelining.captures import capturing
 from ipu._internal.pipelining.errors import PipelineRuntimeError
 from ipu._internal.types import Optimizer, OptimizerOutput, Variable
 
@@ -32,7 +33,8 @@ def gradients_of(output: OptimizerOutput, tape: tf.GradientTape) -> Pairs:
     PipelineRuntimeError for a loss that depends on no trainable variable.
     """
     tape = tape if output.tape is None else output.tape
-    pairs = [(tf.convert_to_tensor(g), v) for g, v in _with_none(output, tape) if g is not None]
+    with capturing(output):
+        pairs = [(tf.convert_to_tensor(g), v) for g, v in _with_none(output, tape) if g is not None]
     if not pairs:
         raise PipelineRuntimeError(
             "No variables to optimize. Expected a loss that depends on trainable variables used in the stages. "

@@ -12,9 +12,11 @@ from ipu._internal.compiler.variables import IPUVariable
 from ipu._internal.graphs.variables import zeros_variable
 from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.pipelining.arguments import PipelineArguments, check_schedule_takes
+from ipu._internal.pipelining.captures import captured_by
 from ipu._internal.pipelining.gradients import GradientSums, gradients_of
 from ipu._internal.pipelining.micro_batch import TracedMicroBatch
 from ipu._internal.queues.approval import approved
+from ipu._internal.queues.outfeed_queue import IPUOutfeedQueue
 from ipu._internal.types import Nest
 
 
@@ -58,6 +60,11 @@ class MicroBatchLoop:
             operations.append(sums.accumulate(number, count))
             with tf.control_dependencies(operations):
                 operations.append(self._apply(sums, is_last))
+            captured = captured_by(output)
+            if output.captured_gradient_outfeed is not None:
+                scale = 1 if self._arguments.reduction == "sum" else count
+                scaled = {tag: value / tf.cast(scale, value.dtype) for tag, value in captured.items()}
+                operations.append(_enqueue_sums(output.captured_gradient_outfeed, scaled, [*scaled.values()], is_last))
         enqueued = self._micro_batch.enqueued(outputs, output)
         if enqueued is not None:
             operations.append(self._enqueue(enqueued, is_last))
@@ -70,13 +77,17 @@ class MicroBatchLoop:
         assert queue is not None
         if not self._arguments.accumulate_outfeed:
             return queue.enqueue(tensors)
-        values = self._arguments.to_sum(tensors)
-        sums: Sequence[IPUVariable] = [zeros_variable(value.shape, value.dtype, "ipu_output_sum") for value in values]
-        totals = [total.assign_add(value) for total, value in zip(sums, values, strict=True)]
+        return _enqueue_sums(queue, tensors, self._arguments.to_sum(tensors), is_last)
 
-        def enqueue_sums() -> Any:
-            done = queue.enqueue(tf.nest.pack_sequence_as(tensors, [tf.identity(total) for total in totals]))
-            with tf.control_dependencies([done]):
-                return tf.group(*(total.assign(tf.zeros_like(total)).op for total in sums))
 
-        return tf.cond(is_last, enqueue_sums, tf.no_op)
+def _enqueue_sums(queue: IPUOutfeedQueue, structure: Nest, values: Sequence[tf.Tensor], is_last: tf.Tensor) -> Any:
+    """Adds the values of a micro-batch to sums, which are enqueued after the last one, packed as `structure`."""
+    sums: Sequence[IPUVariable] = [zeros_variable(value.shape, value.dtype, "ipu_output_sum") for value in values]
+    totals = [total.assign_add(value) for total, value in zip(sums, values, strict=True)]
+
+    def enqueue() -> Any:
+        done = queue.enqueue(tf.nest.pack_sequence_as(structure, [tf.identity(total) for total in totals]))
+        with tf.control_dependencies([done]):
+            return tf.group(*(total.assign(tf.zeros_like(total)).op for total in sums))
+
+    return tf.cond(is_last, enqueue, tf.no_op)
