@@ -50,9 +50,7 @@ def inline_work() -> float:
 
 
 WAKING = 0.4
-"""Share of the least work worth threads below which a call is not worth waking persistent ones either. Chosen by
-hand.
-"""
+"""The share of the least work worth threads below which a call wakes no persistent ones either. Chosen by hand."""
 
 
 class Executable:
@@ -301,9 +299,7 @@ class Executable:
         return self._brief[workers]
 
     def _workers_of_brief_call(self) -> int:
-        """Number of workers of a brief call; 0 if calls should be measured, are long, or have to start their own
-        threads.
-        """
+        """Number of workers of a brief call; 0 for calls that are measured, are long, or start their own threads."""
         if self._is_fine_grained or not has_native_threads() or self.choice.step_seconds > MOST_SECONDS:
             return 0
         most = worker_count()

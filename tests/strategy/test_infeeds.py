@@ -44,7 +44,7 @@ def test_elements_come_once_and_in_order_over_several_runs(strategy: IPUStrategy
     for n in (3, 1, 5, 40, 1):
         strategy.run(step, args=(n,))
     np.testing.assert_array_equal(outfeed.dequeue(), np.arange(50))
-    with pytest.raises(ValueError, match="a second time.*evaluate infeed_queue.deleter before"):
+    with pytest.raises(ValueError, match="a second time.*evaluate infeed_queue.deleter first"):
         _ = queue.initializer
     strategy.run(step, args=(1,))
     np.testing.assert_array_equal(outfeed.dequeue(), [50])
