@@ -32,13 +32,16 @@ def test_the_table_has_every_variable() -> None:
 
 
 def test_lines_that_install_work_in_a_clone() -> None:
-    projects = {"-e .": ROOT / "pyproject.toml", "./engine": ROOT / "engine/pyproject.toml"}
+    whole = ROOT / "pyproject.toml"
+    projects = {"-e .": whole, "dist/software_ipu-*.whl": whole, "./engine": ROOT / "engine/pyproject.toml"}
     extras = {
         project: re.findall(r"^(\w+) = \[\"", file.read_text(encoding="utf-8"), re.MULTILINE)
         for project, file in projects.items()
     }
     for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
         for given in re.findall(r"^pip install ([^&#\n]+)", page.read_text(encoding="utf-8"), re.MULTILINE):
-            found = re.fullmatch(r"(-e \.|\./engine)(?:\[([\w,]+)\])?", given.strip().replace("'", ""))
+            found = re.fullmatch(
+                r"(-e \.|dist/software_ipu-\*\.whl|\./engine)(?:\[([\w,]+)\])?", given.strip().replace("'", "")
+            )
             assert found, (page.name, given)
             assert not found[2] or set(found[2].split(",")) <= set(extras[found[1]]), (page.name, given)
