@@ -47,6 +47,7 @@ class Target:
     exchange_bytes_per_cycle: int
     exchange_start_cycles: int
     sync_cycles: int
+    superstep_cycles: int
     external_sync_hop_seconds: float
     link_bytes_per_second: float
     neighbour_link_bytes_per_second: float
@@ -74,6 +75,11 @@ class Target:
         """Floating-point operations of one tile's matrix engine per cycle, two for each multiply-add."""
         multiply_adds = self.amp_units(element_type, partials_type) * INPUTS_PER_PASS[element_type]
         return 2 * multiply_adds // LOOP_CYCLES[element_type]
+
+    @property
+    def superstep_sync(self) -> int:
+        """Cycles of a superstep of a compiled program beside its exchange and its vertices: sync and control code."""
+        return self.sync_cycles + self.superstep_cycles
 
     def peak_flops(self, element_type: str, partials_type: str = "f32") -> float:
         """Floating-point operations per second of one chip's matrix engines."""

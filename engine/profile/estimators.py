@@ -21,7 +21,7 @@ FLOAT_BYTES = 4
 
 def matrix_product(chip: str, rows: int) -> float:
     """Cycles of [rows, 16] x [16, 16] in fp16 with fp16 partials and 128-bit weight loads, as in the notebook."""
-    return float(amp_cycles(rows, 16, 16, "f16", target(chip), partials_type="f16", weight_load_bytes=16))
+    return float(amp_cycles(rows, 16, 16, "f16", target(chip), partials_type="f16", weight_load_bytes=16, zeroes=False))
 
 
 def _matrix_vector(chip: str, rows: int, k: int) -> Plan:
@@ -34,7 +34,7 @@ def matrix_vector(chip: str, rows: int, k: int) -> float:
     Poplar's planner, the reference, counts neither syncs nor the start-up of exchanges.
     """
     plan = _matrix_vector(chip, rows, k)
-    stages = plan.sync // target(chip).sync_cycles
+    stages = plan.sync // target(chip).superstep_sync
     return float(plan.compute + plan.exchange - stages * target(chip).exchange_start_cycles)
 
 
@@ -52,7 +52,8 @@ def matrix_vector_exchange(chip: str, rows: int, k: int) -> float:
 
 def matrix_vector_sync(chip: str, rows: int, k: int) -> float:
     """Cycles of its syncs."""
-    return float(_matrix_vector(chip, rows, k).sync)
+    unit = target(chip)
+    return float(_matrix_vector(chip, rows, k).sync // unit.superstep_sync * unit.sync_cycles)
 
 
 def dense_product(element_type: str, size: int, columns: int) -> float:

@@ -21,7 +21,7 @@ def triangular_solve(
         return min(sizes, key=lambda found: found.cycles)
     blocks = -(-size // block)
     iterations = -(-matrices * blocks // target.tiles)
-    compute, exchange, sync = iterations * _inverse(block, target), target.exchange_start_cycles, target.sync_cycles
+    compute, exchange, sync = iterations * _inverse(block, target), target.exchange_start_cycles, target.superstep_sync
     held = 2 * block * block * 4 * iterations
     width = block
     while width < size:
@@ -52,7 +52,7 @@ def cholesky(
         # A factor takes a third of the multiply-adds of an inverse.
         compute += iterations * (_inverse(block, target) + _inverse(block, target) // 3)
         exchange += target.exchange_start_cycles
-        sync += target.sync_cycles
+        sync += target.superstep_sync
         rest = size - at - block
         if rest <= 0:
             continue

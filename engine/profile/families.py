@@ -35,7 +35,7 @@ def family_step(compute_set: ComputeSet, target: Target, assumptions: Assumption
         return SuperstepCost(0, 0, 0, 0, 0)
     if has_codelet(compute_set.work, *STREAMS) or isinstance(compute_set.work, HostCall):
         # Streams access tile memory directly, and their time counts as the host's: one sync starts them.
-        return SuperstepCost(0, 0, target.sync_cycles, 0, 0)
+        return SuperstepCost(0, 0, target.superstep_sync, 0, 0)
     estimator = next((ESTIMATORS[o] for o in compute_set.work_estimate.elements if o in ESTIMATORS), None)
     if estimator is None or isinstance(compute_set.work, FusedLoop):
         return None
@@ -131,7 +131,7 @@ def _sort(compute_set: ComputeSet, target: Target, _: Assumptions) -> SuperstepC
     between = rounds - within
     each = vertex_cycles((("sort", "f32"),), run.per_tile, target)
     received = run.per_tile * item
-    exchange, sync = between * exchange_cycles(received, target), (1 + between) * target.sync_cycles
+    exchange, sync = between * exchange_cycles(received, target), (1 + between) * target.superstep_sync
     held = received if between else 0
     return SuperstepCost(rounds * each, exchange, sync, run.tiles, held, held, "bitonic sort")
 

@@ -68,7 +68,7 @@ def layer_profile(
         total = mark.array_shape.with_type(accumulator_of(mark))
         layers[layer].always_bytes += total.bytes
         layers[layer].gradient_bytes += total.bytes
-        layers[layer].cycles["backward"] += elementwise_cycles("add", total, target) + target.sync_cycles
+        layers[layer].cycles["backward"] += elementwise_cycles("add", total, target) + target.superstep_sync
     training = bool(source.parts.marks)
     crossings = _crossings(plans, source, target)
     return LayerProfile(tuple(each.cost() for each in layers), crossings, uncut, training), found

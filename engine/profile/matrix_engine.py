@@ -26,29 +26,63 @@ def amp_cycles(
     groups: Count = 1,
     taps: Count = 1,
     run: Count | None = None,
+    zeroes: bool = True,
 ) -> np.ndarray:
     """Cycles of the matrix engine (int64): ConvPartial1x1 for one tap, ConvPartialnx1 for more.
 
-    `run` is the number of consecutive positions that a tap reads in sequence: the width of the field.
+    `run` is the number of consecutive positions that a tap reads in sequence: the width of the field. `zeroes` is False
+    for a vertex that adds to partial sums.
     """
     table = tables()["matmul"]
     units, inputs = target.amp_units(element_type, partials_type), INPUTS_PER_PASS[element_type]
     load = units * inputs * item_bytes(element_type) // (weight_load_bytes or table["weight_load_bytes_per_cycle"])
     input_groups, output_groups = -(-np.asarray(k) // inputs), -(-np.asarray(columns) // units)
-    share = -(-np.asarray(rows) // target.workers_per_tile)
-    loop = LOOP_CYCLES[element_type]
-    once = table["worker"] + np.maximum(share - table["worker_start"], 0) * loop
-    runs = 1 if run is None else -(-share // np.maximum(run, 1))
-    # The worker's constant is its entry and the start of one run; each tap starts its own runs.
-    several = once + (runs - 1) * table["run"]
-    taps = np.asarray(taps)
-    worker = np.where(taps > 1, several, once)
-    passes = groups * taps * input_groups * output_groups
-    each = target.workers_per_tile * worker + load + table["each_pass"]
-    loops = groups * (table["group"] + input_groups * table["input_group"] + output_groups * table["output_group"])
-    zeros = groups * np.asarray(rows) * columns * PARTIAL_BYTES[partials_type] // target.vector_bytes
-    entry = table["entry"] + table["launch"] + np.where(taps > 1, table["entry_taps"] + zeros, 0)
-    return passes * each + loops + entry
+    share, pairs = -(-np.asarray(rows) // target.workers_per_tile), input_groups * output_groups
+    one = (share, pairs, input_groups, output_groups)
+    several = _several_taps(share, pairs, load, element_type, np.asarray(taps), run, target)
+    cycles = np.where(np.asarray(taps) > 1, several, _one_tap(*one, load, element_type, zeroes, target))
+    entry = table["entry"] + table["launch"] + np.where(np.asarray(taps) > 1, table["entry_taps"], 0)
+    return np.asarray(groups) * (table["group"] + cycles) + entry
+
+
+def _one_tap(
+    share: np.ndarray,
+    pairs: np.ndarray,
+    input_groups: np.ndarray,
+    output_groups: np.ndarray,
+    load: int,
+    element_type: str,
+    zeroes: bool,
+    target: Target,
+) -> np.ndarray:
+    """Cycles of ConvPartial1x1 in one group, whose workers each have `share` rows in each of `pairs` passes."""
+    table, loop = tables()["matmul"], LOOP_CYCLES[element_type]
+    worker = pairs * (table[f"worker_{element_type}"] + np.maximum(share - table["worker_start"], 0) * loop)
+    worker = worker - pairs * np.where(share == 1, table[f"one_row_{element_type}"], 0)
+    # The state of a worker is kept from pass to pass of a group of inputs.
+    worker = worker - (pairs - input_groups) * table[f"kept_{element_type}"]
+    if zeroes:
+        worker = worker + output_groups * (table["zero"] + share * table[f"zero_{element_type}"])
+    each = load + table[f"each_pass_{element_type}"] + table["output_group"]
+    return target.workers_per_tile * worker + pairs * each + input_groups * table["input_group"]
+
+
+def _several_taps(
+    share: np.ndarray,
+    pairs: np.ndarray,
+    load: int,
+    element_type: str,
+    taps: np.ndarray,
+    run: Count | None,
+    target: Target,
+) -> np.ndarray:
+    """Cycles of ConvPartialnx1 in one group: each worker has its own runs of consecutive positions for each tap."""
+    table, loop = tables()["matmul"], LOOP_CYCLES[element_type]
+    width = np.maximum(share if run is None else run, 1)
+    # A share that is not made of whole lines begins and ends inside of one.
+    runs = np.minimum(-(-share // width) + (share % width != 0), share)
+    worker = table["worker_taps"] + runs * table["run"] + np.maximum(share - table["worker_start"] * runs, 0) * loop
+    return pairs * (taps * (target.workers_per_tile * worker + load + table["each_tap"]) + table["group_taps"])
 
 
 def vector_cycles(

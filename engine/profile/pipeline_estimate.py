@@ -259,7 +259,7 @@ class _Estimation:
         return replace(
             cost,
             compute=cost.compute + sum(elementwise_cycles("copy", shape, self.target) for shape in copied),
-            sync=cost.sync + more + (self.target.sync_cycles if copied else 0),
+            sync=cost.sync + more + (self.target.superstep_sync if copied else 0),
             external_sync=cost.external_sync + more,
             streaming=self._streamed(sum(shape.bytes for shape in streamed) + 2 * self._streamed_sums(cost)),
             links=sum(transfer_cycles(size, sender, ipu, self.target, selection) for size, sender in sizes),

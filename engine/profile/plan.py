@@ -24,7 +24,7 @@ from engine.profile.matrix_engine import (
     vector_cycles,
 )
 from engine.profile.options import DEFAULT_OPTIONS, ProductOptions
-from engine.profile.vertices import loop_of
+from engine.profile.rearrangement import rearranged, rearrangement
 from engine.target import Target
 
 MOST_HALVINGS = 10
@@ -153,40 +153,39 @@ def _ways_of(
     summed = results * (cuts.k - 1) // cuts.k * partial_item
     exchange = _transfer(bytes_a, bytes_b, cuts, target)
     exchange = exchange + np.where(split, _cycles_of(summed, target), 0)
-    sync = np.where(split, 2, 1) * target.sync_cycles
+    sync = np.where(split, 2, 1) * target.superstep_sync
     after = np.where(split, reduce_cycles(results, cuts.k, _partials(convolution, partials_type), target), 0)
     narrowed = partial_item > item
     if narrowed:
         after = after + np.where(split, 0, results * partial_item // target.vector_bytes)
-    held = np.where(split, results * partial_item + summed, results * partial_item if narrowed else 0)
+    held = np.where(split | narrowed, results * partial_item, 0)
     if passes > 1:
         # A slice of the kernel, and an update of the result.
         after = after + (block.kernel + results) * item // target.vector_bytes
-        sync = sync + 2 * target.sync_cycles
+        sync = sync + 2 * target.superstep_sync
     found = []
-    for method, compute, copied in _vertices(convolution, block, target, partials_type):
-        whole = (compute + after) * passes
-        exchanged, synced = exchange * passes, sync * passes
+    for method, compute, copied, moved in _vertices(convolution, block, target, partials_type):
+        before = rearrangement(convolution, moved, cuts.tiles, target)
+        whole = (compute + after) * passes + before.compute
+        exchanged, synced = exchange * passes + before.exchange, sync * passes + before.sync
         whole = np.maximum(whole, fewest - exchanged - synced)
-        found.append(_Ways(method, whole, exchanged, synced, bytes_a + bytes_b, held + copied, cuts))
+        # What is rearranged is gone before the vertices run, and what they read is before partial sums are added.
+        came = bytes_a + bytes_b
+        holding = np.maximum(held + copied, np.maximum(before.bytes, held + np.where(split, summed, 0)) - came)
+        found.append(_Ways(method, whole, exchanged, synced, came, holding, cuts))
     return found
 
 
 def _vertices(
     convolution: Convolution, block: TileShares, target: Target, partials_type: str
-) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """The applicable vertices: name, cycles, and bytes of operands rearranged for them."""
+) -> list[tuple[str, np.ndarray, np.ndarray, str]]:
+    """The applicable vertices: name, cycles, bytes of unrolled taps, and arrays to be rearranged before (a, b, c)."""
     size, kind = convolution.size, convolution.element_type
     item, dimensions = item_bytes(kind), len(block.taps)
     partials = _partials(convolution, partials_type)
     rows, k = block.rows, block.inputs * product(block.taps, like=block.inputs)
-    transposed_a = block.source(size) if "a" in convolution.transposed else np.zeros_like(rows)
-    transposed_b = (
-        block.kernel if "b" in convolution.transposed and convolution.resident != "b" else np.zeros_like(rows)
-    )
-    turning = _transpose_cycles(transposed_a + transposed_b, kind)
-    transposed = (transposed_a + transposed_b) * item
     engine_cycles = partial(amp_cycles, element_type=kind, target=target, partials_type=partials, groups=block.groups)
+    transposed, exchanged = rearranged(convolution, exchanged=False), rearranged(convolution, exchanged=True)
     found = []
     # The trailing dimensions of the kernel can be unrolled into input features.
     for unrolled in range(dimensions + 1):
@@ -201,15 +200,16 @@ def _vertices(
             for d in range(kept):
                 copied = copied * block.extent(size, d, size.sources[d])
         run = block.field[-1] if block.field else None
-        cycles = engine_cycles(rows, block.outputs, features, taps=taps, run=run)
-        cycles = cycles + turning + _copy_cycles(copied, size.inputs, kind, target)
-        found.append(("matrix engine", cycles, transposed + copied * item))
+        copying = _copy_cycles(copied, size.inputs, kind, target)
+        cycles = engine_cycles(rows, block.outputs, features, taps=taps, run=run) + copying
+        found.append(("matrix engine", cycles, copied * item, transposed))
         if unrolled == dimensions:
-            swapped = engine_cycles(block.outputs, rows, features)
-            swapped = swapped + turning + _copy_cycles(copied, size.inputs, kind, target)
-            found.append(("matrix engine, operands swapped", swapped, transposed + copied * item))
+            swapped = engine_cycles(block.outputs, rows, features) + copying
+            found.append(("matrix engine, operands swapped", swapped, copied * item, exchanged))
     nothing = np.zeros_like(rows)
-    found.append(("vectors", vector_cycles(rows, block.outputs, k, kind, target, block.groups), nothing))
+    if min(convolution.rows, size.outputs) == 1:
+        plain = vector_cycles(rows, block.outputs, k, kind, target, block.groups)
+        found.append(("vectors", plain, nothing, transposed))
     if size.groups > 1:
         last = block.taps[-1] if block.taps else np.ones_like(rows)
         rest = product(block.taps[:-1], like=rows)
@@ -217,7 +217,7 @@ def _vertices(
         cycles = depthwise_cycles(
             rows, features, rest, last, block.groups, element_type=kind, target=target, partials_type=partials
         )
-        found.append(("groups in lanes", cycles, nothing))
+        found.append(("groups in lanes", cycles, nothing, transposed))
     return found
 
 
@@ -235,11 +235,6 @@ def _transfer(a: np.ndarray, b: np.ndarray, cuts: Cuts, target: Target) -> np.nd
 
 def _cycles_of(received_bytes: np.ndarray, target: Target) -> np.ndarray:
     return -(-received_bytes // target.exchange_bytes_per_cycle) + target.exchange_start_cycles
-
-
-def _transpose_cycles(elements: np.ndarray, kind: str) -> np.ndarray:
-    cycles, each = loop_of("turn", kind)
-    return -(-elements // each) * cycles
 
 
 def _copy_cycles(elements: np.ndarray, together: int, kind: str, target: Target) -> np.ndarray:

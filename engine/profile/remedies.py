@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from engine.profile.change import Change
 from engine.profile.options import Assumptions
 
-CONFIGURATION = "config = ipu.config.get_ipu_config()[0]"
+CONFIGURATION = "config = ipu.config.IPUConfig()  # or your program's own"
 LIBRARIES = ("matmuls", "convolutions", "slices")
 MICRO_BATCHES = 8
 """Micro-batches for each stage of a proposed pipeline."""
@@ -34,7 +34,7 @@ def _before_the_model(change: Change, before: Assumptions) -> Iterator[str]:
     if ipus > 1:
         options.append(f"config.auto_select_ipus = {ipus}")
     if options:
-        yield "; ".join([CONFIGURATION, *options, "config.configure_ipu_system()"])
+        yield from (CONFIGURATION, *options, "config.configure_ipu_system()")
     if change.half_precision:
         yield 'keras.mixed_precision.set_global_policy("mixed_float16")'
 

@@ -42,7 +42,9 @@ def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) 
     height, width, count = -(-lookup.rows // rows), -(-lookup.width // columns), -(-lookup.lookups // shares)
     row_bytes = width * lookup.item_bytes
     own = -(-count // rows)
-    compute = _slots(own, count - own, row_bytes, lookup.updates, target)
+    word = tables()["slices"]["half_elements"] * 2 if lookup.item_bytes == 2 else target.vector_bytes
+    words = -(-row_bytes // word)
+    compute = _slots(own, count - own, words, lookup.updates, target)
     # The tiles that share a block of a resident table each hold a part of it.
     missing = height * row_bytes if lookup.away else height * row_bytes * (shares - 1) // shares
     received = count * INDEX_BYTES + (0 if lookup.updates else missing)
@@ -51,17 +53,17 @@ def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) 
         # Blocks of the table to which several tiles have added are summed.
         partials = height * row_bytes
         summed = -(-partials // target.vector_bytes)
-        compute = compute + np.where(shares > 1, summed + _slots(0 * own, 0 * own, row_bytes, False, target), 0)
+        compute = compute + np.where(shares > 1, summed + _slots(0 * own, 0 * own, words, False, target), 0)
         moved = np.where(shares > 1, partials, 0)
         several = shares > 1
     else:
         moved = np.where(rows > 1, count * row_bytes, 0)
-        second = _slots(-(-count // rows), -(-count // rows) * (rows - 1), row_bytes, False, target)
+        second = _slots(-(-count // rows), -(-count // rows) * (rows - 1), words, False, target)
         compute = compute + np.where(rows > 1, second, 0)
         several = rows > 1
     start, per_cycle = target.exchange_start_cycles, target.exchange_bytes_per_cycle
     exchange = start + -(-received // per_cycle) + np.where(several, start + -(-moved // per_cycle), 0)
-    sync = np.where(several, 2, 1) * target.sync_cycles
+    sync = np.where(several, 2, 1) * target.superstep_sync
     held, cycles = received + moved, compute + exchange + sync
     capacity = memory_proportion * target.bytes_per_tile
     fits = held <= capacity
@@ -86,10 +88,9 @@ def _cuts(lookup: Lookup, target: Target) -> tuple[np.ndarray, np.ndarray, np.nd
     return rows[fits], columns[fits], shares[fits]
 
 
-def _slots(inside: np.ndarray, outside: np.ndarray, row_bytes: np.ndarray, updates: bool, target: Target) -> np.ndarray:
-    """Cycles of a tile for `inside` indices of rows that it holds, and `outside` indices of others."""
+def _slots(inside: np.ndarray, outside: np.ndarray, words: np.ndarray, updates: bool, target: Target) -> np.ndarray:
+    """Cycles of a tile for `inside` indices of rows that it holds, of `words` words each, and `outside` of others."""
     table = tables()["slices"]
-    words = -(-row_bytes // target.vector_bytes)
     each = table["in_range"] + words * table["update_word" if updates else "word"]
     supervisor, worker = prologue(())
     return supervisor + target.workers_per_tile * worker + inside * each + outside * table["out_of_range"]

@@ -243,7 +243,7 @@ class Balancer:
             inference = {"forward": forward + came + self._sync, "recompute": nothing, "backward": nothing}
             return Runs(inference, always + flows.forward, nothing)
         kept, copies = (flows.arrived, flows.copies_arrived) if again != "none" else (flows.waiting, flows.copies)
-        copies = np.where(copies > 0, copies + self.target.sync_cycles, 0)
+        copies = np.where(copies > 0, copies + self.target.superstep_sync, 0)
         went = self._links(flows.backward, stage + 1, stage)
         recompute = forward + self._sync if again == "then_backpropagate" else nothing
         within = forward if again == "with_backpropagation" else nothing

@@ -60,7 +60,7 @@ def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> 
         compute = vertex_cycles(operations, run.per_tile, target, work.form)
     exchange = exchange_cycles(received, target)
     plan = plan_reduction(*_partial_results(compute_set, run), target)
-    syncs = target.sync_cycles * (1 + plan.stages)
+    syncs = target.superstep_sync * (1 + plan.stages)
     return SuperstepCost(compute + plan.compute, exchange + plan.exchange, syncs, run.tiles, received, received)
 
 
@@ -181,7 +181,7 @@ def plan_reduction(parts: int, results: int, target: Target) -> ReductionPlan:
     for first in sorted({2**k for k in range(1, 11)} | {isqrt(parts - 1) + 1}):
         if first < parts:
             plans.append(_staged((first, -(-parts // first)), results, target))
-    return min(plans, key=lambda p: p.compute + p.exchange + p.stages * target.sync_cycles)
+    return min(plans, key=lambda p: p.compute + p.exchange + p.stages * target.superstep_sync)
 
 
 def _staged(stages: tuple[int, ...], results: int, target: Target) -> ReductionPlan:

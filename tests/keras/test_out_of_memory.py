@@ -82,7 +82,7 @@ def test_large_activations_are_noticed_before_the_step_is_traced(kit: Kit, caplo
             model.fit(x, y, batch_size=2048, verbose=0)
     told = [record.getMessage() for record in caplog.records if "likely to be refused" in record.getMessage()]
     needed = 4 * 2048 * (FEATURES + WIDTH + 64 + 3)
-    assert len(told) == 1 and f"{needed / 1e9:.2f} GB for a batch of 2048" in told[0]
+    assert len(told) == 1 and f"{needed / 1e6:.2f} MB for a batch of 2048" in told[0]
 
 
 def test_the_advice_is_followed(kit: Kit) -> None:

@@ -94,7 +94,7 @@ def test_a_transformer_on_four_ipus(kit: Kit) -> None:
     layers = plan.plan.profile.layers
     work = [layer.forward + layer.backward for layer in layers]
     stages = [sum(w for w, s in zip(work, plan.stages, strict=True) if s == stage) for stage in range(4)]
-    assert max(stages) < 1.6 * sum(stages) / 4
+    assert max(stages) < max(1.6 * sum(stages) / 4, 1.1 * max(work))  # attention, as one layer, is in one stage
     assert printed == [plan.table()]
     assert max(map(len, plan.table().splitlines())) <= 92
     words = " ".join(plan.table().split())

@@ -45,15 +45,17 @@ def test_the_largest_batch_that_fits_is_proposed(deep: tuple[Estimate, dict[str,
         found.memory.peak_fullest - really, rel=0.1
     )
     lever = helps["a smaller batch"]
-    assert lever.what == "a smaller batch, 256 in place of 4096" and lever.fits and lever.alone
-    assert estimate(deep_step(256, 128, 8), SMALL).fits and not estimate(deep_step(512, 128, 8), SMALL).fits
+    assert lever.what == "a smaller batch, 512 in place of 4096" and lever.fits and lever.alone
+    assert estimate(deep_step(512, 128, 8), SMALL).fits and not estimate(deep_step(1024, 128, 8), SMALL).fits
 
 
 def test_accumulation_saves_that_but_for_the_sums(deep: tuple[Estimate, dict[str, Lever]]) -> None:
-    _, helps = deep
+    found, helps = deep
     sums = 8 * 128 * 128 * 4 / SMALL.tiles
-    saved = helps["the same update by gradient accumulation"].saves
-    assert saved == pytest.approx(helps["a smaller batch"].saves - sums, rel=0.02)
+    lever = helps["the same update by gradient accumulation"]
+    assert lever.what.endswith("of 256")  # with the sums, micro-batches of 512 do not fit
+    smaller = found.memory.peak_fullest - peak_of(Change(batch=256))
+    assert lever.saves == pytest.approx(smaller - sums, rel=0.03)
 
 
 def test_half_precision_promises_less_than_a_program_of_halves_saves(deep: tuple[Estimate, dict[str, Lever]]) -> None:
@@ -140,7 +142,8 @@ def test_two_changes_together_save_what_the_program_with_both_saves() -> None:
     half = estimate(program, SMALL).memory
     # Keras keeps variables in single precision: so do estimates, and not this program.
     really = half.peak_fullest + half.always_live["variables"] / SMALL.tiles
-    assert both == pytest.approx(really, rel=0.15)
+    # Exchange buffers of products are planned again with halves, the lever halves their bytes.
+    assert both == pytest.approx(really, rel=0.3)
 
 
 def test_inference_has_nothing_to_recompute_or_accumulate() -> None:

@@ -15,14 +15,14 @@ MK2 = target("ipu2")
 
 def one_stage(parts: int, results: int) -> int:
     received = parts * -(-results // MK2.tiles)
-    return vertex_cycles((("reduce", "f32"),), received, MK2) + 100 + received + 90
+    return vertex_cycles((("reduce", "f32"),), received, MK2) + 100 + received + MK2.superstep_sync
 
 
 @given(st.integers(2, 1472), st.integers(1, 5000))
 def test_never_worse_than_one_stage(parts: int, results: int) -> None:
     plan = plan_reduction(parts, results, MK2)
     assert plan.stages in (1, 2)
-    assert plan.compute + plan.exchange + plan.stages * 90 <= one_stage(parts, results)
+    assert plan.compute + plan.exchange + plan.stages * MK2.superstep_sync <= one_stage(parts, results)
 
 
 def test_few_parts_take_one_stage_and_many_two() -> None:

@@ -20,6 +20,7 @@ from engine.target import target
 from tests.exploring import examples
 
 MK2 = target("ipu2")
+SYNC = MK2.superstep_sync
 BEGIN = 11 + 6 * 29
 
 
@@ -35,19 +36,20 @@ def cheapest(lookup: Lookup, tiles: int) -> int:
                 )
                 row_bytes = width * lookup.item_bytes
                 own = math.ceil(count / r)
+                words = math.ceil(row_bytes / (4 if lookup.item_bytes == 2 else 8))
                 received = count * 4
                 word = 3 if lookup.updates else 2
-                cycles = BEGIN + own * (19 + word * math.ceil(row_bytes / 8)) + (count - own) * 8 + 90
+                cycles = BEGIN + own * (19 + word * words) + (count - own) * 8 + SYNC
                 if lookup.updates:
                     received += count * row_bytes
                     if n > 1:
                         cycles += math.ceil(height * row_bytes / 8) + BEGIN
-                        cycles += 100 + math.ceil(height * row_bytes / 4) + 90
+                        cycles += 100 + math.ceil(height * row_bytes / 4) + SYNC
                 else:
                     received += height * row_bytes * (n - 1) // n
                     if r > 1:
-                        cycles += BEGIN + own * (19 + 2 * math.ceil(row_bytes / 8)) + own * (r - 1) * 8
-                        cycles += 100 + math.ceil(count * row_bytes / 4) + 90
+                        cycles += BEGIN + own * (19 + 2 * words) + own * (r - 1) * 8
+                        cycles += 100 + math.ceil(count * row_bytes / 4) + SYNC
                 found.append(cycles + 100 + math.ceil(received / 4))
     return min(found)
 

@@ -60,7 +60,7 @@ def expected_stage(profile, schedule, stage, first, end, sync):
     if not profile.training:
         arriving = transfer_cycles(came, stage - 1, stage, MK2) if came else 0
         return {"forward": forward + arriving + sync}, bytes_held + came
-    copies += MK2.sync_cycles if copies else 0
+    copies += MK2.superstep_sync if copies else 0
     cycles = {
         "forward": forward + copies + sync + (transfer_cycles(came, stage - 1, stage, MK2) if came else 0),
         "backward": backward + copies + sync + (transfer_cycles(went, stage + 1, stage, MK2) if went else 0),

@@ -1,0 +1,61 @@
+"""Rearrangement of a product's arrays before they are broadcast, as poplin's planner counts it.
+
+An array that is not stored in the order in which the matrix engine reads it is rearranged once, on the tiles that share
+it, in a superstep of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+
+import numpy as np
+
+from engine.profile.convolution import Convolution
+from engine.profile.matrix_engine import item_bytes
+from engine.profile.vertices import tables
+from engine.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Rearrangement:
+    """Cycles, and temporary bytes on each tile, for many plans: int64 arrays of one length."""
+
+    compute: np.ndarray
+    exchange: np.ndarray
+    sync: np.ndarray
+    bytes: np.ndarray
+
+
+def rearranged(convolution: Convolution, *, exchanged: bool) -> str:
+    """The arrays to be rearranged, of "a", "b" and the result "c": transposed ones, or all if operands are exchanged.
+
+    A kernel that is on the tiles of its plan is stored as the plan wants.
+    """
+    if exchanged:
+        return "abc"
+    return "".join(each for each in convolution.transposed if each != "b" or convolution.resident != "b")
+
+
+def rearrangement(convolution: Convolution, arrays: str, tiles: np.ndarray, target: Target) -> Rearrangement:
+    """Cost of a rearrangement of `arrays` on `tiles` tiles; nothing without arrays."""
+    if not arrays:
+        nothing = np.zeros_like(tiles)
+        return Rearrangement(nothing, nothing, nothing, nothing)
+    table, item = tables()["rearrangement"], item_bytes(convolution.element_type)
+    each = sum(-(-_elements(convolution, array) // tiles) for array in arrays) * item
+    rate = min(target.vector_bytes, item)
+    compute = np.ceil(each * table["factor"] / rate).astype(np.int64)
+    exchange = np.asarray(target.exchange_start_cycles + -(-each // target.exchange_bytes_per_cycle))
+    return Rearrangement(
+        compute, exchange, np.full_like(tiles, target.superstep_sync), np.asarray(each * table["copies"])
+    )
+
+
+def _elements(convolution: Convolution, array: str) -> int:
+    size = convolution.size
+    if array == "a":
+        return ceil(size.groups * size.batch * size.inputs * prod(size.sources) * convolution.reuse_a)
+    if array == "b":
+        return ceil(size.groups * size.outputs * size.inputs * prod(size.taps) * convolution.reuse_b)
+    return size.groups * size.batch * prod(size.field) * size.outputs
