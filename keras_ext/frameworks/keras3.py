@@ -73,7 +73,14 @@ from keras_ext.frameworks import (
 from keras_ext.frameworks.common import plain_outside, serves, with_plain_steps
 from keras_ext.frameworks.functions import make_functions
 from keras_ext.frameworks.keras3_batches import Standard, batches_of, refuse_no_batches, rows_of, without_rows
-from keras_ext.frameworks.keras3_building import adopt_optimizer, apply_built, build_once, tests
+from keras_ext.frameworks.keras3_building import (
+    adopt_optimizer,
+    apply_built,
+    build_once,
+    scale_loss_built,
+    tests,
+    traced_model,
+)
 from keras_ext.frameworks.keras3_executions import executions
 from keras_ext.frameworks.whole_updates import apply_lists, apply_pairs, wrap_once, wrap_overrides
 from keras_ext.names import registration
@@ -102,7 +109,7 @@ class Keras3(Framework):
         strategy = model.distribute_strategy
         wrap_overrides(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ()))
         wrap_overrides(BaseOptimizer, "apply_gradients", functools.partial(apply_pairs, _optimizer_variables, ()))
-        with strategy.scope(), keras3_scopes.own_scopes():
+        with strategy.scope(), keras3_scopes.own_scopes(), traced_model.replaced_by(model):
             return strategy.run(method or getattr(model, f"{mode}_step"), args=(data,))
 
     def steps_per_execution(self, model: keras.Model) -> int:
@@ -260,6 +267,7 @@ def install() -> None:
     trainer.distribute_strategy = property(_distribute_strategy)
     keras_trainer.TFEpochIterator = _choosing_iterator(keras_trainer.TFEpochIterator)
     wrap(BaseOptimizer, "apply", apply_built)
+    wrap(keras.optimizers.LossScaleOptimizer, "scale_loss", scale_loss_built)
     wrap_once(BaseOptimizer, "apply", functools.partial(apply_lists, _optimizer_variables, ("update_step",)))
     wrap(keras_numpy, "divide", indexed_slices.divide)
     wrap(TFOptimizer, "_backend_update_step", indexed_slices.update_as_chosen)

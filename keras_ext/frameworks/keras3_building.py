@@ -15,6 +15,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
+from engine.errors import ConfigurationError
 from ipu._internal.compiler.variables import tracing
 from ipu._internal.thread_values import ThreadValue
 from ipu.ipu_strategy import IPUStrategyV1
@@ -27,6 +28,8 @@ from keras_ext.wrapping import Original
 _building = threading.RLock()
 _being_built: list[keras.Model] = []
 _tested: ThreadValue[keras.Model | None] = ThreadValue(None)
+traced_model: ThreadValue[keras.Model | None] = ThreadValue(None)
+"""The model whose step this thread traces."""
 
 
 def steps_alone(model: keras.Model) -> bool:
@@ -98,6 +101,24 @@ def apply_built(apply: Original, optimizer: Any, grads: Any, trainable_variables
         with tf.init_scope(), _building:  # a thread that builds layers marks the optimizer as built
             _build(optimizer, trainable_variables)
     return apply(optimizer, grads, trainable_variables)
+
+
+def scale_loss_built(scale_loss: Original, optimizer: Any, loss: Any) -> Any:
+    """Keras' `scale_loss`, of an optimizer that has been built: before, it multiplies by the initial scale for good.
+
+    TensorFlow traces the first step twice, so the scale that plain Keras uses is the variable. Raises
+    ConfigurationError for an optimizer that is not built and not the one of the model whose step is traced.
+    """
+    if tracing() and not optimizer.built:
+        model = traced_model.value
+        if model is None or model.optimizer is not optimizer:
+            raise ConfigurationError(
+                f"Expected {type(optimizer).__name__} {optimizer.name!r} to have variables before a loss is scaled. "
+                "Received: one that is not built. Call its build(model.trainable_variables) in the strategy's scope."
+            )
+        with tf.init_scope(), _building:
+            _build(optimizer, list(model.trainable_variables))
+    return scale_loss(optimizer, loss)
 
 
 def _build(optimizer: Any, variables: list[Any]) -> None:

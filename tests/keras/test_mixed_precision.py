@@ -14,7 +14,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from engine.errors import ConfigurationError
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import KITS, Kit, keras3_only, tf_keras_only
 
@@ -244,3 +246,55 @@ def test_mixed_float16_scales_by_itself(kit: Kit) -> None:
     with IPUStrategy().scope():
         model = built(kit, "mixed_float16", "Dense")
     assert type(model.optimizer).__name__ == "LossScaleOptimizer"
+
+
+def growing(kit: Kit) -> Any:
+    """An optimizer whose scale doubles every second step, and whose updates are in proportion to the gradients."""
+    return kit.keras.optimizers.LossScaleOptimizer(
+        kit.keras.optimizers.SGD(0.05), initial_scale=2.0**15, dynamic_growth_steps=2
+    )
+
+
+@keras3_only
+@pytest.mark.parametrize("has_own_step", [False, True])
+def test_the_loss_is_scaled_by_the_present_scale(kit: Kit, has_own_step: bool) -> None:
+    """Keras scales by the initial one where the optimizer is not built, as where a step is first traced."""
+
+    class Stepping(kit.keras.Sequential):  # type: ignore[name-defined, misc]
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+                scaled = self.optimizer.scale_loss(loss)
+            self.optimizer.apply(tape.gradient(scaled, self.trainable_weights), self.trainable_weights)
+            return {"loss": loss}
+
+    def build() -> Any:
+        layers = kit.keras.layers
+        kind = Stepping if has_own_step else kit.keras.Sequential
+        return kind([layers.Input((6, 8)), layers.Flatten(), layers.Dense(2)])
+
+    def train(model: Any) -> Any:
+        return model.fit(SEQUENCES, TARGETS, batch_size=4, epochs=1, shuffle=False, verbose=0).history
+
+    kit.assert_same(train, build, optimizer=lambda: growing(kit), loss=None if has_own_step else "mse", metrics=None)
+
+
+@keras3_only
+def test_a_loop_scales_losses_with_a_built_optimizer(kit: Kit) -> None:
+    with IPUStrategy().scope():
+        weight = kit.keras.Variable(3.0)
+        optimizer = growing(kit)
+
+        @tf.function(jit_compile=True)
+        def step() -> None:
+            with tf.GradientTape() as tape:
+                scaled = optimizer.scale_loss(weight**2)
+            optimizer.apply([tape.gradient(scaled, weight.value)], [weight])
+
+        with pytest.raises(ConfigurationError, match="to have variables before a loss is scaled"):
+            IPUStrategy().run(step)
+        optimizer.build([weight])
+        for _ in range(4):
+            IPUStrategy().run(step)
+    assert float(weight) == pytest.approx(3.0 * 0.9**4, rel=1e-6) and float(optimizer.dynamic_scale) == 2.0**17
