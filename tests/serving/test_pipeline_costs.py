@@ -22,7 +22,7 @@ from ipu.ipu_strategy import IPUStrategyV1
 from ipu.ops.pipelining_ops import PipelineSchedule, PipelineStageOptions
 from tests.keras.helpers import KITS
 
-WIDTH, BATCH = 128, 16
+WIDTH, BATCH = 512, 16
 
 
 def program_in(directory: Path) -> Path:
