@@ -44,7 +44,8 @@ TABLE = (
     *_rows(
         *("keras+dataset=no_length", "keras+generator=finite", "keras+failing_generator"),
         *("tf_keras+dataset=no_length", "tf_keras+generator=finite", "tf_keras+failing_generator"),
-        *("tf_keras+generator=iterator", "steps_per_epoch=100"),
+        *("tf_keras+generator=iterator", "steps_per_epoch=100", "steps_per_epoch=3+size=5/8"),
+        *("keras+dataset=dropped+size=5/8", "tf_keras+dataset=dropped+size=5/8"),
         values=r".*(iterations|slots/0 (iteration|iter)):",
         reason="At the end of data of unknown length plain Keras counts an update that it does not make",
         page="accelerate.md",
@@ -52,7 +53,7 @@ TABLE = (
     *_rows(
         *("keras+two_outputs+size=22/4", "keras+two_outputs+size=10/8", "keras+two_outputs+size=5/8"),
         "keras+two_outputs+other_batch_size",
-        values=r".*(/(val_)?[ac]_loss(/\d+)?|evaluate #\d+/[12]|/metrics/\d/1/\d): plain \[",
+        values=r".*(/(val_)?[ac]_loss(/\d+)?|evaluate (before )?#\d+/[12]|/metrics/\d/1/\d): plain \[",
         reason="logged loss of each of several outputs weighs a partial last batch by its size",
         page="accelerate.md",
     ),
