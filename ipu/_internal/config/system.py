@@ -215,8 +215,8 @@ def _notice_unusual_devices(config: OptionTree) -> None:
         if number & (number - 1):
             below = 1 << (number.bit_length() - 1)
             LOGGER.warning(
-                "auto_select_ipus = %d: a device of a real system has 1, 2, 4, 8 ... IPUs, and refuses it. It works "
-                "here, with %d IPUs. Nearest: %d or %d.",
+                "auto_select_ipus = %d: devices of a real system have 1, 2, 4, 8 ... IPUs, so it may have none of these. It "
+                "works here, with %d IPUs. Nearest: %d or %d.",
                 number,
                 number,
                 below,
