@@ -215,7 +215,7 @@ def _notice_unusual_devices(config: OptionTree) -> None:
         if number & (number - 1):
             below = 1 << (number.bit_length() - 1)
             LOGGER.warning(
-                "auto_select_ipus = %d: devices of a real system have 1, 2, 4, 8 ... IPUs, so it may have none of these. It "
+                "auto_select_ipus = %d: devices of a real system have 1, 2, 4, 8 ... IPUs, not of this number. It "
                 "works here, with %d IPUs. Nearest: %d or %d.",
                 number,
                 number,
