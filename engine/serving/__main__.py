@@ -50,6 +50,12 @@ def parser(command: str) -> argparse.ArgumentParser:
         "--poll-seconds", type=_time, default=1.0, help="seconds between two looks for a new version; 0 is never"
     )
     made.add_argument("--objects", help="a file of `python -m engine.aot`, where Numba is not installed")
+    made.add_argument(
+        "--forwarded-allow-ips",
+        default="",
+        metavar="ADDRESSES",
+        help="addresses of proxies, with commas between: limits then count the clients that X-Forwarded-For names",
+    )
     made.add_argument("--ssl-certfile", help="a certificate chain in PEM: the server then speaks HTTPS alone")
     made.add_argument("--ssl-keyfile", help="its private key in PEM, if it is in another file")
     made.add_argument("--ssl-keyfile-password", help="the password of the private key")
@@ -113,7 +119,8 @@ def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
         options.directory, options.name, with_steps, options.objects, timeout=options.predict_timeout or None
     )
     application = Application(servables, client_limits, reload)
-    made = server(application, CONNECTIONS_PER_REQUEST * options.max_requests, certificate)
+    proxies = [each.strip() for each in options.forwarded_allow_ips.split(",") if each.strip()]
+    made = server(application, CONNECTIONS_PER_REQUEST * options.max_requests, certificate, proxies)
     listener = bound_socket(options.host, options.port)
     host, port = listener.getsockname()[:2]
     address = f"[{host}]" if ":" in host else host

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from engine.serving.batching import Batcher
 from engine.serving.errors import RequestError
 from engine.serving.infer import HEADER_LENGTH, format_infer, parse_infer
-from engine.serving.limits import Limits, Shares
+from engine.serving.limits import Limits, Shares, network
 from engine.serving.manifest import Manifest
 from engine.serving.parser import ParserProcess
 from engine.serving.rest import format_response, metadata, parse_request
@@ -240,7 +240,7 @@ class Application:
     async def _answer(self, request: Request, servable: Servable, parse: Parse, formatted: Format) -> Response:
         """The answer of a prediction, with its limits of requests, bytes and time."""
         body = bytearray()
-        address = request.client.host if request.client else ""
+        address = network(request.client)
         try:
             with self._batchers[servable].in_use() as batcher:
                 reading = self._read(request, body, address)

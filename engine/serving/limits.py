@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+import ipaddress
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
+
+STARTS_AT_ONCE = 2
+"""Requests of one client address that begin before those of all others have had their turn."""
 
 
 @dataclass(frozen=True)
@@ -42,3 +49,61 @@ class Shares:
         self._by_address[address] += count
         if not self._by_address[address]:
             del self._by_address[address]
+
+
+def network(client: tuple[str, int] | None) -> str:
+    """The address that counts a client: of IPv6 the first 64 bits, whose addresses belong to one person."""
+    if client is None:
+        return ""
+    try:
+        address = ipaddress.ip_address(client[0].partition("%")[0])
+    except ValueError:
+        return client[0]
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, 64), strict=False).network_address)
+
+
+class Turns:
+    """An ASGI application that begins requests by turns of the client addresses.
+
+    A client that sends requests on many connections delays the others by `STARTS_AT_ONCE` requests, not by all of its
+    own: a connection is not read again before its request has been answered.
+    """
+
+    def __init__(self, application: Callable[[Any, Any, Any], Awaitable[None]]) -> None:
+        self._application = application
+        self._begun: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Calls the application once it is the client's turn."""
+        if scope["type"] == "http":
+            await self._turn(network(scope.get("client")))
+        await self._application(scope, receive, send)
+
+    async def _turn(self, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._begun:
+            loop.call_soon(self._next_round)
+        if self._begun[address] < STARTS_AT_ONCE:
+            self._begun[address] += 1
+            return
+        turn = loop.create_future()
+        self._waiting.setdefault(address, deque()).append(turn)
+        await turn
+
+    def _next_round(self) -> None:
+        self._begun.clear()
+        for address, waiting in list(self._waiting.items()):
+            while waiting and self._begun[address] < STARTS_AT_ONCE:
+                turn = waiting.popleft()
+                if not turn.cancelled():
+                    turn.set_result(None)
+                    self._begun[address] += 1
+            if not waiting:
+                del self._waiting[address]
+        if self._begun:
+            asyncio.get_running_loop().call_soon(self._next_round)

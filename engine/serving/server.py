@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.errors import ConfigurationError
 from engine.serving.application import Application
+from engine.serving.limits import Turns, network
 
 logger = logging.getLogger("ipu.serving")
 HEADER_TIMEOUT = 10.0
@@ -86,7 +87,7 @@ class Connection(H11Protocol):
 
     @property
     def _address(self) -> str:
-        return self.client[0] if self.client else ""
+        return network(self.client)
 
     @property
     def _unread(self) -> int:
@@ -215,20 +216,28 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return listener
 
 
-def server(application: Application, most_connections: int, certificate: Certificate | None = None) -> uvicorn.Server:
+def server(
+    application: Application,
+    most_connections: int,
+    certificate: Certificate | None = None,
+    proxies: Sequence[str] = (),
+) -> uvicorn.Server:
     """A server to run with sockets: `server(...).run(sockets=[...])` ends at SIGINT and SIGTERM.
 
-    Raises ConfigurationError for a certificate that cannot be used.
+    The clients of a proxy whose address is in `proxies` are those that the header X-Forwarded-For names. Raises
+    ConfigurationError for a certificate that cannot be used.
     """
     _allow_files(most_connections + OTHER_FILES)
     config = uvicorn.Config(
-        application.asgi,
+        Turns(application.asgi),
         http=cast(Any, partial(Connection, most_connections)),
         loop="asyncio",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         backlog=ACCEPTED_AT_ONCE,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=GRACE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from collections.abc import Iterator
@@ -11,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.serving import server
 from engine.serving.__main__ import main
+from engine.serving.application import Application
 from engine.serving.errors import RequestError
-from engine.serving.limits import Shares
+from engine.serving.limits import STARTS_AT_ONCE, Shares, Turns, network
 from engine.serving.manifest import Manifest, TensorManifest
 from engine.serving.parser import ParserProcess
 from engine.serving.rest import parse_request
@@ -119,6 +122,61 @@ def test_one_address_leaves_some_to_others() -> None:
     assert shares.is_above("a", 1) and not shares.is_above("b", 1)
     shares.add("a", -1)
     assert not shares.is_above("a", 1) and shares.all == 5
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::"),
+        ("2001:db8:1:3::4", "2001:db8:1:3::"),
+        ("fe80::1%eth0", "fe80::"),
+        ("a socket", "a socket"),
+    ],
+)
+def test_the_addresses_of_one_network_are_one_client(address: str, counted: str) -> None:
+    assert network((address, 80)) == counted
+
+
+def test_requests_begin_by_turns_of_addresses() -> None:
+    begun: list[str] = []
+
+    async def application(scope: Any, receive: object, send: object) -> None:
+        begun.append(network(scope["client"]))
+
+    async def requests() -> None:
+        turns = Turns(application)
+        calls = [
+            asyncio.create_task(turns({"type": "http", "client": (address, 1)}, None, None))
+            for address in ["10.0.0.1"] * 99 + ["10.0.0.2"] * 3 + ["10.0.0.3"]
+        ]
+        await asyncio.sleep(0)
+        calls[50].cancel()
+        await asyncio.wait(calls)
+        assert not turns._waiting
+        await turns({"type": "http", "client": None}, None, None)
+
+    asyncio.run(requests())
+    assert begun.count("10.0.0.1") == 98 and len(begun) == 103 and begun[-1] == ""
+    assert {"10.0.0.2", "10.0.0.3"} <= {*begun[: 2 * STARTS_AT_ONCE + 1]}
+    assert "10.0.0.2" not in begun[4 * STARTS_AT_ONCE + 2 :]
+
+
+@pytest.mark.parametrize(("proxies", "client"), [((), "127.0.0.1"), (("127.0.0.1",), "10.9.8.7")])
+def test_only_named_proxies_say_who_the_client_is(proxies: tuple[str, ...], client: str) -> None:
+    seen: list[str] = []
+
+    async def application(scope: Any, receive: object, send: object) -> None:
+        seen.append(scope["client"][0])
+
+    made = Application([])
+    made.asgi = application  # type: ignore[assignment]
+    config = server.server(made, 4, proxies=proxies).config
+    headers = [(b"x-forwarded-for", b"10.9.8.7")]
+    asyncio.run(config.loaded_app({"type": "http", "client": ("127.0.0.1", 1), "headers": headers}, None, None))
+    assert seen == [client]
 
 
 def test_steps_of_a_model_run_only_where_they_are_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
