@@ -16,6 +16,7 @@ from engine.profile.lives import Lives, lives_on_chip
 from engine.profile.mapping import Placer, TileMapping
 from engine.profile.names import buffer_names, layer_in, layers_of_variables
 from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions
+from engine.profile.placed_work import PlacedWork, placed_work
 from engine.profile.recomputation import recomputation
 from engine.profile.remote import RemoteMemory, offloaded_buffers, remote_memory, states_in_place, stretches, uses_of
 from engine.profile.superstep_cost import SuperstepCost
@@ -47,7 +48,7 @@ class MemoryEstimate:
     """Memory of a step: totals, tile by tile, and array by array.
 
     `streams_fit` is False where I/O tiles cannot hold the stream buffers, which then are on the other tiles. The
-    compute sets of `again` run twice, as their results are recomputed.
+    compute sets of `again` run twice, as their results are recomputed. `work` says where each compute set works.
     """
 
     memory: Memory
@@ -56,6 +57,7 @@ class MemoryEstimate:
     remote: RemoteMemory
     streams_fit: bool = True
     again: frozenset[int] = frozenset()
+    work: tuple[PlacedWork, ...] = ()
 
 
 def estimate_memory(
@@ -144,7 +146,8 @@ class _MemoryEstimator:
         tiles = tile_memory(self.blocks, fixed, self.last + 1)
         memory = self._memory(always, fixed, tiles)
         remote = remote_memory(self.program, self.offloaded, self.assumptions, self.in_place)
-        return MemoryEstimate(memory, tiles, tuple(self.tensors), remote, self.streams_fit, again)
+        work = placed_work(self.program, self.supersteps, positions, self.blocks)
+        return MemoryEstimate(memory, tiles, tuple(self.tensors), remote, self.streams_fit, again, work)
 
     def _recompute(self, fixed: dict[str, np.ndarray]) -> frozenset[int]:
         """Drops activations that are recomputed, if the options ask for it; returns the compute sets that run twice."""

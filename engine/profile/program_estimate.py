@@ -97,6 +97,8 @@ def report(
         unknown_loops=unknown_loops(program),
         assumptions=assumptions,
         remote=held.remote,
+        work=held.work,
+        regions=tuple(program.regions),
     )
 
 

@@ -9,7 +9,9 @@ from engine.profile.liveness import LiveTensor, TileMemory
 from engine.profile.memory import Memory
 from engine.profile.operations import OperationCounts
 from engine.profile.options import Assumptions
+from engine.profile.placed_work import PlacedWork
 from engine.profile.remote import RemoteMemory
+from engine.program.program import Region
 from engine.shown import Shown
 from engine.target import Target
 
@@ -51,7 +53,8 @@ class StepCosts:
     `shards` is the number of IPUs over which a replica is sharded: above 1, this is the report of one chip in place of
     them.
 
-    `gradient_sums` are the bytes of each sum of gradients over replicas.
+    `gradient_sums` are the bytes of each sum of gradients over replicas. `work` has the tiles of each of `costs`, and
+    `regions` its loops and branches.
 
     With a `pipeline`, memory and `costs` are those of the fullest of its IPUs, each part having run once; cycles,
     samples and transfers are of a whole step.
@@ -75,6 +78,8 @@ class StepCosts:
     pipeline: PipelineEstimate | None = None
     gradient_sums: tuple[int, ...] = ()
     shards: int = 1
+    work: tuple[PlacedWork, ...] = ()
+    regions: tuple[Region, ...] = ()
 
     @property
     def compute(self) -> int:

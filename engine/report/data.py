@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from engine.ir.op_names import in_gradient_scope
 from engine.profile.levers import Lever
 from engine.profile.program_estimate import Estimate
 from engine.profile.scaling import assumptions_of, predict, workload_of
@@ -13,7 +14,9 @@ from engine.profile.summary import summary
 from engine.report.about import about
 from engine.report.advice import advice
 from engine.report.operations import amp_flops, operation_rows, whole_step
+from engine.report.program_tree import program_tree
 from engine.report.records import fields_of
+from engine.report.tile_map import tensor_rows, work_rows
 from engine.report.verdicts import cycles, verdicts
 
 FORMAT = "software-ipu report"
@@ -25,7 +28,7 @@ PART = ("kind", "stage", "compute", "exchange", "sync", "links", "cycles", "rece
 ROWS = 4000
 """Most rows of a schedule in a report."""
 PREDICTION = ("replicas", "ipus", "samples_per_second", "gradient_share", "efficiency", "algorithm", "fits")
-TENSORS = 400
+TENSORS = 4000
 """Most tensors that the report names, the largest ones; all of them count in the sums."""
 
 
@@ -62,6 +65,7 @@ class Subject:
 def report_data(subject: Subject) -> dict[str, Any]:
     """All data of the report, as schema.json describes them."""
     estimate, source = subject.estimate, subject.source
+    rows = operation_rows(estimate.costs, estimate, source)
     data: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
@@ -76,10 +80,10 @@ def report_data(subject: Subject) -> dict[str, Any]:
         "speed": _speed(estimate),
         "tiles": _tiles(estimate),
         "memory": _memory(estimate, subject.levers),
-        "liveness": _liveness(estimate),
-        "operations": operation_rows(whole_step(estimate), estimate, source),
+        **_on_tiles(estimate, rows, source, estimate.pipeline is not None),
+        "operations": rows if estimate.pipeline is None else operation_rows(whole_step(estimate), estimate, source),
         "by_ipu": _by_ipu(estimate, source),
-        "supersteps": [] if estimate.pipeline is None else operation_rows(estimate.costs, estimate, source),
+        "supersteps": [] if estimate.pipeline is None else rows,
         "exchange": _exchange(estimate),
         "host": _host(estimate, subject.feeding),
         "pipeline": _pipeline(estimate),
@@ -111,17 +115,30 @@ def _speed(estimate: Estimate) -> dict[str, Any]:
 def _by_ipu(estimate: Estimate, source: Callable[[str], str]) -> list[dict[str, Any]]:
     """The report's top-level figures, which are those of the fullest IPU, for each IPU of a pipeline."""
     ipus = [] if estimate.pipeline is None else estimate.pipeline.ipus
-    return [
-        {
-            "ipu": each.ipu,
-            "tiles": _tiles(each.estimate),
-            "memory": _memory(each.estimate, ()),
-            "liveness": _liveness(each.estimate),
-            "supersteps": operation_rows(each.estimate.costs, each.estimate, source),
-        }
-        for each in ipus
-        if isinstance(each.estimate, Estimate)
-    ]
+    return [_of_ipu(each.ipu, each.estimate, source) for each in ipus if isinstance(each.estimate, Estimate)]
+
+
+def _of_ipu(ipu: int, estimate: Estimate, source: Callable[[str], str]) -> dict[str, Any]:
+    rows = operation_rows(estimate.costs, estimate, source)
+    return {
+        "ipu": ipu,
+        "tiles": _tiles(estimate),
+        "memory": _memory(estimate, ()),
+        **_on_tiles(estimate, rows, source, in_pipeline=True),
+        "supersteps": rows,
+    }
+
+
+def _on_tiles(
+    estimate: Estimate, rows: list[dict[str, Any]], source: Callable[[str], str], in_pipeline: bool
+) -> dict[str, Any]:
+    """The sections on arrays, the tiles of compute sets, and the tree of the program."""
+    chosen, backward = _shown(estimate), [in_gradient_scope(cost.op_name) for cost in estimate.costs]
+    return {
+        "liveness": _liveness(estimate, chosen, source),
+        "work": work_rows(estimate, chosen),
+        "tree": program_tree(rows, estimate.regions, backward, in_pipeline),
+    }
 
 
 def _chips(estimate: Estimate) -> int:
@@ -130,10 +147,11 @@ def _chips(estimate: Estimate) -> int:
 
 
 def _tiles(estimate: Estimate) -> list[dict[str, int]]:
-    always, peak = estimate.tiles.always_live_bytes.tolist(), estimate.tiles.peak_bytes.tolist()
+    tiles = estimate.tiles
+    always, peak, peak_at = (each.tolist() for each in (tiles.always_live_bytes, tiles.peak_bytes, tiles.peak_at))
     return [
-        {"tile": number, "always_live_bytes": fixed, "peak_bytes": most}
-        for number, (fixed, most) in enumerate(zip(always, peak, strict=True))
+        {"tile": number, "always_live_bytes": fixed, "peak_bytes": most, "peak_at": at}
+        for number, (fixed, most, at) in enumerate(zip(always, peak, peak_at, strict=True))
     ]
 
 
@@ -152,29 +170,33 @@ def _memory(estimate: Estimate, levers: Sequence[Lever]) -> dict[str, Any]:
     }
 
 
-def _liveness(estimate: Estimate) -> dict[str, Any]:
-    """Bytes on the whole chip at each compute set, and the largest tensors, the largest first."""
-    tensors = sorted(estimate.liveness, key=lambda t: (-t.bytes, t.first, t.name))
+def _liveness(estimate: Estimate, chosen: Sequence[int], source: Callable[[str], str]) -> dict[str, Any]:
+    """Bytes on the whole chip at each compute set, and the chosen tensors by their numbers."""
     return {
         "always_live_bytes": int(estimate.tiles.always_live_bytes.sum()),
         "live_bytes": list(estimate.memory.live_bytes),
-        "tensors_in_all": len(tensors),
-        "tensors": [asdict(t) for t in _shown(tensors, estimate.memory.peak_at)],
+        "tensors_in_all": len(estimate.liveness),
+        "tensors": tensor_rows(estimate, chosen, source),
     }
 
 
-def _shown(tensors: Sequence[Any], peak_at: int) -> list[Any]:
-    """Chooses at most TENSORS tensors, the largest first: those live at the peak, those large for long, then the
-    largest.
+def _shown(estimate: Estimate) -> list[int]:
+    """Chooses at most TENSORS tensors, by number, the largest first: those live at the peak, those large for long, then
+    the largest.
     """
-    at_peak = [t for t in tensors if t.always_live or t.first <= peak_at <= t.last]
-    rest = [t for t in tensors if not (t.always_live or t.first <= peak_at <= t.last)]
-    chosen = at_peak[: TENSORS // 2]
+    tensors, peak_at = estimate.liveness, estimate.memory.peak_at
+    order = sorted(range(len(tensors)), key=lambda n: (-tensors[n].bytes, tensors[n].first, tensors[n].name))
+    if len(order) <= TENSORS:
+        return order
+    at_peak = {n for n in order if tensors[n].always_live or tensors[n].first <= peak_at <= tensors[n].last}
+    rest = [n for n in order if n not in at_peak]
+    chosen = [n for n in order if n in at_peak][: TENSORS // 2]
     # Large for long: tensors that are kept from the forward to the backward pass.
-    chosen += sorted(rest, key=lambda t: -t.bytes * (t.last - t.first + 1))[: TENSORS // 4]
-    picked = {id(t) for t in chosen}
-    chosen += [t for t in rest if id(t) not in picked][: TENSORS - len(chosen)]
-    return sorted(chosen, key=lambda t: (-t.bytes, t.first, t.name))
+    chosen += sorted(rest, key=lambda n: -tensors[n].bytes * (tensors[n].last - tensors[n].first + 1))[: TENSORS // 4]
+    picked = set(chosen)
+    chosen += [n for n in rest if n not in picked][: TENSORS - len(chosen)]
+    places = {number: place for place, number in enumerate(order)}
+    return sorted(chosen, key=places.__getitem__)
 
 
 def _exchange(estimate: Estimate) -> dict[str, Any]:

@@ -23,6 +23,8 @@ ROWS = 60
 """Rows of a long table in a page without scripts."""
 MOST_RATIO = 100
 """Most bytes that one byte of a packed report unpacks to; those of this project have about ten."""
+SCRIPTS = ("helpers.js", "tile.js", "tree.js", "lanes.js", "report.js")
+"""The page's scripts, which become the body of one function."""
 MARK = '<script type="text/plain" id="packed">'
 
 
@@ -49,7 +51,7 @@ def page(data: dict[str, Any]) -> str:
         pictures={name: picture(each, name) for name, each in specifications.items()},
         packed=packed(data, specifications),
         style=style_sheet(),
-        script=(TEMPLATES / "report.js").read_text(encoding="utf-8"),
+        script=_script(),
         rows=ROWS,
         shown_ipu=None if data["pipeline"] is None else shown_ipu(data),
         alive=_alive(data),
@@ -62,6 +64,11 @@ def page(data: dict[str, Any]) -> str:
     return labelled(before) + mark + rest
 
 
+def _script() -> str:
+    parts = [(TEMPLATES / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    return "\n".join(['"use strict";', "(() => {", *parts, "})();"])
+
+
 def _alive(data: dict[str, Any]) -> list[dict[str, Any]]:
     """The tensors live at the peak, the largest first."""
     peak = data["memory"]["peak_at"]
@@ -70,8 +77,9 @@ def _alive(data: dict[str, Any]) -> list[dict[str, Any]]:
 
 def packed(data: dict[str, Any], specifications: dict[str, Any]) -> str:
     """The report, the charts and the library that draws them, as gzipped JSON in base64, which needs no escaping."""
+    drawn = {name: each for name, each in specifications.items() if name != "lanes" or "work" not in data}
     content = {
-        **{"report": data, "charts": specifications, "leads": leads(data), "views": views(data)},
+        **{"report": data, "charts": drawn, "leads": leads(data), "views": views(data)},
         **{"categories": CATEGORIES, "library": runtime()},
     }
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)

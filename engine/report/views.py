@@ -9,7 +9,7 @@ from engine.report.charts.trace import shown_ipu
 from engine.report.numbers import count, size
 from engine.report.operations import supersteps
 
-OF_ONE_IPU = ("memory-by-tile", "memory-map", "memory-histogram", "live-bytes", "live-tensors", "phases", "lanes")
+OF_ONE_IPU = ("memory-by-tile", "memory-map", "memory-histogram", "live-bytes", "live-tensors", "phases")
 """Charts of one IPU of a pipeline."""
 OF_WORK = ("costliest", "exchanges")
 """Charts of the work of all IPUs, or of one."""

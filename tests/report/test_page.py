@@ -116,6 +116,19 @@ def test_a_failure_is_quoted() -> None:
     assert "The program was not run. Expected at most so much." in text
 
 
+def test_a_report_of_an_older_version_has_no_views_of_tiles() -> None:
+    data = {key: value for key, value in report().data.items() if key not in ("work", "tree")}
+    read = Reader(Report(data).html())
+    assert not read.wrong and "program" not in read.ids and "trace" in read.ids
+
+
+def test_the_tree_is_there_without_scripts(read: Reader) -> None:
+    text = words(read)
+    for node in report().data["tree"]["children"]:
+        count = node["end"] - node["begin"]
+        assert f"{node['name']} {count} compute set{'s' if count > 1 else ''} {node['cycles']:,}, " in text
+
+
 def test_light_dark_and_paper(html: str) -> None:
     style = html.partition("<style>")[2].partition("</style>")[0]
     assert "prefers-color-scheme: dark" in style and "@media print" in style

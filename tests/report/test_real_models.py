@@ -17,7 +17,7 @@ from tests.report.real_models import REAL
 
 ALWAYS = {
     *("memory-by-tile", "memory-map", "memory-histogram", "live-bytes", "live-tensors"),
-    *("phases", "lanes", "costliest", "exchanges", "host", "scaling"),
+    *("phases", "costliest", "exchanges", "host", "scaling"),
 }
 USUAL = ("lstm", 1400, "dark")
 CASES = [(name, width, theme) for name in REAL for width in (375, 1400, 2560) for theme in ("light", "dark")]
@@ -100,18 +100,15 @@ def of_memory(browser: Browser, data: dict[str, Any]) -> None:
 
 
 def of_the_trace(browser: Browser, data: dict[str, Any]) -> None:
-    """The segments of the lanes, the busiest tile's first."""
+    """A search over all names finds what the report has."""
     browser.go("trace")
-    assert browser.run("return document.querySelectorAll('[data-chart=lanes] .role-mark path').length") > 40
-    found = [browser.hover("lanes", across, 0.25) for across in (0.21, 0.52, 0.83)]
-    names = {row["name"] for row in data["supersteps"] or data["operations"]}
-    for told in filter(None, found):
-        operation, begin, end = re.fullmatch(  # type: ignore[union-attr]
-            r"operation (.+); phase \w+; from cycle ([\d,]+); to cycle ([\d,]+)", told
-        ).groups()
-        assert operation in names
-        assert 0 <= int(begin.replace(",", "")) < int(end.replace(",", "")) <= data["cycles"]["total"]
-    assert any(found)
+    name = max(data["supersteps"] or data["operations"], key=lambda row: row["cycles"])["name"]
+    browser.run("const find = document.querySelector('#find'); find.value = arguments[0];"
+                "find.dispatchEvent(new Event('input'))", name)  # fmt: skip
+    words, rows = name.lower().split(), data["supersteps"] or data["operations"]
+    texts = [(row, f"{row['name']} {row['layer']} {row['source']}".lower()) for row in rows]
+    cycles = [row["cycles"] for row, text in texts if all(word in text for word in words)]
+    assert browser.text("#found") == f"{len(cycles):,} compute sets, {sum(cycles):,} cycles"
 
 
 def of_operations(browser: Browser, data: dict[str, Any]) -> None:
