@@ -16,11 +16,16 @@ import tensorflow as tf
 from keras import layers
 
 from engine.compile import build_program
+from engine.partition.schedule import Kind, devices_of, make_schedule
 from engine.profile import Assumptions, Estimate, estimate
-from engine.target import target
+from engine.profile.links import transfer_cycles
+from engine.profile.schedule_timing import lay_out
+from engine.profile.step_costs import PartCost
+from engine.target import Target, target
 from ipu._internal.compiler.trace import trace_step
 
 VOCABULARY = 30_522
+HALF_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -113,11 +118,12 @@ def encoder(
     length: int,
     embedding: Callable[[], tuple[Any, Any]],
     head: Callable[[Any], Any],
+    attention_dropout: float,
 ) -> keras.Model:
     """Transformer layers between an embedding, which gives (inputs, states), and a head, which gives the loss."""
     inputs, states = embedding()
     for _ in range(count):
-        attended = layers.MultiHeadAttention(heads, width // heads)(states, states)
+        attended = layers.MultiHeadAttention(heads, width // heads, dropout=attention_dropout)(states, states)
         states = layers.LayerNormalization()(states + layers.Dropout(0.1)(attended))
         wide = layers.Dense(4 * width, "gelu")(states)
         narrow = layers.Dropout(0.1)(layers.Dense(width)(wide))
@@ -140,37 +146,56 @@ def bert(arguments: dict[str, Any]) -> Prediction:
         return MeanLoss(dtype="float32")(layers.Dense(VOCABULARY)(hidden))
 
     specs = [tf.TensorSpec((arguments["batch"], length), tf.int32)]
-    return _pipelined(lambda n: encoder(n, width, heads, length, embedding, head), specs, arguments)
+    return _pipelined(lambda n: encoder(n, width, heads, length, embedding, head, 0.1), specs, arguments)
 
 
 def vision_transformer(arguments: dict[str, Any]) -> Prediction:
-    """ViT on patches of 16 x 16 pixels."""
-    width, heads, length = arguments["width"], arguments["heads"], 196
+    """ViT on patches of 16 x 16 pixels and a token for the class, which is a row of zeros here."""
+    width, heads, length = arguments["width"], arguments["heads"], arguments["length"]
 
     def embedding() -> tuple[Any, Any]:
         pixels = keras.Input((224, 224, 3))
-        patches = layers.Reshape((length, width))(layers.Conv2D(width, 16, 16)(pixels))
-        return pixels, patches + layers.Embedding(length, width)(keras.ops.arange(length))
+        patches = layers.Reshape((length - 1, width))(layers.Conv2D(width, 16, 16)(pixels))
+        tokens = layers.ZeroPadding1D((1, 0))(patches)
+        return pixels, tokens + layers.Embedding(length, width)(keras.ops.arange(length))
 
     def head(states: Any) -> Any:
         return MeanLoss(dtype="float32")(layers.Dense(1000)(states[:, 0]))
 
     specs = [tf.TensorSpec((arguments["batch"], 224, 224, 3), tf.float16)]
-    return _pipelined(lambda n: encoder(n, width, heads, length, embedding, head), specs, arguments)
+    return _pipelined(lambda n: encoder(n, width, heads, length, embedding, head, 0.0), specs, arguments)
 
 
 def _pipelined(
     build: Callable[[int], keras.Model], specs: list[tf.TensorSpec], arguments: dict[str, Any]
 ) -> Prediction:
-    """Extrapolates from one and two layers to all of them, distributed over IPUs: the slowest sets the period."""
-    assumptions = _assumptions(arguments)
-    one, two = (traced(build(count), specs, arguments["chip"], assumptions) for count in (1, 2))
-    each, adds = two.recomputed - one.recomputed, two.multiply_adds - one.multiply_adds
-    rest, rest_adds = one.recomputed - each, one.multiply_adds - adds
-    ipus = arguments["layers_by_ipu"]
-    # The first IPU has embedding and heads besides.
-    slowest = max(rest + ipus[0] * each, *(count * each for count in ipus)) if len(ipus) > 1 else rest + ipus[0] * each
-    return _prediction(arguments, arguments["batch"], slowest, rest_adds + sum(ipus) * adds, len(ipus))
+    """Extrapolates from one and two layers to all of them, on IPUs that follow a grouped schedule in time.
+
+    The first IPU has the embedding, and the loss if that is the `last_stage` there; the last stage is not recomputed.
+    """
+    one, two = (traced(build(count), specs, arguments["chip"], _assumptions(arguments)) for count in (1, 2))
+    chip, ipus, last = target(arguments["chip"]), arguments["layers_by_ipu"], arguments["last_stage"]
+    micro_batches, adds = arguments["accumulation"], two.multiply_adds - one.multiply_adds
+    layer = two.forward.cycles - one.forward.cycles, two.train.cycles - one.train.cycles
+    rest = one.forward.cycles - layer[0], one.train.cycles - layer[1]
+    costs: dict[tuple[Kind, int], PartCost] = {}
+    for ipu, count in enumerate(ipus):
+        ahead, whole = ((ipu == 0) * r + count * each for r, each in zip(rest, layer, strict=True))
+        there = rest[0] if last == 0 else ahead
+        back = whole - there if ipu == last else whole
+        for kind, cycles, source in (("forward", ahead, ipu - 1), ("backward", back, ipu + 1)):
+            links = _transfer(arguments, source, ipu, chip) if 0 <= source < len(ipus) else 0
+            sync = chip.external_sync_cycles(len(ipus))
+            costs[kind, ipu] = PartCost(kind, ipu, compute=cycles, sync=sync, links=links)
+    schedule = make_schedule("Grouped", devices_of(len(ipus), None), micro_batches, training=True)
+    cycles = lay_out(schedule, costs).cycles / micro_batches
+    return _prediction(arguments, arguments["batch"], cycles, one.multiply_adds + (sum(ipus) - 1) * adds, len(ipus))
+
+
+def _transfer(arguments: dict[str, Any], source: int, destination: int, chip: Target) -> int:
+    """Cycles in which the states of a micro-batch, or their gradients, come from another IPU."""
+    size = HALF_BYTES * arguments["batch"] * arguments["length"] * arguments["width"]
+    return transfer_cycles(size, source, destination, chip)
 
 
 def _prediction(arguments: dict[str, Any], samples: int, cycles: float, multiply_adds: int, ipus: int) -> Prediction:

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from engine.emit.nest import Apply
+from engine.profile.library_types import narrowed
 from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
 from engine.profile.vertices import RANDOM_BITS, inputs_of
 from engine.program.program import Buffer, ComputeSet, Span
@@ -33,6 +34,7 @@ class Layouts:
         self._written: dict[Buffer, Layout] = {}
         self._homes: dict[Buffer, ComputeSet] = {}
         self.random_bits: frozenset[Buffer] = frozenset()
+        self.halves = narrowed(compute_sets)
         casts: dict[Buffer, Buffer] = {}
         for compute_set in compute_sets:
             if is_cast(compute_set):
@@ -66,7 +68,7 @@ class Layouts:
             for b in (span.buffer for span in compute_set.reads)
         )
         writes = ((b in self._homes, b.permanent, b.kind) for b in (span.buffer for span in compute_set.writes))
-        return tuple(reads), tuple(writes)
+        return tuple(reads), tuple(writes), self.halves.get(compute_set)
 
     def write(self, compute_set: ComputeSet) -> None:
         """Records the layout of each array that a compute set writes; without a partition it is row-major."""

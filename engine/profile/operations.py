@@ -8,6 +8,7 @@ from engine.ir.op_names import layer_of
 from engine.profile.vertices import kind_of, work_of
 from engine.program.program import ComputeSet
 from engine.program.work.convolution import Convolution
+from engine.program.work.fused_loop import FusedLoop
 
 MOVES = frozenset({"copy", "turn"})
 """Operations that compute nothing."""
@@ -40,8 +41,7 @@ def operation_of(compute_set: ComputeSet) -> OperationCounts:
     if work_estimate.multiply_adds:
         flop = 2 * work_estimate.multiply_adds
     else:
-        work = work_of(compute_set)
-        flop = work.points * sum(opcode not in MOVES for opcode, _ in work.operations)
+        flop = _operations(compute_set)
     touched = {span.buffer: span.buffer.shape.bytes for span in (*compute_set.reads, *compute_set.writes)}
     unit = "AMP" if on_amp else "vector"
     convolves, columns = isinstance(compute_set.work, Convolution), 0
@@ -50,3 +50,11 @@ def operation_of(compute_set: ComputeSet) -> OperationCounts:
         columns = 0 if size is None else min(size[1], size[2])
     counted = flop, sum(touched.values()), convolves, columns
     return OperationCounts(layer_of(compute_set.op_name), unit, element_type, *counted)
+
+
+def _operations(compute_set: ComputeSet) -> int:
+    """The program's own operations on elements, whatever vertices a chip has for them."""
+    if isinstance(compute_set.work, FusedLoop):
+        return sum(count for opcode, count in compute_set.work_estimate.elements.items() if opcode not in MOVES)
+    work = work_of(compute_set)
+    return work.points * sum(opcode not in MOVES for opcode, _ in work.operations)

@@ -17,7 +17,7 @@ from engine.profile.options import DEFAULT_ASSUMPTIONS, Assumptions, ProductOpti
 from engine.profile.plan import Plan, best_plan
 from engine.profile.slices import plan_lookup
 from engine.profile.superstep_cost import SuperstepCost
-from engine.profile.vertices import declared_cycles, kind_of, pooling_cycles, vertex_cycles, work_of
+from engine.profile.vertices import declared_cycles, kind_of, pooling_cycles, smaller_cycles, vertex_cycles, work_of
 from engine.program.program import ComputeSet
 from engine.program.work.contraction import Contraction
 from engine.program.work.convolution import Convolution
@@ -43,7 +43,7 @@ def superstep(
 
 
 def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> SuperstepCost:
-    work = work_of(compute_set, layouts.random_bits)
+    work = work_of(compute_set, layouts.random_bits, layouts.halves.get(compute_set, frozenset()))
     item = _item_bytes(compute_set)
     operations, points = work.operations, work.points
     if compute_set.work_estimate.multiply_adds:
@@ -58,6 +58,7 @@ def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> 
         compute = pooling_cycles(operations[-1][1], run.per_tile, _pooling_row(compute_set), target)
     else:
         compute = vertex_cycles(operations, run.per_tile, target, work.form)
+        compute += smaller_cycles(work.smaller, target)
     exchange = exchange_cycles(received, target)
     plan = plan_reduction(*_partial_results(compute_set, run), target)
     syncs = target.superstep_sync * (1 + plan.stages)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from math import prod
 from typing import Any
 
 from engine.codelets.transpose import transpose
-from engine.emit.nest import Apply, Body, Constant, Input, Nest, Node
+from engine.emit.nest import Apply, Body, Constant, Index, Input, Nest, Node
 from engine.ir.opcodes import LINEAR_ALGEBRA, OPCODES
+from engine.profile.compounds import Charged, Term, Terms, charged
 from engine.program.program import Buffer, ComputeSet, Span, VertexCycles
 from engine.program.work.codelet_work import has_codelet
 from engine.program.work.fused_loop import FusedLoop, Strided
@@ -25,12 +27,14 @@ class VertexWork:
     """Work of a vertex at each of `points`: operations as (opcode, kind), kind "f32", "f16" or "integer".
 
     `form` distinguishes vertices of a single operation: "unary", "scalar" (a binary operation with one loop-invariant
-    operand), "random" or "" (all others).
+    operand), "random" or "" (all others). `smaller` has the operations on arrays that are broadcast afterwards: as
+    (opcode, kind, number of their elements).
     """
 
     points: int
     operations: tuple[tuple[str, str], ...]
     form: str = ""
+    smaller: tuple[tuple[str, str, int], ...] = ()
 
 
 def kind_of(element_type: str) -> str:
@@ -81,6 +85,16 @@ def vertex_cycles(operations: tuple[tuple[str, str], ...], elements: int, target
     return int(supervisor + target.workers_per_tile * slots)
 
 
+def smaller_cycles(operations: tuple[tuple[str, str, int], ...], target: Target) -> int:
+    """Cycles of operations on smaller arrays, each spread over all tiles, in the loops of another vertex."""
+    cycles = 0
+    for opcode, kind, elements in operations:
+        slots, per_iteration = loop_of(opcode, kind)
+        share = -(-elements // (target.tiles * target.workers_per_tile))
+        cycles += target.workers_per_tile * -(-share // per_iteration) * slots
+    return cycles
+
+
 def declared_cycles(vertex: VertexCycles, rows: int, target: Target) -> int:
     """Cycles of one tile with `rows` rows of a user's vertex, distributed among its workers: linear in the rows."""
     share = -(-rows // target.workers_per_tile)
@@ -112,14 +126,18 @@ def pooling_cycles(kind: str, points: int, row: int, target: Target) -> int:
     return supervisor + target.workers_per_tile * (worker + slots)
 
 
-def work_of(compute_set: ComputeSet, random_bits: frozenset[Buffer] = frozenset()) -> VertexWork:
+def work_of(
+    compute_set: ComputeSet, random_bits: frozenset[Buffer] = frozenset(), halves: frozenset[int] = frozenset()
+) -> VertexWork:
     """The points of a compute set and the operations at each; a nest without operations is a copy.
 
-    Operations that turn `random_bits` into random numbers count as the chip's vertex of that distribution.
+    Operations that turn `random_bits` into random numbers count as the chip's vertex of that distribution. `halves` are
+    the nodes that a chip computes in half floats (engine.profile.library_types).
     """
     loop = compute_set.work
     if isinstance(loop, FusedLoop):
-        return VertexWork(loop.points, _operations(compute_set, loop, random_bits), _form(loop))
+        operations, smaller = _operations(compute_set, loop, random_bits, halves)
+        return VertexWork(loop.points, operations, _form(loop), smaller)
     work_estimate = compute_set.work_estimate
     points = max(work_estimate.elements.values(), default=0)
     kind = kind_of(work_estimate.element_type)
@@ -158,56 +176,106 @@ def _form(loop: FusedLoop) -> str:
 
 
 def _operations(
-    compute_set: ComputeSet, loop: FusedLoop, random_bits: frozenset[Buffer]
-) -> tuple[tuple[str, str], ...]:
+    compute_set: ComputeSet, loop: FusedLoop, random_bits: frozenset[Buffer], halves: frozenset[int]
+) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, int], ...]]:
+    """The operations at each point, and those on smaller arrays."""
     nest = loop.nest
     bits = (
         {a for a, span in inputs_of(compute_set, loop).items() if span.buffer in random_bits} if random_bits else set()
     )
-    found = _drawn(nest, bits) if bits else _applied(nest.nodes)
-    for reduction in nest.reductions:
-        if isinstance(reduction.combine, Body):
-            found += _applied(reduction.combine.nodes)
+    terms, sizes = terms_of(nest), _sizes(loop)
+    reduced = {number for reduction in nest.reductions for number in (*reduction.values, *reduction.initial)}
+    vertices = charged(terms, tuple(sorted(reduced | {store.node for store in nest.stores})))
+    found, vertices = _drawn(terms, vertices, bits) if bits else ([], vertices)
+    smaller = []
+    for vertex in vertices:
+        operation = _operation(terms, vertex, halves, sizes)
+        if operation is None:
+            continue
+        if sizes[vertex.term] < loop.points:
+            smaller.append((*operation, sizes[vertex.term]))
         else:
-            found.append(("reduce", kind_of(reduction.element_types[0])))
-    if not found:
+            found.append(operation)
+    for number, reduction in enumerate(nest.reductions):
+        if isinstance(reduction.combine, Body):
+            found += [_own(_term(node)) for node in reduction.combine.nodes if isinstance(node, Apply)]
+        else:
+            found.append(("reduce", "f16" if -1 - number in halves else kind_of(reduction.element_types[0])))
+    if not found and not smaller:
         written = nest.accesses[nest.stores[0].access] if nest.stores else nest.accesses[0]
         strided = any(nest.accesses[a].inner == "strided" for a in inputs_of(compute_set, loop))
-        return (("turn" if strided else "copy", kind_of(written.element_type)),)
-    return tuple(found)
+        found = [("turn" if strided else "copy", kind_of(written.element_type))]
+    return tuple(found), tuple(smaller)
 
 
-def _applied(nodes: tuple[Node, ...]) -> list[tuple[str, str]]:
-    return [_operation(node) for node in nodes if isinstance(node, Apply)]
+def _sizes(loop: FusedLoop) -> list[int]:
+    """The number of points at which each node of a nest has a value of its own: it varies along some of the loops."""
+    nest, varying = loop.nest, list[frozenset[int]]()
+    for node in nest.nodes:
+        if isinstance(node, Input | Index):
+            strides = loop.operands[node.access].strides
+            varying.append(frozenset(d for d, stride in enumerate(strides) if stride))
+        else:
+            varying.append(frozenset[int]().union(*(varying[o] for o in getattr(node, "operands", ()))))
+    return [prod(loop.extents[d] for d in each) for each in varying]
 
 
-def _operation(node: Apply) -> tuple[str, str]:
+def _operation(terms: Terms, vertex: Charged, halves: frozenset[int], sizes: list[int]) -> tuple[str, str] | None:
+    """Opcode and kind of a vertex; None for a conversion that a vertex of half floats does not need."""
+    opcode, kind = _own(terms[vertex.term])
+    if vertex.opcode != opcode:
+        return vertex.opcode, "f16" if vertex.term in halves else kind_of(terms[vertex.term].element_type)
+    if vertex.term not in halves:
+        return opcode, kind
+    if opcode == "convert":
+        return None
+    if opcode == "divide" and sizes[vertex.operands[1]] < sizes[vertex.term]:
+        opcode = "multiply"
+    return opcode, "f16"
+
+
+def _own(term: Term) -> tuple[str, str]:
     # The last operand of a select is data, its first a predicate.
-    at = -1 if node.operation.opcode == "select" else 0
-    return node.operation.opcode, kind_of(node.operation.operand_types[at])
+    at = -1 if term.opcode == "select" else 0
+    return term.opcode, kind_of(term.operand_types[at])
 
 
-def _drawn(nest: Nest, bits: set[int]) -> list[tuple[str, str]]:
-    """The operations, with those on only random bits and constants replaced by one vertex of a distribution."""
-    random: set[int] = set()
-    fixed: set[int] = set()
-    inside: list[Apply] = []
-    rest: list[tuple[str, str]] = []
-    for number, node in enumerate(nest.nodes):
-        if isinstance(node, Input) and node.access in bits:
+@lru_cache(maxsize=4096)
+def terms_of(nest: Nest) -> Terms:
+    """The nodes of a nest as terms, by number."""
+    return tuple(_term(node, nest) for node in nest.nodes)
+
+
+def _term(node: Node, nest: Nest | None = None) -> Term:
+    if isinstance(node, Apply):
+        operation = node.operation
+        direction = str(dict(operation.attributes).get("direction", ""))
+        return Term(
+            operation.opcode, operation.element_type, operation.operand_types, node.operands, None, -1, direction
+        )
+    if isinstance(node, Constant):
+        is_float = node.element_type in HALF | {"f32", "f64"}
+        return Term("", node.element_type, number=float(node.value) if is_float else 0.0)
+    if isinstance(node, Input) and nest is not None:
+        return Term("", nest.accesses[node.access].element_type, access=node.access)
+    return Term("", getattr(node, "element_type", ""), operands=getattr(node, "operands", ()))
+
+
+def _drawn(
+    terms: Terms, vertices: tuple[Charged, ...], bits: set[int]
+) -> tuple[list[tuple[str, str]], tuple[Charged, ...]]:
+    """One vertex of a distribution for the operations on random bits and constants alone, and all other vertices."""
+    random = {number for number, term in enumerate(terms) if term.access in bits}
+    fixed = {number for number, term in enumerate(terms) if term.number is not None}
+    inside: list[Term] = []
+    for number, term in enumerate(terms):
+        if term.opcode and set(term.operands) <= random | fixed and random & set(term.operands):
             random.add(number)
-        elif isinstance(node, Constant):
-            fixed.add(number)
-        elif isinstance(node, Apply) and set(node.operands) <= random | fixed and random & set(node.operands):
-            random.add(number)
-            inside.append(node)
-        elif isinstance(node, Apply):
-            rest.append(_operation(node))
-    opcodes = {node.operation.opcode for node in inside}
+            inside.append(term)
+    rest = tuple(vertex for vertex in vertices if vertex.term not in random)
     if not inside:
-        return rest
-    if opcodes & {"log", "log-plus-one", "sqrt", "cosine", "sine"}:
-        return [("normal", kind_of(inside[-1].operation.element_type)), *rest]
-    last = inside[-1].operation
+        return [], rest
+    if {term.opcode for term in inside} & {"log", "log-plus-one", "sqrt", "cosine", "sine"}:
+        return [("normal", kind_of(inside[-1].element_type))], rest
     # The bits are charged to the compute set that generates them: a uniform distribution costs no more.
-    return [("bernoulli", "f32"), *rest] if last.opcode == "compare" else rest
+    return [("bernoulli", "f32")] if inside[-1].opcode == "compare" else [], rest

@@ -1,0 +1,176 @@
+"""Vertices of poplibs that stand for several operations: activation functions and their gradients.
+
+XLA writes such a function as its arithmetic, and passes rewrite that. So terms are compared by value: a term that
+depends on one other term, and has the values of a known function of it at many points, is that function.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import erf, pi, sqrt
+
+import numpy as np
+
+SAMPLES = np.concatenate((np.linspace(-7.5, 7.5, 61), [-1.0, -0.5, 0.5, 1.0]))
+"""Arguments at which functions are compared. None is 0, where some have a corner."""
+SAMPLES = SAMPLES[SAMPLES != 0]
+TOLERANCE = 2e-3
+"""Largest difference, relative to values above 1: more than that of gelu's two forms. Chosen by hand."""
+MOST_OPERATIONS = 120
+"""Most operations that are compared with a function. Chosen by hand."""
+Values = np.ndarray | float
+_ERF = np.vectorize(erf)
+
+
+def _cdf(x: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + _ERF(x / sqrt(2)))
+
+
+def _logistic(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+FUNCTIONS: dict[str, np.ndarray] = {
+    "gelu": SAMPLES * _cdf(SAMPLES),
+    "gelu-gradient": _cdf(SAMPLES) + SAMPLES * np.exp(-(SAMPLES**2) / 2) / sqrt(2 * pi),
+    "swish": SAMPLES * _logistic(SAMPLES),
+    "swish-gradient": _logistic(SAMPLES) * (1 + SAMPLES * (1 - _logistic(SAMPLES))),
+    "tanh": np.tanh(SAMPLES),
+    "logistic": _logistic(SAMPLES),
+    "relu": np.maximum(SAMPLES, 0),
+    "tanh-gradient": 1 - SAMPLES**2,
+    "logistic-gradient": SAMPLES * (1 - SAMPLES),
+}
+"""The values of each function at SAMPLES, by the name of its row in the table of cycles. The gradients of tanh and of
+the logistic function are functions of the value."""
+GRADIENTS = frozenset(name for name in FUNCTIONS if name.endswith("-gradient"))
+"""Vertices of gradients multiply by the gradient of the result, too."""
+UNARY: dict[str, Callable[[Values], Values]] = {
+    "abs": np.abs,
+    "convert": lambda x: x,
+    "erf": lambda x: _ERF(x),
+    "erfc": lambda x: 1 - _ERF(x),
+    "exponential": np.exp,
+    "exponential-minus-one": np.expm1,
+    "log": np.log,
+    "log-plus-one": np.log1p,
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "negate": np.negative,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+}
+BINARY: dict[str, Callable[[Values, Values], Values]] = {
+    "add": np.add,
+    "divide": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "multiply": np.multiply,
+    "power": np.power,
+    "subtract": np.subtract,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A value of a fused loop: an operation on earlier terms, or without opcode a constant or an element of an array.
+
+    `number` is a constant's value, `access` the number of an array among the loop's operands, `direction` that of a
+    comparison.
+    """
+
+    opcode: str
+    element_type: str
+    operand_types: tuple[str, ...] = ()
+    operands: tuple[int, ...] = ()
+    number: float | None = None
+    access: int = -1
+    direction: str = ""
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the term and its operands are real floats."""
+        return all(kind.startswith(("f", "bf")) for kind in (self.element_type, *self.operand_types))
+
+
+Terms = tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A term that a chip has a vertex for: its number, and the vertex, its own opcode or a function of `operands`."""
+
+    term: int
+    opcode: str
+    operands: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def charged(terms: Terms, results: tuple[int, ...]) -> tuple[Charged, ...]:
+    """The vertices that compute some terms, in the order of the terms."""
+    needed, found = set(results), []
+    for number in reversed(range(len(terms))):
+        if number in needed and terms[number].opcode:
+            made = _gradient(terms, number) or _function(terms, number)
+            made = made or Charged(number, terms[number].opcode, terms[number].operands)
+            needed.update(made.operands)
+            found.append(made)
+        elif number in needed:
+            needed.update(terms[number].operands)
+    return tuple(reversed(found))
+
+
+def _gradient(terms: Terms, number: int) -> Charged | None:
+    """A gradient times the derivative of an activation, as one vertex."""
+    term = terms[number]
+    if term.opcode == "select":
+        predicate, kept, other = term.operands
+        compared = terms[predicate]
+        if terms[other].number == 0 and compared.direction == "GT" and terms[compared.operands[1]].number == 0:
+            return Charged(number, "relu-gradient", (compared.operands[0], kept))
+    if term.opcode == "multiply":
+        for derivative, gradient in (term.operands, term.operands[::-1]):
+            inner = _function(terms, derivative)
+            if inner and inner.opcode in GRADIENTS and gradient not in (derivative, *inner.operands):
+                return Charged(number, inner.opcode, (gradient, *inner.operands))
+    return None
+
+
+def _function(terms: Terms, root: int) -> Charged | None:
+    """The function of FUNCTIONS that a term is, of the nearest term on which it depends alone."""
+    if not terms[root].opcode or not terms[root].is_float:
+        return None
+    pending, seen, cone = [-root], {root}, list[int]()
+    while pending and len(cone) <= MOST_OPERATIONS:
+        number = -heapq.heappop(pending)
+        term = terms[number]
+        if not pending and cone:
+            name = _named(terms, number, cone[::-1])
+            if name:
+                return Charged(root, name, (number,))
+        if not term.is_float or (term.opcode not in UNARY and term.opcode not in BINARY):
+            return None
+        cone.append(number)
+        for operand in term.operands:
+            if operand not in seen and terms[operand].number is None:
+                seen.add(operand)
+                heapq.heappush(pending, -operand)
+    return None
+
+
+def _named(terms: Terms, source: int, cone: Sequence[int]) -> str:
+    """The name of the function whose values the last term of a cone has, or ""."""
+    values: dict[int, Values] = {source: SAMPLES}
+    with np.errstate(all="ignore"):
+        for number in cone:
+            opcode = terms[number].opcode
+            operands = [values[o] if o in values else terms[o].number or 0.0 for o in terms[number].operands]
+            values[number] = UNARY[opcode](*operands) if opcode in UNARY else BINARY[opcode](*operands)
+    found = np.broadcast_to(values[cone[-1]], SAMPLES.shape)
+    for name, expected in FUNCTIONS.items():
+        if np.all(np.abs(found - expected) <= TOLERANCE * np.maximum(1, np.abs(expected))):
+            return name
+    return ""

@@ -1,0 +1,175 @@
+"""Arithmetic that a chip's library does in half floats, where a program spells a softmax or a normalisation in fp32.
+
+Keras converts the input of such a layer to fp32 and its result back. poplibs' softmax and norms take the half floats
+themselves, keep statistics alone in fp32, and multiply by an inverse where the formula divides. An island is fp32
+arithmetic that is connected by values: only one whose large arrays all arrive and leave as half floats counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from engine.profile.compounds import Term, Terms
+from engine.profile.vertices import HALF, inputs_of, terms_of
+from engine.program.program import Buffer, ComputeSet
+from engine.program.work.fused_loop import FusedLoop
+
+SMALL = 16
+"""Arrays of so many times fewer elements than an island's largest are parameters or statistics. Chosen by hand."""
+Place = tuple[int, int] | Buffer
+"""A term, by numbers of its compute set and of itself, or an array between compute sets."""
+
+
+@dataclass(slots=True)
+class _Island:
+    """The facts about connected fp32 arithmetic: opcodes, elements of its arrays, and those at its borders."""
+
+    opcodes: set[str] = field(default_factory=set)
+    combines: set[str] = field(default_factory=set)
+    squares: bool = False
+    rounded_quotient: bool = False
+    arrives: bool = False
+    leaves: bool = False
+    largest: int = 0
+    kept: int = 0
+
+    def adds(self, term: Term, points: int) -> None:
+        """Notes an operation whose result is fp32."""
+        self.opcodes.add(term.opcode)
+        self.largest = max(self.largest, points)
+        self.arrives |= term.opcode == "convert" and term.operand_types[0] in HALF
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it is a softmax or a normalisation of half floats, with or without gradients."""
+        halves = self.arrives and self.leaves and self.kept * SMALL <= self.largest
+        norm = bool(self.opcodes & {"rsqrt", "sqrt"}) and self.squares and "add" in self.combines
+        return halves and (norm or (self.rounded_quotient and {"maximum", "add"} <= self.combines))
+
+
+def narrowed(compute_sets: Sequence[ComputeSet]) -> dict[ComputeSet, frozenset[int]]:
+    """The fp32 terms of fused loops that a chip computes in half floats; a reduction by -1 - its number."""
+    return _Islands(compute_sets).narrowed()
+
+
+class _Islands:
+    def __init__(self, compute_sets: Sequence[ComputeSet]) -> None:
+        self.compute_sets = compute_sets
+        self._leader: dict[Place, Place] = {}
+        self._read = {span.buffer for each in compute_sets for span in each.reads}
+        for number, each in enumerate(compute_sets):
+            for places in self._connected(number, each):
+                for place in places[1:]:
+                    self._unite(places[0], place)
+
+    def narrowed(self) -> dict[ComputeSet, frozenset[int]]:
+        islands: dict[Place, _Island] = {}
+        for number, each in enumerate(self.compute_sets):
+            self._describe(number, each, islands)
+        library = {leader for leader, island in islands.items() if island.is_library}
+        found = {}
+        for number, each in enumerate(self.compute_sets) if library else ():
+            nodes = [at for at, place in self._nodes(number, each) if self._find(place) in library]
+            if nodes:
+                found[each] = frozenset(nodes)
+        return found
+
+    def _find(self, place: Place) -> Place:
+        root = place
+        while self._leader.get(root, root) != root:
+            root = self._leader[root]
+        while place != root:
+            self._leader[place], place = root, self._leader.get(place, root)
+        return root
+
+    def _unite(self, one: Place, other: Place) -> None:
+        self._leader[self._find(one)] = self._find(other)
+
+    def _connected(self, number: int, compute_set: ComputeSet) -> Iterator[list[Place]]:
+        """Places that values connect, in one compute set."""
+        loop = compute_set.work
+        if not isinstance(loop, FusedLoop):
+            if not compute_set.work_estimate.multiply_adds:
+                yield [s.buffer for s in (*compute_set.reads, *compute_set.writes) if _passes(s.buffer)]
+            return
+        nest, terms = loop.nest, terms_of(loop.nest)
+        for at, term in enumerate(terms):
+            if term.opcode and term.element_type == "f32":
+                yield [(number, at), *((number, o) for o in term.operands if _is_value(terms[o]))]
+        for access, buffer in _buffers(compute_set, loop).items():
+            if _passes(buffer):
+                places = [at for at, term in enumerate(terms) if term.access == access]
+                places += [store.node for store in nest.stores if store.access == access]
+                places += [-1 - k for k, r in enumerate(nest.reductions) if access in r.accesses]
+                yield [buffer, *((number, at) for at in places)]
+        for k, reduction in enumerate(nest.reductions):
+            yield [(number, -1 - k), *((number, at) for at in reduction.values if _is_value(terms[at]))]
+
+    def _nodes(self, number: int, compute_set: ComputeSet) -> Iterator[tuple[int, Place]]:
+        if isinstance(compute_set.work, FusedLoop):
+            nest = compute_set.work.nest
+            for at, term in enumerate(terms_of(nest)):
+                if term.opcode and "f32" in (term.element_type, *term.operand_types):
+                    yield at, (number, at if term.element_type == "f32" else term.operands[0])
+            for k, reduction in enumerate(nest.reductions):
+                if reduction.element_types[0] == "f32":
+                    yield -1 - k, (number, -1 - k)
+
+    def _describe(self, number: int, compute_set: ComputeSet, islands: dict[Place, _Island]) -> None:
+        """Adds what a compute set has of islands to them."""
+
+        def island(place: Place) -> _Island:
+            return islands.setdefault(self._find(place), _Island())
+
+        for span in (*compute_set.reads, *compute_set.writes):
+            buffer = span.buffer
+            if buffer.shape.element_type == "f32" and compute_set.work_estimate.multiply_adds and _passes(buffer):
+                island(buffer).kept = max(island(buffer).kept, buffer.shape.elements)
+        loop = compute_set.work
+        if not isinstance(loop, FusedLoop):
+            return
+        nest, terms = loop.nest, terms_of(loop.nest)
+        for at, term in enumerate(terms):
+            if term.opcode and term.element_type == "f32":
+                island((number, at)).adds(term, loop.points)
+            elif term.opcode == "convert" and term.element_type in HALF and term.operand_types == ("f32",):
+                here = island((number, term.operands[0]))
+                here.leaves = True
+                here.rounded_quotient |= terms[term.operands[0]].opcode == "divide"
+        for k, reduction in enumerate(nest.reductions):
+            here = island((number, -1 - k))
+            if isinstance(reduction.combine, str):
+                here.combines.add(reduction.combine)
+            here.squares |= any(_is_square(terms, value) for value in reduction.values)
+        for access, buffer in _buffers(compute_set, loop).items():
+            if buffer.shape.element_type != "f32" or (_passes(buffer) and buffer in self._read):
+                continue
+            places = [at for at, term in enumerate(terms) if term.access == access]
+            for at in (*places, *(store.node for store in nest.stores if store.access == access)):
+                here = island((number, at))
+                here.kept = max(here.kept, buffer.shape.elements)
+
+
+def _is_value(term: Term) -> bool:
+    return term.element_type == "f32" and term.number is None
+
+
+def _is_square(terms: Terms, number: int) -> bool:
+    return terms[number].opcode == "multiply" and len(set(terms[number].operands)) == 1
+
+
+def _passes(buffer: Buffer) -> bool:
+    """Whether an array passes fp32 values between compute sets: no scalar, and no variable, feed or constant."""
+    return buffer.kind == "arena" and buffer.shape.element_type == "f32" and buffer.shape.elements > 1
+
+
+def _buffers(compute_set: ComputeSet, loop: FusedLoop) -> dict[int, Buffer]:
+    """The arrays of a fused loop, by the operand's number."""
+    found = {number: span.buffer for number, span in inputs_of(compute_set, loop).items()}
+    for number in loop.written:
+        operand = loop.operands[number]
+        address = getattr(operand, "address", None)
+        if address is not None:
+            found[number] = address.buffer
+    return found
