@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 STARTS_AT_ONCE = 2
-"""Requests of one client address that begin before those of all others have had their turn."""
+"""Requests of one client address that begin in a round, before those of the next address."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def network(client: tuple[str, int] | None) -> str:
     return str(ipaddress.IPv6Network((address, 64), strict=False).network_address)
 
 
-class Turns:
-    """An ASGI application that begins requests by turns of the client addresses.
+class RoundRobin:
+    """An ASGI application that begins the requests of all client addresses in rounds, a few of each address in each.
 
     A client that sends requests on many connections delays the others by `STARTS_AT_ONCE` requests, not by all of its
     own: a connection is not read again before its request has been answered.
@@ -79,29 +79,29 @@ class Turns:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Calls the application once it is the client's turn."""
+        """Calls the application in a round that has space for a request of this address."""
         if scope["type"] == "http":
-            await self._turn(network(scope.get("client")))
+            await self._wait_for_start(network(scope.get("client")))
         await self._application(scope, receive, send)
 
-    async def _turn(self, address: str) -> None:
+    async def _wait_for_start(self, address: str) -> None:
         loop = asyncio.get_running_loop()
         if not self._begun:
             loop.call_soon(self._next_round)
         if self._begun[address] < STARTS_AT_ONCE:
             self._begun[address] += 1
             return
-        turn = loop.create_future()
-        self._waiting.setdefault(address, deque()).append(turn)
-        await turn
+        start = loop.create_future()
+        self._waiting.setdefault(address, deque()).append(start)
+        await start
 
     def _next_round(self) -> None:
         self._begun.clear()
         for address, waiting in list(self._waiting.items()):
             while waiting and self._begun[address] < STARTS_AT_ONCE:
-                turn = waiting.popleft()
-                if not turn.cancelled():
-                    turn.set_result(None)
+                start = waiting.popleft()
+                if not start.cancelled():
+                    start.set_result(None)
                     self._begun[address] += 1
             if not waiting:
                 del self._waiting[address]

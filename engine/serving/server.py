@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from engine.errors import ConfigurationError
 from engine.serving.application import Application
-from engine.serving.limits import Turns, network
+from engine.serving.limits import RoundRobin, network
 
 logger = logging.getLogger("ipu.serving")
 HEADER_TIMEOUT = 10.0
@@ -229,7 +229,7 @@ def server(
     """
     _allow_files(most_connections + OTHER_FILES)
     config = uvicorn.Config(
-        Turns(application.asgi),
+        RoundRobin(application.asgi),
         http=cast(Any, partial(Connection, most_connections)),
         loop="asyncio",
         lifespan="on",

@@ -16,7 +16,7 @@ from engine.serving import server
 from engine.serving.__main__ import main
 from engine.serving.application import Application
 from engine.serving.errors import RequestError
-from engine.serving.limits import STARTS_AT_ONCE, Shares, Turns, network
+from engine.serving.limits import STARTS_AT_ONCE, RoundRobin, Shares, network
 from engine.serving.manifest import Manifest, TensorManifest
 from engine.serving.parser import ParserProcess
 from engine.serving.rest import parse_request
@@ -140,23 +140,23 @@ def test_the_addresses_of_one_network_are_one_client(address: str, counted: str)
     assert network((address, 80)) == counted
 
 
-def test_requests_begin_by_turns_of_addresses() -> None:
+def test_requests_begin_in_rounds_of_all_addresses() -> None:
     begun: list[str] = []
 
     async def application(scope: Any, receive: object, send: object) -> None:
         begun.append(network(scope["client"]))
 
     async def requests() -> None:
-        turns = Turns(application)
+        rounds = RoundRobin(application)
         calls = [
-            asyncio.create_task(turns({"type": "http", "client": (address, 1)}, None, None))
+            asyncio.create_task(rounds({"type": "http", "client": (address, 1)}, None, None))
             for address in ["10.0.0.1"] * 99 + ["10.0.0.2"] * 3 + ["10.0.0.3"]
         ]
         await asyncio.sleep(0)
         calls[50].cancel()
         await asyncio.wait(calls)
-        assert not turns._waiting
-        await turns({"type": "http", "client": None}, None, None)
+        assert not rounds._waiting
+        await rounds({"type": "http", "client": None}, None, None)
 
     asyncio.run(requests())
     assert begun.count("10.0.0.1") == 98 and len(begun) == 103 and begun[-1] == ""
