@@ -15,9 +15,10 @@ import numpy as np
 from llvmlite import ir
 
 from benchmarks.workloads import EVERY
-from engine.codelets.build import codelet, inner
-from engine.codelets.lazy import types
-from engine.codelets.memory import (
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import (
     call4,
     floating_point_state,
     flush_to_zero,
@@ -27,7 +28,6 @@ from engine.codelets.memory import (
     set_floating_point_state,
     store_i64,
 )
-from engine.codelets.rows import word
 from engine.runtime import executable as executables
 from engine.runtime.executor import COMPUTING, Column, RowKind, another_iteration, is_followed_now
 

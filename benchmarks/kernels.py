@@ -20,8 +20,8 @@ from rich.table import Table
 
 from benchmarks import peaks
 from benchmarks.hot_spots import ticks
-from engine.codelets.build import codelet
-from engine.codelets.memory import load_i64, store_i64
+from engine.codelets.language.build import codelet
+from engine.codelets.language.memory import load_i64, store_i64
 from engine.compile import compile_module
 from engine.ir import DotDimensionNumbers, Instruction, Module
 from engine.ir.builder import Builder

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from engine.codelets import vector
-from engine.codelets.build import codelet
-from engine.codelets.lazy import types
-from engine.codelets.memory import I64, intrinsic, load_i64, store_f32
+from engine.codelets.language import vector
+from engine.codelets.language.build import codelet
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import I64, intrinsic, load_i64, store_f32
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.processor import lanes, registers
 from engine.runtime.buffers import aligned_zeros

@@ -57,8 +57,8 @@ def compile_ahead(program: Path, output: Path) -> int:
 
     The program's encoding comes with it, unless the program calls the host or has queues.
     """
-    from engine.codelets.build import make
-    from engine.codelets.waiting import pause_often
+    from engine.codelets.language.build import make
+    from engine.codelets.threads.waiting import pause_often
     from engine.compile import build_program
     from engine.files.executable_file import from_bytes, read_program
     from engine.files.objects import write_objects

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.codelets.build import building
+from engine.codelets.language.build import building
 from engine.notices import start_line
 
 QUIET_SECONDS = 1.0

@@ -20,39 +20,43 @@ from engine.cache_directory import cache_directory, load, store
 from engine.machine_code.helper_process import is_locked, locked, may_start, spawn
 from engine.private_files import fault_of_folder, make_private
 
-USUAL = "engine.codelets.usual_images"
+USUAL = "engine.codelets.convolutions.usual_images"
 """The module whose codelets are compiled ahead although programs do not import it themselves."""
 MODULES = (
-    *("engine.runtime.executor", "engine.codelets.contract_f32", "engine.codelets.thread_pool"),
-    *("engine.codelets.chain", "engine.codelets.rows", "engine.codelets.waiting"),
-    *("engine.codelets.transpose", "engine.codelets.row_sums", USUAL),
+    *("engine.runtime.executor", "engine.codelets.products.contract_f32", "engine.codelets.threads.thread_pool"),
+    *("engine.codelets.chain", "engine.codelets.host.rows", "engine.codelets.threads.waiting"),
+    *("engine.codelets.transpose", "engine.codelets.rows.row_sums", USUAL),
     *(
-        "engine.codelets.gather",
-        "engine.codelets.gather_rows",
-        "engine.codelets.scatter",
-        "engine.codelets.scatter_rows",
+        "engine.codelets.rows.gather",
+        "engine.codelets.rows.gather_rows",
+        "engine.codelets.rows.scatter",
+        "engine.codelets.rows.scatter_rows",
     ),
-    *("engine.codelets.winograd", "engine.codelets.winograd_gradient", "engine.codelets.dynamic_slice"),
+    *(
+        "engine.codelets.convolutions.winograd",
+        "engine.codelets.convolutions.winograd_gradient",
+        "engine.codelets.rows.dynamic_slice",
+    ),
     *(
         "engine.codelets.random",
-        "engine.codelets.touched_rows",
-        "engine.codelets.reduced_rows",
+        "engine.codelets.rows.touched_rows",
+        "engine.codelets.rows.reduced_rows",
         "engine.codelets.per_iteration",
     ),
     *(
         "engine.codelets.value_check",
-        "engine.codelets.queues",
-        "engine.codelets.host_call",
-        "engine.codelets.exceptions",
+        "engine.codelets.host.queues",
+        "engine.codelets.host.host_call",
+        "engine.codelets.language.exceptions",
     ),
-    *("engine.codelets.sort", "engine.codelets.host_table"),
-    *("engine.codelets.edge_sums", "engine.codelets.edge_products"),
+    *("engine.codelets.sort", "engine.codelets.host.host_table"),
+    *("engine.codelets.rows.edge_sums", "engine.codelets.rows.edge_products"),
 )
 """Modules whose codelets by name depend on no model, or most models of images have, in the order in which programs need
 them."""
 NEEDED_FIRST = 6
 """Number of modules whose codelets every program with a product needs: they are compiled first."""
-MATRIX_REGISTERS = "engine.codelets.contract_bf16x3"
+MATRIX_REGISTERS = "engine.codelets.products.contract_bf16x3"
 MODULE = "engine.runtime.compile_ahead"
 """The helper's main module."""
 ATTEMPTS = 3
@@ -146,7 +150,7 @@ def _key() -> str:
         return ""
     engine = Path(__file__).parent.parent
     for name in ("codelets", "machine_code", "runtime"):
-        files += sorted((engine / name).glob("*.py"))
+        files += sorted((engine / name).rglob("*.py"))
     chosen = [os.environ.get(name) for name in CHOICES]
     found = hashlib.sha256(repr((sys.prefix, platform.python_version(), chosen)).encode())
     found.update(repr([(str(file), file.stat().st_mtime_ns) for file in files]).encode())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.codelets import vector
-from engine.codelets.build import codelet, inner
-from engine.codelets.lazy import types
-from engine.codelets.loops import Loop
-from engine.codelets.memory import I32, I64, POINTER, Emitter, call, intrinsic, store_i8
-from engine.codelets.record import Address, Record
-from engine.codelets.rows import word
+from engine.codelets.host.rows import word
+from engine.codelets.language import vector
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.loops import Loop
+from engine.codelets.language.memory import I32, I64, POINTER, Emitter, call, intrinsic, store_i8
+from engine.codelets.language.record import Address, Record
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 

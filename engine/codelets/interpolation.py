@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.codelets import vector
-from engine.codelets.build import codelet, inner
-from engine.codelets.lazy import types
-from engine.codelets.memory import Emitter, intrinsic, load_f32, load_i64
-from engine.codelets.record import Address, Record, Table
-from engine.codelets.rows import word
+from engine.codelets.host.rows import word
+from engine.codelets.language import vector
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import Emitter, intrinsic, load_f32, load_i64
+from engine.codelets.language.record import Address, Record, Table
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from engine.codelets.build import codelet, inner
-from engine.codelets.lazy import types
-from engine.codelets.memory import I64, intrinsic, load_i64, pointer, store_i64
-from engine.codelets.record import Address, Record
-from engine.codelets.rows import copy_memory, word
+from engine.codelets.host.rows import copy_memory, word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import I64, intrinsic, load_i64, pointer, store_i64
+from engine.codelets.language.record import Address, Record
 from engine.ir import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.machine_code.costs import MOST_UNITS

@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from engine.codelets.build import Codelet, inner
-from engine.codelets.memory import pointer
-from engine.codelets.record import Address, Record
-from engine.codelets.rows import word
-from engine.codelets.scatter import ARITHMETIC, NUMBA_TYPES
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.memory import pointer
+from engine.codelets.language.record import Address, Record
+from engine.codelets.rows.scatter import ARITHMETIC, NUMBA_TYPES
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 ROWS = 4  # that a unit scans side by side, as each result waits for the one before it

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from engine.codelets.build import codelet, inner
-from engine.codelets.memory import call4, load_i8, load_i16, load_i32, load_i64, store_i8, store_i16, store_i64
-from engine.codelets.record import Address, Part, Record
-from engine.codelets.rows import copy_bytes, word
-from engine.codelets.scratch import ScratchSpace, after, space_of
+from engine.codelets.host.rows import copy_bytes, word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.memory import call4, load_i8, load_i16, load_i32, load_i64, store_i8, store_i16, store_i64
+from engine.codelets.language.record import Address, Part, Record
+from engine.codelets.language.scratch import ScratchSpace, after, space_of
 from engine.ir.shape import FLOATS, SIGNED, Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from engine.codelets.build import codelet, inner
-from engine.codelets.memory import load_i32, store_i32
-from engine.codelets.pack import fill_progression
-from engine.codelets.record import Address, Part, Record
-from engine.codelets.register_transpose import LANES, lanes_transposed
-from engine.codelets.rows import word
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.memory import load_i32, store_i32
+from engine.codelets.language.record import Address, Part, Record
+from engine.codelets.language.register_transpose import LANES, lanes_transposed
+from engine.codelets.products.pack import fill_progression
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 COLUMNS = 64  # of a unit: 256 bytes of each row, whole cache lines. Chosen by hand

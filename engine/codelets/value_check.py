@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engine.codelets.build import codelet, inner
-from engine.codelets.gather import load_index
-from engine.codelets.memory import load_f32, load_f64, load_i64, pointer, store_i64
-from engine.codelets.queues import leave_step_of
-from engine.codelets.record import Address, Record, Table
-from engine.codelets.rows import word
+from engine.codelets.host.queues import leave_step_of
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.memory import load_f32, load_f64, load_i64, pointer, store_i64
+from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.rows.gather import load_index
 from engine.machine_code.abi import Scratch
 
 RANGE, FLOAT_RANGE, NONZERO, FINITE = range(4)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.codelets.build import codelet
-from engine.codelets.memory import call4, floating_point_state, flush_to_zero, set_floating_point_state
-from engine.codelets.rows import word
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import codelet
+from engine.codelets.language.memory import call4, floating_point_state, flush_to_zero, set_floating_point_state
 
 
 @codelet

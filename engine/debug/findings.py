@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.codelets.vertex import VertexBlock
+from engine.codelets.language.vertex import VertexBlock
 from engine.debug.cells import position_of, value_of
 from engine.debug.culprits import Culprit
 from engine.debug.span_elements import NO_TILE, SpanElements

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from engine.codelets.build import Codelet
-from engine.codelets.queues import (
+from engine.codelets.host.queues import (
     CONTROL_LINE,
     Queue,
     Ring,
@@ -21,6 +20,7 @@ from engine.codelets.queues import (
     outfeed_wait,
     store_word,
 )
+from engine.codelets.language.build import Codelet
 from engine.debug.memory import TileHomes
 from engine.errors import DebugError
 from engine.ir.shape import Shape

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.codelets.queues import Call
+from engine.codelets.host.queues import Call
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction, Module, Shape
 from engine.ir.affine import Affine, loop_index, pull

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.contract_fields import GROUP, check_multiplied, rows_together
+from engine.codelets.products.contract_fields import GROUP, check_multiplied, rows_together
 from engine.emit.nest import Constant
 from engine.ir import Instruction
 from engine.lower.context import Context, Value, lowering

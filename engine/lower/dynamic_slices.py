@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.codelets.dynamic_slice import Counted, dynamic_slice, encode_dynamic_slice
+from engine.codelets.rows.dynamic_slice import Counted, dynamic_slice, encode_dynamic_slice
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering

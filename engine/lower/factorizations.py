@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.build import Codelet
-from engine.codelets.eigenvalues import Eigenvalues, eigenvalues, eigenvalues_scratch_bytes
-from engine.codelets.elimination import Factors, System, solution, solution_scratch_bytes, triangular_factors
-from engine.codelets.orthogonal_factors import OrthogonalFactors, orthogonal_factors, orthogonal_factors_scratch_bytes
-from engine.codelets.record import Record
-from engine.codelets.singular_values import SingularValues, singular_values, singular_values_scratch_bytes
+from engine.codelets.factors.eigenvalues import Eigenvalues, eigenvalues, eigenvalues_scratch_bytes
+from engine.codelets.factors.elimination import Factors, System, solution, solution_scratch_bytes, triangular_factors
+from engine.codelets.factors.orthogonal_factors import (
+    OrthogonalFactors,
+    orthogonal_factors,
+    orthogonal_factors_scratch_bytes,
+)
+from engine.codelets.factors.singular_values import SingularValues, singular_values, singular_values_scratch_bytes
+from engine.codelets.language.build import Codelet
+from engine.codelets.language.record import Record
 from engine.ir import Instruction
 from engine.ir.device_operations import config_of, target_of
 from engine.ir.factorizations import EIGH, LU, QR, SVD, factorization_shapes

@@ -5,10 +5,19 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from engine.codelets.butterflies import passing
-from engine.codelets.fourier import HEAD, MIRRORED, NUMBERS, REALS, Factor, Fourier, Side, fourier
-from engine.codelets.fourier_plans import COMPLEX, HALF, PLAIN, REAL, Plan, fourier_plan, fourier_table, table_places
-from engine.codelets.scratch import space_of
+from engine.codelets.fourier.butterflies import passing
+from engine.codelets.fourier.fourier import HEAD, MIRRORED, NUMBERS, REALS, Factor, Fourier, Side, fourier
+from engine.codelets.fourier.fourier_plans import (
+    COMPLEX,
+    HALF,
+    PLAIN,
+    REAL,
+    Plan,
+    fourier_plan,
+    fourier_table,
+    table_places,
+)
+from engine.codelets.language.scratch import space_of
 from engine.ir import Instruction, Shape
 from engine.ir.affine import row_major_strides
 from engine.lower.context import Context, Value, lowering

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.codelets.build import Codelet
-from engine.codelets.scatter import ARITHMETIC, LOGICAL, NUMBA_TYPES, combiner
+from engine.codelets.language.build import Codelet
+from engine.codelets.rows.scatter import ARITHMETIC, LOGICAL, NUMBA_TYPES, combiner
 from engine.emit.combiner import Combiner
 from engine.emit.nest import Body
 from engine.errors import UnsupportedOperation

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.codelets.gather import encode_gather, gather
-from engine.codelets.gather_rows import gather_rows, gathers_rows
-from engine.codelets.record import Part
-from engine.codelets.scatter import Scatter, encode_scatter, scatter
-from engine.codelets.scatter_rows import scatter_rows, scatters_rows
+from engine.codelets.language.record import Part
+from engine.codelets.rows.gather import encode_gather, gather
+from engine.codelets.rows.gather_rows import gather_rows, gathers_rows
+from engine.codelets.rows.scatter import Scatter, encode_scatter, scatter
+from engine.codelets.rows.scatter_rows import scatter_rows, scatters_rows
 from engine.ir import Instruction, Shape
 from engine.lower.context import Context, Value, lowering
 from engine.lower.general_scatter import combiner_for, combining

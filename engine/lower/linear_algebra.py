@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.cholesky import Cholesky, cholesky
-from engine.codelets.triangular_solve import (
+from engine.codelets.factors.cholesky import Cholesky, cholesky
+from engine.codelets.factors.triangular_solve import (
     encode_triangular_solve,
     triangular_solve,
     triangular_solve_scratch_bytes,

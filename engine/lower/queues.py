@@ -7,8 +7,7 @@ is missing. The token only orders the instructions, which are lowered in its ord
 
 from __future__ import annotations
 
-from engine.codelets.build import Codelet
-from engine.codelets.queues import (
+from engine.codelets.host.queues import (
     CONTROL_LINE,
     Leaf,
     LeafCopy,
@@ -22,6 +21,7 @@ from engine.codelets.queues import (
     outfeed_row,
     outfeed_wait,
 )
+from engine.codelets.language.build import Codelet
 from engine.errors import ConfigurationError
 from engine.ir import Instruction, Shape
 from engine.ir.device_operations import (

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.codelets.general_select_and_scatter import (
+from engine.codelets.language.record import Part
+from engine.codelets.language.scratch import ScratchSpace
+from engine.codelets.pooling.general_select_and_scatter import (
     SCRATCH_BYTES as GENERAL_SCRATCH_BYTES,
 )
-from engine.codelets.general_select_and_scatter import (
+from engine.codelets.pooling.general_select_and_scatter import (
     GeneralSelectAndScatter,
     encode_general_select_and_scatter,
     general_select_and_scatter,
 )
-from engine.codelets.overlapping_pool_gradient import (
+from engine.codelets.pooling.overlapping_pool_gradient import (
     encode_overlapping_pools,
     gathers_pools,
     overlapping_pool_gradient,
 )
-from engine.codelets.pool_gradient import SCRATCH_BYTES as POOL_SCRATCH_BYTES
-from engine.codelets.pool_gradient import encode_pool_gradient, is_pooling, pool_gradient
-from engine.codelets.record import Part
-from engine.codelets.scratch import ScratchSpace
-from engine.codelets.select_and_scatter import (
+from engine.codelets.pooling.pool_gradient import SCRATCH_BYTES as POOL_SCRATCH_BYTES
+from engine.codelets.pooling.pool_gradient import encode_pool_gradient, is_pooling, pool_gradient
+from engine.codelets.pooling.select_and_scatter import (
     DIRECTIONS,
     NUMBA_TYPES,
     SCRATCH,

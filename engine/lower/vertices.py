@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.vertex import VertexArray, VertexBlock, vertex_codelet
+from engine.codelets.language.vertex import VertexArray, VertexBlock, vertex_codelet
 from engine.ir import Instruction, Shape
 from engine.ir.vertices import Slice, VertexCall, arrays_of, results_of
 from engine.lower.context import Context, Value

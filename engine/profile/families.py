@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import isqrt
 
-from engine.codelets.cholesky import Cholesky
-from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
-from engine.codelets.triangular_solve import TriangularSolve
+from engine.codelets.factors.cholesky import Cholesky
+from engine.codelets.factors.triangular_solve import TriangularSolve
+from engine.codelets.host.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
 from engine.emit.nest import Apply
 from engine.profile.exchange import exchange_cycles
 from engine.profile.factorization import cholesky, triangular_solve

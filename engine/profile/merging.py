@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from engine.codelets.queues import infeed_copy, infeed_row
+from engine.codelets.host.queues import infeed_copy, infeed_row
 from engine.profile.exchange import Layouts
 from engine.profile.families import lookup_of
 from engine.profile.options import Assumptions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.codelets.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
+from engine.codelets.host.queues import infeed_copy, infeed_row, outfeed_copy, outfeed_row
 from engine.profile.loops import runs_of
 from engine.program.program import Program
 from engine.program.work.codelet_work import has_codelet

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from engine.codelets.queues import Call
+from engine.codelets.host.queues import Call
 from engine.errors import ConfigurationError
 from engine.ir.device_operations import QueueSignature
 from engine.program.program import Buffer, ProgramQueue

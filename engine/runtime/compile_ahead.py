@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from engine.codelets import ahead
-from engine.codelets.build import make
+from engine.codelets.language.build import make
 from engine.runtime.general_codelets import codelets_of, general_codelets
 
 

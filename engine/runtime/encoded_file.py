@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from engine.codelets.build import Codelet, GivenCodelet, Library
+from engine.codelets.language.build import Codelet, GivenCodelet, Library
 from engine.errors import InternalError
 from engine.files.arrays import read_array_shape, write_array_shape
 from engine.files.container import digest_of_file, unpack

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from engine.codelets.build import Codelet, making
-from engine.codelets.rows import new_feed_block, point_feed
+from engine.codelets.host.rows import new_feed_block, point_feed
+from engine.codelets.language.build import Codelet, making
 from engine.errors import InternalError, StepCountError
 from engine.ir.device_operations import QueueSignature
 from engine.ir.shape import Shape

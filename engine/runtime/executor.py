@@ -22,8 +22,10 @@ from enum import IntEnum
 
 import numpy as np
 
-from engine.codelets.build import codelet, inner
-from engine.codelets.memory import (
+from engine.codelets.host.queues import CONTROL_LINE
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.memory import (
     call0,
     call4,
     floating_point_state,
@@ -34,9 +36,7 @@ from engine.codelets.memory import (
     store_i64,
     store_release,
 )
-from engine.codelets.queues import CONTROL_LINE
-from engine.codelets.rows import word
-from engine.codelets.waiting import Waiting, announce, call_with_five, fetch_and_max, wait_until
+from engine.codelets.threads.waiting import Waiting, announce, call_with_five, fetch_and_max, wait_until
 from engine.errors import InternalError
 from engine.machine_code.abi import COUNTERS, Scratch
 from engine.runtime.buffers import aligned_zeros

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.codelets.rows import encode_infeed, encode_outfeed, infeed, outfeed
+from engine.codelets.host.rows import encode_infeed, encode_outfeed, infeed, outfeed
 from engine.program.program import Address, Buffer, ComputeSet, Partition, Span
 from engine.program.work.codelet_work import CodeletWork
 

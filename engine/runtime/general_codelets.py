@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable
 
 from engine.codelets.ahead import MATRIX_REGISTERS, MODULES
-from engine.codelets.build import Codelet
+from engine.codelets.language.build import Codelet
 from engine.machine_code.processor import may_use_matrix_registers
 
 

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine.codelets.host_call import HostCallBlock
-from engine.codelets.host_table import Table, TableCall, look_up_rows, subtract_rows
-from engine.codelets.queues import Call
-from engine.codelets.record import block
+from engine.codelets.host.host_call import HostCallBlock
+from engine.codelets.host.host_table import Table, TableCall, look_up_rows, subtract_rows
+from engine.codelets.host.queues import Call
+from engine.codelets.language.record import block
 from engine.errors import HostFunctionError
 from engine.host_functions import BoundFunction, HostFunction, Shapes
 from engine.ir.shape import Shape

@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from engine.codelets.build import Codelet, make
-from engine.codelets.thread_pool import (
+from engine.codelets.language.build import Codelet, make
+from engine.codelets.threads.thread_pool import (
     AFFINITY_WORDS,
     Member,
     ThreadPool,
@@ -18,7 +18,7 @@ from engine.codelets.thread_pool import (
     run_member,
     start_threads,
 )
-from engine.codelets.waiting import futex
+from engine.codelets.threads.waiting import futex
 from engine.errors import InternalError
 from engine.runtime.buffers import aligned_zeros
 from engine.runtime.executor import State, executor

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from engine.codelets.build import Codelet, make
-from engine.codelets.persistent_threads import call_persistent, run_persistent
-from engine.codelets.thread_pool import ThreadPool, start_threads
-from engine.codelets.waiting import Waiting, futex
+from engine.codelets.language.build import Codelet, make
+from engine.codelets.threads.persistent_threads import call_persistent, run_persistent
+from engine.codelets.threads.thread_pool import ThreadPool, start_threads
+from engine.codelets.threads.waiting import Waiting, futex
 from engine.errors import InternalError
 from engine.runtime.native_threads import new_block
 from engine.runtime.threads import cores_to_spread

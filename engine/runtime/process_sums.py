@@ -1,7 +1,7 @@
 """Sums over the processes of one machine in the middle of a step: by a codelet, through memory that they share.
 
 `SharedRows` is one process' view of that memory, which others see as it does; stores must become visible in the order
-of the program, as those of x86 do. The protocol is that of `engine.codelets.process_sum`.
+of the program, as those of x86 do. The protocol is that of `engine.codelets.threads.process_sum`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.process_sum import Header, Rows, SumCall, sum_over_processes
-from engine.codelets.waiting import pauses_per_second
+from engine.codelets.threads.process_sum import Header, Rows, SumCall, sum_over_processes
+from engine.codelets.threads.waiting import pauses_per_second
 from engine.host_functions import BoundFunction, PythonCall, PythonFunction, Shapes
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.codelets.queues import CONTROL_LINE, Ring, load_word, store_word
+from engine.codelets.host.queues import CONTROL_LINE, Ring, load_word, store_word
 from engine.errors import ConfigurationError, FeedEnded
 from engine.ir.shape import Shape
 from engine.runtime.buffers import ALIGNMENT, aligned_zeros

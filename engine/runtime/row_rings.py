@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.codelets.queues import CONTROL_LINE, Ring, RowSlot
+from engine.codelets.host.queues import CONTROL_LINE, Ring, RowSlot
 from engine.errors import ConfigurationError
 from engine.ir.shape import Shape
 from engine.runtime.rings import InfeedRing

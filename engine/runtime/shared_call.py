@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.codelets.rows import point_feed
+from engine.codelets.host.rows import point_feed
 from engine.runtime.bound_queues import words_of_call
 from engine.runtime.build_table import TableBuilder
 from engine.runtime.choice import WorkerChoice

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from engine.codelets.waiting import Waiting, futex, pauses_per_second, yield_address
+from engine.codelets.threads.waiting import Waiting, futex, pauses_per_second, yield_address
 from engine.errors import InternalError
 from engine.runtime.executor import Column, State, Stop, executor, new_state
 from engine.runtime.native_threads import NativeThreadPool, has_native_threads

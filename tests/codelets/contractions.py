@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.contract_fields import Field, contract_record
-from engine.codelets.record import block
+from engine.codelets.language.record import block
+from engine.codelets.products.contract_fields import Field, contract_record
 
 
 def encode_contract(**arguments: Any) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.codelets.scratch import ScratchSpace
+from engine.codelets.language.scratch import ScratchSpace
 from engine.machine_code.abi import Scratch
 from engine.runtime.buffers import aligned_zeros
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.codelets.build import codelet
-from engine.codelets.memory import load_f32, load_i64, store_f32
+from engine.codelets.language.build import codelet
+from engine.codelets.language.memory import load_f32, load_i64, store_f32
 
 
 @codelet

@@ -16,12 +16,13 @@ import pytest
 import _ipu_hook
 import ipu
 from engine import cache_directory as disk
-from engine.codelets import ahead, rows
-from engine.codelets.build import Codelet, building, make
-from engine.codelets.pool_gradient import pool_gradient
-from engine.codelets.record import block as words_of
-from engine.codelets.winograd import product_of_tiles
-from engine.codelets.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
+from engine.codelets import ahead
+from engine.codelets.convolutions.winograd import product_of_tiles
+from engine.codelets.convolutions.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
+from engine.codelets.host import rows
+from engine.codelets.language.build import Codelet, building, make
+from engine.codelets.language.record import block as words_of
+from engine.codelets.pooling.pool_gradient import pool_gradient
 from engine.errors import ConfigurationError
 from engine.ir import Shape
 from engine.ir.attributes import WindowDimension
@@ -284,7 +285,7 @@ def test_usual_codelets_of_images_are_in_the_list_as_programs_ask_for_them() -> 
 
 
 def test_the_helper_stores_all_of_the_list(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MODULES", ("engine.codelets.rows",))
+    monkeypatch.setattr(ahead, "MODULES", ("engine.codelets.host.rows",))
     monkeypatch.setattr(compile_ahead, "general_codelets", lambda: [fresh["outfeed"]])
     fresh = {name: Codelet(getattr(rows, name).function, name) for name in ("infeed", "outfeed")}
     monkeypatch.setattr(compile_ahead, "codelets_of", lambda modules: [fresh["infeed"]])

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.codelets import build, memory
-from engine.codelets.build import codelet, inner
-from engine.codelets.identity import FOLDER, identity
-from engine.codelets.memory import load_f32, load_i64, store_i64
+from engine.codelets.language import build, memory
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.identity import FOLDER, identity
+from engine.codelets.language.memory import load_f32, load_i64, store_i64
 from engine.machine_code import keys, processor
 from tests.codelets.scaling import scale
 from tests.interrupting import HANGS_SECONDS
@@ -26,8 +26,8 @@ from tests.interrupting import HANGS_SECONDS
 PROGRAM = """
 import sys
 import numpy as np
-from engine.codelets.build import building
-from engine.codelets.identity import FOLDER
+from engine.codelets.language.build import building
+from engine.codelets.language.identity import FOLDER
 from engine.machine_code.keys import folder
 from tests.codelets.scaling import scale
 
@@ -135,8 +135,8 @@ def test_change_of_any_source_changes_the_folder(tmp_path: Path) -> None:
     fingerprint = keys.fingerprint.__wrapped__
     before = fingerprint(copy)
     assert before == fingerprint(copy)
-    (copy / "pack.py").chmod(stat.S_IRUSR | stat.S_IWUSR)
-    (copy / "pack.py").write_text((copy / "pack.py").read_text() + "\n")
+    (copy / "products" / "pack.py").chmod(stat.S_IRUSR | stat.S_IWUSR)
+    (copy / "products" / "pack.py").write_text((copy / "products" / "pack.py").read_text() + "\n")
     assert fingerprint(copy) != before
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from engine.codelets.build import Codelet
-from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch
-from engine.codelets.contract_f32 import LINE_ROWS, MANY_ROWS, contract_f32, contract_scratch
-from engine.codelets.contract_fields import GROUP, Field, Layout
-from engine.codelets.scratch import ScratchSpace
+from engine.codelets.language.build import Codelet
+from engine.codelets.language.scratch import ScratchSpace
+from engine.codelets.products.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch
+from engine.codelets.products.contract_f32 import LINE_ROWS, MANY_ROWS, contract_f32, contract_scratch
+from engine.codelets.products.contract_fields import GROUP, Field, Layout
 from engine.errors import InternalError
 from engine.machine_code.processor import has_matrix_registers
 from tests.codelets.contractions import contract_units, encode_contract

@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.codelets.contract_fields import Field
-from engine.codelets.contract_half import contract_half, contract_half_scratch
-from engine.codelets.contract_plain import contract_for, contract_scratch_for
-from engine.codelets.vector import F16_IN_F32
+from engine.codelets.language.vector import F16_IN_F32
+from engine.codelets.products.contract_fields import Field
+from engine.codelets.products.contract_half import contract_half, contract_half_scratch
+from engine.codelets.products.contract_plain import contract_for, contract_scratch_for
 from engine.compile import build_program
 from engine.ir import DotDimensionNumbers
 from engine.ir.builder import Builder

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.codelets.contract_f32 import contract_f32
-from engine.codelets.contract_plain import contract_for, contract_scratch_for
+from engine.codelets.products.contract_f32 import contract_f32
+from engine.codelets.products.contract_plain import contract_for, contract_scratch_for
 from engine.errors import UnsupportedOperation
 from engine.ir.shape import NUMPY_TYPES
 from engine.machine_code.processor import rounds_to_bf16

@@ -8,7 +8,7 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from engine.codelets import micro_kernel
+from engine.codelets.products import micro_kernel
 from engine.machine_code import optimising
 from engine.machine_code.processor import X86, features_text, lanes, target
 

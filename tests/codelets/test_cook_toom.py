@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from engine.codelets import cook_toom
+from engine.codelets.convolutions import cook_toom
 
 
 @pytest.mark.parametrize(("outputs", "taps"), [(2, 2), (3, 2), (4, 2), (2, 3), (4, 3), (5, 3), (4, 4), (3, 5)])

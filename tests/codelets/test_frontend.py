@@ -12,9 +12,9 @@ import numba
 import numpy as np
 import pytest
 
-from engine.codelets.build import Codelet, Inner, codelet, inner, make, making
-from engine.codelets.memory import load_f64, load_i64, pointer, store_f64, store_i64
-from engine.codelets.translate import ir_of
+from engine.codelets.language.build import Codelet, Inner, codelet, inner, make, making
+from engine.codelets.language.memory import load_f64, load_i64, pointer, store_f64, store_i64
+from engine.codelets.language.translate import ir_of
 from engine.errors import InternalError
 from engine.machine_code.llvm_thread import SWITCH_INTERVAL, llvm_thread
 

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine.codelets.gather import encode_gather, gather
-from engine.codelets.gather_rows import gather_rows, gathers_rows
-from engine.codelets.record import block
+from engine.codelets.language.record import block
+from engine.codelets.rows.gather import encode_gather, gather
+from engine.codelets.rows.gather_rows import gather_rows, gathers_rows
 from engine.errors import InternalError
 from engine.ir.attributes import GatherDimensionNumbers
 from engine.ir.shape import shape_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.build import Codelet
-from engine.codelets.micro_kernel import library
-from engine.codelets.narrow_products import LANES, OF_FEATURES, OF_TILES, ROWS, VECTOR, Narrow, narrow_products
-from engine.codelets.panel import panels
-from engine.codelets.rows import word
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet
+from engine.codelets.products.micro_kernel import library
+from engine.codelets.products.narrow_products import LANES, OF_FEATURES, OF_TILES, ROWS, VECTOR, Narrow, narrow_products
+from engine.codelets.products.panel import panels
 
 multiply_panel = panels("f32")
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from engine.codelets.build import codelet
-from engine.codelets.memory import store_i64
-from engine.codelets.offset_tables import double_table, fill_table, greatest_entry, least_entry
-from engine.codelets.rows import word
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import codelet
+from engine.codelets.language.memory import store_i64
+from engine.codelets.rows.offset_tables import double_table, fill_table, greatest_entry, least_entry
 
 
 @codelet

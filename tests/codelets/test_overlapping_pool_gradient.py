@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.overlapping_pool_gradient import (
+from engine.codelets.language.record import block
+from engine.codelets.language.scratch import ScratchSpace
+from engine.codelets.pooling.overlapping_pool_gradient import (
     MOST_COLUMNS,
     encode_overlapping_pools,
     gathers_pools,
     overlapping_pool_gradient,
 )
-from engine.codelets.record import block
-from engine.codelets.scratch import ScratchSpace
-from engine.codelets.select_and_scatter import DIRECTIONS
+from engine.codelets.pooling.select_and_scatter import DIRECTIONS
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import NUMPY_TYPES, Shape, shape_of
 from tests.codelets.guarded_scratch import GuardedScratch

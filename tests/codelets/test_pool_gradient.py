@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.pool_gradient import SCRATCH_BYTES, encode_pool_gradient, is_pooling, pool_gradient
-from engine.codelets.record import block
-from engine.codelets.scratch import ScratchSpace
-from engine.codelets.select_and_scatter import DIRECTIONS
+from engine.codelets.language.record import block
+from engine.codelets.language.scratch import ScratchSpace
+from engine.codelets.pooling.pool_gradient import SCRATCH_BYTES, encode_pool_gradient, is_pooling, pool_gradient
+from engine.codelets.pooling.select_and_scatter import DIRECTIONS
 from engine.ir.attributes import Window, WindowDimension
 from engine.ir.shape import NUMPY_TYPES, shape_of
 from tests.codelets.guarded_scratch import GuardedScratch

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets import record
-from engine.codelets.rows import (
+from engine.codelets.host.rows import (
     OUTFEED_CHUNK,
     encode_infeed,
     encode_outfeed,
@@ -15,6 +14,7 @@ from engine.codelets.rows import (
     outfeed,
     point_feed,
 )
+from engine.codelets.language import record
 from engine.runtime.executor import compute_row, new_scratch, new_state, step_table, sync_row
 from engine.runtime.feeds import RowFeed
 from engine.runtime.workers import run_table

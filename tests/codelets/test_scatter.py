@@ -8,9 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine.codelets.record import block
-from engine.codelets.scatter import combiner, encode_scatter, scatter
-from engine.codelets.scatter_rows import scatter_rows, scatters_rows
+from engine.codelets.language.record import block
+from engine.codelets.rows.scatter import combiner, encode_scatter, scatter
+from engine.codelets.rows.scatter_rows import scatter_rows, scatters_rows
 from engine.errors import UnsupportedOperation
 from engine.ir.attributes import ScatterDimensionNumbers
 from engine.ir.shape import shape_of

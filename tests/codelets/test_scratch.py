@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.scratch import GAP, LINE, ScratchLayout, ScratchSpace, after, shared
+from engine.codelets.language.scratch import GAP, LINE, ScratchLayout, ScratchSpace, after, shared
 from engine.debug import DebugExecutable
 from engine.errors import DebugError
 from engine.ir import Shape

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine.codelets.record import block
-from engine.codelets.select_and_scatter import (
+from engine.codelets.language.record import block
+from engine.codelets.pooling.select_and_scatter import (
     DIRECTIONS,
     SCRATCH,
     encode_select_and_scatter,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from engine.cache_directory import cache_directory, store
-from engine.codelets import rows
-from engine.codelets.build import Codelet
+from engine.codelets.host import rows
+from engine.codelets.language.build import Codelet
 from engine.errors import ConfigurationError
 from engine.runtime.general_codelets import general_codelets
 from ipu._internal.commands import bench

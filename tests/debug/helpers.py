@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.record import Record
+from engine.codelets.language.record import Record
 from engine.debug import DebugExecutable
 from engine.ir import Module
 from engine.program.program import Address, Buffer, ComputeSet, Program, Span

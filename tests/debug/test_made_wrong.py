@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from engine.codelets.scratch import ScratchLayout
+from engine.codelets.language.scratch import ScratchLayout
 from engine.debug import DebugExecutable
 from engine.errors import DebugError, InternalError
 from engine.ir import Shape

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.codelets.queues import infeed_copy, outfeed_copy
+from engine.codelets.host.queues import infeed_copy, outfeed_copy
 from engine.compile import build_program
 from engine.debug import DebugExecutable, debugging
 from engine.errors import DebugError, FeedEnded, FloatingPointException

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import engine
-from engine.codelets.vertex import Argument
-from engine.codelets.vertex_code import _identity, code_of
+from engine.codelets.language.vertex import Argument
+from engine.codelets.language.vertex_code import _identity, code_of
 from engine.compile import build_program
 from engine.debug import DebugExecutable
 from engine.errors import DebugError, InvalidFile, UnsupportedOperation, VertexError

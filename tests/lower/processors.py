@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from engine.codelets import micro_kernel
+from engine.codelets.products import micro_kernel
 from engine.machine_code import processor
 from engine.machine_code.instruction_sets import LEVELS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.fourier_plans import COMPLEX, fourier_plan, radices_of
+from engine.codelets.fourier.fourier_plans import COMPLEX, fourier_plan, radices_of
 from engine.evaluate import evaluate
 from engine.ir import Module, Shape
 from engine.ir.builder import Builder

@@ -27,7 +27,7 @@ features.clear()
 features["neon"] = True
 binding.get_host_cpu_features = lambda: features
 
-from engine.codelets.build import Codelet
+from engine.codelets.language.build import Codelet
 from engine.compile import compile_module
 from engine.machine_code import loading, processor
 from tests.fuzz import seed_modules

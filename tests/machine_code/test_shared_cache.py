@@ -38,7 +38,7 @@ def test_ten_processes_of_two_versions_share_an_empty_cache(tmp_path: Path) -> N
     shutil.copytree(ROOT / "engine", other / "engine", ignore=shutil.ignore_patterns("__pycache__"))
     with (other / "engine" / "emit" / "codelet.py").open("a") as file:
         file.write("# another version\n")
-    with (other / "engine" / "codelets" / "element.py").open("a") as file:
+    with (other / "engine" / "codelets" / "language" / "element.py").open("a") as file:
         file.write("# another version\n")
     programs = []
     for batch in (3, 17):

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from engine.codelets.process_sum import Header, Rows
+from engine.codelets.threads.process_sum import Header, Rows
 from engine.compile import compile_module
 from engine.errors import ProcessError
 from engine.ir.builder import Builder

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.codelets import build
-from engine.codelets.build import Codelet
+from engine.codelets.language import build
+from engine.codelets.language.build import Codelet
 from engine.compile import compile_module
 from engine.emit import library
 from engine.errors import OutOfTileMemory

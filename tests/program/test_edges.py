@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.codelets.edge_products import edge_products
-from engine.codelets.edge_sums import PLAIN_EDGES, SCALED_EDGES
+from engine.codelets.rows.edge_products import edge_products
+from engine.codelets.rows.edge_sums import PLAIN_EDGES, SCALED_EDGES
 from engine.compile import build_program
 from engine.host.passes.edge_products import multiply_edges
 from engine.host.passes.edge_sums import sum_edges

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.codelets.pool_windows import PooledImages
+from engine.codelets.pooling.pool_windows import PooledImages
 from engine.compile import build_program
 from engine.host.passes import pooled_windows
 from engine.host.passes.pass_list import HOST_PASSES

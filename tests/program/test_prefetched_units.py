@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.contract_fields import NextUnit
+from engine.codelets.products.contract_fields import NextUnit
 from engine.compile import build_program
 from engine.host.passes import prefetched_units
 from engine.host.passes.pass_list import HOST_PASSES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.codelets.dynamic_slice import dynamic_slice
+from engine.codelets.rows.dynamic_slice import dynamic_slice
 from engine.compile import build_program
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.host.passes.slot_copies import elide_slot_copies

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.codelets.build import codelet, make
-from engine.codelets.memory import load_f64, load_i64, pause, store_f64, store_i64
+from engine.codelets.language.build import codelet, make
+from engine.codelets.language.memory import load_f64, load_i64, pause, store_f64, store_i64
 from engine.runtime.executor import new_scratch, new_state
 from engine.runtime.native_threads import codelets_of_calls
 from engine.runtime.workers import completed_steps, run_table

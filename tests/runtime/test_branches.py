@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.codelets.build import codelet
-from engine.codelets.memory import load_i64, store_i64
+from engine.codelets.language.build import codelet
+from engine.codelets.language.memory import load_i64, store_i64
 from engine.errors import InternalError
 from engine.runtime import threads
 from engine.runtime.executor import (

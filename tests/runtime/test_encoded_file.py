@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.codelets.record import block
+from engine.codelets.language.record import block
 from engine.compile import build_program
 from engine.files import Signature
 from engine.ir.builder import Builder

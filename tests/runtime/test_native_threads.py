@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.codelets.thread_pool import ThreadPool
+from engine.codelets.threads.thread_pool import ThreadPool
 from engine.errors import InternalError
 from engine.runtime import native_threads, segments, workers
 from engine.runtime.choice import WorkerChoice

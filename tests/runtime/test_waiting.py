@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from engine.codelets.waiting import Waiting, futex, pauses_per_second
+from engine.codelets.threads.waiting import Waiting, futex, pauses_per_second
 from engine.runtime import delays, segments, threads, workers
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.delays import delay_here, delay_of

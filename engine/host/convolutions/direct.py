@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from engine.codelets.contract_fields import GROUP, run_of
+from engine.codelets.products.contract_fields import GROUP, run_of
 from engine.emit.nest import Constant
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.merged_groups import has_windows

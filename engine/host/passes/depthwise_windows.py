@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.window_sizes import DEPTHWISE, LANES, STEPS, Group
+from engine.codelets.convolutions.window_sizes import DEPTHWISE, LANES, STEPS, Group
 from engine.host.passes.unpadded import original, reading
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Address, ComputeSet, Partition, Program

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import copysign
 
-from engine.codelets.edge_products import EdgeProducts, edge_products, gathered_rows
+from engine.codelets.rows.edge_products import EdgeProducts, edge_products, gathered_rows
 from engine.emit.nest import Apply, Constant, Input
 from engine.host.passes.edge_sums import is_packed
 from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused

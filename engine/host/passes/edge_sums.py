@@ -10,9 +10,9 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from engine.codelets.edge_sums import PLAIN_EDGES, SCALED_EDGES, edge_parts
-from engine.codelets.scatter import PositionDimension, Scatter
-from engine.codelets.scatter_rows import ADDED_ROWS
+from engine.codelets.rows.edge_sums import PLAIN_EDGES, SCALED_EDGES, edge_parts
+from engine.codelets.rows.scatter import PositionDimension, Scatter
+from engine.codelets.rows.scatter_rows import ADDED_ROWS
 from engine.emit.nest import Apply, Input
 from engine.host.passes.gathered_rows import are_kept, gathered, remove_unused, writer
 from engine.program.program import Address, Buffer, Program, Span

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from engine.codelets.gather import BatchDimension, Gather, IndexComponent
-from engine.codelets.gather_rows import gather_rows
+from engine.codelets.rows.gather import BatchDimension, Gather, IndexComponent
+from engine.codelets.rows.gather_rows import gather_rows
 from engine.program.program import Buffer
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import is_any_between

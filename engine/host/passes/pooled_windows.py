@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
-from engine.codelets.pool_axis import FEWEST_CHANNELS, MOST_COLUMNS, pool_axis
-from engine.codelets.pool_windows import PooledImages, pool_windows
+from engine.codelets.pooling.pool_axis import FEWEST_CHANNELS, MOST_COLUMNS, pool_axis
+from engine.codelets.pooling.pool_windows import PooledImages, pool_windows
 from engine.host.passes.unpadded import original, reading
 from engine.ir.attributes import WindowDimension
 from engine.ir.shape import Shape

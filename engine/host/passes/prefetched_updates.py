@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.codelets.contract_fields import MOST_AHEAD
+from engine.codelets.products.contract_fields import MOST_AHEAD
 from engine.machine_code.costs import costs
 from engine.program.program import Address, ComputeSet, Partition, Program, Span
 from engine.program.work.contraction import Contraction

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.codelets.contract_fields import GROUP
+from engine.codelets.products.contract_fields import GROUP
 from engine.emit.nest import Apply, Input, Store
 from engine.emit.registry import Operation
 from engine.program.program import Address, Buffer, ComputeSet, Program, Span

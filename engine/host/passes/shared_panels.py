@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.codelets.contract_fields import PACK_ROWS
+from engine.codelets.products.contract_fields import PACK_ROWS
 from engine.ir.shape import Shape
 from engine.program.buffer import Address, Buffer
 from engine.program.program import ComputeSet, Program, Span

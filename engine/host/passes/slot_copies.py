@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from engine.codelets.dynamic_slice import DynamicSlice
+from engine.codelets.rows.dynamic_slice import DynamicSlice
 from engine.program.program import Address, Buffer, ComputeSet, Partition, PerIteration, Program, Slot, Span
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.codelet_work import parameters_of

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from engine.codelets.touched_rows import DRIFT_PROBED, DRIFTING, KEPT, MOMENT
+from engine.codelets.rows.touched_rows import DRIFT_PROBED, DRIFTING, KEPT, MOMENT
 from engine.emit.nest import Apply, Constant, Input, Nest, Store
 from engine.host.passes.drifting_rows import drift_of, leaves, parts_of
 from engine.ir import Shape

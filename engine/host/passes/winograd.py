@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.codelets.winograd_sizes import OUTPUTS, TAPS, WIDE_OUTPUTS, WINDOW, positions, whole_vectors
+from engine.codelets.convolutions.winograd_sizes import OUTPUTS, TAPS, WIDE_OUTPUTS, WINDOW, positions, whole_vectors
 from engine.host.passes.split_products import is_split
 from engine.host.passes.winograd_sets import convolution_sets, gradient_sets
 from engine.machine_code.costs import most_winograd_outputs

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.winograd_sizes import GRADIENT_BLOCK, TAPS, WINDOW, position_bytes, positions
+from engine.codelets.convolutions.winograd_sizes import GRADIENT_BLOCK, TAPS, WINDOW, position_bytes, positions
 from engine.ir.shape import Shape
 from engine.machine_code.costs import MOST_UNITS
 from engine.program.buffer import Address, Buffer

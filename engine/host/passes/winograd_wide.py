@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import product
 from math import inf, prod
 
-from engine.codelets.tile_sizes import axes_of
-from engine.codelets.winograd_sizes import WIDE_OUTPUTS, whole_vectors
+from engine.codelets.convolutions.tile_sizes import axes_of
+from engine.codelets.convolutions.winograd_sizes import WIDE_OUTPUTS, whole_vectors
 from engine.host.passes.split_products import is_split
 from engine.host.passes.winograd import written_sums
 from engine.host.passes.winograd_wide_sets import Tiling, convolution_sets, flat, gradient_sets

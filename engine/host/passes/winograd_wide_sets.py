@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.tile_sizes import Axis
+from engine.codelets.convolutions.tile_sizes import Axis
 from engine.host.passes.winograd_sets import even_strides
 from engine.ir.shape import Shape
 from engine.machine_code.costs import MOST_UNITS

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.codelets.contract_fields import GROUP, check_multiplied, rows_together
+from engine.codelets.products.contract_fields import GROUP, check_multiplied, rows_together
 from engine.emit.nest import Constant, Input, Reduction
 from engine.ir import Shape
 from engine.program.building.builder import ProgramBuilder, RowBlocks

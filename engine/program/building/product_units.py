@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from engine.codelets.contract_fields import GROUP
+from engine.codelets.products.contract_fields import GROUP
 from engine.program.building.builder import RowBlocks
 from engine.program.work.contraction import Grid
 

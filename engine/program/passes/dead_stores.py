@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.codelets.dynamic_slice import dynamic_slice
+from engine.codelets.rows.dynamic_slice import dynamic_slice
 from engine.program.program import Buffer, ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.uses import BufferUses

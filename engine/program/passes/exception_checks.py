@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.codelets.exceptions import EXPONENTS, MANTISSAS, Array, ExceptionCheck, find_exceptions
+from engine.codelets.language.exceptions import EXPONENTS, MANTISSAS, Array, ExceptionCheck, find_exceptions
 from engine.emit.checks import SUMMED, raises
 from engine.emit.nest import Apply, ExceptionCounters
 from engine.ir.floating_point import EXCEPTIONS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.codelets.reduced_rows import LANES
+from engine.codelets.rows.reduced_rows import LANES
 from engine.emit.nest import Apply, Constant, Input, Reduction
 from engine.program.buffer import Buffer
 from engine.program.program import ComputeSet

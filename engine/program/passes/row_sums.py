@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from engine.codelets.gather import index_signed
-from engine.codelets.row_sums import SortRows, sort_rows
+from engine.codelets.rows.gather import index_signed
+from engine.codelets.rows.row_sums import SortRows, sort_rows
 from engine.emit.nest import Constant, Input
 from engine.ir import Shape
 from engine.program.passes.row_reductions import reduction_of

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from engine.codelets.record import Block
-from engine.codelets.scratch import Range, ScratchSpace
+from engine.codelets.language.record import Block
+from engine.codelets.language.scratch import Range, ScratchSpace
 from engine.program.buffer import Address, Buffer
 
 

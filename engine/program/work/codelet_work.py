@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
-from engine.codelets.record import Part, Record, block
-from engine.codelets.scratch import ScratchSpace
+from engine.codelets.language.record import Part, Record, block
+from engine.codelets.language.scratch import ScratchSpace
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Work
 

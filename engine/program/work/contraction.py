@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.codelets.contract_fields import contract_record, rows_together, run_of
-from engine.codelets.record import block
-from engine.codelets.scratch import ScratchSpace
+from engine.codelets.language.record import block
+from engine.codelets.language.scratch import ScratchSpace
+from engine.codelets.products.contract_fields import contract_record, rows_together, run_of
 from engine.ir.shape import Shape
 from engine.machine_code.processor import multiplies_bf16_pairs, widens_beside_products
 from engine.program.buffer import Address
@@ -16,7 +16,7 @@ from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
 
 if TYPE_CHECKING:
-    from engine.codelets.build import Codelet
+    from engine.codelets.language.build import Codelet
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,21 +168,21 @@ class Contraction(Work):
     def _codelet(self) -> tuple[Codelet, ScratchSpace]:
         """The codelet, and its scratch: their imports load the compiler, and depend on the processor."""
         if self.bf16x3:
-            from engine.codelets.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch
+            from engine.codelets.products.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch
 
             return contract_bf16x3, contract_bf16x3_scratch()
         if self.depthwise:
-            from engine.codelets.contract_depthwise import contract_depthwise
+            from engine.codelets.convolutions.contract_depthwise import contract_depthwise
 
             return contract_depthwise(self.operand_type, self.result_type), ScratchSpace()
         if self.is_float32:
-            from engine.codelets.contract_f32 import contract_f32, contract_scratch
+            from engine.codelets.products.contract_f32 import contract_f32, contract_scratch
 
             return contract_f32, contract_scratch()
         in_pairs = self.operand_type == "bf16" and self._has_pairs and multiplies_bf16_pairs()
         if self.widened or self.rounds_b or in_pairs:
             return self._half_codelet()
-        from engine.codelets.contract_plain import contract_for, contract_scratch_for
+        from engine.codelets.products.contract_plain import contract_for, contract_scratch_for
 
         types = self.operand_type, self.result_type
         return contract_for(*types), contract_scratch_for(*types)
@@ -191,8 +191,8 @@ class Contraction(Work):
         """Codelet and scratch of a 16-bit product: of operands already widened, of B rounded while it is packed, or of
         pairs.
         """
-        from engine.codelets.contract_half import contract_half, contract_half_scratch
-        from engine.codelets.vector import F16_IN_F32
+        from engine.codelets.language.vector import F16_IN_F32
+        from engine.codelets.products.contract_half import contract_half, contract_half_scratch
 
         types = self.operand_type, self.result_type
         if self.widened:

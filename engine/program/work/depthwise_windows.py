@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.record import block
-from engine.codelets.scratch import ScratchLayout
-from engine.codelets.window_sizes import RUNS, VECTOR, Group, Run
+from engine.codelets.convolutions.window_sizes import RUNS, VECTOR, Group, Run
+from engine.codelets.language.record import block
+from engine.codelets.language.scratch import ScratchLayout
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.offsets import Offsets
@@ -66,7 +66,7 @@ class DepthwiseWindows(DepthwiseWork):
 
     def encode(self) -> Encoded:
         """The words of `Forward`; scratch has a window."""
-        from engine.codelets.depthwise_windows import Forward, depthwise_forward
+        from engine.codelets.convolutions.depthwise_windows import Forward, depthwise_forward
 
         run = _run(self.taps, self.step[1])
         fields, scratch = _fields(self, _first_taps(self.taps, run))
@@ -97,7 +97,7 @@ class DepthwiseGradient(DepthwiseWork):
 
     def encode(self) -> Encoded:
         """The words of `Backward`; scratch has a window."""
-        from engine.codelets.depthwise_windows import Backward, depthwise_gradient
+        from engine.codelets.convolutions.depthwise_windows import Backward, depthwise_gradient
 
         planes = self.group.inputs
         order = sorted(range(len(self.taps)), key=lambda tap: (self.taps[tap][0] % planes, self.taps[tap]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.codelets.language.record import block
 from engine.codelets.per_iteration import Move, PerIteration, per_iteration, per_iteration_scratch
-from engine.codelets.record import block
 from engine.machine_code.abi import Scratch
 from engine.program.work.base import Encoded, Work
 

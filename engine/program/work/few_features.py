@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.few_sizes import LANES, MOST_FACTORS, RUNS, VECTOR, Run, most_sums, whole_vectors
-from engine.codelets.record import block
-from engine.codelets.scratch import ScratchLayout
+from engine.codelets.convolutions.few_sizes import LANES, MOST_FACTORS, RUNS, VECTOR, Run, most_sums, whole_vectors
+from engine.codelets.language.record import block
+from engine.codelets.language.scratch import ScratchLayout
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Work
 
@@ -75,7 +75,7 @@ class FewFeatures(Work):
 
     def encode(self) -> Encoded:
         """The words of `Few`; scratch has the planes of the rows that a unit reads, and sums."""
-        from engine.codelets.few_features import Few, few_features
+        from engine.codelets.convolutions.few_features import Few, few_features
 
         slices, rows, columns = self.reads
         low = -min(columns.starts)

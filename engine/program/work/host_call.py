@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.codelets.host_call import HostCallBlock, host_call
-from engine.codelets.record import block
+from engine.codelets.host.host_call import HostCallBlock, host_call
+from engine.codelets.language.record import block
 from engine.host_functions import BoundFunction
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work

@@ -7,9 +7,9 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.contract_fields import contract_record, run_of
-from engine.codelets.record import block
-from engine.codelets.scratch import ScratchLayout
+from engine.codelets.language.record import block
+from engine.codelets.language.scratch import ScratchLayout
+from engine.codelets.products.contract_fields import contract_record, run_of
 from engine.ir.attributes import WindowDimension
 from engine.ir.shape import Shape
 from engine.machine_code.processor import lanes, multiplies_bf16_pairs
@@ -49,8 +49,8 @@ class OverlapAdd(Work):
 
     def encode(self) -> Encoded:
         """The block of a contraction of one image, then the words of `Overlap`."""
-        from engine.codelets.contract_plain import contract_scratch_for
-        from engine.codelets.overlap_add import Overlap, overlap_add
+        from engine.codelets.convolutions.overlap_add import Overlap, overlap_add
+        from engine.codelets.products.contract_plain import contract_scratch_for
 
         positions = len(self.positions)
         columns = int(np.prod([w.size for w in self.window])) * self.features

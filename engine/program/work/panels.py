@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.codelets.contract_fields import right_operand_record
-from engine.codelets.micro_kernel import panel_columns
-from engine.codelets.record import block
+from engine.codelets.language.record import block
+from engine.codelets.products.contract_fields import right_operand_record
+from engine.codelets.products.micro_kernel import panel_columns
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Work
 from engine.program.work.offsets import Offsets
@@ -28,8 +28,8 @@ class PanelPacking(Work):
 
     def encode(self) -> Encoded:
         """The fields of the contraction's B, and the address of the panels."""
-        from engine.codelets.contract_f32 import contract_scratch
-        from engine.codelets.pack_panels import Panels, pack_panels
+        from engine.codelets.products.contract_f32 import contract_scratch
+        from engine.codelets.products.pack_panels import Panels, pack_panels
 
         contraction = right_operand_record(self.b, self.k_b.table, self.columns, self.stride_b)
         parameters = Panels(**vars(contraction), panels=self.panels)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.codelets.record import block
-from engine.codelets.reduced_rows import LANES, ReducedRows, reduced_rows
+from engine.codelets.language.record import block
+from engine.codelets.rows.reduced_rows import LANES, ReducedRows, reduced_rows
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
 from engine.program.work.fused_loop import Strided

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.codelets.record import block
-from engine.codelets.row_sums import RowSource, RowSums, row_sums
-from engine.codelets.scratch import ScratchSpace, space_of
+from engine.codelets.language.record import block
+from engine.codelets.language.scratch import ScratchSpace, space_of
+from engine.codelets.rows.row_sums import RowSource, RowSums, row_sums
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Encoded, Footprint, Work, addresses_in
 from engine.program.work.fused_loop import FusedLoop

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.codelets.record import block
-from engine.codelets.tile_sizes import Axis
+from engine.codelets.convolutions.tile_sizes import Axis
+from engine.codelets.language.record import block
 from engine.program.buffer import Address
 from engine.program.work.base import Addressed, Encoded, Footprint, Work
 
@@ -49,7 +49,7 @@ class TileArray(Addressed):
 
     def record(self) -> Any:
         """The words of `Tiled`."""
-        from engine.codelets.tile_transform import Tiled
+        from engine.codelets.convolutions.tile_transform import Tiled
 
         return Tiled(
             array=replace(self.address, offset=self.address.offset + self.skipped[0] * self.image),
@@ -111,7 +111,7 @@ class TileTransform(Work):
 
     def encode(self) -> Encoded:
         """The words of `Transform`."""
-        from engine.codelets.tile_transform import Transform, tile_transform, transform_scratch
+        from engine.codelets.convolutions.tile_transform import Transform, tile_transform, transform_scratch
 
         parameters = Transform(
             source=self.source.record(),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from engine.codelets.record import block
-from engine.codelets.touched_rows import DRIFT_PROBED, TouchedRows, UpdatedTable, touched_rows
+from engine.codelets.language.record import block
+from engine.codelets.rows.touched_rows import DRIFT_PROBED, TouchedRows, UpdatedTable, touched_rows
 from engine.emit.nest import Nest
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work

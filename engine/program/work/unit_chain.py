@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from engine.codelets.chain import Block, Chain, Link, chain, chain_scratch
-from engine.codelets.record import block
+from engine.codelets.language.record import block
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Addressed, Encoded, Footprint, Work, addresses_in
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.codelets.exceptions import EXPONENTS
-from engine.codelets.record import block
+from engine.codelets.language.exceptions import EXPONENTS
+from engine.codelets.language.record import block
 from engine.codelets.value_check import FINITE, FLOAT_RANGE, NONZERO, RANGE, ValueCheckBlock, check_values
 from engine.ir.shape import FLOATS, UNSIGNED, Shape
 from engine.ir.value_checks import ValueCheck

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.codelets.contract_fields import right_operand_record
-from engine.codelets.micro_kernel import panel_columns
-from engine.codelets.record import block
-from engine.codelets.scratch import ScratchLayout
-from engine.codelets.winograd_sizes import (
+from engine.codelets.convolutions.winograd_sizes import (
     KERNEL_BLOCK,
     OUTPUTS,
     PADDING,
@@ -21,6 +17,10 @@ from engine.codelets.winograd_sizes import (
     positions,
     whole_vectors,
 )
+from engine.codelets.language.record import block
+from engine.codelets.language.scratch import ScratchLayout
+from engine.codelets.products.contract_fields import right_operand_record
+from engine.codelets.products.micro_kernel import panel_columns
 from engine.ir.shape import Shape
 from engine.program.buffer import Address
 from engine.program.work.base import Encoded, Footprint, Work
@@ -55,7 +55,7 @@ class WinogradKernel(Work):
 
     def encode(self) -> Encoded:
         """The fields of the contraction's B, then those of the transform."""
-        from engine.codelets.winograd import TAP_BYTES, Kernel, kernel_scratch, kernel_transform
+        from engine.codelets.convolutions.winograd import TAP_BYTES, Kernel, kernel_scratch, kernel_transform
 
         item = Shape(self.element_type).dtype.itemsize
         contraction = right_operand_record(self.kernel, self.k_b.table, self.columns, self.stride_b, item)
@@ -112,7 +112,7 @@ class WinogradProduct(Work):
 
     def encode(self) -> Encoded:
         """The words of `Product`; scratch has tables, transformed inputs, and products."""
-        from engine.codelets.winograd import Product, product_of_tiles
+        from engine.codelets.convolutions.winograd import Product, product_of_tiles
 
         tiles = block_tiles(self.features, self.outputs, self.tile)
         tile_m = 4 * whole_vectors(self.outputs)

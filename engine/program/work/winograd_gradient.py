@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.codelets.record import block
-from engine.codelets.scratch import ScratchLayout
-from engine.codelets.winograd_sizes import (
+from engine.codelets.convolutions.winograd_sizes import (
     GRADIENT_BLOCK,
     LEAST_GRADIENT_TILES,
     OUTPUTS,
@@ -19,6 +17,8 @@ from engine.codelets.winograd_sizes import (
     positions,
     whole_vectors,
 )
+from engine.codelets.language.record import block
+from engine.codelets.language.scratch import ScratchLayout
 from engine.ir.shape import Shape
 from engine.machine_code.abi import RESERVED_SCRATCH
 from engine.program.buffer import Address
@@ -75,7 +75,7 @@ class WinogradGradient(Work):
 
     def encode(self) -> Encoded:
         """The words of `Gradient`; scratch has tables, zeros, and transformed inputs and gradients."""
-        from engine.codelets.winograd_gradient import Gradient, gradient_of_tiles
+        from engine.codelets.convolutions.winograd_gradient import Gradient, gradient_of_tiles
 
         tiles = block_tiles(self.features, self.outputs, self.tile, LEAST_GRADIENT_TILES)
         pitch = 4 * whole_vectors(self.outputs)
@@ -133,7 +133,7 @@ class WinogradSums(Work):
 
     def encode(self) -> Encoded:
         """The words of `Sums`; scratch has the sums of one input feature."""
-        from engine.codelets.winograd_gradient import Sums, sums_of_taps
+        from engine.codelets.convolutions.winograd_gradient import Sums, sums_of_taps
 
         position, pitch = position_bytes(self.features, self.outputs), 4 * whole_vectors(self.outputs)
         parameters = Sums(

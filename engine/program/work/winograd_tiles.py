@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from engine.codelets.scratch import ScratchLayout
-from engine.codelets.winograd_sizes import PADDING, ROW_WORDS, positions, side, whole_vectors
+from engine.codelets.convolutions.winograd_sizes import PADDING, ROW_WORDS, positions, side, whole_vectors
+from engine.codelets.language.scratch import ScratchLayout
 from engine.machine_code.processor import lanes
 from engine.program.buffer import Address
 from engine.program.work.base import Footprint

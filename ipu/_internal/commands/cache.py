@@ -46,7 +46,7 @@ def cleared() -> Iterator[str]:
 def warmed() -> Iterator[str]:
     """Compiles the codelets that do not depend on a model, as far as they are not kept; lines that say so."""
     from engine.codelets import ahead
-    from engine.codelets.build import building, make
+    from engine.codelets.language.build import building, make
     from engine.runtime.general_codelets import general_codelets
 
     compiled: list[str] = []

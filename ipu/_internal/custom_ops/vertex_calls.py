@@ -78,8 +78,8 @@ def call_vertex(vertex: Declaration, kept: dict[Any, Compiled], inputs: Sequence
 
 def _compile(vertex: Declaration, specs: Sequence[tf.TensorSpec]) -> Compiled:
     """Checks the arrays of a call, and compiles the function for their types. Raises VertexError."""
-    from engine.codelets.vertex import Argument  # loads LLVM
-    from engine.codelets.vertex_code import code_of
+    from engine.codelets.language.vertex import Argument  # loads LLVM
+    from engine.codelets.language.vertex_code import code_of
     from engine.ops.vertices import FUNCTIONS
 
     declared = _declared(vertex, specs)
@@ -126,7 +126,7 @@ def _declared(vertex: Declaration, specs: Sequence[tf.TensorSpec]) -> list[tf.Te
 
 def _shape(vertex: Declaration, name: str, spec: tf.TensorSpec) -> Shape:
     """The shape of an array as the device has it. Raises VertexError for a dtype that vertices do not take."""
-    from engine.codelets.vertex import NUMBA_TYPES
+    from engine.codelets.language.vertex import NUMBA_TYPES
 
     dtype = tf.float32 if spec.dtype in HALF else spec.dtype
     kind = ELEMENT_TYPES.get(np.dtype(dtype.as_numpy_dtype)) if dtype.is_numpy_compatible else None

@@ -1,0 +1,168 @@
+"""Contractions of one column whose batches are neighbours in A, B and C, with batches in the lanes: depthwise
+convolutions and their gradients.
+
+C[row_c[m] + size * g] = sum over k of A[row_a[m] + offset_a[k] + size * g] * B[offset_b[k] + size * g], g < batches
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from engine.codelets.host.rows import word
+from engine.codelets.language import vector
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import I64, POINTER, Emitter, intrinsic
+from engine.codelets.language.switched import internal_function
+from engine.codelets.products.contract_fields import Field
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+LANES = lanes()
+MOST_ROWS = 9
+"""Rows whose sums are in registers at a time: the taps of a 3 x 3 window, whose gradients have as many rows."""
+WHOLE = 16  # added to the number of a kernel without a mask
+K_BLOCK = 512
+"""Longest k summed in registers where C is float32; the sums of blocks are added in C."""
+
+
+@cache
+def contract_depthwise(element_type: str, result_type: str) -> Codelet:
+    """The codelet for A and B of f32, f16 or bf16, and C of the same type or f32.
+
+    Units are blocks of rows, and splits of k, of all batches.
+    """
+    multiply_rows = _kernels(element_type, result_type)
+    size, result_size = vector.BYTES[element_type], vector.BYTES[result_type]
+    adds_blocks = result_type == "f32"
+
+    @inner
+    def contract_rows(parameters: int, row: int, end: int, k: int, k_end: int, c: int) -> None:
+        batches = word(parameters, Field.BATCHES)
+        step = K_BLOCK if adds_blocks else k_end - k
+        for first in range(k, k_end, step):
+            count, adds = min(step, k_end - first), 1 if first > k else 0
+            offset_a, offset_b = (
+                word(parameters, Field.OFFSET_A) + 8 * first,
+                word(parameters, Field.OFFSET_B) + 8 * first,
+            )
+            for m in range(row, end, MOST_ROWS):
+                rows = min(MOST_ROWS, end - m)
+                row_a, row_c = word(parameters, Field.ROW_A) + 8 * m, word(parameters, Field.ROW_C) + 8 * m
+                for g in range(0, batches, LANES):
+                    a, b = word(parameters, Field.A) + size * g, word(parameters, Field.B) + size * g
+                    multiply_rows(
+                        rows,
+                        a,
+                        row_a,
+                        offset_a,
+                        b,
+                        offset_b,
+                        c + result_size * g,
+                        row_c,
+                        count,
+                        adds,
+                        min(LANES, batches - g),
+                    )
+
+    def contract(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        row_blocks, rows_per_unit = word(parameters, Field.ROW_BLOCKS), word(parameters, Field.ROWS_PER_UNIT)
+        for unit in range(lo, hi):
+            row, split = unit % row_blocks * rows_per_unit, unit // row_blocks
+            end = min(row + rows_per_unit, word(parameters, Field.ROWS))
+            k = split * word(parameters, Field.K_PER_UNIT)
+            k_end = min(k + word(parameters, Field.K_PER_UNIT), word(parameters, Field.K))
+            c = word(parameters, Field.C) + split * word(parameters, Field.PARTIAL_PITCH)
+            contract_rows(parameters, row, end, k, k_end, c)
+
+    return Codelet(contract, f"contract_depthwise_{element_type}_{result_type}", in_vectors=True)
+
+
+@cache
+def _kernels(element_type: str, result_type: str) -> Any:
+    """The intrinsic of the kernels for up to MOST_ROWS rows and one vector of batches, of which `batches` count."""
+
+    @intrinsic
+    def multiply_rows(
+        typing_context: Any,
+        rows: types.Type,
+        a: types.Type,
+        row_a: types.Type,
+        offset_a: types.Type,
+        b: types.Type,
+        offset_b: types.Type,
+        c: types.Type,
+        row_c: types.Type,
+        k: types.Type,
+        adds: types.Type,
+        batches: types.Type,
+    ) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            whole = builder.icmp_signed("==", arguments[-1], I64(LANES))
+            number = builder.add(arguments[0], builder.select(whole, I64(WHOLE), I64(0)))
+            done = builder.append_basic_block("done")
+            switch = builder.switch(number, done)
+            for rows in range(1, MOST_ROWS + 1):
+                for masked in (False, True):
+                    block = builder.append_basic_block(f"rows_{rows}")
+                    switch.add_case(I64(rows + (0 if masked else WHOLE)), block)
+                    with builder.goto_block(block):
+                        kernel = _kernel(builder.module, rows, masked, element_type, result_type)
+                        builder.call(kernel, arguments[1:])
+                        builder.branch(done)
+            builder.position_at_end(done)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 11), emit
+
+    return multiply_rows
+
+
+def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return builder.load(builder.inttoptr(address, POINTER), align=8, typ=I64)
+
+
+def _kernel(module: ir.Module, rows: int, masked: bool, element_type: str, result_type: str) -> ir.Function:
+    """The LLVM function of one kernel, defined in the module on first use."""
+    name = f"depthwise_{rows}" + "_masked" * masked
+    if name in module.globals:
+        return module.globals[name]
+    function, builder = internal_function(module, name, 10)
+    a, row_a, offset_a, b, offset_b, c, row_c, k, adds, batches = function.args
+    mask = vector.lane_mask(builder, batches) if masked else None
+
+    def addresses(base: ir.Value, table: ir.Value) -> list[ir.Value]:
+        return [builder.add(base, _load_i64(builder, builder.add(table, I64(8 * row)))) for row in range(rows)]
+
+    sources = addresses(a, row_a)
+    entry, loop, done = builder.block, builder.append_basic_block("k"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    index, sums = builder.phi(I64), [builder.phi(vector.vector_type()) for _ in range(rows)]
+    at = builder.shl(index, I64(3))
+    from_a, from_b = (_load_i64(builder, builder.add(table, at)) for table in (offset_a, offset_b))
+    factor = vector.load_vector(builder, builder.add(b, from_b), mask, element_type)
+    totals = []
+    for source, held in zip(sources, sums, strict=True):
+        value = vector.load_vector(builder, builder.add(source, from_a), mask, element_type)
+        totals.append(vector.multiply_add(builder, value, factor, held))
+    following = builder.add(index, I64(1))
+    index.add_incoming(I64(0), entry)
+    index.add_incoming(following, loop)
+    for phi, total in zip(sums, totals, strict=True):
+        phi.add_incoming(vector.zeros(), entry)
+        phi.add_incoming(total, loop)
+    builder.cbranch(builder.icmp_signed("<", following, k), loop, done)
+    builder.position_at_end(done)
+    targets = addresses(c, row_c)
+    with builder.if_else(builder.icmp_signed("!=", adds, I64(0))) as (add, replace):
+        with add:
+            for target, total in zip(targets, totals, strict=True):
+                held = vector.load_vector(builder, target, mask, result_type)
+                vector.store_vector(builder, builder.fadd(held, total), target, mask, result_type)
+        with replace:
+            for target, total in zip(targets, totals, strict=True):
+                vector.store_vector(builder, total, target, mask, result_type)
+    builder.ret_void()
+    return function

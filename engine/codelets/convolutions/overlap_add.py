@@ -1,0 +1,166 @@
+"""Convolutions of stride 1 with few output features: each input position adds to the outputs it contributes to.
+
+First the products of an image's positions with the kernel, [input row, input column, taps x features], in scratch; the
+lanes run over taps and features together. Then, for each row of the output, the products of the input rows that
+contribute to it are summed, and from these sums those of the input columns that contribute to each output position.
+
+Parameters: `Overlap`. Unit: one image.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from engine.codelets.host.rows import word
+from engine.codelets.language import vector
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import I64, POINTER, Emitter, intrinsic, load_i64
+from engine.codelets.language.record import Address, Table
+from engine.codelets.products import contract_f32
+from engine.codelets.products.contract import Block, Operands
+from engine.codelets.products.contract_fields import Field
+from engine.codelets.products.contract_half import half_contraction
+from engine.codelets.products.micro_kernel import library
+from engine.codelets.products.pack import copied_run
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+LANES = lanes()
+
+
+class Overlap(Field):
+    """The contraction of an image, and the tables for summing its products."""
+
+    output: Address
+    image_a: int  # bytes between the images of A and of the output
+    image_output: int
+    row_output: int  # bytes between rows and between positions of the output
+    position_output: int
+    output_rows: int
+    output_columns: int
+    features: int
+    input_columns: int
+    sums: int  # elements of an input column that are summed: taps along a row x features
+    pitch_products: int  # bytes between the products of two positions
+    pitch_sums: int  # bytes between the sums of two input columns
+    row_starts: Table  # for each output row the start of its entries in row_offsets, which has offsets of products
+    row_offsets: Table
+    column_starts: Table  # the same for output columns and offsets of sums
+    column_offsets: Table
+    products: int  # offset in scratch, after the executor's words
+    row_sums: int  # the same
+    wide_kernel: int  # the same, of the kernel in float32, where 16-bit floats are widened once
+    wide_image: int  # the same, of an image
+    image_elements: int  # from the first to the last of an image
+
+
+@cache
+def _adding(store: str) -> Any:
+    """The intrinsic that stores sums in the element type `store`."""
+
+    @intrinsic
+    def add_vectors(
+        typing_context: Any,
+        base: types.Type,
+        offsets: types.Type,
+        count: types.Type,
+        target: types.Type,
+        columns: types.Type,
+    ) -> tuple[Any, Emitter]:
+        """The first `columns` lanes of target = the sum of `count` vectors at base + offsets[i]."""
+
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            base, offsets, count, target, columns = arguments
+            mask = vector.lane_mask(builder, columns)
+            end = builder.add(offsets, builder.mul(count, I64(8)))
+            start, loop, done = builder.block, builder.append_basic_block("add"), builder.append_basic_block("added")
+            builder.cbranch(builder.icmp_signed(">", count, I64(0)), loop, done)
+            builder.position_at_end(loop)
+            entry, total = builder.phi(I64), builder.phi(vector.vector_type())
+            offset = builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
+            added = builder.fadd(total, vector.load_vector(builder, builder.add(base, offset), mask))
+            following = builder.add(entry, I64(8))
+            for phi, first, later in ((entry, offsets, following), (total, vector.zeros(), added)):
+                phi.add_incoming(first, start)
+                phi.add_incoming(later, loop)
+            builder.cbranch(builder.icmp_unsigned("<", following, end), loop, done)
+            builder.position_at_end(done)
+            result = builder.phi(vector.vector_type())
+            result.add_incoming(vector.zeros(), start)
+            result.add_incoming(added, loop)
+            vector.store_vector(builder, result, target, mask, store)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), emit
+
+    return add_vectors
+
+
+add_floats = _adding("f32")
+
+
+@inner
+def _add_rows(parameters: int, row: int, products: int, sums: int) -> None:
+    """The sums of all input columns for one output row."""
+    starts = word(parameters, Overlap.ROW_STARTS) + 8 * row
+    begin = load_i64(starts)
+    count = load_i64(starts + 8) - begin
+    offsets = word(parameters, Overlap.ROW_OFFSETS) + 8 * begin
+    elements = word(parameters, Overlap.SUMS)
+    for column in range(word(parameters, Overlap.INPUT_COLUMNS)):
+        source = products + column * word(parameters, Overlap.PITCH_PRODUCTS)
+        target = sums + column * word(parameters, Overlap.PITCH_SUMS)
+        for n in range(0, elements, LANES):
+            add_floats(source + 4 * n, offsets, count, target + 4 * n, min(LANES, elements - n))
+
+
+@cache
+def overlap_add(element_type: str, pairs: bool = False, widened: bool = False) -> Codelet:
+    """The codelet for f32, f16 or bf16; results are rounded once.
+
+    With `pairs` those of bf16 are not widened. With `widened` the contraction is of float32, as its record says: the
+    kernel is widened for all units of a call, and each image as a whole.
+    """
+    size = vector.BYTES[element_type]
+    add_vectors, widen_run = _adding(element_type), copied_run(element_type, "f32")
+    multiplied = "f32" if widened else element_type
+    contract = contract_f32.contract if multiplied == "f32" else half_contraction(element_type, "f32", pairs)
+
+    @inner
+    def add_columns(parameters: int, sums: int, output: int) -> None:
+        """One output row from its sums."""
+        features = word(parameters, Overlap.FEATURES)
+        for column in range(word(parameters, Overlap.OUTPUT_COLUMNS)):
+            starts = word(parameters, Overlap.COLUMN_STARTS) + 8 * column
+            begin = load_i64(starts)
+            count = load_i64(starts + 8) - begin
+            offsets = word(parameters, Overlap.COLUMN_OFFSETS) + 8 * begin
+            target = output + column * word(parameters, Overlap.POSITION_OUTPUT)
+            for n in range(0, features, LANES):
+                add_vectors(sums + 4 * n, offsets, count, target + size * n, min(LANES, features - n))
+
+    def overlap_add(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        own = scratch + RESERVED_SCRATCH
+        products, sums = own + word(parameters, Overlap.PRODUCTS), own + word(parameters, Overlap.ROW_SUMS)
+        rows, columns, k = word(parameters, Field.ROWS), word(parameters, Field.COLUMNS), word(parameters, Field.K)
+        b, block = word(parameters, Field.B), Block(0, rows, 0, columns, 0, k)
+        if widened:
+            b = own + word(parameters, Overlap.WIDE_KERNEL)
+            widen_run(word(parameters, Field.B), b, k * columns)
+        for unit in range(lo, hi):
+            a = word(parameters, Field.A) + unit * word(parameters, Overlap.IMAGE_A)
+            if widened:
+                image = own + word(parameters, Overlap.WIDE_IMAGE)
+                widen_run(a, image, word(parameters, Overlap.IMAGE_ELEMENTS))
+                a = image
+            contract(Operands(parameters, a, b, products, own), block)
+            output = word(parameters, Overlap.OUTPUT) + unit * word(parameters, Overlap.IMAGE_OUTPUT)
+            for row in range(word(parameters, Overlap.OUTPUT_ROWS)):
+                _add_rows(parameters, row, products, sums)
+                add_columns(parameters, sums, output + row * word(parameters, Overlap.ROW_OUTPUT))
+
+    name = f"overlap_add_{element_type}" + "_pairs" * pairs + "_widened" * widened
+    return Codelet(overlap_add, name, (library("f32", pairs),), in_vectors=True)

@@ -1,0 +1,170 @@
+"""Windows of images in scratch, with zeros around the image: a vector of channels for each column and plane."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from engine.codelets.convolutions.window_sizes import DEPTHWISE, LANES, VECTOR, Group
+from engine.codelets.host.rows import word
+from engine.codelets.language import vector
+from engine.codelets.language.build import inner
+from engine.codelets.language.loops import Loop
+from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
+from engine.codelets.language.record import Address, Record, Table
+from engine.codelets.language.switched import internal_function, switched
+from engine.machine_code.llvm import ir
+
+AHEAD = 2
+"""Vectors of channels from those that are read to those that are prefetched."""
+
+
+class Windows(Record):
+    """Images A and C, or gradients of outputs, with contiguous channels; strides are bytes."""
+
+    a: Address
+    c: Address
+    channels: int  # of outputs
+    images: int
+    rows: int  # of an image's outputs
+    columns: int
+    image_a: int
+    row_a: int
+    column_a: int
+    image_c: int
+    row_c: int
+    column_c: int
+    rows_a: int  # of an image: taps read zeros outside of it
+    columns_a: int
+    first_row: int  # that the first output reads, and its first column
+    first_column: int
+    step_rows: int  # between outputs
+    reach_rows: int  # that the taps of an output span
+    width: int  # columns of a window
+    row_bytes: int  # of a window: all planes
+    block_rows: int  # of outputs of a window
+    runs: int  # of taps in neighbouring columns of a plane
+    offset_a: Table  # [runs], in a window
+
+
+@inner
+def ahead_of(channels: int, at: int, step: int, row: int, rows: int) -> int:
+    """Distance in bytes from channel `at` to the next element to prefetch, AHEAD vectors of `step` channels later.
+    After the last channel it is `rows` rows further on.
+    """
+    later = at + AHEAD * step
+    return 4 * AHEAD * step if later < channels else rows * row + 4 * (later - channels) // VECTOR * VECTOR - 4 * at
+
+
+def spreading(group: Group) -> Any:
+    """`move(1, source, pitch, ahead, target, plane, count, lanes)` fills `count` columns of planes `plane` bytes apart.
+
+    Columns of the image are `pitch` bytes apart; `lanes` outputs count. What is `ahead` bytes after them is prefetched.
+    `move(0, ...)` stores zeros to `count` columns of the first plane.
+    """
+
+    def make(module: ir.Module, case: int) -> ir.Function:
+        name = f"spread_of_{group.inputs}_to_{group.outputs}" if case else "zero_vectors"
+        if name in module.globals:
+            return module.globals[name]
+        function, builder = internal_function(module, name, 7)
+        source, pitch, ahead, target, plane, count, lanes = function.args
+        masks = _masks(builder, group, lanes) if case else []
+        loop = Loop(builder, "vectors", I64(0), count, I64(1), [source, target])
+        source, target = loop.carried
+        values = [vector.zeros()]
+        if case:
+            _prefetch(builder, builder.add(source, ahead))
+            found = [
+                vector.load_vector(builder, builder.add(source, I64(VECTOR * number)), mask)
+                for number, mask in enumerate(masks)
+            ]
+            values = [spread(builder, found, group, number) for number in range(group.inputs)]
+        for number, value in enumerate(values):
+            vector.store_vector(builder, value, builder.add(target, builder.mul(plane, I64(number))))
+        loop.close([builder.add(source, pitch), builder.add(target, I64(VECTOR))])
+        builder.ret_void()
+        return function
+
+    return switched(make, range(2), 8)
+
+
+def _masks(builder: ir.IRBuilder, group: Group, lanes: ir.Value) -> list[ir.Value]:
+    """Masks of the vectors that hold the inputs of `lanes` outputs."""
+    vectors = -(-group.before(LANES) // LANES)
+    inputs = builder.mul(builder.udiv(lanes, I64(group.outputs)), I64(group.inputs))
+    return [vector.lane_mask(builder, builder.sub(inputs, I64(LANES * number))) for number in range(vectors)]
+
+
+def spread(builder: ir.IRBuilder, vectors: list[ir.Value], group: Group, number: int) -> ir.Value:
+    """A plane: in lane l input `number` of the group of output l."""
+    wanted = [group.before(lane - lane % group.outputs) + number for lane in range(LANES)]
+    if wanted == list(range(LANES)):
+        return vectors[0]
+    if len(vectors) == 1:
+        return _shuffled(builder, vectors[0], vectors[0], wanted)
+    value = _shuffled(builder, vectors[0], vectors[1], [min(wish, 2 * LANES - 1) for wish in wanted])
+    for at, other in enumerate(vectors[2:], 2):
+        lanes = [LANES + wish % LANES if wish // LANES == at else lane for lane, wish in enumerate(wanted)]
+        value = _shuffled(builder, value, other, lanes)
+    return value
+
+
+def _shuffled(builder: ir.IRBuilder, one: ir.Value, other: ir.Value, lanes: list[int]) -> ir.Value:
+    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(I32, LANES), lanes))
+
+
+def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
+    call(builder, "prefetch.p0", VOID, builder.inttoptr(address, POINTER), I32(0), I32(3), I32(1))
+
+
+def copying() -> Any:
+    """`copy_columns(g, row_g, pitch_g, ahead, target, rows, columns, lanes)` copies a vector of channels of some rows.
+
+    Columns are then neighbours, and rows follow one another.
+    """
+    move = spreading(DEPTHWISE)
+
+    @inner
+    def copy_columns(
+        g: int, row_g: int, pitch_g: int, ahead: int, target: int, rows: int, columns: int, lanes: int
+    ) -> None:
+        for row in range(rows):
+            move(1, g + row * row_g, pitch_g, ahead, target + row * columns * VECTOR, 0, columns, lanes)
+
+    return copy_columns
+
+
+@cache
+def filling(group: Group) -> Any:
+    """`fill_window(parameters, image, row, rows, ahead, lanes, window)` copies a vector of channels of some rows.
+
+    They are those from `row` on, with zeros outside of the image.
+    """
+    move = spreading(group)
+
+    @inner
+    def fill_window(parameters: int, image: int, row: int, rows: int, ahead: int, lanes: int, window: int) -> None:
+        width, column = word(parameters, Windows.WIDTH), word(parameters, Windows.FIRST_COLUMN)
+        columns, pitch = word(parameters, Windows.COLUMNS_A), word(parameters, Windows.COLUMN_A)
+        row_bytes = word(parameters, Windows.ROW_BYTES)
+        before = min(max(-column, 0), width)
+        begin = max(column, 0)
+        inside = max(min(columns - begin, width - before), 0)
+        after = width - before - inside
+        plane = width * VECTOR
+        for i in range(row, row + rows):
+            if 0 <= i and i < word(parameters, Windows.ROWS_A):
+                source = image + i * word(parameters, Windows.ROW_A) + begin * pitch
+                for at in range(window, window + row_bytes, plane):
+                    if before > 0:
+                        move(0, 0, 0, 0, at, 0, before, lanes)
+                    if after > 0:
+                        move(0, 0, 0, 0, at + (before + inside) * VECTOR, 0, after, lanes)
+                if inside > 0:
+                    move(1, source, pitch, ahead, window + before * VECTOR, plane, inside, lanes)
+            else:
+                move(0, 0, 0, 0, window, 0, row_bytes // VECTOR, lanes)
+            window += row_bytes
+
+    return fill_window

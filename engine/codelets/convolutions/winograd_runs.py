@@ -1,0 +1,238 @@
+"""Winograd's transforms of runs of neighbouring tiles: a run is of one row of tiles, and shares columns of its image.
+
+A table has the address of column 0 and the bytes between columns, both int64, for each row of a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from engine.codelets.convolutions.winograd_sizes import ROW_WORDS
+from engine.codelets.convolutions.winograd_transforms import Transform, Vectors, both_ways, offset_in
+from engine.codelets.language import vector
+from engine.codelets.language.build import Inner, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.loops import Loop
+from engine.codelets.language.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.codelets.language.switched import internal_function
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+LANES = lanes()
+Rows = list[tuple[ir.Value, ir.Value]]
+"""Address and stride of each row."""
+
+
+@cache
+def reading_runs(transform: Transform, element_type: str = "f32") -> Inner:
+    """The function that transforms tiles of an image to float32: those of inputs, or of the gradients of outputs."""
+    whole, rest = (_intrinsic(_reading, transform, element_type, masked) for masked in (False, True))
+
+    @inner
+    def transform_run(
+        rows: int,
+        column: int,
+        columns: int,
+        tiles: int,
+        target: int,
+        tile: int,
+        vector: int,
+        position: int,
+        ahead: int,
+        features: int,
+    ) -> None:
+        """Vector v of position p of tile i is stored at target + i * tile + v * vector + p * position.
+
+        The first tile begins at `column`; those outside 0 <= column < `columns` are zeros, and are not read. What is
+        `ahead` bytes after a tile's last rows is prefetched.
+        """
+        vectors = features // LANES
+        if vectors > 0:
+            whole(rows, column, columns, tiles, target, tile, vector, position, ahead, 0, vectors)
+        if features % LANES != 0:
+            done = target + vectors * vector
+            rest(rows, column, columns, tiles, done, tile, vector, position, ahead, vectors, features % LANES)
+
+    return transform_run
+
+
+@cache
+def writing_runs(transform: Transform, element_type: str = "f32") -> Inner:
+    """The function that transforms products to tiles of an image of that type."""
+    whole, rest = (_intrinsic(_writing, transform, element_type, masked) for masked in (False, True))
+
+    @inner
+    def transform_run(
+        rows: int, column: int, columns: int, tiles: int, source: int, tile: int, position: int, features: int
+    ) -> None:
+        """Position p of tile i is at source + i * tile + p * position; columns from `columns` on are not written.
+
+        Results are stored from the last to the first, so the first of rows that share an address remains.
+        """
+        vectors = features // LANES
+        if vectors > 0:
+            whole(rows, column, columns, tiles, source, tile, 0, position, 0, 0, vectors)
+        if features % LANES != 0:
+            rest(rows, column, columns, tiles, source, tile, 0, position, 0, vectors, features % LANES)
+
+    return transform_run
+
+
+def _intrinsic(body: Callable[..., None], transform: Transform, element_type: str, masked: bool) -> Any:
+    """The intrinsic for whole vectors from the given one on, or for some lanes of that one."""
+
+    @intrinsic
+    def transform_vectors(
+        typing_context: Any,
+        rows: types.Type,
+        column: types.Type,
+        columns: types.Type,
+        tiles: types.Type,
+        array: types.Type,
+        tile: types.Type,
+        vector: types.Type,
+        position: types.Type,
+        ahead: types.Type,
+        begin: types.Type,
+        count: types.Type,
+    ) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            builder.call(_function(builder.module, body, transform, element_type, masked), arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 11), emit
+
+    return transform_vectors
+
+
+def _function(
+    module: ir.Module, body: Callable[..., None], transform: Transform, element_type: str, masked: bool
+) -> ir.Function:
+    """The LLVM function of a transform, defined in the module on first use."""
+    name = f"{transform.name}_run_{element_type}" + "_masked" * masked
+    if name in module.globals:
+        return module.globals[name]
+    function, builder = internal_function(module, name, 11)
+    begin, count = function.args[-2:]
+    mask = vector.lane_mask(builder, count) if masked else None
+    begin = builder.mul(begin, I64(4 * LANES))
+    end = builder.add(begin, I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES)))
+    body(builder, (transform, element_type), mask, (begin, end), *function.args[:-2])
+    builder.ret_void()
+    return function
+
+
+def _reading(
+    builder: ir.IRBuilder,
+    transformed: tuple[Transform, str],
+    mask: ir.Value | None,
+    span: tuple[ir.Value, ir.Value],
+    *arguments: ir.Value,
+) -> None:
+    """Vector by vector, along the run: columns that tiles share are loaded and transformed once."""
+    transform, element_type = transformed
+    table, column, columns, tiles, target, tile, vector_pitch, position, ahead = arguments
+    rows = _rows(builder, table, column, transform.size)
+    kept = max(0, transform.size - transform.tile)
+    vectors = Loop(builder, "vectors", *span, I64(4 * LANES), [target])
+    first_byte = offset_in(builder, vectors.at, element_type)
+    starts = [builder.add(address, first_byte) for address, _ in rows]
+    known: list[ir.Value] = []
+    for number in range(kept):
+        known += _column(builder, transformed, starts, builder.add(column, I64(number)), columns, mask)
+        starts = [builder.add(start, stride) for start, (_, stride) in zip(starts, rows, strict=True)]
+    first = [builder.add(column, I64(kept)), vectors.carried[0], *starts, *known]
+    run = Loop(builder, "tiles", I64(0), tiles, I64(1), first)
+    at, written, *held = run.carried
+    starts, block = held[: transform.size], held[transform.size :]
+    for _ in range(transform.tile):
+        for start in starts[kept:]:
+            later = builder.inttoptr(builder.add(start, ahead), POINTER)
+            call(builder, "prefetch.p0", VOID, later, I32(0), I32(3), I32(1))
+        block = [*block, *_column(builder, transformed, starts, at, columns, mask)]
+        starts = [builder.add(start, stride) for start, (_, stride) in zip(starts, rows, strict=True)]
+        at = builder.add(at, I64(1))
+    for number, value in enumerate(_across(builder, transform, block)):
+        address = builder.add(written, builder.mul(position, I64(number)))
+        vector.store_vector(builder, value, address, mask)
+    run.close([at, builder.add(written, tile), *starts, *block[transform.results * transform.tile :]])
+    vectors.close([builder.add(vectors.carried[0], vector_pitch)])
+
+
+def _writing(
+    builder: ir.IRBuilder,
+    transformed: tuple[Transform, str],
+    mask: ir.Value | None,
+    span: tuple[ir.Value, ir.Value],
+    *arguments: ir.Value,
+) -> None:
+    """Tile by tile: products of a tile are contiguous."""
+    transform, element_type = transformed
+    table, first, columns, tiles, source, tile, _, position, _ = arguments
+    rows = _rows(builder, table, first, transform.results)
+    run = Loop(builder, "tiles", I64(0), tiles, I64(1), [first, source, *(address for address, _ in rows)])
+    at, read, *starts = run.carried
+    targets: list[ir.Value] = []
+    for start, (_, stride) in zip(starts, rows, strict=True):
+        targets.append(start)
+        for number in range(1, transform.tile):
+            exists = builder.icmp_signed("<", builder.add(at, I64(number)), columns)
+            column = builder.add(start, builder.mul(stride, I64(number)))
+            targets.append(builder.select(exists, column, start))
+    vectors = Loop(builder, "vectors", *span, I64(4 * LANES))
+    block = []
+    for number in range(transform.size**2):
+        address = builder.add(builder.add(read, vectors.at), builder.mul(position, I64(number)))
+        block.append(vector.load_vector(builder, address, mask))
+    offset = offset_in(builder, vectors.at, element_type)
+    for value, target in reversed(list(zip(both_ways(builder, transform, block), targets, strict=True))):
+        vector.store_vector(builder, value, builder.add(target, offset), mask, element_type)
+    vectors.close()
+    steps = [builder.mul(stride, I64(transform.tile)) for _, stride in rows]
+    following = [builder.add(start, step) for start, step in zip(starts, steps, strict=True)]
+    run.close([builder.add(at, I64(transform.tile)), builder.add(read, tile), *following])
+
+
+def _rows(builder: ir.IRBuilder, table: ir.Value, column: ir.Value, count: int) -> Rows:
+    """The rows of a table, from a column on."""
+    words = [
+        builder.load(builder.inttoptr(builder.add(table, I64(8 * i)), POINTER), align=8, typ=I64)
+        for i in range(ROW_WORDS * count)
+    ]
+    pairs = zip(words[::ROW_WORDS], words[1::ROW_WORDS], strict=True)
+    return [(builder.add(address, builder.mul(column, stride)), stride) for address, stride in pairs]
+
+
+def _column(
+    builder: ir.IRBuilder,
+    transformed: tuple[Transform, str],
+    addresses: Vectors,
+    column: ir.Value,
+    columns: ir.Value,
+    mask: ir.Value | None,
+) -> list[ir.Value]:
+    """The transform along a column of a tile; one outside of the image has zeros."""
+    before, load = builder.block, builder.append_basic_block("column")
+    following = builder.append_basic_block("following")
+    builder.cbranch(builder.icmp_unsigned("<", column, columns), load, following)
+    builder.position_at_end(load)
+    transform, element_type = transformed
+    loaded = [vector.load_vector(builder, each, mask, element_type) for each in addresses]
+    builder.branch(following)
+    builder.position_at_end(following)
+    values = []
+    for each in loaded:
+        value = builder.phi(vector.vector_type())
+        value.add_incoming(each, load)
+        value.add_incoming(vector.zeros(), before)
+        values.append(value)
+    return transform.along(builder, values)
+
+
+def _across(builder: ir.IRBuilder, transform: Transform, block: Vectors) -> list[ir.Value]:
+    """The transform along the rows of a block of transformed columns, row by row."""
+    return [
+        value for row in range(transform.results) for value in transform.along(builder, block[row :: transform.results])
+    ]

@@ -1,0 +1,211 @@
+"""The linear transforms of Winograd's F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3): blocks of vectors, in registers.
+
+With B, G and A as in Lavin and Gray (2015), outputs are A'[(G g G') * (B' d B)]A of a kernel g and a tile d of inputs;
+the gradient by the kernel is G'[(A y A') * (B' d B)]G, summed over tiles y of the outputs' gradients. Lanes run over
+features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from engine.codelets.convolutions import cook_toom
+from engine.codelets.convolutions.cook_toom import Matrix
+from engine.codelets.convolutions.linear_forms import applied
+from engine.codelets.convolutions.winograd_sizes import OUTPUTS, WIDE_OUTPUTS, WINDOW, side
+from engine.codelets.language import vector
+from engine.codelets.language.build import Inner, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import F32, I64, POINTER, Emitter, intrinsic
+from engine.codelets.language.switched import internal_function
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+LANES = lanes()
+Vectors = Sequence[ir.Value]
+
+
+class Transform(NamedTuple):
+    """A transform of a block of `size` x `size` vectors to `results` x `results`, for `tile` x `tile` outputs.
+
+    `along` is applied to the columns of the block, then to the rows of its results.
+    """
+
+    name: str
+    size: int
+    results: int
+    tile: int
+    along: Callable[[ir.IRBuilder, Vectors], list[ir.Value]]
+
+
+def _of_input(builder: ir.IRBuilder, d: Vectors) -> list[ir.Value]:
+    """B' d."""
+    return [
+        builder.fsub(d[0], d[2]),
+        builder.fadd(d[1], d[2]),
+        builder.fsub(d[2], d[1]),
+        builder.fsub(d[1], d[3]),
+    ]
+
+
+def _of_kernel(builder: ir.IRBuilder, g: Vectors) -> list[ir.Value]:
+    """G g."""
+    half = vector.splat(builder, F32(0.5))
+    ends, middle = builder.fmul(half, builder.fadd(g[0], g[2])), builder.fmul(half, g[1])
+    return [g[0], builder.fadd(ends, middle), builder.fsub(ends, middle), g[2]]
+
+
+def _of_products(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
+    """A' m."""
+    return [
+        builder.fadd(m[0], builder.fadd(m[1], m[2])),
+        builder.fsub(builder.fsub(m[1], m[2]), m[3]),
+    ]
+
+
+def _of_gradient(builder: ir.IRBuilder, y: Vectors) -> list[ir.Value]:
+    """A y, the last of opposite sign."""
+    return [y[0], builder.fadd(y[0], y[1]), builder.fsub(y[0], y[1]), y[1]]
+
+
+def _of_sums(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
+    """G' m, for the last of opposite sign."""
+    half = vector.splat(builder, F32(0.5))
+    total = builder.fmul(half, builder.fadd(m[1], m[2]))
+    difference = builder.fmul(half, builder.fsub(m[1], m[2]))
+    return [builder.fadd(m[0], total), difference, builder.fsub(total, m[3])]
+
+
+class Transforms(NamedTuple):
+    """Transforms of tiles of one size: of inputs, kernels, products, outputs' gradients, and sums of products."""
+
+    input: Transform
+    kernel: Transform
+    products: Transform
+    gradient: Transform
+    sums: Transform
+
+
+Along = Callable[[ir.IRBuilder, Vectors], list[ir.Value]]
+
+
+def _transforms(tile: int, *along: Along) -> Transforms:
+    of_input, of_kernel, of_products, of_gradient, of_sums = along
+    name = "winograd" if tile == OUTPUTS else f"winograd_{tile}"
+    return Transforms(
+        Transform(f"{name}_input", side(tile), side(tile), tile, of_input),
+        Transform(f"{name}_kernel", WINDOW, side(tile), tile, of_kernel),
+        Transform(f"{name}_products", side(tile), tile, tile, of_products),
+        Transform(f"{name}_gradient", tile, side(tile), tile, of_gradient),
+        Transform(f"{name}_sums", side(tile), WINDOW, tile, of_sums),
+    )
+
+
+def _by_cook_toom(tile: int) -> Transforms:
+    kernel, products = cook_toom.of_taps(side(tile), WINDOW), cook_toom.of_products(side(tile), tile)
+    gradient, sums = cook_toom.transposed(products), cook_toom.transposed(kernel)
+    matrices = cook_toom.of_inputs(side(tile)), kernel, products, gradient, sums
+    return _transforms(tile, *(partial(_applied, each) for each in matrices))
+
+
+def _applied(matrix: Matrix, builder: ir.IRBuilder, values: Vectors) -> list[ir.Value]:
+    return applied(builder, matrix, values)
+
+
+TRANSFORMS = {
+    OUTPUTS: _transforms(OUTPUTS, _of_input, _of_kernel, _of_products, _of_gradient, _of_sums),
+    WIDE_OUTPUTS: _by_cook_toom(WIDE_OUTPUTS),
+}
+"""Transforms by the outputs along each side of a tile."""
+
+
+@cache
+def transforming(transform: Transform, store: str = "f32") -> Inner:
+    """Makes the function that transforms the float32 blocks of `features` features to the element type `store`."""
+    whole, rest = _intrinsic(transform, False, store), _intrinsic(transform, True, store)
+    size = vector.BYTES[store]
+
+    @inner
+    def transform_features(source: int, source_offsets: int, target: int, target_offsets: int, features: int) -> None:
+        """Vector i of a block is at source + source_offsets[i], of the result at target + target_offsets[i].
+
+        Offsets are int64 tables. Results are stored from the last to the first, so the first of those that share an
+        address remains.
+        """
+        vectors = features // LANES
+        if vectors > 0:
+            whole(source, source_offsets, target, target_offsets, vectors)
+        done = LANES * vectors
+        if features % LANES != 0:
+            rest(source + 4 * done, source_offsets, target + size * done, target_offsets, features % LANES)
+
+    return transform_features
+
+
+def _intrinsic(transform: Transform, masked: bool, store: str) -> Any:
+    """Makes the intrinsic for a number of whole vectors, or for some lanes of one."""
+
+    @intrinsic
+    def transform_vectors(
+        typing_context: Any,
+        source: types.Type,
+        source_offsets: types.Type,
+        target: types.Type,
+        target_offsets: types.Type,
+        count: types.Type,
+    ) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            builder.call(_function(builder.module, transform, masked, store), arguments)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), emit
+
+    return transform_vectors
+
+
+def _function(module: ir.Module, transform: Transform, masked: bool, store: str) -> ir.Function:
+    """The LLVM function of a transform, defined in the module on first use."""
+    name = f"{transform.name}_transform" + "_masked" * masked
+    if name in module.globals:
+        return module.globals[name]
+    function, builder = internal_function(module, name, 5)
+    source, source_offsets, target, target_offsets, count = function.args
+    mask = vector.lane_mask(builder, count) if masked else None
+    sources = _addresses(builder, source, source_offsets, transform.size**2)
+    targets = _addresses(builder, target, target_offsets, transform.results**2)
+    entry, loop, done = builder.block, builder.append_basic_block("vectors"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    at = builder.phi(I64)
+    block = [vector.load_vector(builder, builder.add(each, at), mask) for each in sources]
+    made = both_ways(builder, transform, block)
+    written = offset_in(builder, at, store)
+    for value, address in reversed(list(zip(made, targets, strict=True))):
+        vector.store_vector(builder, value, builder.add(address, written), mask, store)
+    following = builder.add(at, I64(4 * LANES))
+    at.add_incoming(I64(0), entry)
+    at.add_incoming(following, loop)
+    end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
+    builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
+    builder.position_at_end(done)
+    builder.ret_void()
+    return function
+
+
+def offset_in(builder: ir.IRBuilder, offset: ir.Value, element_type: str) -> ir.Value:
+    """The offset in an array of that type, from that of the same element among float32."""
+    return offset if vector.BYTES[element_type] == 4 else builder.lshr(offset, I64(1))
+
+
+def _addresses(builder: ir.IRBuilder, base: ir.Value, offsets: ir.Value, count: int) -> list[ir.Value]:
+    entries = [builder.inttoptr(builder.add(offsets, I64(8 * i)), POINTER) for i in range(count)]
+    return [builder.add(base, builder.load(each, align=8, typ=I64)) for each in entries]
+
+
+def both_ways(builder: ir.IRBuilder, transform: Transform, block: Vectors) -> list[ir.Value]:
+    """The transform of a block, row by row, along its columns and then along its rows."""
+    size = transform.size
+    columns = [transform.along(builder, block[column::size]) for column in range(size)]
+    return [value for row in zip(*columns, strict=True) for value in transform.along(builder, row)]

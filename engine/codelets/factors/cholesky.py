@@ -1,0 +1,111 @@
+"""HLO cholesky: L of A = L L^H, or U of A = U^H U; the other triangle is zero.
+
+Unit: one matrix. U is computed row by row in the target's memory: a row of A minus the rows above it, each times one
+number, so that all inner loops run along rows. L is U^H. A matrix that is not positive definite gives NaN.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.memory import pointer
+from engine.codelets.language.record import Address, Record
+from engine.errors import UnsupportedOperation
+
+NUMBA_TYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
+Pointer = Any  # the result of `pointer`: Numba indexes it like an array
+
+
+class Cholesky(Record):
+    """The parameters of a codelet of `cholesky`."""
+
+    source: Address = 0
+    target: Address = 0
+    size: int
+    lower: int
+
+
+@inner
+def _load_upper(source: Pointer, target: Pointer, size: int, lower: int) -> None:
+    for i in range(size):
+        for j in range(i, size):
+            target[i * size + j] = source[j * size + i].conjugate() if lower else source[i * size + j]
+
+
+@inner
+def _subtract_rows(target: Pointer, row: int, size: int) -> None:
+    """Subtracts the rows above, each times its element in column `row`, from a row; four at a time."""
+    above = 0
+    while above + 4 <= row:
+        a = target[above * size + row].conjugate()
+        b = target[(above + 1) * size + row].conjugate()
+        c = target[(above + 2) * size + row].conjugate()
+        d = target[(above + 3) * size + row].conjugate()
+        at = above * size
+        for j in range(row, size):
+            first = a * target[at + j] + b * target[at + size + j]
+            second = c * target[at + 2 * size + j] + d * target[at + 3 * size + j]
+            target[row * size + j] -= first + second
+        above += 4
+    for k in range(above, row):
+        factor = target[k * size + row].conjugate()
+        for j in range(row, size):
+            target[row * size + j] -= factor * target[k * size + j]
+
+
+@inner
+def _factor(target: Pointer, size: int) -> bool:
+    """Replaces A's upper triangle by U; False if a pivot is not positive."""
+    for i in range(size):
+        _subtract_rows(target, i, size)
+        pivot = target[i * size + i].real
+        if not pivot > 0:
+            return False
+        root = sqrt(pivot)
+        target[i * size + i] = root
+        for j in range(i + 1, size):
+            target[i * size + j] /= root
+    return True
+
+
+@inner
+def _finish(target: Pointer, size: int, lower: int) -> None:
+    """Clears the other triangle; for L, moves U^H there first."""
+    for i in range(size):
+        for j in range(i + 1, size):
+            if lower:
+                target[j * size + i] = target[i * size + j].conjugate()
+                target[i * size + j] = 0
+            else:
+                target[j * size + i] = 0
+
+
+@cache
+def cholesky(element_type: str) -> Codelet:
+    """The codelet for an element type. Raises UnsupportedOperation for one that is neither float nor complex."""
+    if element_type not in NUMBA_TYPES:
+        raise UnsupportedOperation(
+            f"Expected a cholesky of {', '.join(NUMBA_TYPES)}. Received: {element_type}. Convert around it."
+        )
+    type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
+
+    def factorize(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        size, lower = word(parameters, Cholesky.SIZE), word(parameters, Cholesky.LOWER)
+        for unit in range(lo, hi):
+            offset = unit * size * size * item
+            source = pointer(word(parameters, Cholesky.SOURCE) + offset, type_name)
+            target = pointer(word(parameters, Cholesky.TARGET) + offset, type_name)
+            _load_upper(source, target, size, lower)
+            if _factor(target, size):
+                _finish(target, size, lower)
+            else:
+                for i in range(size * size):
+                    target[i] = np.nan
+
+    return Codelet(factorize, f"cholesky_{element_type}")

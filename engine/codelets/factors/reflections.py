@@ -1,0 +1,204 @@
+"""Householder reflections H = I - tau v v^T and rotations of rows, of float32 or float64; long loops run along rows.
+
+`numbers` holds tau and beta, the first element of what a reflection makes of a vector, in the matrix's type, so that
+products with them are not computed in float64.
+"""
+
+from __future__ import annotations
+
+from math import nan, sqrt
+from typing import Any
+
+from engine.codelets.language import vector
+from engine.codelets.language.build import inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import I64, POINTER, Emitter, intrinsic
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+Pointer = Any  # the result of `pointer`: Numba indexes it like an array
+NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
+LANES = lanes()
+TAU, BETA = 0, 1
+NUMBERS = 8
+HUGE, TINY, STEP = 1e20, 1e-20, 2.0**60
+"""Matrices whose largest element is beyond are scaled by powers of STEP, as products, of float32 too, might overflow or
+vanish. The power for the least of float64's numbers is finite."""
+LEAST_SQUARE = 1e-270
+"""Vectors of a lesser squared length are zero beside the largest element, and their squares are not exact."""
+
+
+@inner
+def make_reflection(v: Pointer, size: int, numbers: Pointer) -> None:
+    """Replaces a vector by the reflection that makes its elements but the first zero; v[0] is 1. As LAPACK's larfg."""
+    alpha, tail = v[0] * 1.0, 0.0
+    for i in range(1, size):
+        tail += (v[i] * 1.0) * (v[i] * 1.0)
+    v[0] = 1
+    if tail == 0 or alpha * alpha + tail < LEAST_SQUARE:
+        numbers[TAU], numbers[BETA] = 0, alpha
+        return
+    beta = sqrt(alpha * alpha + tail)
+    if alpha >= 0:
+        beta = -beta
+    scale = 1 / (alpha - beta)
+    for i in range(1, size):
+        v[i] = v[i] * scale
+    numbers[TAU], numbers[BETA] = (beta - alpha) / beta, beta
+
+
+@inner
+def reflect_rows(a: Pointer, at: int, pitch: int, rows: int, columns: int, v: Pointer, sums: Pointer, tau: Any) -> None:
+    """Replaces the [rows, columns] of `a` from element `at` on by H times them."""
+    if tau == 0:
+        return
+    for j in range(columns):
+        sums[j] = 0
+    i = 0
+    while i + 4 <= rows:
+        first, second, third, fourth = v[i], v[i + 1], v[i + 2], v[i + 3]
+        row = at + i * pitch
+        for j in range(columns):
+            above = first * a[row + j] + second * a[row + pitch + j]
+            sums[j] += above + (third * a[row + 2 * pitch + j] + fourth * a[row + 3 * pitch + j])
+        i += 4
+    while i < rows:
+        factor, row = v[i], at + i * pitch
+        for j in range(columns):
+            sums[j] += factor * a[row + j]
+        i += 1
+    for k in range(rows):
+        factor, row = tau * v[k], at + k * pitch
+        for j in range(columns):
+            a[row + j] -= factor * sums[j]
+
+
+@inner
+def reflect_columns(a: Pointer, at: int, pitch: int, rows: int, columns: int, v: Pointer, tau: Any) -> None:
+    """Replaces the [rows, columns] of `a` from element `at` on by them times H."""
+    if tau == 0:
+        return
+    for i in range(rows):
+        row = at + i * pitch
+        factor = tau * dot(a, row, v, columns)
+        for j in range(columns):
+            a[row + j] -= factor * v[j]
+
+
+@inner
+def dot(a: Pointer, at: int, b: Pointer, size: int) -> Any:
+    """The sum of a[at + i] * b[i], in eight parts."""
+    zero = a[at] * b[0] * 0
+    p, q, r, s = zero, zero, zero, zero
+    t, u, v, w = zero, zero, zero, zero
+    i = 0
+    while i + 8 <= size:
+        p += a[at + i] * b[i]
+        q += a[at + i + 1] * b[i + 1]
+        r += a[at + i + 2] * b[i + 2]
+        s += a[at + i + 3] * b[i + 3]
+        t += a[at + i + 4] * b[i + 4]
+        u += a[at + i + 5] * b[i + 5]
+        v += a[at + i + 6] * b[i + 6]
+        w += a[at + i + 7] * b[i + 7]
+        i += 8
+    while i < size:
+        p += a[at + i] * b[i]
+        i += 1
+    return ((p + t) + (q + u)) + ((r + v) + (s + w))
+
+
+@intrinsic
+def rotate_vectors(
+    typing_context: Any, a: types.Type, one: types.Type, other: types.Type, c: types.Type, s: types.Type
+) -> tuple[Any, Emitter]:
+    """Rotates LANES elements of `a` from each of two places, which do not overlap."""
+    element = ir.FloatType() if c == types.float32 else ir.DoubleType()
+    size = 4 if c == types.float32 else 8
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        a, *places, cosine, sine = arguments
+        base = builder.ptrtoint(a, I64)
+        pointers = [builder.inttoptr(builder.add(base, builder.mul(each, I64(size))), POINTER) for each in places]
+        x, y = (builder.load(each, align=size, typ=ir.VectorType(element, LANES)) for each in pointers)
+        c, s = (vector.splat(builder, each) for each in (cosine, sine))
+        builder.store(builder.fadd(builder.fmul(c, x), builder.fmul(s, y)), pointers[0], align=size)
+        builder.store(builder.fsub(builder.fmul(c, y), builder.fmul(s, x)), pointers[1], align=size)
+        return context.get_dummy_value()
+
+    return types.void(a, types.int64, types.int64, c, s), emit
+
+
+@inner
+def rotate(a: Pointer, pitch: int, columns: int, i: int, j: int, cosine: float, sine: float, numbers: Pointer) -> None:
+    """Rows i, j of `a` become cosine * i + sine * j and cosine * j - sine * i."""
+    numbers[2], numbers[3] = cosine, sine
+    c, s = numbers[2], numbers[3]
+    one, other, k = i * pitch, j * pitch, 0
+    while k + LANES <= columns:
+        rotate_vectors(a, one + k, other + k, c, s)
+        k += LANES
+    while k < columns:
+        x, y = a[one + k], a[other + k]
+        a[one + k] = c * x + s * y
+        a[other + k] = c * y - s * x
+        k += 1
+
+
+@inner
+def set_identity(a: Pointer, rows: int, columns: int) -> None:
+    """Ones on the diagonal, zeros beside it."""
+    for i in range(rows):
+        for j in range(columns):
+            a[i * columns + j] = 0
+        if i < columns:
+            a[i * columns + i] = 1
+
+
+@inner
+def scale_of(a: Pointer, size: int) -> float:
+    """The power of two to multiply a matrix by; NaN if an element is not finite."""
+    largest, check = 0.0, 0.0
+    for i in range(size):
+        value = abs(a[i] * 1.0)
+        check += value * 0
+        if value > largest:
+            largest = value
+    if check != 0:
+        return check
+    scale = 1.0
+    while largest > HUGE:
+        scale, largest = scale / STEP, largest / STEP
+    while 0 < largest < TINY:
+        scale, largest = scale * STEP, largest * STEP
+    return scale
+
+
+@inner
+def norm(x: float, y: float) -> float:
+    """The length of a vector of two elements, whose squares may vanish."""
+    square = x * x + y * y
+    if square > LEAST_SQUARE:
+        return sqrt(square)
+    longer, shorter = (abs(x), abs(y)) if abs(x) > abs(y) else (abs(y), abs(x))
+    if longer == 0:
+        return longer
+    return longer * sqrt(1 + (shorter / longer) * (shorter / longer))
+
+
+@inner
+def fill_nan(a: Pointer, size: int) -> None:
+    """NaN everywhere."""
+    for i in range(size):
+        a[i] = nan
+
+
+@inner
+def sort_order(values: Pointer, order: Pointer, size: int, descending: int) -> None:
+    """The order of values, by insertion."""
+    for i in range(size):
+        at = i
+        while at > 0 and (values[order[at - 1]] < values[i] if descending else values[order[at - 1]] > values[i]):
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = i

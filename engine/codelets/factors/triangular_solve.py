@@ -1,0 +1,214 @@
+"""HLO triangular-solve: X of op(A) X = B, or of X op(A) = B; one triangle of A is read.
+
+Both are a system M x = b for each right-hand side, a column or a row of B: M is A, transposed or not. Unit: a block of
+right-hand sides of one matrix, solved side by side in scratch, so that the inner loops run across them. An upper M is
+read from its last row and column on, as a lower one.
+
+Strides count elements.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from engine.codelets.factors.triangular_kernels import FEW, MANY, VECTORS, case_of, solving
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.memory import pointer
+from engine.codelets.language.record import Address, Record
+from engine.errors import UnsupportedOperation
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.processor import lanes
+
+NUMBA_TYPES = {"f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
+LANES = lanes()
+COMPLEX_BLOCK = 32
+"""Right-hand sides of one unit of complex numbers."""
+Pointer = Any  # the result of `pointer`: Numba indexes it like an array
+
+
+class TriangularSolve(Record):
+    """The parameters of a codelet of `triangular_solve`."""
+
+    a: Address = 0
+    b: Address = 0
+    x: Address = 0
+    size: int
+    right_sides: int
+    matrix_row: int  # stride in A along a row index of M
+    matrix_column: int
+    unknown: int  # stride in B and X from one unknown to the next
+    right_side: int  # stride in B and X from one right-hand side to the next
+    lower: int  # whether M is lower triangular
+    unit_diagonal: int
+    conjugate: int
+    block: int  # right-hand sides of one unit
+    blocks: int  # units of one matrix
+
+
+@cache
+def _solving_floats(element_type: str) -> Any:
+    """`solve(x, a, size, row, column, block, unit_diagonal, conjugate)` of x [size, block] in place; addresses."""
+    solve_rows, item = solving(element_type), np.dtype(NUMBA_TYPES[element_type]).itemsize
+    few_case, many_case = case_of(FEW, 0), case_of(MANY, 0)
+
+    @inner
+    def solve(x: int, a: int, size: int, row: int, column: int, block: int, unit_diagonal: int, conjugate: int) -> None:
+        vectors, known = block // LANES, 0
+        while known < size:
+            present = size - known
+            rows, case = (FEW, few_case) if present <= FEW else (MANY, many_case)
+            start = a + known * row * item
+            solve_rows(case + vectors, x, known, start, row * item, column * item, present, unit_diagonal)
+            known += rows
+
+    return solve
+
+
+@cache
+def _solving_complex(element_type: str) -> Any:
+    """Makes the function that solves a block of complex numbers, like `_solving_floats` for real ones."""
+    type_name = NUMBA_TYPES[element_type]
+
+    @inner
+    def solve(x: int, a: int, size: int, row: int, column: int, block: int, unit_diagonal: int, conjugate: int) -> None:
+        solve_complex(pointer(x, type_name), pointer(a, type_name), size, row, column, unit_diagonal, conjugate)
+
+    return solve
+
+
+@inner
+def solve_complex(x: Pointer, a: Pointer, size: int, row: int, column: int, unit_diagonal: int, conjugate: int) -> None:
+    """Solves for x [size, COMPLEX_BLOCK] in place."""
+    for i in range(size):
+        for k in range(i):
+            factor = a[i * row + k * column]
+            if conjugate:
+                factor = factor.conjugate()
+            for c in range(COMPLEX_BLOCK):
+                x[i * COMPLEX_BLOCK + c] -= factor * x[k * COMPLEX_BLOCK + c]
+        if not unit_diagonal:
+            pivot = a[i * row + i * column]
+            if conjugate:
+                pivot = pivot.conjugate()
+            if pivot == 0:  # by which Numba divides no complex number
+                infinity = 1 / pivot.real
+                for c in range(COMPLEX_BLOCK):
+                    x[i * COMPLEX_BLOCK + c] *= infinity
+            else:
+                for c in range(COMPLEX_BLOCK):
+                    x[i * COMPLEX_BLOCK + c] /= pivot
+
+
+@inner
+def _load(x: Pointer, b: Pointer, size: int, unknown: int, right_side: int, block: int, count: int) -> None:
+    """Loads a block; one that is not full is padded with zeros."""
+    for i in range(size):
+        if right_side == 1:
+            for c in range(count):
+                x[i * block + c] = b[i * unknown + c]
+        else:
+            for c in range(count):
+                x[i * block + c] = b[i * unknown + c * right_side]
+        for c in range(count, block):
+            x[i * block + c] = 0
+
+
+@inner
+def _store(x: Pointer, target: Pointer, size: int, unknown: int, right_side: int, block: int, count: int) -> None:
+    for i in range(size):
+        if right_side == 1:
+            for c in range(count):
+                target[i * unknown + c] = x[i * block + c]
+        else:
+            for c in range(count):
+                target[i * unknown + c * right_side] = x[i * block + c]
+
+
+@cache
+def triangular_solve(element_type: str) -> Codelet:
+    """The codelet for an element type. Raises UnsupportedOperation for one that is neither float nor complex."""
+    if element_type not in NUMBA_TYPES:
+        raise UnsupportedOperation(
+            f"Expected a triangular-solve of {', '.join(NUMBA_TYPES)}. Received: {element_type}. Convert around it."
+        )
+    type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
+    solve_block = (_solving_floats if element_type in VECTORS else _solving_complex)(element_type)
+
+    def solve(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        size, sides = word(parameters, TriangularSolve.SIZE), word(parameters, TriangularSolve.RIGHT_SIDES)
+        row, column = word(parameters, TriangularSolve.MATRIX_ROW), word(parameters, TriangularSolve.MATRIX_COLUMN)
+        unknown, right = word(parameters, TriangularSolve.UNKNOWN), word(parameters, TriangularSolve.RIGHT_SIDE)
+        block, blocks = word(parameters, TriangularSolve.BLOCK), word(parameters, TriangularSolve.BLOCKS)
+        last_pivot, last_unknown = 0, 0
+        if not word(parameters, TriangularSolve.LOWER):
+            last_pivot, last_unknown = (size - 1) * (row + column), (size - 1) * unknown
+            row, column, unknown = -row, -column, -unknown
+        x = pointer(scratch + RESERVED_SCRATCH, type_name)
+        for unit in range(lo, hi):
+            matrix, first = unit // blocks, unit % blocks * block
+            count = min(block, sides - first)
+            offset = (matrix * size * sides + first * right + last_unknown) * item
+            b = pointer(word(parameters, TriangularSolve.B) + offset, type_name)
+            _load(x, b, size, unknown, right, block, count)
+            a = word(parameters, TriangularSolve.A) + (matrix * size * size + last_pivot) * item
+            solve_block(
+                *(scratch + RESERVED_SCRATCH, a, size, row, column, block),
+                word(parameters, TriangularSolve.UNIT_DIAGONAL),
+                word(parameters, TriangularSolve.CONJUGATE),
+            )
+            target = pointer(word(parameters, TriangularSolve.X) + offset, type_name)
+            _store(x, target, size, unknown, right, block, count)
+
+    return Codelet(solve, f"triangular_solve_{element_type}")
+
+
+def triangular_solve_scratch_bytes(size: int, block: int, element_type: str) -> int:
+    """The bytes of scratch for systems of `size` unknowns, whose last block of unknowns may not be full."""
+    return -(-size // MANY) * MANY * block * np.dtype(NUMBA_TYPES[element_type]).itemsize
+
+
+def _block_of(right_sides: int, element_type: str) -> int:
+    """The right-hand sides of one unit."""
+    if element_type not in VECTORS:
+        return COMPLEX_BLOCK
+    return LANES * min(VECTORS[element_type], -(-right_sides // LANES))
+
+
+def encode_triangular_solve(
+    operands: tuple[Address, Address, Address],
+    element_type: str,
+    *,
+    size: int,
+    right_sides: int,
+    left_side: bool,
+    lower: bool,
+    unit_diagonal: bool,
+    transpose_a: str,
+) -> TriangularSolve:
+    """The parameters for A, B and X at these addresses; each matrix has `blocks` units.
+
+    B is [size, right_sides], or its transpose.
+    """
+    transposed = (transpose_a != "NO_TRANSPOSE") == left_side
+    a, b, x = operands
+    block = _block_of(right_sides, element_type)
+    return TriangularSolve(
+        a=a,
+        b=b,
+        x=x,
+        size=size,
+        right_sides=right_sides,
+        matrix_row=1 if transposed else size,
+        matrix_column=size if transposed else 1,
+        unknown=right_sides if left_side else 1,
+        right_side=1 if left_side else size,
+        lower=lower != transposed,
+        unit_diagonal=unit_diagonal,
+        conjugate=transpose_a == "ADJOINT",
+        block=block,
+        blocks=-(-right_sides // block),
+    )

@@ -1,0 +1,249 @@
+"""Stockham's passes of Fourier transforms, in LLVM IR: each lane of a vector transforms a line of its own.
+
+Elements are a vector of real parts and one of imaginary parts, next to each other. With `first` of 0 these are in that
+order; with `first` of a vector's bytes the other way round, which makes the transform the inverse one, not divided by
+its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import cos, pi, sin, sqrt
+from typing import Any, NamedTuple
+
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet
+from engine.codelets.language.lazy import types
+from engine.codelets.language.loops import Loop
+from engine.codelets.language.memory import F32, I32, I64, POINTER, Emitter, call, intrinsic
+from engine.codelets.language.record import Record
+from engine.machine_code.llvm import ir
+
+ITEM_BYTES = {"f32": 4, "f64": 8}
+Complex = tuple[ir.Value, ir.Value]
+
+
+class Lanes(NamedTuple):
+    """`width` numbers of type f32 or f64 in a vector."""
+
+    element_type: str
+    width: int
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of a vector."""
+        return ITEM_BYTES[self.element_type] * self.width
+
+    @property
+    def element(self) -> ir.Type:
+        """LLVM's type of a lane."""
+        return F32 if self.element_type == "f32" else ir.DoubleType()
+
+    def vector(self, times: int = 1) -> ir.VectorType:
+        """LLVM's type of a vector, or of one of several times its lanes."""
+        return ir.VectorType(self.element, times * self.width)
+
+    def constant(self, number: float) -> ir.Constant:
+        """The number in all lanes."""
+        return ir.Constant(self.vector(), [self.element(number)] * self.width)
+
+
+class Arithmetic:
+    """Complex arithmetic on lanes, and their elements in memory."""
+
+    def __init__(self, builder: ir.IRBuilder, lanes: Lanes, first: ir.Value) -> None:
+        self.builder, self.lanes = builder, lanes
+        self.offsets = first, builder.sub(I64(lanes.bytes), first)
+
+    def load(self, address: ir.Value) -> Complex:
+        """The element at an address."""
+        real, imaginary = (self._vector_at(address, each) for each in self.offsets)
+        return real, imaginary
+
+    def _vector_at(self, address: ir.Value, offset: ir.Value) -> ir.Value:
+        place = self.builder.inttoptr(self.builder.add(address, offset), POINTER)
+        return self.builder.load(place, align=ITEM_BYTES[self.lanes.element_type], typ=self.lanes.vector())
+
+    def store(self, value: Complex, address: ir.Value) -> None:
+        """Stores an element."""
+        for part, offset in zip(value, self.offsets, strict=True):
+            place = self.builder.inttoptr(self.builder.add(address, offset), POINTER)
+            self.builder.store(part, place, align=ITEM_BYTES[self.lanes.element_type])
+
+    def number(self, address: ir.Value) -> ir.Value:
+        """The real number at an address, in all lanes."""
+        size, builder = ITEM_BYTES[self.lanes.element_type], self.builder
+        scalar = builder.load(builder.inttoptr(address, POINTER), align=size, typ=self.lanes.element)
+        nothing = ir.Constant(self.lanes.vector(), ir.Undefined)
+        everywhere = ir.Constant(ir.VectorType(I32, self.lanes.width), [0] * self.lanes.width)
+        return builder.shuffle_vector(builder.insert_element(nothing, scalar, I32(0)), nothing, everywhere)
+
+    def root(self, address: ir.Value) -> Complex:
+        """The complex number at an address, in all lanes."""
+        following = self.builder.add(address, I64(ITEM_BYTES[self.lanes.element_type]))
+        return self.number(address), self.number(following)
+
+    def add(self, a: Complex, b: Complex) -> Complex:
+        return self.builder.fadd(a[0], b[0]), self.builder.fadd(a[1], b[1])
+
+    def subtract(self, a: Complex, b: Complex) -> Complex:
+        return self.builder.fsub(a[0], b[0]), self.builder.fsub(a[1], b[1])
+
+    def scaled(self, a: Complex, factor: ir.Value) -> Complex:
+        """The product with a real number."""
+        return self.builder.fmul(a[0], factor), self.builder.fmul(a[1], factor)
+
+    def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """a * b + c of vectors."""
+        kind = f"v{self.lanes.width}{self.lanes.element_type}"
+        return call(self.builder, f"fmuladd.{kind}", self.lanes.vector(), a, b, c)
+
+    def multiply(self, a: Complex, b: Complex) -> Complex:
+        builder = self.builder
+        real = self.multiply_add(a[0], b[0], builder.fneg(builder.fmul(a[1], b[1])))
+        return real, self.multiply_add(a[0], b[1], builder.fmul(a[1], b[0]))
+
+    def rotated(self, a: Complex) -> Complex:
+        """The product with -i."""
+        return a[1], self.builder.fneg(a[0])
+
+
+def _of_two(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
+    return [math.add(*x), math.subtract(*x)]
+
+
+def _of_four(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
+    even, difference = _of_two(math, x[::2])
+    odd, other = _of_two(math, x[1::2])
+    (re, im), (a, b) = difference, other
+    builder = math.builder
+    first, third = (builder.fadd(re, b), builder.fsub(im, a)), (builder.fsub(re, b), builder.fadd(im, a))
+    return [math.add(even, odd), first, math.subtract(even, odd), third]
+
+
+def _of_eight(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
+    pairs = [_of_two(math, (a, b)) for a, b in zip(x[:4], x[4:], strict=True)]
+    builder, half = math.builder, math.lanes.constant(sqrt(0.5))
+    later = [difference for _, difference in pairs]
+    (a, b), (c, d) = later[1], later[3]
+    later[1] = math.scaled((builder.fadd(a, b), builder.fsub(b, a)), half)
+    later[2] = math.rotated(later[2])
+    later[3] = math.scaled((builder.fsub(d, c), builder.fneg(builder.fadd(c, d))), half)
+    even, odd = _of_four(math, [total for total, _ in pairs]), _of_four(math, later)
+    return [each for pair in zip(even, odd, strict=True) for each in pair]
+
+
+def _of_odd(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
+    """Sums and differences of elements that have conjugate roots, by which half of the products are saved."""
+    order, builder, constant = len(x), math.builder, math.lanes.constant
+    pairs = [_of_two(math, (x[k], x[order - k])) for k in range(1, order // 2 + 1)]
+    total = x[0]
+    for each, _ in pairs:
+        total = math.add(total, each)
+    made = [total] * order
+    for j in range(1, order // 2 + 1):
+        angles = [2 * pi * (j * k % order) / order for k in range(1, order // 2 + 1)]
+        re, im = x[0]
+        across, down = None, None
+        for angle, ((a, b), (c, d)) in zip(angles, pairs, strict=True):
+            cosine, sine = constant(cos(angle)), constant(sin(angle))
+            re, im = math.multiply_add(a, cosine, re), math.multiply_add(b, cosine, im)
+            across = builder.fmul(d, sine) if across is None else math.multiply_add(d, sine, across)
+            down = builder.fmul(c, sine) if down is None else math.multiply_add(c, sine, down)
+        made[j] = builder.fadd(re, across), builder.fsub(im, down)
+        made[order - j] = builder.fsub(re, across), builder.fadd(im, down)
+    return made
+
+
+def _butterfly(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
+    """The transform of a few elements."""
+    return {2: _of_two, 4: _of_four, 8: _of_eight}.get(len(x), _of_odd)(math, x)
+
+
+class Pass(Record):
+    """Parameters of `passing`; elements are counted."""
+
+    source: int
+    target: int
+    first: int
+    rest: int
+    stride: int
+    roots: int
+
+
+@cache
+def passing(radix: int, lanes: Lanes) -> Codelet:
+    """The codelet of one pass from x to y, called by address; it has no units.
+
+    y[q + stride * (radix * p + j)] is element j of the transform of x[q + stride * (p + rest * k)] over k < radix,
+    times the root (p, j), for p < rest and q < stride. Roots are those of 0 < p and 0 < j.
+    """
+
+    @intrinsic
+    def run_pass(typing_context: Any, *given: types.Type) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, values: tuple[ir.Value, ...]) -> ir.Value:
+            _emit_pass(builder, radix, lanes, *values)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 6), emit
+
+    def fourier_pass(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        source, target = word(parameters, Pass.SOURCE), word(parameters, Pass.TARGET)
+        first, rest = word(parameters, Pass.FIRST), word(parameters, Pass.REST)
+        run_pass(source, target, first, rest, word(parameters, Pass.STRIDE), word(parameters, Pass.ROOTS))
+
+    name = f"fourier_pass_{radix}_{lanes.element_type}x{lanes.width}"
+    return Codelet(fourier_pass, name, in_vectors=True)
+
+
+def _emit_pass(
+    builder: ir.IRBuilder,
+    radix: int,
+    lanes: Lanes,
+    x: ir.Value,
+    y: ir.Value,
+    first: ir.Value,
+    rest: ir.Value,
+    stride: ir.Value,
+    roots: ir.Value,
+) -> None:
+    """The pass, without roots for p = 0, then with those of each p."""
+    math, size = Arithmetic(builder, lanes, first), I64(2 * lanes.bytes)
+    run = builder.mul(stride, size)  # the bytes of all q
+    apart = builder.mul(rest, run)
+    _columns(math, radix, (x, apart), (y, run), run, None)
+    more, end = builder.append_basic_block("more"), builder.append_basic_block("end")
+    builder.cbranch(builder.icmp_signed(">", rest, I64(1)), more, end)
+    builder.position_at_end(more)
+    wide = builder.mul(run, I64(radix))
+    loop = Loop(builder, "roots", I64(1), rest, I64(1), [builder.add(x, run), builder.add(y, wide), roots])
+    source, target, table = loop.carried
+    item = 2 * ITEM_BYTES[lanes.element_type]
+    factors = [math.root(builder.add(table, I64(item * j))) for j in range(radix - 1)]
+    _columns(math, radix, (source, apart), (target, run), run, factors)
+    loop.close([builder.add(source, run), builder.add(target, wide), builder.add(table, I64(item * (radix - 1)))])
+    builder.branch(end)
+    builder.position_at_end(end)
+
+
+def _columns(
+    math: Arithmetic,
+    radix: int,
+    source: tuple[ir.Value, ir.Value],
+    target: tuple[ir.Value, ir.Value],
+    run: ir.Value,
+    factors: list[Complex] | None,
+) -> None:
+    """The butterflies of all q; source and target are the addresses of element 0 and the bytes to the next one."""
+    builder = math.builder
+    loop = Loop(builder, "columns", I64(0), run, I64(2 * math.lanes.bytes))
+    places = [[builder.add(start, loop.at)] for start, _ in (source, target)]
+    for place, (_, apart) in zip(places, (source, target), strict=True):
+        for _ in range(radix - 1):
+            place.append(builder.add(place[-1], apart))
+    made = _butterfly(math, [math.load(each) for each in places[0]])
+    for number, (value, place) in enumerate(zip(made, places[1], strict=True)):
+        rooted = value if factors is None or number == 0 else math.multiply(value, factors[number - 1])
+        math.store(rooted, place)
+    loop.close()

@@ -1,0 +1,219 @@
+"""HLO fft along one dimension: complex to complex, real to half a spectrum, half a spectrum to real; any length.
+
+Each lane of a vector transforms a line of its own, by the passes of `butterflies`; `fourier_plans` says by which.
+Unit: some groups of as many lines as there are lanes. There are rows of `inner` lines; strides are in bytes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from engine.codelets.fourier.butterflies import ITEM_BYTES, Lanes, Pass
+from engine.codelets.fourier.fourier_plans import SPACING, TANGLED, UNTANGLED
+from engine.codelets.fourier.spectra import divided, multiplied, paired, parted, tangled, untangled
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.memory import call4, pointer, store_i64
+from engine.codelets.language.record import Address, Record
+from engine.codelets.language.register_transpose import LANES, lanes_transposed
+from engine.codelets.language.scratch import after
+from engine.codelets.products.pack import fill_progression
+from engine.machine_code.abi import RESERVED_SCRATCH
+
+NUMBERS, REALS, MIRRORED = range(3)
+"""Layouts of a line in memory: complex numbers, real ones, or the first half of complex ones that the rest mirrors."""
+HEAD = 8 * LANES, 8 * LANES, 8 * Pass.WORDS
+"""Bytes of two tables of offsets and of the parameters of a pass, areas of scratch before the elements."""
+
+
+class Side(Record):
+    """Layout of lines in memory."""
+
+    array: Address = 0
+    outer: int  # from row to row
+    lane: int  # from line to line
+    element: int  # from one complex number of a line, or real one of REALS, to the next
+    kind: int
+    count: int  # numbers of a line in memory
+
+
+class Fourier(Record):
+    """The header of the parameters; a Factor for each pass follows."""
+
+    source: Side
+    target: Side
+    table: Address = 0
+    length: int
+    transformed: int  # the length, or Bluestein's power of two
+    packing: int
+    inverse: int
+    chirp: int  # bytes into the table, as the next three
+    kernel: int
+    half: int
+    scale: int
+    inner: int
+    groups_of_row: int
+    groups: int
+    groups_in_unit: int
+    passes: int
+
+
+class Factor(Record):
+    """A pass: its radix and codelet."""
+
+    radix: int
+    codelet: Address = 0
+
+
+@cache
+def fourier(element_type: str, lanes: Lanes) -> Codelet:
+    """The codelet for lines of c64 (and f32) or c128 (and f64)."""
+    complex_name, real_name = ("complex64", "float32") if element_type == "c64" else ("complex128", "float64")
+    part_name = "float32" if lanes.element_type == "f32" else "float64"
+    width, size, item = lanes.width, 2 * lanes.bytes, ITEM_BYTES[lanes.element_type]
+    converts = part_name != real_name
+    complex_bytes = 8 if element_type == "c64" else 16
+    transposes = lanes.element_type == "f32" and width == LANES
+    multiply, scale = multiplied(lanes), divided(lanes)
+    tangle, untangle, part, pair = tangled(lanes), untangled(lanes), parted(lanes), paired(lanes)
+    transpose_lanes = lanes_transposed("f32")
+
+    @inner
+    def load_some(side: int, source: int, x: int, begin: int, end: int, lines: int) -> None:
+        """Loads numbers begin <= k < end, number by number."""
+        element, kind = word(side, Side.ELEMENT), word(side, Side.KIND)
+        for line in range(lines):
+            at, values = source + line * word(side, Side.LANE), pointer(x + line * item, part_name)
+            for k in range(begin, end):
+                if kind == REALS:
+                    values[2 * width * k] = pointer(at + k * element, real_name)[0]
+                    values[2 * width * k + width] = 0
+                else:
+                    number = pointer(at + k * element, complex_name)[0]
+                    values[2 * width * k] = number.real
+                    values[2 * width * k + width] = number.imag
+
+    @inner
+    def mirror(x: int, begin: int, length: int) -> None:
+        """Writes the rest of a spectrum, from its first numbers."""
+        values = pointer(x, part_name)
+        for k in range(begin, length):
+            for lane in range(width):
+                values[2 * width * k + lane] = values[2 * width * (length - k) + lane]
+                values[2 * width * k + width + lane] = -values[2 * width * (length - k) + width + lane]
+
+    @inner
+    def store_some(side: int, target: int, x: int, begin: int, end: int, lines: int) -> None:
+        """Stores numbers begin <= k < end, number by number."""
+        element, kind = word(side, Side.ELEMENT), word(side, Side.KIND)
+        for line in range(lines):
+            at, values = target + line * word(side, Side.LANE), pointer(x + line * item, part_name)
+            for k in range(begin, end):
+                pointer(at + k * element, real_name)[0] = values[2 * width * k]
+                if kind != REALS:
+                    pointer(at + k * element, real_name)[1] = values[2 * width * k + width]
+
+    @inner
+    def load(parameters: int, source: int, x: int, offsets: int, lines: int) -> None:
+        """Loads the lines of a group."""
+        side = parameters + 8 * Fourier.SOURCE
+        count, kind, element = word(side, Side.COUNT), word(side, Side.KIND), word(side, Side.ELEMENT)
+        if not converts and lines == width and kind == NUMBERS and word(side, Side.LANE) == complex_bytes:
+            for k in range(count):
+                part(0, x + k * size, source + k * element)
+        elif transposes and kind != REALS and element == complex_bytes:
+            for k in range(0, 2 * count, LANES):
+                transpose_lanes(source + 4 * k, offsets, lines, min(LANES, 2 * count - k), x + 4 * LANES * k, 4 * LANES)
+        else:
+            load_some(side, source, x, 0, count, lines)
+        if kind == MIRRORED:
+            mirror(x, count, word(parameters, Fourier.LENGTH))
+
+    @inner
+    def store(parameters: int, target: int, x: int, offsets: int, lines: int) -> None:
+        """Stores the lines of a group."""
+        side = parameters + 8 * Fourier.TARGET
+        count, kind, element, lane = (
+            word(side, Side.COUNT),
+            word(side, Side.KIND),
+            word(side, Side.ELEMENT),
+            word(side, Side.LANE),
+        )
+        if not converts and lines == width and kind == NUMBERS and lane == complex_bytes:
+            for k in range(count):
+                pair(0, x + k * size, target + k * element)
+        elif transposes and kind != REALS and element == complex_bytes:
+            whole = 2 * count // LANES * LANES
+            for k in range(0, whole, LANES):
+                transpose_lanes(x + 4 * LANES * k, offsets, LANES, lines, target + 4 * k, lane)
+            store_some(side, target, x, whole // 2, count, lines)
+        else:
+            store_some(side, target, x, 0, count, lines)
+
+    @inner
+    def transform(parameters: int, x: int, y: int, first: int, block: int) -> int:
+        """The spectrum of the elements at x, or at y: the place that is returned."""
+        rest, stride, roots = word(parameters, Fourier.TRANSFORMED), 1, word(parameters, Fourier.TABLE)
+        for number in range(word(parameters, Fourier.PASSES)):
+            factor = parameters + 8 * (Fourier.WORDS + number * Factor.WORDS)
+            radix = word(factor, Factor.RADIX)
+            rest //= radix
+            store_i64(block + 8 * Pass.SOURCE, x)
+            store_i64(block + 8 * Pass.TARGET, y)
+            store_i64(block + 8 * Pass.FIRST, first)
+            store_i64(block + 8 * Pass.REST, rest)
+            store_i64(block + 8 * Pass.STRIDE, stride)
+            store_i64(block + 8 * Pass.ROOTS, roots)
+            call4(word(factor, Factor.CODELET), block, 0, 0, 0)
+            roots += 2 * item * (rest - 1) * (radix - 1)
+            stride *= radix
+            x, y = y, x
+        return x
+
+    @inner
+    def spectrum(parameters: int, x: int, y: int, block: int) -> int:
+        """Transforms a line of any length, complex or real."""
+        length, transformed = word(parameters, Fourier.LENGTH), word(parameters, Fourier.TRANSFORMED)
+        table, packing = word(parameters, Fourier.TABLE), word(parameters, Fourier.PACKING)
+        first = lanes_bytes if word(parameters, Fourier.INVERSE) else 0
+        if packing == TANGLED:
+            tangle(0, x, table + word(parameters, Fourier.HALF), length)
+        if transformed == length:
+            found = transform(parameters, x, y, first, block)
+        else:
+            multiply(first, x, table + word(parameters, Fourier.CHIRP), length)
+            values = pointer(x, part_name)
+            for k in range(2 * width * length, 2 * width * transformed):
+                values[k] = 0
+            there = transform(parameters, x, y, first, block)
+            multiply(first, there, table + word(parameters, Fourier.KERNEL), transformed)
+            found = transform(parameters, there, x if there == y else y, lanes_bytes - first, block)
+            multiply(first, found, table + word(parameters, Fourier.CHIRP), length)
+        if packing == UNTANGLED:
+            untangle(0, found, table + word(parameters, Fourier.HALF), length)
+        if word(parameters, Fourier.INVERSE):
+            scale(0, found, table + word(parameters, Fourier.SCALE), length)
+        return found
+
+    lanes_bytes = lanes.bytes
+
+    def transform_lines(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        source_offsets = scratch + RESERVED_SCRATCH
+        target_offsets = after(source_offsets, HEAD[0])
+        block = after(target_offsets, HEAD[1])
+        x = after(block, HEAD[2])
+        y = after(x, size * (word(parameters, Fourier.TRANSFORMED) + SPACING))
+        fill_progression(source_offsets, LANES, word(parameters, Fourier.SOURCE + Side.LANE))
+        fill_progression(target_offsets, LANES, 4 * LANES)
+        groups, row = word(parameters, Fourier.GROUPS_IN_UNIT), word(parameters, Fourier.GROUPS_OF_ROW)
+        for group in range(lo * groups, min(hi * groups, word(parameters, Fourier.GROUPS))):
+            i, j = group // row, group % row * width
+            source = word(parameters, Fourier.SOURCE + Side.ARRAY) + i * word(parameters, Fourier.SOURCE + Side.OUTER)
+            target = word(parameters, Fourier.TARGET + Side.ARRAY) + i * word(parameters, Fourier.TARGET + Side.OUTER)
+            source += j * word(parameters, Fourier.SOURCE + Side.LANE)
+            target += j * word(parameters, Fourier.TARGET + Side.LANE)
+            lines = min(width, word(parameters, Fourier.INNER) - j)
+            load(parameters, source, x, source_offsets, lines)
+            store(parameters, target, spectrum(parameters, x, y, block), target_offsets, lines)
+
+    return Codelet(transform_lines, f"fourier_{element_type}_{lanes.element_type}x{width}", in_vectors=True)

@@ -1,0 +1,132 @@
+"""Plans of Fourier transforms of a length: radices of the passes, lanes, and the numbers of their tables.
+
+A length with small prime factors goes through Stockham's passes, one for each factor, without reordering, in the type
+of its numbers. Any other becomes, by Bluestein's formula, a convolution of a power of two's length, in f64.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.codelets.fourier.butterflies import Lanes
+from engine.machine_code.processor import lanes, registers
+
+LARGEST_FACTOR = 13
+"""The largest prime factor with a butterfly, whose time and code are quadratic in it. Chosen by hand."""
+SPACING = 17
+"""Elements behind a line in scratch: one for a half spectrum; with more the two copies are in different cache sets."""
+LONG_LINE = 1 << 14
+"""Longer lines leave the cache where a few fill no vector. Chosen by hand, from three lengths."""
+COMPLEX, REAL, HALF = range(3)
+"""Kinds of lines: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""
+PLAIN, TANGLED, UNTANGLED = range(3)
+"""A real line of even length as pairs: nothing, or the half spectrum is taken apart before, or put together after."""
+
+
+class Plan(NamedTuple):
+    """The transform of lines of `length` complex numbers, or of pairs of real ones."""
+
+    length: int
+    transformed: int  # the length, or Bluestein's power of two
+    radices: tuple[int, ...]
+    packing: int
+    lanes: Lanes
+
+    @property
+    def is_bluestein(self) -> bool:
+        return self.transformed != self.length
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of the elements of a line in each lane, of which there are two copies in scratch."""
+        return 2 * self.lanes.bytes * (self.transformed + SPACING)
+
+
+def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbours: int) -> Plan:
+    """The plan of lines of `length` numbers; the element type is c64 or c128; `neighbours` are lines side
+    by side: a few take a lane each in turn, not a vector that is mostly idle and needs more scratch."""
+    packing = PLAIN
+    if length % 2 == 0 and ends != (COMPLEX, COMPLEX):
+        length, packing = length // 2, UNTANGLED if ends[0] == REAL else TANGLED
+    transformed, radices = length, radices_of(length)
+    if radices is None:
+        transformed = 1 << (2 * length - 2).bit_length()
+        radices = radices_of(transformed)
+        assert radices is not None
+    computed = "f32" if element_type == "c64" and transformed == length else "f64"
+    most = lanes() if computed == "f32" else lanes() // 2
+    fills_lanes = 2 * neighbours >= most or (4 * neighbours >= most and transformed <= LONG_LINE)
+    width = most if fills_lanes else 1
+    return Plan(length, transformed, radices, packing, Lanes(computed, width))
+
+
+@cache
+def radices_of(length: int) -> tuple[int, ...] | None:
+    """The factors of a length, each a radix; None if there is a prime that is too large. Eights need 32 registers."""
+    rest, factors = length, []
+    for factor in range(3, LARGEST_FACTOR + 1, 2):
+        while rest % factor == 0:
+            rest //= factor
+            factors.append(factor)
+    twos = rest.bit_length() - 1
+    if rest != 1 << twos:
+        return None
+    eights, left = divmod(twos, 3) if registers() >= 32 else (0, twos)
+    if left == 1 and eights:
+        eights, left = eights - 1, 4
+    return tuple([8] * eights + [4] * (left // 2) + [2] * (left % 2) + factors)
+
+
+@cache
+def fourier_table(plan: Plan) -> np.ndarray:
+    """The plan's numbers, f32 or f64: the passes' roots, then Bluestein's two, then those of a half spectrum.
+
+    Bluestein's are the chirp exp(-pi i k^2 / length), and the spectrum of its conjugate divided by `transformed`. The
+    last number is 1 / length, or for a half spectrum that is taken apart half of it.
+    """
+    parts = [*_pass_roots(plan)]
+    if plan.is_bluestein:
+        k = np.arange(plan.length)
+        chirp = roots(2 * plan.length, k * k % (2 * plan.length))
+        kernel = np.zeros(plan.transformed, np.complex128)
+        kernel[: plan.length] = kernel[-k] = chirp.conj()
+        parts += [chirp, np.fft.fft(kernel) / plan.transformed]
+    if plan.packing != PLAIN:
+        parts.append(roots(2 * plan.length, np.arange(plan.length // 2 + 1)))
+    numbers = np.concatenate([part.reshape(-1).view(np.float64) for part in parts]) if parts else np.zeros(0)
+    scale = 1 / plan.length / (2 if plan.packing == TANGLED else 1)
+    return np.append(numbers, scale).astype(np.float32 if plan.lanes.element_type == "f32" else np.float64)
+
+
+def table_places(plan: Plan) -> tuple[int, int, int, int]:
+    """Bytes into the table: of the chirp, of its spectrum, of the half spectrum's roots, of the scale."""
+    item = 4 if plan.lanes.element_type == "f32" else 8
+    chirp = sum(part.size for part in _pass_roots(plan))
+    kernel = chirp + (plan.length if plan.is_bluestein else 0)
+    half = kernel + (plan.transformed if plan.is_bluestein else 0)
+    end = half + (plan.length // 2 + 1 if plan.packing != PLAIN else 0)
+    return 2 * item * chirp, 2 * item * kernel, 2 * item * half, 2 * item * end
+
+
+def _pass_roots(plan: Plan) -> list[np.ndarray]:
+    """Roots of each pass, [p, j], for 0 < p < rest and 0 < j < radix."""
+    rest, stride, found = plan.transformed, 1, []
+    for radix in plan.radices:
+        rest //= radix
+        found.append(roots(plan.transformed, stride * np.outer(np.arange(1, rest), np.arange(1, radix))))
+        stride *= radix
+    return found
+
+
+def roots(order: int, powers: np.ndarray) -> np.ndarray:
+    """exp(-2 pi i powers / order), reduced to the first octant, where sine and cosine are exact to the last bit."""
+    eighths, rest = np.divmod(8 * powers, order)
+    swapped = eighths % 2 == 1
+    angle = np.where(swapped, order - rest, rest) * (np.pi / (4 * order))
+    cosine, sine = np.cos(angle), np.sin(angle)
+    cosine, sine = np.where(swapped, sine, cosine), np.where(swapped, cosine, sine)
+    quarters = np.array([1, -1j, -1, 1j])[eighths // 2 % 4]
+    return (cosine - 1j * sine) * quarters

@@ -1,0 +1,179 @@
+"""Operations of Fourier transforms on each element besides the passes, in LLVM IR; elements are as in `butterflies`.
+
+A real line of 2 m numbers is transformed as m complex ones, of which `untangled` makes its half spectrum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.codelets.fourier.butterflies import ITEM_BYTES, Arithmetic, Complex, Lanes
+from engine.codelets.language.lazy import types
+from engine.codelets.language.loops import Loop
+from engine.codelets.language.memory import I32, I64, POINTER, Emitter, intrinsic
+from engine.codelets.language.switched import internal_function
+from engine.machine_code.llvm import ir
+
+Body = Callable[[Arithmetic, tuple[ir.Value, ...]], None]
+Pair = tuple[Complex, Complex]
+Ends = Callable[[Arithmetic, ir.Value, ir.Value], None]
+Pairs = Callable[[Arithmetic, Complex, Complex, Complex], Pair]
+
+
+def _function(name: str, lanes: Lanes, arguments: int, body: Body) -> Any:
+    """The intrinsic `name(first, ...)` of int64, whose body is a function of its own."""
+
+    @intrinsic
+    def run(typing_context: Any, *given: types.Type) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, values: tuple[ir.Value, ...]) -> ir.Value:
+            builder.call(_written(builder.module), values)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * arguments), emit
+
+    def _written(module: ir.Module) -> ir.Function:
+        if name in module.globals:
+            return module.globals[name]
+        function, builder = internal_function(module, name, arguments)
+        body(Arithmetic(builder, lanes, function.args[0]), function.args[1:])
+        builder.ret_void()
+        return function
+
+    return run
+
+
+def multiplied(lanes: Lanes) -> Any:
+    """`multiply(first, x, table, count)`: x[k] *= table[k] for k < count, at least one; complex numbers."""
+
+    def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
+        x, table, count = arguments
+        builder = math.builder
+        loop = Loop(builder, "elements", I64(0), count, I64(1), [x, table])
+        place, root = loop.carried
+        math.store(math.multiply(math.load(place), math.root(root)), place)
+        loop.close(_following(math, place, root))
+
+    return _function("multiply", lanes, 4, body)
+
+
+def divided(lanes: Lanes) -> Any:
+    """`scale(first, x, factor, count)`: multiplies count elements, at least one, by the real number at `factor`."""
+
+    def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
+        x, factor, count = arguments
+        builder, number = math.builder, math.number(factor)
+        loop = Loop(builder, "elements", I64(0), count, I64(1), [x])
+        (place,) = loop.carried
+        math.store(math.scaled(math.load(place), number), place)
+        loop.close([builder.add(place, I64(2 * math.lanes.bytes))])
+
+    return _function("scale", lanes, 4, body)
+
+
+def untangled(lanes: Lanes) -> Any:
+    """`untangle(first, x, roots, m)`: the transform of m pairs, in place, to the m + 1 numbers of a half spectrum.
+
+    Root k of m // 2 + 1 is exp(-pi i k / m).
+    """
+
+    def pair(math: Arithmetic, total: Complex, difference: Complex, root: Complex) -> Pair:
+        half, builder = math.lanes.constant(0.5), math.builder
+        total, (a, b) = math.scaled(total, half), math.scaled(difference, half)
+        one, (re, im) = _both(math, total, (b, builder.fneg(a)), root)
+        return one, (re, builder.fneg(im))
+
+    def ends(math: Arithmetic, x: ir.Value, last: ir.Value) -> None:
+        builder, zero = math.builder, math.lanes.constant(0)
+        re, im = math.load(x)
+        math.store((builder.fadd(re, im), zero), x)
+        math.store((builder.fsub(re, im), zero), last)
+
+    return _function("untangle", lanes, 4, lambda math, arguments: _mirrored(math, arguments, ends, pair))
+
+
+def tangled(lanes: Lanes) -> Any:
+    """`tangle(first, x, roots, m)`: the reverse, times 2; imaginary parts of the first and the last do not count."""
+
+    def pair(math: Arithmetic, total: Complex, difference: Complex, root: Complex) -> Pair:
+        builder, (a, b), (c, d) = math.builder, difference, root
+        one, (re, im) = _both(math, total, (builder.fneg(b), a), (c, builder.fneg(d)))
+        return one, (re, builder.fneg(im))
+
+    def ends(math: Arithmetic, x: ir.Value, last: ir.Value) -> None:
+        builder = math.builder
+        (a, _), (b, _) = math.load(x), math.load(last)
+        math.store((builder.fadd(a, b), builder.fsub(a, b)), x)
+
+    return _function("tangle", lanes, 4, lambda math, arguments: _mirrored(math, arguments, ends, pair))
+
+
+def _mirrored(math: Arithmetic, arguments: tuple[ir.Value, ...], ends: Ends, pair: Pairs) -> None:
+    """`ends` of elements 0 and m; `pair` of sum and difference of each k <= m / 2 and the conjugate of m - k."""
+    x, roots, half = arguments
+    builder, size = math.builder, I64(2 * math.lanes.bytes)
+    last = builder.add(x, builder.mul(half, size))
+    ends(math, x, last)
+    more, end = builder.append_basic_block("more"), builder.append_basic_block("end")
+    builder.cbranch(builder.icmp_signed(">", half, I64(1)), more, end)
+    builder.position_at_end(more)
+    pairs = builder.add(builder.sdiv(half, I64(2)), I64(1))
+    item = I64(2 * ITEM_BYTES[math.lanes.element_type])
+    start = [builder.add(x, size), builder.sub(last, size), builder.add(roots, item)]
+    loop = Loop(builder, "pairs", I64(1), pairs, I64(1), start)
+    low, high, root = loop.carried
+    (a, b), (c, d) = math.load(low), math.load(high)
+    total, difference = (builder.fadd(a, c), builder.fsub(b, d)), (builder.fsub(a, c), builder.fadd(b, d))
+    one, other = pair(math, total, difference, math.root(root))
+    math.store(other, high)
+    math.store(one, low)
+    loop.close([builder.add(low, size), builder.sub(high, size), builder.add(root, item)])
+    builder.branch(end)
+    builder.position_at_end(end)
+
+
+def _both(math: Arithmetic, total: Complex, a: Complex, b: Complex) -> Pair:
+    """total + a * b and total - a * b, each part rounded twice."""
+    builder, (c, d) = math.builder, a
+    minus = builder.fneg(c), builder.fneg(d)
+    made = []
+    for (re, im), other in ((a, minus), (minus, a)):
+        real = math.multiply_add(re, b[0], math.multiply_add(other[1], b[1], total[0]))
+        made.append((real, math.multiply_add(re, b[1], math.multiply_add(im, b[0], total[1]))))
+    return made[0], made[1]
+
+
+def _following(math: Arithmetic, place: ir.Value, root: ir.Value) -> list[ir.Value]:
+    """The addresses of the next element and of the next number of a table."""
+    item = I64(2 * ITEM_BYTES[math.lanes.element_type])
+    return [math.builder.add(place, I64(2 * math.lanes.bytes)), math.builder.add(root, item)]
+
+
+def parted(lanes: Lanes) -> Any:
+    """`part(first, target, source)`: as many complex numbers as lanes, side by side, to one element."""
+
+    def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
+        target, source = arguments
+        builder, count, size = math.builder, lanes.width, ITEM_BYTES[lanes.element_type]
+        both = builder.load(builder.inttoptr(source, POINTER), align=size, typ=lanes.vector(2))
+        nothing, kind = ir.Constant(both.type, ir.Undefined), ir.VectorType(I32, count)
+        real, imaginary = (
+            builder.shuffle_vector(both, nothing, ir.Constant(kind, list(range(part, 2 * count, 2)))) for part in (0, 1)
+        )
+        math.store((real, imaginary), target)
+
+    return _function("part", lanes, 3, body)
+
+
+def paired(lanes: Lanes) -> Any:
+    """`pair(first, source, target)`: the reverse."""
+
+    def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
+        source, target = arguments
+        builder, count, size = math.builder, lanes.width, ITEM_BYTES[lanes.element_type]
+        real, imaginary = math.load(source)
+        order = [lane + count * part for lane in range(count) for part in (0, 1)]
+        both = builder.shuffle_vector(real, imaginary, ir.Constant(ir.VectorType(I32, 2 * count), order))
+        builder.store(both, builder.inttoptr(target, POINTER), align=size)
+
+    return _function("pair", lanes, 3, body)

@@ -1,0 +1,80 @@
+"""A codelet that calls a C function of the host in the middle of a step, with the floating-point state that C
+expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.codelets.host.queues import leave_step
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import (
+    FLUSH_TO_ZERO_ARM,
+    FLUSH_TO_ZERO_X86,
+    I64,
+    floating_point_state,
+    intrinsic,
+    set_floating_point_state,
+    store_i64,
+)
+from engine.codelets.language.record import Address, Record, Table
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import ARM, X86
+
+
+class HostCallBlock(Record):
+    """Parameters of `host_call`, before the addresses of the operands, then those of the results."""
+
+    call: Address = 0  # the call block
+    function: int  # its address
+    data: int  # its last argument
+    status: Table  # its return value
+    operands: int  # number of operands
+
+
+@intrinsic
+def call_with_three(
+    typing_context: Any, address: types.Type, a: types.Type, b: types.Type, c: types.Type
+) -> tuple[Any, Callable]:
+    """Calls `long f(long, long, long)` at an address."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        function = ir.FunctionType(I64, [I64] * 3)
+        return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
+
+    return types.int64(*[types.int64] * 4), emit
+
+
+@intrinsic
+def with_denormals(typing_context: Any, state: types.Type) -> tuple[Any, Callable]:
+    """A floating-point state in which denormals are numbers, as functions of the host expect."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        bits = FLUSH_TO_ZERO_X86 if X86 else FLUSH_TO_ZERO_ARM if ARM else 0
+        return builder.and_(arguments[0], I64(~bits))
+
+    return types.int64(types.int64), emit
+
+
+@inner
+def call_host(parameters: int) -> None:
+    """Calls a function of the host, for the codelet `host_call`."""
+    operands = parameters + 8 * HostCallBlock.WORDS
+    results = operands + 8 * word(parameters, HostCallBlock.OPERANDS)
+    state = floating_point_state()
+    set_floating_point_state(with_denormals(state))
+    data = word(parameters, HostCallBlock.DATA)
+    status = call_with_three(word(parameters, HostCallBlock.FUNCTION), operands, results, data)
+    set_floating_point_state(state)
+    store_i64(word(parameters, HostCallBlock.STATUS), status)
+    if status != 0:
+        leave_step(word(parameters, HostCallBlock.CALL))
+
+
+@codelet
+def host_call(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Calls the function; where it returns another number than 0, all workers leave the step at the next jump."""
+    call_host(parameters)

@@ -1,0 +1,213 @@
+"""Codelets: functions in a subset of Python, compiled by LLVM on first use, cached on disk, called by address."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.codelets import ahead
+from engine.codelets.language.identity import path_of, path_of_library
+from engine.codelets.language.intrinsic import Inner
+from engine.machine_code import given_objects
+from engine.machine_code.abi import CODELET_TYPE
+from engine.machine_code.llvm_thread import llvm_thread
+from engine.machine_code.objects import Compile, Prepare, begin_object
+
+# One codelet must not compile twice.
+_lock = threading.RLock()
+_listeners: list[Callable[[str], None]] = []
+_provided: set[str] = set()  # names of libraries that this process has loaded
+
+
+class Library(NamedTuple):
+    """Functions that several codelets call, compiled once: `text` returns their LLVM IR, written out."""
+
+    name: str
+    functions: tuple[str, ...]
+    text: Callable[[], str]
+
+
+class Codelet:
+    """A function `void(int64 parameters, int64 lo, int64 hi, int64 scratch)` on the units lo <= unit < hi.
+
+    Nothing is compiled before `address` is read. Calling the object calls the compiled code without the GIL.
+    `libraries` define functions that it calls by name. With `in_vectors` its loops are vectorised by hand, so LLVM does
+    not try to.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[int, int, int, int], None],
+        name: str | None = None,
+        libraries: tuple[Library, ...] = (),
+        *,
+        in_vectors: bool = False,
+    ) -> None:
+        self.name: str = name or function.__name__
+        self.function = function
+        self.libraries = libraries
+        self.in_vectors = in_vectors
+        self._address: int | None = None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether this process has loaded the machine code."""
+        return self._address is not None
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled code, valid for the lifetime of the process; the first read compiles it."""
+        if self._address is None:
+            make([self])
+        assert self._address is not None
+        return self._address
+
+    @property
+    def path(self) -> Path:
+        """The file of the object code on disk."""
+        return path_of(self.function, self.name)
+
+    def prepared(self, symbol: str) -> Callable[[], bytes]:
+        """Writes the LLVM IR; the function returned compiles it to object code with the one symbol `symbol`."""
+        for listener in list(_listeners):
+            listener(self.name)
+        from engine.codelets.language.linking import object_of
+        from engine.codelets.language.translate import ir_of
+
+        return partial(object_of, *ir_of(self.function, self.in_vectors), symbol, self.in_vectors)
+
+    @cached_property
+    def _callable(self) -> Callable[..., None]:
+        return CODELET_TYPE(self.address)
+
+    def __call__(self, parameters: int, lo: int, hi: int, scratch: int) -> None:
+        self._callable(parameters, lo, hi, scratch)
+
+    def __repr__(self) -> str:
+        return f"Codelet({self.name})"
+
+
+class GivenCodelet(Codelet):
+    """A codelet of whose object code only the name in a file is known, that of `given_objects.name_of`."""
+
+    def __init__(self, file: str, libraries: tuple[Library, ...]) -> None:
+        path = Path(file)
+        super().__init__(self._unknown, path.stem, libraries)
+        self._path = path
+
+    @property
+    def path(self) -> Path:
+        """The name as a path."""
+        return self._path
+
+    def _unknown(self, parameters: int, lo: int, hi: int, scratch: int) -> None:
+        raise given_objects.missing(self._path)
+
+
+def codelet(function: Callable[[int, int, int, int], None]) -> Codelet:
+    """Decorator: a Codelet of a function in the language of codelets."""
+    return Codelet(function)
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    """Decorator of a function that codelets call; compiled into its callers."""
+    return Inner(function)
+
+
+@contextmanager
+def building(listener: Callable[[str], None]) -> Iterator[None]:
+    """Calls `listener(codelet name)` before each codelet that the disk cache lacks is compiled, while the context is
+    open.
+    """
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def make(codelets: Iterable[Codelet]) -> None:
+    """Compiles those of these codelets that this process does not have, or loads them from the disk cache."""
+    with making(codelets):
+        pass
+
+
+@contextmanager
+def making(codelets: Iterable[Codelet]) -> Iterator[None]:
+    """Makes codelets like `make`, but they have addresses only when the context ends.
+
+    LLVM works on one codelet, without the GIL, while the IR of the next is written, and then the caller's block.
+    """
+    with _lock:
+        missing = list(dict.fromkeys(each for each in codelets if not each.is_made))
+        if not missing:
+            yield
+            return
+        paths = [each.path for each in missing]
+        called = {library.name: library for each in missing for library in each.libraries}
+        libraries = [library for name, library in called.items() if name not in _provided]
+        wanted: dict[Path, Prepare] = {path_of_library(each.name): partial(_compiled, each) for each in libraries}
+        wanted |= {path: partial(each.prepared, path.stem) for each, path in zip(missing, paths, strict=True)}
+        with llvm_thread() as pool:
+            shared = [path for path in _shared(missing, paths) if path in wanted]
+            begun = {path: begin_object(path, wanted[path], pool) for path in wanted if path not in shared}
+            yield
+            begun |= _begun_from_the_end(shared, wanted, pool)
+            codes = {path: begun[path]() for path in wanted}
+        for library in libraries:
+            _provide(library, codes[path_of_library(library.name)])
+        _load(missing, [path.stem for path in paths], [codes[path] for path in paths])
+
+
+def _shared(codelets: list[Codelet], paths: list[Path]) -> list[Path]:
+    """The files, which are not there yet, of objects that another process is compiling, in its order."""
+    if not ahead.is_running():
+        return []
+    places: dict[Path, int] = {}
+    for codelet, path in zip(codelets, paths, strict=True):
+        place = ahead.place_of(codelet)
+        if place is not None:
+            places |= dict.fromkeys((path_of_library(each.name) for each in codelet.libraries), -1) | {path: place}
+    return [path for path in sorted(places, key=places.__getitem__) if not path.exists()]
+
+
+def _begun_from_the_end(paths: list[Path], wanted: dict[Path, Prepare], pool: Executor) -> dict[Path, Compile]:
+    """Begins objects of which another process compiles the first ones, so that each compiles about half of them.
+
+    One is in LLVM while the IR of the next is written. What the other has stored by then is loaded.
+    """
+    begun: dict[Path, Compile] = {}
+    latest: list[Compile] = []
+    for path in reversed(paths):
+        for compiled in latest[:-1]:
+            compiled()
+        begun[path] = begin_object(path, wanted[path], pool)
+        latest = [*latest[-1:], begun[path]]
+    return begun
+
+
+def _compiled(library: Library) -> Callable[[], bytes]:
+    """The function that writes and compiles a library, which needs no frontend."""
+    from engine.machine_code.optimising import WRITTEN_OUT, compile_text
+
+    return lambda: compile_text(library.text(), WRITTEN_OUT)
+
+
+def _provide(library: Library, code: bytes) -> None:
+    from engine.machine_code.loading import provide
+
+    provide(code, library.functions)
+    _provided.add(library.name)
+
+
+def _load(codelets: list[Codelet], symbols: list[str], codes: list[bytes]) -> None:
+    from engine.machine_code.loading import load_objects
+
+    addresses = load_objects(list(zip(symbols, codes, strict=True)))
+    for each, symbol in zip(codelets, symbols, strict=True):
+        each._address = addresses[symbol]

@@ -1,0 +1,103 @@
+"""Floating-point exceptions of codelets without checks of their own: results that their operands do not explain."""
+
+from __future__ import annotations
+
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.memory import pointer, store_release
+from engine.codelets.language.record import Address, Record
+from engine.codelets.random import fetch_and_add
+from engine.machine_code.abi import ExceptionWord
+
+EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "f64": 0x7FF0000000000000}
+"""The bits that are all set in infinities and NaNs only."""
+MANTISSAS = {"f16": 0x03FF, "bf16": 0x007F, "f32": 0x007FFFFF, "f64": 0x000FFFFFFFFFFFFF}
+"""The bits of which at least one is set in NaNs."""
+
+
+class Array(Record):
+    """An array of floats."""
+
+    address: Address = 0
+    elements: int
+    item_bytes: int
+    exponent: int
+    mantissa: int
+
+
+class ExceptionCheck(Record):
+    """Parameters of `find_exceptions`, followed by an Array for each operand. Unit: as in a Partition of the result."""
+
+    record: Address = 0  # ExceptionWord.WORDS words
+    wanted: int  # bits: 1 for invalid operations, 4 for overflows
+    inner: int
+    extent: int
+    grain: int
+    operands: int  # their number
+    result: Array
+
+
+@inner
+def special(array: int, first: int, last: int) -> tuple[int, int]:
+    """The numbers of NaNs and of infinities among elements first <= e < last."""
+    address, size = word(array, Array.ADDRESS), word(array, Array.ITEM_BYTES)
+    exponent, mantissa = word(array, Array.EXPONENT), word(array, Array.MANTISSA)
+    non_finite = nans = 0
+    if size == 4:
+        words = pointer(address, "int32")
+        for k in range(first, last):
+            non_finite += (words[k] & exponent) == exponent
+        if non_finite:
+            for k in range(first, last):
+                nans += (words[k] & exponent) == exponent and (words[k] & mantissa) != 0
+    elif size == 2:
+        half = pointer(address, "int16")
+        for k in range(first, last):
+            non_finite += (half[k] & exponent) == exponent
+        if non_finite:
+            for k in range(first, last):
+                nans += (half[k] & exponent) == exponent and (half[k] & mantissa) != 0
+    else:
+        doubles = pointer(address, "int64")
+        for k in range(first, last):
+            non_finite += (doubles[k] & exponent) == exponent
+        if non_finite:
+            for k in range(first, last):
+                nans += (doubles[k] & exponent) == exponent and (doubles[k] & mantissa) != 0
+    return nans, non_finite - nans
+
+
+@codelet
+def find_exceptions(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Counts the NaNs and infinities of a part of the result whose operands have none.
+
+    NaN from infinities is an invalid operation; from finite operands an intermediate value has overflowed.
+    """
+    result = parameters + 8 * ExceptionCheck.RESULT
+    inner_size, extent = word(parameters, ExceptionCheck.INNER), word(parameters, ExceptionCheck.EXTENT)
+    start = min(lo * word(parameters, ExceptionCheck.GRAIN), extent)
+    stop = min(hi * word(parameters, ExceptionCheck.GRAIN), extent)
+    nans = infinities = 0
+    for outer in range(word(result, Array.ELEMENTS) // max(inner_size * extent, 1)):
+        base = outer * extent
+        found = special(result, (base + start) * inner_size, (base + stop) * inner_size)
+        nans += found[0]
+        infinities += found[1]
+    if nans + infinities == 0:
+        return
+    nans_before = infinities_before = 0
+    for operand in range(word(parameters, ExceptionCheck.OPERANDS)):
+        array = parameters + 8 * (ExceptionCheck.WORDS + Array.WORDS * operand)
+        found = special(array, 0, word(array, Array.ELEMENTS))
+        nans_before += found[0]
+        infinities_before += found[1]
+    wanted, record = word(parameters, ExceptionCheck.WANTED), word(parameters, ExceptionCheck.RECORD)
+    invalid = nans if infinities_before and not nans_before else 0
+    overflow = nans + infinities if not infinities_before and not nans_before else 0
+    raised = 0
+    if invalid and wanted & 1:
+        raised += fetch_and_add(record + 8 * ExceptionWord.INVALID, invalid) + 1
+    if overflow and wanted & 4:
+        raised += fetch_and_add(record + 8 * ExceptionWord.OVERFLOW, overflow) + 1
+    if raised and word(record, ExceptionWord.STOP) != 0:
+        store_release(word(record, ExceptionWord.STOP), 1)

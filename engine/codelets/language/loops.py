@@ -1,0 +1,42 @@
+"""Loops in LLVM IR that emitters write, with values carried from iteration to iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.codelets.language.memory import I64
+from engine.machine_code.llvm import ir
+
+
+class Loop:
+    """A loop over begin <= at < end, of at least one iteration; the builder writes its body until `close`."""
+
+    def __init__(
+        self,
+        builder: ir.IRBuilder,
+        name: str,
+        begin: ir.Value,
+        end: ir.Value,
+        step: ir.Value,
+        carried: Sequence[ir.Value] = (),
+    ) -> None:
+        self.builder, self.end, self.step = builder, end, step
+        before, self.block = builder.block, builder.append_basic_block(name)
+        self.done = builder.append_basic_block(f"after_{name}")
+        builder.branch(self.block)
+        builder.position_at_end(self.block)
+        self.at = builder.phi(I64)
+        self.at.add_incoming(begin, before)
+        self.carried = [builder.phi(value.type) for value in carried]
+        for phi, value in zip(self.carried, carried, strict=True):
+            phi.add_incoming(value, before)
+
+    def close(self, carried: Sequence[ir.Value] = ()) -> None:
+        """Ends the body with the carried values of the next iteration; the builder continues after the loop."""
+        builder = self.builder
+        following = builder.add(self.at, self.step)
+        self.at.add_incoming(following, builder.block)
+        for phi, value in zip(self.carried, carried, strict=True):
+            phi.add_incoming(value, builder.block)
+        builder.cbranch(builder.icmp_signed("<", following, self.end), self.block, self.done)
+        builder.position_at_end(self.done)

@@ -1,0 +1,103 @@
+"""Vertices of the user's own: their parameters, and codelets made of the code that a module has of them."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from base64 import b85decode, b85encode
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.codelets.language.build import Codelet
+from engine.codelets.language.element import NUMBA_NAMES
+from engine.codelets.language.identity import FOLDER
+from engine.codelets.language.record import Address, Record
+from engine.codelets.language.vector import HALF_TYPES
+from engine.machine_code import keys
+
+NUMBA_TYPES = {name: kind for name, kind in NUMBA_NAMES.items() if name not in HALF_TYPES} | {"pred": "boolean"}
+"""The Numba types of elements. Those of 16-bit floats are not among them: Numba has no arithmetic of theirs."""
+ENTRY = "vertex"
+"""The name of the codelet in its bitcode."""
+RAISES = "vertex_raises"
+"""The function that the codelet calls where the user's function has raised an exception; it does not exist."""
+
+
+class Argument(NamedTuple):
+    """An array of a vertex as its function gets it; `split` is one of those of engine.ir.vertices."""
+
+    element_type: str
+    rank: int
+    split: str
+    writable: bool
+
+
+class VertexBlock(Record):
+    """Parameters of a vertex, before a VertexArray for each operand and result."""
+
+    rows: int
+    grain: int  # rows of a unit
+
+
+class VertexArray(Record):
+    """An array, before its dimensions as a full unit sees them, of which the first differs in the last unit."""
+
+    address: Address
+    stride: int  # bytes between the slices of two units
+
+
+def encoded_code(bitcode: bytes) -> str:
+    """Bitcode as text."""
+    return b85encode(zlib.compress(bitcode, 9)).decode()
+
+
+class VertexCodelet(Codelet):
+    """The codelet of some code: equal code has one codelet in a process, and one file on disk."""
+
+    def __init__(self, name: str, code: str) -> None:
+        super().__init__(self._never_called, name)
+        self._code = code
+
+    @property
+    def path(self) -> Path:
+        """The file of the object code, named by the bitcode."""
+        digest = hashlib.sha256(self._code.encode()).hexdigest()[:32]
+        return keys.folder("codelets", FOLDER) / f"vertex-{digest}.o"
+
+    def prepared(self, symbol: str) -> Callable[[], bytes]:
+        """The function that compiles the code to an object with the one symbol `symbol`."""
+        return lambda: object_of(zlib.decompress(b85decode(self._code)), symbol)
+
+    @staticmethod
+    def _never_called(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        raise NotImplementedError
+
+
+@cache
+def vertex_codelet(name: str, code: str) -> VertexCodelet:
+    """The codelet of some code."""
+    return VertexCodelet(name, code)
+
+
+def object_of(bitcode: bytes, symbol: str) -> bytes:
+    """The object code of bitcode for this processor."""
+    from engine.codelets.language.linking import PIPELINE
+    from engine.machine_code import optimising
+
+    module = optimised(bitcode, symbol)
+    return optimising.object_of(module, PIPELINE)
+
+
+def optimised(bitcode: bytes, symbol: str = ENTRY) -> Any:
+    """The bitcode after the passes for this processor, with its codelet named `symbol`."""
+    from llvmlite import binding
+
+    from engine.codelets.language.linking import PIPELINE
+    from engine.machine_code import optimising
+
+    module = binding.parse_bitcode(bitcode, binding.create_context())
+    module.get_function(ENTRY).name = symbol
+    optimising.optimise(module, PIPELINE)
+    return module

@@ -1,0 +1,164 @@
+"""The gradient of max pooling where windows overlap: each element gathers from the windows that contain it.
+
+Of each row of windows the selected positions are kept in scratch, until no later row of the operand is in them. So no
+element is scattered, and each sum has its terms in the windows' order. The selection is that of `select_and_scatter`.
+
+Parameters: `OverlappingPools`. Unit: one image.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.record import Address, Record
+from engine.codelets.pooling.pool_axis import FEWEST_CHANNELS, MOST_COLUMNS, PoolAxis, along_row, pool_axis
+from engine.codelets.pooling.pool_kernels import choosing, gathering
+from engine.ir.attributes import Window, WindowDimension
+from engine.ir.shape import Shape
+from engine.machine_code.abi import RESERVED_SCRATCH
+
+MOST_SCRATCH = 1 << 19
+"""Bytes of selected positions: they have to stay in the second-level cache."""
+
+
+class OverlappingPools(Record):
+    """The parameters."""
+
+    operand: Address = 0
+    source: Address = 0
+    init: Address = 0
+    target: Address = 0
+    operand_pitch: int  # bytes of an image
+    source_pitch: int
+    channels: int
+    slots: int  # rows of windows that an element is in, at most
+    high: PoolAxis
+    wide: PoolAxis
+
+
+HIGH, WIDE = 8 * OverlappingPools.HIGH, 8 * OverlappingPools.WIDE
+
+
+@inner
+def _last_window(axis: int, at: int) -> int:
+    """The last window that element `at` of an axis is in, unless it is before all; -1 if none begins so early."""
+    place = at + word(axis, PoolAxis.LOW)
+    return -1 if place < 0 else min(place // word(axis, PoolAxis.STRIDE), word(axis, PoolAxis.WINDOWS) - 1)
+
+
+@inner
+def _first_window(axis: int, at: int) -> int:
+    """The first window that element `at` of an axis is in, unless it is behind the last of these."""
+    stride = word(axis, PoolAxis.STRIDE)
+    return max(0, at + word(axis, PoolAxis.LOW) - word(axis, PoolAxis.POSITIONS) + stride) // stride
+
+
+@cache
+def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int) -> Codelet:
+    """Makes the codelet for one direction of comparison, and windows of `columns` columns, `step` apart.
+
+    Operand and target are of the element type `kind`, f32, f16 or bf16; the source and the initial value are f32.
+    """
+    most = -(-columns // step)
+    choose_row = along_row(choosing(direction, kind, columns), columns, step)
+    gather = gathering(kind, most, step)
+
+    @inner
+    def gather_row(parameters: int, source: int, target: int, row: int, chosen: int) -> None:
+        """The sums of a row of elements."""
+        high, wide, channels = parameters + HIGH, parameters + WIDE, word(parameters, OverlappingPools.CHANNELS)
+        first, last, slots = _first_window(high, row), _last_window(high, row), word(parameters, OverlappingPools.SLOTS)
+        row_bytes, slot = 4 * word(wide, PoolAxis.WINDOWS) * channels, first % slots
+        source, chosen = source + first * row_bytes, chosen + slot * row_bytes
+        down = word(high, PoolAxis.STRIDE) * columns
+        number = (row + word(high, PoolAxis.LOW)) * columns - first * down
+        initial = word(parameters, OverlappingPools.INIT)
+        at = 0
+        while at < word(wide, PoolAxis.SIZE):
+            window = _first_window(wide, at)
+            count = max(_last_window(wide, at) - window + 1, 0) if last >= first else 0
+            together = word(wide, PoolAxis.INNERS) if at == word(wide, PoolAxis.FIRST_INNER) else 1
+            move, here = 4 * window * channels, number + at + word(wide, PoolAxis.LOW) - window * step
+            ring = source + move, chosen + move, row_bytes, 4 * channels, slot, slots, last - first + 1
+            to = target + at * word(wide, PoolAxis.PITCH)
+            gather(count, *ring, here, down, initial, to, together * channels)
+            at += together
+
+    def gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        high, wide, chosen = parameters + HIGH, parameters + WIDE, scratch + RESERVED_SCRATCH
+        channels = word(parameters, OverlappingPools.CHANNELS)
+        row_bytes = 4 * word(wide, PoolAxis.WINDOWS) * channels
+        slots = word(parameters, OverlappingPools.SLOTS)
+        for unit in range(lo, hi):
+            move = unit * word(parameters, OverlappingPools.OPERAND_PITCH)
+            operand = word(parameters, OverlappingPools.OPERAND) + move
+            target = word(parameters, OverlappingPools.TARGET) + move
+            source = word(parameters, OverlappingPools.SOURCE) + unit * word(parameters, OverlappingPools.SOURCE_PITCH)
+            made = 0
+            for row in range(word(high, PoolAxis.SIZE)):
+                while made <= _last_window(high, row):
+                    choose_row(high, wide, operand, made, channels, 0, chosen + made % slots * row_bytes, 4)
+                    made += 1
+                gather_row(parameters, source, target + row * word(high, PoolAxis.PITCH), row, chosen)
+
+    suffix = "" if kind == "f32" else f"_{kind}"
+    return Codelet(gradient, f"overlapping_pool_gradient_{direction}_{columns}_{step}{suffix}", in_vectors=True)
+
+
+def _spatial(window: Window) -> range | None:
+    """The dimension with windows, or both if they are neighbours; None for other windows."""
+    windowed = [d for d, w in enumerate(window) if not w.is_trivial]
+    if not windowed or windowed[-1] - windowed[0] > 1:
+        return None
+    return range(windowed[0], windowed[-1] + 1)
+
+
+def _scratch_bytes(source: Shape, window: Window, spatial: range) -> int:
+    rows = 1 if len(spatial) == 1 else -(-window[spatial[0]].size // window[spatial[0]].stride)
+    return 4 * rows * prod(source.dimensions[spatial[-1] :])
+
+
+def gathers_pools(source: Shape, window: Window) -> bool:
+    """Whether `encode_overlapping_pools` supports these windows and results."""
+    spatial = _spatial(window)
+    if spatial is None or any(w.window_dilation != 1 or w.base_dilation != 1 for w in window):
+        return False
+    wide = window[spatial[-1]]
+    if wide.size > MOST_COLUMNS or _scratch_bytes(source, window, spatial) > MOST_SCRATCH:
+        return False
+    return wide.stride == 1 or prod(source.dimensions[spatial.stop :]) >= FEWEST_CHANNELS
+
+
+def encode_overlapping_pools(
+    operand_at: tuple[Shape, Address], source_at: tuple[Shape, Address], init: Address, target: Address, window: Window
+) -> tuple[OverlappingPools, int, int]:
+    """Parameters, number of units and bytes of scratch; operand and source, which is f32, are (shape, address).
+
+    The target is as the operand.
+    """
+    (operand, operand_address), (source, source_address) = operand_at, source_at
+    spatial = _spatial(window)
+    assert spatial is not None
+    item = operand.dtype.itemsize
+    axes = [pool_axis(WindowDimension(1), 0, 1, 1, 0)] * (2 - len(spatial))
+    for d in spatial:
+        pitch = item * prod(operand.dimensions[d + 1 :])
+        axes.append(pool_axis(window[d], window[d].padding_low, operand.dimensions[d], source.dimensions[d], pitch))
+    high, wide = axes
+    images, image = prod(operand.dimensions[: spatial.start]), prod(operand.dimensions[spatial.start :])
+    parameters = OverlappingPools(
+        operand=operand_address,
+        source=source_address,
+        init=init,
+        target=target,
+        operand_pitch=item * image,
+        source_pitch=4 * prod(source.dimensions[spatial.start :]),
+        channels=prod(operand.dimensions[spatial.stop :]),
+        slots=-(-high.positions // high.stride),
+        high=high,
+        wide=wide,
+    )
+    return parameters, images if image else 0, _scratch_bytes(source, window, spatial)

@@ -1,0 +1,84 @@
+"""Windows of pooling along an axis, and along a row of an image: which of their positions are in the operand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import inner
+from engine.codelets.language.record import Record
+from engine.ir.attributes import WindowDimension
+
+MOST_COLUMNS = 7
+"""Columns of a window, each of which has code of its own."""
+FEWEST_CHANNELS = 4
+"""Channels, where windows step over elements: then lanes are channels of one window. Chosen by hand."""
+
+
+class Axis(Record):
+    """Words for each dimension of windows."""
+
+    windows: int
+    stride: int
+    low: int  # padding
+    size: int  # of the operand
+    positions: int  # of a window
+    pitch: int  # bytes in operand and target
+
+
+class PoolAxis(Axis):
+    """Words for height and width each, where neighbouring windows or elements are computed together."""
+
+    first_whole: int  # the first window that is completely inside the operand
+    wholes: int  # such windows that are computed together
+    first_inner: int  # the first element that is in as many windows as any
+    inners: int  # such elements that are computed together
+
+
+def along_row(kernel: Any, columns: int, step: int) -> Any:
+    """Makes a function that calls a kernel of `pool_kernels` for a row of windows of `columns` columns, `step` apart.
+
+    The kernel's arguments: the columns that are in the operand, 0 if no row is; the address of the first of them; the
+    bytes between rows, and between columns; the rows; the number of the first position in its window; the address of
+    the initial value; that of the result, whose elements have `item` bytes; the number of elements.
+    """
+
+    @inner
+    def walk(high: int, wide: int, operand: int, row: int, channels: int, initial: int, result: int, item: int) -> None:
+        top = row * word(high, PoolAxis.STRIDE) - word(high, PoolAxis.LOW)
+        above = max(0, -top)
+        rows = min(word(high, PoolAxis.POSITIONS), word(high, PoolAxis.SIZE) - top) - above
+        pitch, column = word(high, PoolAxis.PITCH), word(wide, PoolAxis.PITCH)
+        window = 0
+        while window < word(wide, PoolAxis.WINDOWS):
+            left = window * step - word(wide, PoolAxis.LOW)
+            before = max(0, -left)
+            inside = max(0, min(columns, word(wide, PoolAxis.SIZE) - left) - before) if rows > 0 else 0
+            at = operand + (top + above) * pitch + (left + before) * column
+            together = word(wide, PoolAxis.WHOLES) if window == word(wide, PoolAxis.FIRST_WHOLE) else 1
+            to, number = result + item * window * channels, above * columns + before
+            kernel(inside, at, pitch, column, rows, number, initial, to, together * channels)
+            window += together
+
+    return walk
+
+
+def pool_axis(w: WindowDimension, low: int, size: int, windows: int, pitch: int) -> PoolAxis:
+    """Neighbouring windows, and elements, are computed together where windows do not step over elements."""
+    first_whole = max(0, -(-low // w.stride))
+    wholes = min(windows, (size - w.size + low) // w.stride + 1) - first_whole
+    first_inner = max(0, w.size - 1 - low)
+    inners = min(size, windows - low) - first_inner
+    together = w.stride == 1
+    return PoolAxis(
+        windows=windows,
+        stride=w.stride,
+        low=low,
+        size=size,
+        positions=w.size,
+        pitch=pitch,
+        first_whole=first_whole,
+        wholes=max(1, wholes) if together else 1,
+        first_inner=first_inner,
+        inners=max(1, inners) if together else 1,
+    )

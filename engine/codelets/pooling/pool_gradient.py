@@ -1,0 +1,369 @@
+"""The gradient of float32 max pooling without overlapping windows: each window writes every element it covers.
+
+The lanes of a vector run over windows and channels alike. A row of windows is a list of vectors, each with the mask
+of the lanes that are at the first position of a window; the other positions are read and written at fixed offsets from
+these. Where there are few channels a vector covers several windows, and its lanes between their first positions idle.
+
+Parameters (int64 words): the header `PoolGradient`; for depth, height and width an `Axis`; for each vector of a row
+its byte offset in the operand, its byte offset in the source and its mask. Unit: one image. The selection is that of
+`select_and_scatter`: the first position is kept as long as it compares true with the next.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from typing import Any
+
+from engine.codelets.host.rows import word
+from engine.codelets.language import vector
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.element import BYTES, load_element, store_element
+from engine.codelets.language.lazy import errors, types
+from engine.codelets.language.memory import I32, I64, POINTER, Emitter, call, intrinsic, load_f32, load_i64, store_i64
+from engine.codelets.language.record import Address, Part, Record
+from engine.codelets.pooling.pool_axis import Axis
+from engine.codelets.pooling.pool_kernels import PREDICATES, keeps
+from engine.ir.attributes import Window
+from engine.ir.shape import Shape
+from engine.machine_code.abi import RESERVED_SCRATCH
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+MOST_POSITIONS = 512
+"""Elements of a window, each with 16 bytes of scratch: 8 kB of the first-level cache. Chosen by hand."""
+SCRATCH_BYTES = 16 * MOST_POSITIONS
+LANES = lanes()
+
+
+class PoolGradient(Record):
+    """The header of the parameters."""
+
+    operand: Address = 0
+    source: Address = 0
+    init: Address = 0
+    target: Address = 0
+    operand_pitch: int  # bytes of an image
+    source_pitch: int
+    elements: int  # of an image that are initialised first: all, or none if the windows cover them
+    channels: int
+    first: int  # the first window along the width that is completely inside the operand
+    wholes: int  # number of whole windows
+    vectors: int  # in a row
+
+
+def _literal(direction: types.Type) -> str:
+    if not isinstance(direction, types.StringLiteral) or direction.literal_value not in PREDICATES:
+        raise errors.TypingError(f"Expected a literal direction. Received: {direction}.")
+    return str(direction.literal_value)
+
+
+@intrinsic
+def _keeps(typing_context: Any, kept: types.Type, candidate: types.Type, direction: types.Type) -> tuple[Any, Emitter]:
+    """Whether `kept` stays selected."""
+    named = _literal(direction)
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        return keeps(builder, named, *arguments[:2])
+
+    return types.boolean(types.float32, types.float32, direction), emit
+
+
+@intrinsic
+def _window_lanes(
+    typing_context: Any,
+    operand: types.Type,
+    source: types.Type,
+    target: types.Type,
+    offsets: types.Type,
+    positions: types.Type,
+    mask: types.Type,
+    init: types.Type,
+    direction: types.Type,
+    kind: types.Type,
+) -> tuple[Any, Emitter]:
+    """The windows of one vector; `offsets` is a table of pairs whose first words are the positions' byte offsets.
+
+    Operand and target have elements of the type `kind`. The lanes of the mask take successive elements of the source.
+    """
+    named, stored = _literal(direction), kind.literal_value
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        operand, source, target, offsets, positions, bits, init = arguments[:7]
+        mask = builder.bitcast(builder.trunc(bits, ir.IntType(LANES)), vector.vector_type(vector.BIT))
+        end = builder.add(offsets, builder.mul(positions, I64(16)))
+        chosen = _choose(builder, operand, offsets, end, mask, named, stored)
+        initial = vector.splat(builder, init)
+        value = builder.fadd(initial, _expand(builder, source, mask))
+        _spread(builder, target, offsets, end, mask, chosen, value, initial, stored)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6, types.float32, direction, kind), emit
+
+
+def _offset(builder: ir.IRBuilder, entry: ir.Value) -> ir.Value:
+    return builder.load(builder.inttoptr(entry, POINTER), align=8, typ=I64)
+
+
+def _numbers(number: int) -> ir.Constant:
+    return ir.Constant(vector.vector_type(I32), [number] * LANES)
+
+
+def _choose(
+    builder: ir.IRBuilder,
+    operand: ir.Value,
+    offsets: ir.Value,
+    end: ir.Value,
+    mask: ir.Value,
+    direction: str,
+    stored: str,
+) -> ir.Value:
+    """Selects a position in each lane, and returns its number."""
+    first = vector.load_vector(builder, builder.add(operand, _offset(builder, offsets)), mask, stored)
+    start, loop, done = builder.block, builder.append_basic_block("choose"), builder.append_basic_block("chosen")
+    second = builder.add(offsets, I64(16))
+    builder.cbranch(builder.icmp_unsigned("<", second, end), loop, done)
+    builder.position_at_end(loop)
+    entry, number = builder.phi(I64), builder.phi(vector.vector_type(I32))
+    best, chosen = builder.phi(vector.vector_type()), builder.phi(vector.vector_type(I32))
+    candidate = vector.load_vector(builder, builder.add(operand, _offset(builder, entry)), mask, stored)
+    keep = keeps(builder, direction, best, candidate)
+    best_next, chosen_next = builder.select(keep, best, candidate), builder.select(keep, chosen, number)
+    entry_next, number_next = builder.add(entry, I64(16)), builder.add(number, _numbers(1))
+    phis = [
+        (entry, second, entry_next),
+        (number, _numbers(1), number_next),
+        (best, first, best_next),
+        (chosen, _numbers(0), chosen_next),
+    ]
+    for phi, initial, later in phis:
+        phi.add_incoming(initial, start)
+        phi.add_incoming(later, loop)
+    builder.cbranch(builder.icmp_unsigned("<", entry_next, end), loop, done)
+    builder.position_at_end(done)
+    result = builder.phi(vector.vector_type(I32))
+    result.add_incoming(_numbers(0), start)
+    result.add_incoming(chosen_next, loop)
+    return result
+
+
+def _expand(builder: ir.IRBuilder, source: ir.Value, mask: ir.Value) -> ir.Value:
+    """Loads successive elements of memory into the lanes of the mask."""
+    pointer = builder.inttoptr(source, POINTER)
+    return call(builder, f"masked.expandload.v{LANES}f32", vector.vector_type(), pointer, mask, vector.zeros())
+
+
+def _spread(
+    builder: ir.IRBuilder,
+    target: ir.Value,
+    offsets: ir.Value,
+    end: ir.Value,
+    mask: ir.Value,
+    chosen: ir.Value,
+    value: ir.Value,
+    initial: ir.Value,
+    stored: str,
+) -> None:
+    """Writes each position: the value where it is the selected one, else the initial value."""
+    start, loop, done = builder.block, builder.append_basic_block("spread"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    entry, number = builder.phi(I64), builder.phi(vector.vector_type(I32))
+    written = builder.select(builder.icmp_signed("==", chosen, number), value, initial)
+    vector.store_vector(builder, written, builder.add(target, _offset(builder, entry)), mask, stored)
+    entry_next, number_next = builder.add(entry, I64(16)), builder.add(number, _numbers(1))
+    for phi, first, later in ((entry, offsets, entry_next), (number, _numbers(0), number_next)):
+        phi.add_incoming(first, start)
+        phi.add_incoming(later, loop)
+    builder.cbranch(builder.icmp_unsigned("<", entry_next, end), loop, done)
+    builder.position_at_end(done)
+
+
+@inner
+def _list_positions(axes: int, depth: int, row: int, table: int) -> int:
+    """Writes (byte offset in the image, position along the width) of each element of a row's windows; their number."""
+    deep, high, wide = axes, axes + 8 * Axis.WORDS, axes + 16 * Axis.WORDS
+    top = depth * word(deep, Axis.STRIDE) - word(deep, Axis.LOW)
+    left = row * word(high, Axis.STRIDE) - word(high, Axis.LOW)
+    count = 0
+    for i in range(max(top, 0), min(top + word(deep, Axis.POSITIONS), word(deep, Axis.SIZE))):
+        for j in range(max(left, 0), min(left + word(high, Axis.POSITIONS), word(high, Axis.SIZE))):
+            for k in range(word(wide, Axis.POSITIONS)):
+                offset = i * word(deep, Axis.PITCH) + j * word(high, Axis.PITCH) + k * word(wide, Axis.PITCH)
+                store_i64(table + 16 * count, offset)
+                store_i64(table + 16 * count + 8, k)
+                count += 1
+    return count
+
+
+@inner
+def _edge_window(
+    operand: int,
+    source: int,
+    target: int,
+    table: int,
+    positions: int,
+    left: int,
+    width: int,
+    init: float,
+    direction: str,
+    kind: str,
+) -> None:
+    """One channel of a window that begins at column `left` and extends beyond the operand."""
+    chosen, kept = -1, init
+    for position in range(positions):
+        column = left + load_i64(table + 16 * position + 8)
+        if 0 <= column < width:
+            offset = load_i64(table + 16 * position)
+            candidate = load_element(operand + offset, kind, "f32")
+            store_element(target + offset, kind, init)
+            if chosen < 0 or not _keeps(kept, candidate, direction):
+                chosen, kept = offset, candidate
+    if chosen >= 0:
+        store_element(target + chosen, kind, init + load_f32(source))
+
+
+@inner
+def _row(
+    parameters: int,
+    operand: int,
+    source: int,
+    target: int,
+    table: int,
+    positions: int,
+    init: float,
+    direction: str,
+    kind: str,
+    size: int,
+) -> None:
+    """A row of windows, whose first element of the source is at `source`."""
+    wide = parameters + 8 * (PoolGradient.WORDS + 2 * Axis.WORDS)
+    vectors = wide + 8 * Axis.WORDS
+    for i in range(word(parameters, PoolGradient.VECTORS)):
+        entry = vectors + 24 * i
+        offset, mask = load_i64(entry), load_i64(entry + 16)
+        start = source + load_i64(entry + 8)
+        _window_lanes(operand + offset, start, target + offset, table, positions, mask, init, direction, kind)
+    channels, first = word(parameters, PoolGradient.CHANNELS), word(parameters, PoolGradient.FIRST)
+    wholes, windows = word(parameters, PoolGradient.WHOLES), word(wide, Axis.WINDOWS)
+    for i in range(windows - wholes):
+        window = i if i < first else i + wholes
+        left = window * word(wide, Axis.STRIDE) - word(wide, Axis.LOW)
+        for c in range(channels):
+            at = left * word(wide, Axis.PITCH) + size * c
+            element = source + 4 * (window * channels + c)
+            width = word(wide, Axis.SIZE)
+            _edge_window(operand + at, element, target + at, table, positions, left, width, init, direction, kind)
+
+
+@cache
+def pool_gradient(direction: str, kind: str = "f32") -> Codelet:
+    """The codelet for select = compare of that direction (PREDICATES); scratch: SCRATCH_BYTES.
+
+    Operand and target are of the element type `kind`, f32, f16 or bf16; the source and the initial value are f32.
+    """
+    size = BYTES[kind]
+
+    def pool_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        table = scratch + RESERVED_SCRATCH
+        axes = parameters + 8 * PoolGradient.WORDS
+        high, wide = axes + 8 * Axis.WORDS, axes + 16 * Axis.WORDS
+        init = load_f32(word(parameters, PoolGradient.INIT))
+        row_bytes = 4 * word(wide, Axis.WINDOWS) * word(parameters, PoolGradient.CHANNELS)
+        for unit in range(lo, hi):
+            operand = word(parameters, PoolGradient.OPERAND) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
+            target = word(parameters, PoolGradient.TARGET) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
+            source = word(parameters, PoolGradient.SOURCE) + unit * word(parameters, PoolGradient.SOURCE_PITCH)
+            for i in range(word(parameters, PoolGradient.ELEMENTS)):
+                store_element(target + size * i, kind, init)
+            for depth in range(word(axes, Axis.WINDOWS)):
+                for row in range(word(high, Axis.WINDOWS)):
+                    positions = _list_positions(axes, depth, row, table)
+                    if positions > 0:
+                        _row(parameters, operand, source, target, table, positions, init, direction, kind, size)
+                    source += row_bytes
+
+    suffix = "" if kind == "f32" else f"_{kind}"
+    return Codelet(pool_gradient, f"pool_gradient_{direction}{suffix}")
+
+
+def _spatial(window: Window) -> range:
+    """The dimensions from the first with a window to the last."""
+    windowed = [d for d, w in enumerate(window) if not w.is_trivial]
+    return range(windowed[0], windowed[-1] + 1) if windowed else range(0)
+
+
+def is_pooling(window: Window) -> bool:
+    """Whether `encode_pool_gradient` supports the window: no overlaps, at most three consecutive dimensions."""
+    spatial = _spatial(window)
+    apart = all(w.stride >= w.size and w.window_dilation == w.base_dilation == 1 for w in window)
+    return apart and 1 <= len(spatial) <= 3 and prod(w.size for w in window) <= MOST_POSITIONS
+
+
+def encode_pool_gradient(
+    operand_at: tuple[Shape, Address],
+    source_at: tuple[Shape, Address],
+    init: Address,
+    target: Address,
+    window: Window,
+) -> tuple[tuple[Part, ...], int]:
+    """The parts of `pool_gradient`'s block and its number of units; operand and source, f32, are (shape, address)."""
+    (operand, operand_address), (source, source_address) = operand_at, source_at
+    item = operand.dtype.itemsize
+    spatial = _spatial(window)
+    channels = prod(operand.dimensions[spatial.stop :])
+    images = prod(operand.dimensions[: spatial.start])
+    axes = [Axis(windows=1, stride=1, low=0, size=1, positions=1, pitch=0)] * (3 - len(spatial))
+    covered = True
+    for d in spatial:
+        w, size, count = window[d], operand.dimensions[d], source.dimensions[d]
+        pitch = item * prod(operand.dimensions[d + 1 :])
+        axes.append(Axis(windows=count, stride=w.stride, low=w.padding_low, size=size, positions=w.size, pitch=pitch))
+        covered &= w.stride == w.size and w.padding_low >= 0 and count * w.stride - w.padding_low >= size
+    wide = axes[-1]
+    starts = range(-wide.low, wide.windows * wide.stride - wide.low, wide.stride)
+    wholes = [i for i, at in enumerate(starts) if at >= 0 and at + wide.positions <= wide.size]
+    first = wholes[0] if wholes else 0
+    vectors = _vectors(channels, first, len(wholes), wide, item)
+    image = prod(operand.dimensions[spatial.start :])
+    header = PoolGradient(
+        operand=operand_address,
+        source=source_address,
+        init=init,
+        target=target,
+        operand_pitch=item * image,
+        source_pitch=4 * prod(source.dimensions[spatial.start :]),
+        elements=0 if covered else image,
+        channels=channels,
+        first=first,
+        wholes=len(wholes),
+        vectors=len(vectors),
+    )
+    return (header, axes, *vectors), images if image else 0
+
+
+def _vectors(channels: int, first: int, wholes: int, wide: Axis, item: int) -> list[tuple[int, int, int]]:
+    """(byte offset in a row of the operand, of the source, mask) of vectors that span windows or channels of one.
+
+    The variant with fewer vectors is taken.
+    """
+    step = wide.stride * channels
+    start = first * step - wide.low * channels
+    elements = max(0, (wholes - 1) * step + channels)
+    flat = -(-elements // LANES) if wholes and channels else 0
+    apart = wholes * -(-channels // LANES)
+    made = []
+    taken = first * channels
+    if flat < apart:
+        for at in range(0, elements, LANES):
+            lanes = [lane for lane in range(LANES) if at + lane < elements and (at + lane) % step < channels]
+            if lanes:
+                made.append((item * (start + at), 4 * taken, sum(1 << lane for lane in lanes)))
+            taken += len(lanes)
+        return made
+    for window in range(wholes):
+        for at in range(0, channels, LANES):
+            count = min(LANES, channels - at)
+            made.append((item * (start + window * step + at), 4 * (taken + at), (1 << count) - 1))
+        taken += channels
+    return made

@@ -1,0 +1,210 @@
+"""Kernels of pooling: windows' elements combined, the position that each window selects, and sums by position.
+
+The lanes run over channels, or over the channels of several neighbouring windows. Columns of windows are unrolled, rows
+are a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from engine.codelets.language import vector
+from engine.codelets.language.loops import Loop
+from engine.codelets.language.memory import F32, I32, I64, POINTER
+from engine.codelets.language.switched import internal_function, switched
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<", "UGE": ">="}
+"""LLVM's comparisons by HLO's direction, false if one operand is NaN; and UGE, which is true then."""
+LANES = lanes()
+TOGETHER = 4
+"""Vectors side by side. Chosen by hand, of 2 and 4 with AVX-512."""
+
+
+def keeps(builder: ir.IRBuilder, direction: str, kept: ir.Value, candidate: ir.Value) -> ir.Value:
+    """Whether a kept position stays, by the direction of the comparison with the next."""
+    compare = builder.fcmp_unordered if direction == "UGE" else builder.fcmp_ordered
+    return compare(PREDICATES[direction], kept, candidate)
+
+
+Body = Callable[[ir.Value, int, ir.Value | None], None]
+
+
+def _for_vectors(builder: ir.IRBuilder, count: ir.Value, body: Body) -> None:
+    """Writes body(first element, vectors, mask of lanes) for all of `count` elements; whole vectors have no mask.
+
+    TOGETHER vectors are computed side by side: operations of one wait for each other.
+    """
+    done: ir.Value = I64(0)
+    for vectors in (TOGETHER, 1):
+        step = I64(vectors * LANES)
+        end = builder.add(done, builder.and_(builder.sub(count, done), I64(-vectors * LANES)))
+        with builder.if_then(builder.icmp_signed(">", end, done)):
+            loop = Loop(builder, "vectors", done, end, step)
+            body(loop.at, vectors, None)
+            loop.close()
+        done = end
+    rest = builder.sub(count, done)
+    with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
+        body(done, 1, vector.lane_mask(builder, rest))
+
+
+def _each(builder: ir.IRBuilder, address: ir.Value, vectors: int, size: int) -> list[ir.Value]:
+    """The addresses of neighbouring vectors of elements of `size` bytes."""
+    return [builder.add(address, I64(LANES * size * v)) for v in range(vectors)]
+
+
+def _numbers(number: int) -> ir.Constant:
+    return ir.Constant(vector.vector_type(I32), [number] * LANES)
+
+
+@cache
+def choosing(direction: str, kind: str, width: int) -> Any:
+    """`choose(columns, operand, row, column, rows, number, 0, chosen, count)`: positions that windows select.
+
+    int32 chosen[i] is the number, in row-major order in windows of `width` columns, of the position that is kept among
+    `rows` rows and `columns` columns from operand[i] on, `row` and `column` bytes apart, of which the first one has the
+    number `number`; a kept position stays as long as it compares true with the next. The operand's elements are `kind`.
+    """
+    size = vector.BYTES[kind]
+
+    def make(module: ir.Module, columns: int) -> ir.Function:
+        name = f"choose_{columns}"
+        if name in module.globals:
+            return module.globals[name]
+        function, builder = internal_function(module, name, 8)
+        operand, row, column, rows, number, _, chosen, count = function.args
+        first_number = vector.splat(builder, builder.trunc(number, I32))
+
+        def choose(first: ir.Value, vectors: int, mask: ir.Value | None) -> None:
+            start = builder.add(operand, builder.mul(first, I64(size)))
+            # The first position is compared with itself, and stays.
+            begin = [vector.load_vector(builder, each, mask, kind) for each in _each(builder, start, vectors, size)]
+            loop = Loop(builder, "rows", I64(0), rows, I64(1), [start, first_number, *[first_number] * vectors, *begin])
+            at, numbers, *held = loop.carried
+            kept, best = held[:vectors], held[vectors:]
+            for k in range(columns):
+                address, this = builder.add(at, builder.mul(column, I64(k))), builder.add(numbers, _numbers(k))
+                for v, each in enumerate(_each(builder, address, vectors, size)):
+                    candidate = vector.load_vector(builder, each, mask, kind)
+                    keep = keeps(builder, direction, best[v], candidate)
+                    best[v] = builder.select(keep, best[v], candidate)
+                    kept[v] = builder.select(keep, kept[v], this)
+            loop.close([builder.add(at, row), builder.add(numbers, _numbers(width)), *kept, *best])
+            targets = _each(builder, builder.add(chosen, builder.mul(first, I64(4))), vectors, 4)
+            for each, target in zip(kept, targets, strict=True):
+                vector.store_vector(builder, builder.bitcast(each, vector.vector_type(F32)), target, mask)
+
+        _for_vectors(builder, count, choose)
+        builder.ret_void()
+        return function
+
+    return switched(make, range(1, width + 1), 9)
+
+
+def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) -> ir.Value:
+    """The sum of two vectors; or the greater or less, of equal ones the new one, and NaN if one is NaN.
+
+    Of "maximum-number" NaN is the result only if both are, and of equal ones the old one.
+    """
+    if opcode == "add":
+        return builder.fadd(old, new)
+    if opcode == "maximum-number":
+        is_new = builder.or_(builder.fcmp_ordered(">", new, old), builder.fcmp_unordered("uno", old, old))
+        return builder.select(is_new, new, old)
+    chosen = builder.select(builder.fcmp_ordered({"maximum": ">", "minimum": "<"}[opcode], old, new), old, new)
+    return builder.select(builder.fcmp_unordered("uno", old, old), old, chosen)
+
+
+@cache
+def combining(opcode: str, kind: str, width: int) -> Any:
+    """`combine(columns, operand, row, column, rows, 0, initial, result, count)`: the elements of windows combined.
+
+    result[i] = the element at `initial`, combined with those of `rows` rows and `columns` columns from operand[i] on,
+    `row` and `column` bytes apart, in row-major order. Elements are of the type `kind`, accumulators float32.
+    """
+    size = vector.BYTES[kind]
+
+    def make(module: ir.Module, columns: int) -> ir.Function:
+        name = f"combine_{columns}"
+        if name in module.globals:
+            return module.globals[name]
+        function, builder = internal_function(module, name, 8)
+        operand, row, column, rows, _, initial, result, count = function.args
+        memory = builder.load(builder.inttoptr(initial, POINTER), align=size, typ=vector.STORED[kind])
+        start = vector.splat(builder, vector.widened(builder, memory, kind))
+
+        def combine(first: ir.Value, vectors: int, mask: ir.Value | None) -> None:
+            offset, totals = builder.mul(first, I64(size)), [start] * vectors
+            if columns:
+                loop = Loop(builder, "rows", I64(0), rows, I64(1), [builder.add(operand, offset), *totals])
+                at, *totals = loop.carried
+                for k in range(columns):
+                    address = builder.add(at, builder.mul(column, I64(k)))
+                    for v, each in enumerate(_each(builder, address, vectors, size)):
+                        loaded = vector.load_vector(builder, each, mask, kind)
+                        totals[v] = _combined(builder, opcode, totals[v], loaded)
+                loop.close([builder.add(at, row), *totals])
+            for total, target in zip(totals, _each(builder, builder.add(result, offset), vectors, size), strict=True):
+                vector.store_vector(builder, total, target, mask, kind)
+
+        _for_vectors(builder, count, combine)
+        builder.ret_void()
+        return function
+
+    return switched(make, range(width + 1), 9)
+
+
+@cache
+def gathering(kind: str, most: int, step: int) -> Any:
+    """`gather(columns, source, chosen, row, column, slot, slots, rows, number, down, initial, target, count)`.
+
+    target[i] = the float32 at `initial`, plus source[i] of those windows that have chosen position `number` of theirs,
+    in rows and columns of windows `row` and `column` bytes apart. The position's number is `step` less in the next
+    column, `down` less in the next row. `chosen` is a ring of `slots` rows; the first row of windows is in slot `slot`.
+    The target's elements are `kind`, those of the source float32. Without columns it is the initial value alone.
+    """
+    size = vector.BYTES[kind]
+
+    def make(module: ir.Module, columns: int) -> ir.Function:
+        name = f"gather_{columns}"
+        if name in module.globals:
+            return module.globals[name]
+        function, builder = internal_function(module, name, 12)
+        source, chosen, row, column, slot, slots, rows, number, down, initial, target, count = function.args
+        start = vector.splat(builder, builder.load(builder.inttoptr(initial, POINTER), align=4, typ=F32))
+        first_number = vector.splat(builder, builder.trunc(number, I32))
+        fewer = vector.splat(builder, builder.trunc(down, I32))
+        around = builder.mul(row, builder.sub(slots, I64(1)))
+
+        def gather(first: ir.Value, vectors: int, mask: ir.Value | None) -> None:
+            offset, totals = builder.mul(first, I64(4)), [start] * vectors
+            if columns:
+                begins = [builder.add(each, offset) for each in (source, chosen)]
+                loop = Loop(builder, "rows", I64(0), rows, I64(1), [*begins, slot, first_number, *totals])
+                at, at_chosen, in_slot, numbers, *totals = loop.carried
+                for k in range(columns):
+                    move, wanted = builder.mul(column, I64(k)), builder.sub(numbers, _numbers(k * step))
+                    places = (_each(builder, builder.add(each, move), vectors, 4) for each in (at, at_chosen))
+                    for v, (of_source, of_chosen) in enumerate(zip(*places, strict=True)):
+                        bits = vector.load_vector(builder, of_chosen, mask)
+                        added = builder.fadd(totals[v], vector.load_vector(builder, of_source, mask))
+                        is_chosen = builder.icmp_signed("==", builder.bitcast(bits, vector.vector_type(I32)), wanted)
+                        totals[v] = builder.select(is_chosen, added, totals[v])
+                following = builder.add(in_slot, I64(1))
+                wraps = builder.icmp_signed("==", following, slots)
+                below = builder.select(wraps, builder.sub(at_chosen, around), builder.add(at_chosen, row))
+                following = builder.select(wraps, I64(0), following)
+                loop.close([builder.add(at, row), below, following, builder.sub(numbers, fewer), *totals])
+            place = builder.add(target, builder.mul(first, I64(size)))
+            for total, each in zip(totals, _each(builder, place, vectors, size), strict=True):
+                vector.store_vector(builder, total, each, mask, kind)
+
+        _for_vectors(builder, count, gather)
+        builder.ret_void()
+        return function
+
+    return switched(make, range(most + 1), 13)

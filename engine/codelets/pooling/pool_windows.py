@@ -1,0 +1,56 @@
+"""Pooling of images that need no copy with the initial value around them: windows leave out positions outside.
+
+Parameters: `PooledImages`. Unit: rows of results, counted through all images.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet
+from engine.codelets.language.record import Address, Record
+from engine.codelets.language.vector import BYTES
+from engine.codelets.pooling.pool_axis import PoolAxis, along_row
+from engine.codelets.pooling.pool_kernels import combining
+
+
+class PooledImages(Record):
+    """The parameters; results are contiguous."""
+
+    operand: Address
+    initial: Address
+    result: Address
+    images: int
+    image: int  # bytes between the operand's
+    channels: int
+    unit_rows: int
+    high: PoolAxis
+    wide: PoolAxis
+
+
+HIGH, WIDE = 8 * PooledImages.HIGH, 8 * PooledImages.WIDE
+
+
+@cache
+def pool_windows(opcode: str, kind: str, columns: int, step: int) -> Codelet:
+    """Makes the codelet for windows of `columns` columns, `step` apart, of elements of the type `kind`, f32, f16 or
+    bf16.
+
+    `opcode`, "add", "maximum", "maximum-number" or "minimum", combines them in float32.
+    """
+    size = BYTES[kind]
+    combine_row = along_row(combining(opcode, kind, columns), columns, step)
+
+    def pool(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        high, wide, channels = parameters + HIGH, parameters + WIDE, word(parameters, PooledImages.CHANNELS)
+        rows, unit = word(high, PoolAxis.WINDOWS), word(parameters, PooledImages.UNIT_ROWS)
+        operand, initial = word(parameters, PooledImages.OPERAND), word(parameters, PooledImages.INITIAL)
+        row_bytes = size * word(wide, PoolAxis.WINDOWS) * channels
+        for row in range(lo * unit, min(hi * unit, word(parameters, PooledImages.IMAGES) * rows)):
+            image = operand + row // rows * word(parameters, PooledImages.IMAGE)
+            result = word(parameters, PooledImages.RESULT) + row * row_bytes
+            combine_row(high, wide, image, row % rows, channels, initial, result, size)
+
+    suffix = "" if kind == "f32" else f"_{kind}"
+    return Codelet(pool, f"pool_windows_{opcode}_{columns}_{step}{suffix}", in_vectors=True)

@@ -1,0 +1,200 @@
+"""The blocked contraction: loops over units, blocks of k, of columns and of rows, around the parts of one codelet.
+
+Micro kernels multiply a block of rows of A by a panel of B, and sum over a block of k in registers. How operands are
+packed, how large blocks are, and how results are stored is the codelet's: its `Parts`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Inner, inner
+from engine.codelets.language.memory import load_i64, store_i8
+from engine.codelets.products.contract_fields import Field
+from engine.codelets.products.next_unit import prefetch_unit
+from engine.machine_code.abi import RESERVED_SCRATCH
+
+
+class Operands(NamedTuple):
+    """The address of the parameters, those of A, B and C of one batch, and that of the codelet's scratch."""
+
+    parameters: int
+    a: int
+    b: int
+    c: int
+    scratch: int
+
+
+class Block(NamedTuple):
+    """A block of the contraction: the first of its rows, columns and k, and their numbers."""
+
+    row: int
+    rows: int
+    column: int
+    columns: int
+    k: int
+    k_count: int
+
+
+class Following(NamedTuple):
+    """First row or first column, and first k, of the next block to pack; -1 for the other."""
+
+    row: int
+    column: int
+    k: int
+
+
+class Parts(NamedTuple):
+    """Functions and numbers of a product's codelet that are compiled into its loops. `at` are Operands, `plan` is for
+    the codelet's own parts.
+
+    k_step(at, block): the most k that are summed in registers; the same for all workers, as it determines the order of
+    summation.
+
+    steps(at, block): the most rows and columns that are packed at a time, and the plan.
+
+    pack_columns(at, block, plan): packs the block's columns.
+
+    pack_rows(at, block, number, again, plan): packs the block's rows, the first of which is number `number` of those of
+    its unit; `again`: for another block of columns. Returns a base address, row offsets and k offsets.
+
+    panel(at, block, column, plan): the address and pitch of a panel of B; its columns were packed from `column` on.
+
+    ahead(at, block, number, following, plan): what to prefetch of Following beside panel `number` of those packed, as
+    `multiply_panel_ahead` has it.
+
+    multiply(at, block, accumulate, packed_rows, packed_panel, prefetched): multiplies what pack_rows and panel
+    returned, and stores.
+    """
+
+    width: int  # columns of a panel
+    result_bytes: int  # size of an element of C
+    rows_by_unit: bool  # whether rows of different units are packed apart
+    k_step: Inner
+    steps: Inner
+    pack_columns: Inner
+    pack_rows: Inner
+    panel: Inner
+    ahead: Inner
+    multiply: Inner
+
+
+@inner
+def even_cut(count: int, limit: int, grain: int) -> int:
+    """Block size that splits `count` into about equal parts: a multiple of `grain`, at most `limit` (also one)."""
+    parts = (count + limit - 1) // limit
+    return ((count + parts - 1) // parts + grain - 1) // grain * grain
+
+
+@inner
+def nothing_ahead(
+    at: Operands, block: Block, number: int, following: Following, plan: int
+) -> tuple[int, int, int, int]:
+    """`ahead` of codelets that do not prefetch."""
+    return 0, 0, 0, 0
+
+
+@inner
+def following_block(block: Block, row: int, column: int, more: bool) -> Following:
+    """The rows or columns to pack after those before `row` and before `column`; `more`: whether there is more k."""
+    if row < block.row + block.rows:
+        return Following(row, -1, block.k)
+    if column < block.column + block.columns:
+        return Following(-1, column, block.k)
+    return Following(-1, block.column if more else -1, block.k + block.k_count)
+
+
+def blocked(parts: Parts) -> Inner:
+    """The contraction of a block that is not partitioned among workers any further."""
+    panel_width, result_bytes, rows_by_unit, k_step, steps, pack_columns, pack_rows, panel, ahead, multiply = parts
+
+    @inner
+    def contract_k_block(at: Operands, block: Block, accumulate: int, more: bool) -> None:
+        row, rows, column, columns, k, k_count = block
+        row_step, column_step, plan = steps(at, block)
+        rows_per_unit = word(at.parameters, Field.ROWS_PER_UNIT)
+        end = column + columns
+        for n in range(column, end, column_step):
+            n_end = min(end, n + column_step)
+            pack_columns(at, Block(row, rows, n, n_end - n, k, k_count), plan)
+            i = 0
+            while i < rows:
+                count = min(row_step, rows - i)
+                if rows_by_unit:
+                    count = min(count, rows_per_unit - i % rows_per_unit)
+                packed_rows = pack_rows(at, Block(row + i, count, n, n_end - n, k, k_count), i, n > column, plan)
+                following = following_block(block, row + i + count, n_end, more)
+                for m in range(n, n_end, panel_width):
+                    part = Block(row + i, count, m, min(panel_width, n_end - m), k, k_count)
+                    prefetched = ahead(at, part, (m - n) // panel_width, following, plan)
+                    multiply(at, part, accumulate, packed_rows, panel(at, part, n, plan), prefetched)
+                i += count
+
+    @inner
+    def contract(at: Operands, block: Block) -> None:
+        row, rows, column, columns, k, k_count = block
+        accumulate = word(at.parameters, Field.ACCUMULATE)
+        if k_count > 0:
+            step = k_step(at, block)
+            for i in range(0, k_count, step):
+                part = Block(row, rows, column, columns, k + i, min(step, k_count - i))
+                contract_k_block(at, part, accumulate if i == 0 else 1, i + step < k_count)
+        elif accumulate == 0:
+            for m in range(row, row + rows):
+                start = at.c + load_i64(word(at.parameters, Field.ROW_C) + 8 * m)
+                for i in range(column * result_bytes, (column + columns) * result_bytes):
+                    store_i8(start + i, 0)
+
+    return contract
+
+
+@inner
+def operands(parameters: int, split: int, batch: int, scratch: int) -> Operands:
+    """Addresses of the operands of one batch and one split of k."""
+    a = word(parameters, Field.A) + batch_offset(word(parameters, Field.BATCH_A), batch)
+    b = word(parameters, Field.B) + batch_offset(word(parameters, Field.BATCH_B), batch)
+    c = word(parameters, Field.C) + batch_offset(word(parameters, Field.BATCH_C), batch)
+    return Operands(parameters, a, b, c + split * word(parameters, Field.PARTIAL_PITCH), scratch + RESERVED_SCRATCH)
+
+
+@inner
+def batch_offset(table: int, batch: int) -> int:
+    """A batch's byte offset in a table; 0 without a table."""
+    return load_i64(table + 8 * batch) if table != 0 else 0
+
+
+def over_units(contract: Inner, merges_columns: bool = False, least_merged: int = 0) -> Inner:
+    """`contract`, with the signature of `blocked`, for the units lo <= unit < hi.
+
+    Neighbouring row blocks share B, and neighbouring column blocks A, so they are computed as one, but for column
+    blocks of fewer columns than `least_merged`, also a last one, which would be cut along k in another way.
+    """
+
+    @inner
+    def contract_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        row_blocks, column_blocks = word(parameters, Field.ROW_BLOCKS), word(parameters, Field.COLUMN_BLOCKS)
+        rows_per_unit = word(parameters, Field.ROWS_PER_UNIT)
+        columns_per_unit = word(parameters, Field.COLUMNS_PER_UNIT)
+        k_per_unit, k_splits = word(parameters, Field.K_PER_UNIT), word(parameters, Field.K_SPLITS)
+        unit = lo
+        while unit < hi:
+            row_block, column_block = unit % row_blocks, unit // row_blocks % column_blocks
+            rest = unit // (row_blocks * column_blocks)
+            split, batch = rest % k_splits, rest // k_splits
+            row_run, column_run = min(hi - unit, row_blocks - row_block), 1
+            if merges_columns and row_blocks == 1 and columns_per_unit >= least_merged:
+                column_run = min(hi - unit, column_blocks - column_block)
+                last_columns = word(parameters, Field.COLUMNS) - (column_blocks - 1) * columns_per_unit
+                if last_columns < least_merged and column_run > 1 and column_block + column_run == column_blocks:
+                    column_run -= 1
+            row, column, k = row_block * rows_per_unit, column_block * columns_per_unit, split * k_per_unit
+            rows = min(row_run * rows_per_unit, word(parameters, Field.ROWS) - row)
+            columns = min(column_run * columns_per_unit, word(parameters, Field.COLUMNS) - column)
+            k_count = min(k_per_unit, word(parameters, Field.K) - k)
+            at = operands(parameters, split, batch, scratch)
+            unit += row_run * column_run
+            prefetch_unit(parameters, unit)
+            contract(at, Block(row, rows, column, columns, k, max(k_count, 0)))
+
+    return contract_units

@@ -1,0 +1,257 @@
+"""The codelet of large float32 products on matrix registers, by the bf16x3 split: six bfloat16 products for each.
+
+A float32 is the sum of three bfloat16 parts. Of the nine products of the parts of two numbers the six largest are
+summed in float32: the rest is at most 2**-24 of the product, as much as rounding it would cost. Groups of rows and
+columns that contain non-finite or very large values are multiplied in float32 instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.codelets.host.rows import word
+from engine.codelets.language import vector
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import I64, Emitter, intrinsic, load_i64, store_i64
+from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
+from engine.codelets.products.bf16x3_block_sizes import BLOCK, ELEMENTS, K_BLOCK, MOST_COLUMNS
+from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
+from engine.codelets.products.contract_f32 import offsets_of_a
+from engine.codelets.products.contract_fields import Field, Layout
+from engine.codelets.products.matrix_registers import (
+    BLOCK_BYTES,
+    BLOCK_K,
+    GROUP,
+    SUM_PITCH,
+    begin_matrices,
+    end_matrices,
+    multiply_groups,
+)
+from engine.codelets.products.micro_kernel import library
+from engine.codelets.products.pack import fill_progression, packed_pitch, packing
+from engine.codelets.products.pack_bf16x3 import (
+    SEEN_BYTES,
+    UNSCALE,
+    forget,
+    is_whole_as_bf16x3,
+    split_rows_of_a,
+    split_rows_of_b,
+)
+from engine.codelets.products.panel import panels
+from engine.machine_code.llvm import ir
+
+GROUPS = MOST_COLUMNS // GROUP
+PAD = 192  # between groups of columns, or all of them would share cache sets
+
+KEPT_GROUPS = ELEMENTS // GROUP // BLOCK_K
+
+PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
+_layout = ScratchLayout()
+BF16X3_B = _layout.area(ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + GROUPS * (PAD + BLOCK_BYTES))
+BF16X3_A = _layout.area(ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + KEPT_GROUPS * PAD)
+SUMS = _layout.area(GROUP * SUM_PITCH)
+ROWS_OF_A = _layout.area(GROUP * PITCH_A)  # as float32, side by side
+ROWS_OF_B = _layout.area(4 * GROUP * K_BLOCK)
+TABLE_A = _layout.area(8 * GROUP)
+TABLE_B = _layout.area(8 * K_BLOCK)
+COLUMN = _layout.area(8 * GROUP)
+SEEN = _layout.area(GROUPS * SEEN_BYTES)
+WHOLE_B = _layout.area(8 * GROUPS)  # for each group of columns, whether the split can compute it
+WHOLE_A = _layout.area(8 * KEPT_GROUPS)
+SCRATCH = _layout.space()
+
+_packing = packing("f32")
+pack_groups, pack_runs, pack_panel = _packing.groups, _packing.runs, _packing.panel
+multiply_panel = panels("f32")
+
+
+def contract_bf16x3_scratch() -> ScratchSpace:
+    """The scratch that contract_bf16x3 needs, for any parameters."""
+    return SCRATCH
+
+
+@intrinsic
+def add_or_write(
+    typing_context: Any,
+    sums: types.Type,
+    rows: types.Type,
+    columns: types.Type,
+    c: types.Type,
+    row_c: types.Type,
+    accumulate: types.Type,
+) -> tuple[Any, Emitter]:
+    """C[row_c[m] + 4n] (+)= sums[m, n] * UNSCALE, m < rows <= 32, n < columns <= 32."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        sums, rows, columns, c, row_c, accumulate = arguments
+        adds = builder.icmp_signed("!=", accumulate, I64(0))
+        masks = [vector.lane_mask(builder, builder.sub(columns, I64(first))) for first in (0, BLOCK)]
+        entry, loop, done = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("done")
+        builder.cbranch(builder.icmp_signed(">", rows, I64(0)), loop, done)
+        builder.position_at_end(loop)
+        row = builder.phi(I64)
+        entry_c = builder.inttoptr(builder.add(row_c, builder.shl(row, I64(3))), vector.POINTER)
+        to = builder.add(c, builder.load(entry_c, align=8, typ=I64))
+        source = builder.add(sums, builder.mul(row, I64(SUM_PITCH)))
+        for first, mask in zip((0, BLOCK), masks, strict=True):
+            value = vector.load_vector(builder, builder.add(source, I64(4 * first)))
+            value = builder.fmul(value, ir.Constant(vector.vector_type(), [UNSCALE] * BLOCK))
+            address = builder.add(to, I64(4 * first))
+            there = builder.select(adds, mask, vector.lane_mask(builder, I64(0)))
+            value = builder.fadd(value, vector.load_vector(builder, address, there))
+            vector.store_vector(builder, value, address, mask)
+        later = builder.add(row, I64(1))
+        row.add_incoming(I64(0), entry)
+        row.add_incoming(later, loop)
+        builder.cbranch(builder.icmp_signed("<", later, rows), loop, done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), emit
+
+
+@inner
+def k_step(at: Operands, block: Block) -> int:
+    """The k of a block."""
+    return even_cut(block.k_count, K_BLOCK, BLOCK_K)
+
+
+@inner
+def steps(at: Operands, block: Block) -> tuple[int, int, int]:
+    """Rows and columns that are packed at a time; the plan is 1 if packed rows are kept for all blocks of columns.
+
+    Rows used by many of these are packed once if all of them stay in cache beside half a block.
+    """
+    padded_k, rows_per_unit = whole_blocks(block.k_count) * BLOCK_K, word(at.parameters, Field.ROWS_PER_UNIT)
+    limit = min(MOST_COLUMNS, ELEMENTS // padded_k // GROUP * GROUP)
+    padded_rows = (block.rows + rows_per_unit - 1) // rows_per_unit * (groups_of(rows_per_unit) * GROUP)
+    keeps = block.columns > 2 * limit and padded_rows * padded_k <= ELEMENTS
+    column_step = even_cut(block.columns, limit // GROUP // 2 * GROUP if keeps else limit, GROUP)
+    return GROUP, column_step, 1 if keeps else 0
+
+
+@inner
+def whole_blocks(k: int) -> int:
+    """The number of blocks of registers that have this many k."""
+    return (k + BLOCK_K - 1) // BLOCK_K
+
+
+@inner
+def groups_of(count: int) -> int:
+    """The number of groups that have this many rows, or columns."""
+    return (count + GROUP - 1) // GROUP
+
+
+@inner
+def group_pitch(k: int) -> int:
+    """Bytes between packed groups for this many k."""
+    return whole_blocks(k) * BLOCK_BYTES + PAD
+
+
+@inner
+def pack_columns(at: Operands, block: Block, plan: int) -> None:
+    """Packs columns of B in groups, and records which groups can be computed by the split."""
+    _, _, column, columns, k, k_count = block
+    scratch, layout = at.scratch, word(at.parameters, Field.LAYOUT_B)
+    pitch, groups = group_pitch(k_count), groups_of(columns)
+    for group in range(groups):
+        forget(scratch + SEEN + group * SEEN_BYTES)
+    if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
+        offsets = word(at.parameters, Field.OFFSET_B) + 8 * k
+        split_rows_of_b(at.b + 4 * column, offsets, k_count, columns, scratch + BF16X3_B, pitch, scratch + SEEN)
+    else:
+        for group in range(groups):
+            width = min(GROUP, columns - group * GROUP)
+            target, seen = scratch + BF16X3_B + group * pitch, scratch + SEEN + group * SEEN_BYTES
+            fill_progression(scratch + TABLE_B, k_count, packed_pitch(width))
+            pack_panel(at, column + group * GROUP, width, k, k_count, scratch + ROWS_OF_B, scratch + COLUMN)
+            split_rows_of_b(scratch + ROWS_OF_B, scratch + TABLE_B, k_count, width, target, pitch, seen)
+    for group in range(groups):
+        store_i64(scratch + WHOLE_B + 8 * group, is_whole_as_bf16x3(scratch + SEEN + group * SEEN_BYTES))
+
+
+@inner
+def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
+    """A packed group of columns, and 1 if the split can compute it."""
+    group = (block.column - column) // GROUP
+    packed = at.scratch + BF16X3_B + group * group_pitch(block.k_count)
+    return packed, load_i64(at.scratch + WHOLE_B + 8 * group)
+
+
+@inner
+def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
+    """A packed group of rows, and 1 if the split can compute it."""
+    rows_per_unit = word(at.parameters, Field.ROWS_PER_UNIT)
+    group = number // rows_per_unit * groups_of(rows_per_unit) + number % rows_per_unit // GROUP if plan != 0 else 0
+    packed = at.scratch + BF16X3_A + group * group_pitch(block.k_count)
+    whole = at.scratch + WHOLE_A + 8 * group
+    if plan == 0 or not again:
+        store_i64(whole, _pack_group_of_rows(at, block, packed))
+    return packed, load_i64(whole), 0
+
+
+@inner
+def _pack_group_of_rows(at: Operands, block: Block, target: int) -> int:
+    """Packs rows of A; returns 1 if they can be computed by the split, else 0."""
+    row_a, offset_a = offsets_of_a(at, block)
+    base, table, run = at.a + load_i64(offset_a), row_a, word(at.parameters, Field.RUN_A)
+    if run < word(at.parameters, Field.K):
+        base, table = at.scratch + ROWS_OF_A, at.scratch + TABLE_A
+        fill_progression(table, block.rows, PITCH_A)
+        if _are_contiguous(row_a, block.rows) != 0:
+            pack_groups(at.a, row_a, offset_a, block.rows, block.k_count, base, PITCH_A)
+        else:
+            pack_runs(at.a, row_a, offset_a, run, block.k % run, block.rows, block.k_count, base, PITCH_A)
+    forget(at.scratch + SEEN)
+    split_rows_of_a(base, table, block.rows, block.k_count, target, at.scratch + SEEN)
+    return is_whole_as_bf16x3(at.scratch + SEEN)
+
+
+@inner
+def multiply(
+    at: Operands,
+    block: Block,
+    accumulate: int,
+    packed_rows: tuple[int, int, int],
+    packed_panel: tuple[int, int],
+    prefetched: tuple[int, int, int, int],
+) -> None:
+    """Multiplies two groups by the split, or in the micro kernels if one of them cannot be."""
+    _, rows, column, columns, k, k_count = block
+    packed_a, whole_a, _ = packed_rows
+    packed_b, whole_b = packed_panel
+    c, row_c = at.c + 4 * column, word(at.parameters, Field.ROW_C) + 8 * block.row
+    if whole_a != 0 and whole_b != 0:
+        row_blocks, column_blocks, sums = (rows + BLOCK - 1) // BLOCK, (columns + BLOCK - 1) // BLOCK, at.scratch + SUMS
+        multiply_groups(row_blocks, column_blocks, whole_blocks(k_count), packed_a, packed_b, sums)
+        add_or_write(sums, rows, columns, c, row_c, accumulate)
+    else:
+        start, in_place = at.scratch + ROWS_OF_B, (at.a, *offsets_of_a(at, block))
+        pack_panel(at, column, columns, k, k_count, start, at.scratch + COLUMN)
+        multiply_panel(rows, columns, k_count, in_place, (start, packed_pitch(columns)), c, row_c, accumulate)
+
+
+@inner
+def _are_contiguous(row_a: int, rows: int) -> int:
+    """1 if each 16 rows of A are contiguous, else 0."""
+    for m in range(1, rows):
+        if m % BLOCK != 0 and load_i64(row_a + 8 * m) != load_i64(row_a + 8 * (m - 1)) + 4:
+            return 0
+    return 1 if rows > 1 else 0
+
+
+# Groups of rows end where units do, whichever worker has the units.
+contract_units = over_units(
+    blocked(Parts(GROUP, 4, True, k_step, steps, pack_columns, pack_rows, panel, nothing_ahead, multiply))
+)
+
+
+def _contract_bf16x3(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    begin_matrices()
+    contract_units(parameters, lo, hi, scratch)
+    end_matrices()
+
+
+contract_bf16x3 = Codelet(_contract_bf16x3, "contract_bf16x3", (library("f32"),), in_vectors=True)
+"""Units lo <= unit < hi of the contraction that `contract_record` describes, in float32 by the bf16x3 split."""

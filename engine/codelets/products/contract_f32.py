@@ -1,0 +1,249 @@
+"""The codelet that computes every float32 dot and convolution, as an indexed contraction."""
+
+from __future__ import annotations
+
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.memory import load_i64
+from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
+from engine.codelets.products.contract import Block, Following, Operands, Parts, blocked, even_cut, over_units
+from engine.codelets.products.contract_fields import GROUP, PACK_ROWS, Field, Layout
+from engine.codelets.products.micro_kernel import library
+from engine.codelets.products.pack import LANES, PANEL, fill_progression, packed_pitch, packing
+from engine.codelets.products.panel import prefetching_panels
+from engine.machine_code.processor import masks_are_cheap
+
+MASKED = masks_are_cheap()
+# Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026,
+# by medians of alternating runs of cubes up to 1536^3 and products of training; rows, columns and k are counts.
+K_BLOCK = 512  # maximum: a packed panel of B is 128 kB then, and C is read and written seldom
+APART_K_BLOCK = 256  # maximum where each k of A is a cache line of its own, or is packed: few of these fit
+NEAR_K_BLOCK = 128  # with so few rows that a packed panel of B should be in the first-level cache from the start
+FEW_ROWS = 256  # of all units together
+B_FLOATS = 1 << 17  # of packed panels of B, which stay in the second-level cache while rows of A stream through
+PACKED_B_FLOATS = 1 << 18  # the same where A is packed, once for each of these blocks
+GROUP_ROWS = 24  # multiplied by all of these panels before the next rows are: whole kernels
+PACKED_GROUP_ROWS = 48  # the same for packed A: whole groups as well
+LINE_ROWS = 96  # the same for A packed by lines, which are LINE_PITCH apart
+LINE_PITCH = 4 * LINE_ROWS
+LINE_COLUMNS = 256  # most that multiply lines: more of them repay transposing, whose rows are read with fewer misses
+MANY_ROWS = 384  # minimum for streaming rows past panels; fewer stay in the cache themselves, and panels stream
+CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in that cache anyway
+LONG_K = 128  # minimum k of a block that counts as long
+LINE = 64  # bytes of a cache line that is prefetched
+AHEAD_PITCH = 24  # bytes that are prefetched for each k, twice, for the next rows: more would wait for each other
+AHEAD_BLOCKS = 3  # blocks of rows of a panel beside which these are
+DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
+
+PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
+_layout = ScratchLayout()
+PACKED_B = _layout.area(4 * PACKED_B_FLOATS)
+PACKED_K = _layout.area(8 * K_BLOCK)  # offsets of packed A along k
+PACKED_ROW = _layout.area(8 * MANY_ROWS)  # its row offsets
+COLUMN = _layout.area(8 * PANEL)  # B's column offsets
+PACKED_A = _layout.area(MANY_ROWS * PACKED_PITCH_A)
+SCRATCH = _layout.space()
+# Bits of the plan of a block of k.
+PACKS_A, BY_ROWS, PACKS_B, BY_LINES = 1, 2, 4, 8  # BY_ROWS: rows stream past panels; BY_LINES: A is not transposed
+
+_packing = packing("f32")
+pack_groups, pack_lines, pack_panel = _packing.groups, _packing.lines, _packing.panel
+multiply_panel_ahead = prefetching_panels("f32")
+
+
+@inner
+def k_step(at: Operands, block: Block) -> int:
+    """The k of a block."""
+    padded, most = packed_pitch(block.columns) // 4, longest_block(at.parameters, block.k, block.k_count)
+    return even_cut(block.k_count, max(most, most * PANEL // padded), LANES)
+
+
+@inner
+def longest_block(parameters: int, k: int, k_count: int) -> int:
+    """The largest k of a block of PANEL columns."""
+    first = word(parameters, Field.OFFSET_A) + 8 * k
+    if k_count < 2 or load_i64(first + 8) - load_i64(first) == 4:
+        return K_BLOCK
+    few_rows = word(parameters, Field.PACK_A) != 0 and word(parameters, Field.ROWS) <= FEW_ROWS
+    return NEAR_K_BLOCK if few_rows else APART_K_BLOCK
+
+
+@inner
+def steps(at: Operands, block: Block) -> tuple[int, int, int]:
+    """Rows and columns that are packed at a time, and the plan."""
+    rows, columns, k_count = block.rows, block.columns, block.k_count
+    packs_a = begins_group(at.parameters, block.row) and columns > PANEL and k_count >= LANES
+    plan = (PACKS_A if packs_a else 0) | (PACKS_B if packs_b(at.parameters, columns, k_count, rows) else 0)
+    by_lines = packs_a and columns <= LINE_COLUMNS
+    if by_lines:
+        plan |= BY_LINES
+    many_rows = LINE_ROWS if by_lines else MANY_ROWS
+    if rows < many_rows or columns <= PANEL or not (packs_a or rows + columns > CACHED):
+        return rows, PANEL, plan
+    limit = (PACKED_B_FLOATS if packs_a else B_FLOATS) // k_count // PANEL
+    column_step = even_cut(columns, max(1, limit) * PANEL, PANEL)
+    return rows_together(plan), column_step, plan | BY_ROWS
+
+
+@inner
+def rows_together(plan: int) -> int:
+    """Rows of A that all panels multiply before the next."""
+    if plan & BY_LINES:
+        return LINE_ROWS
+    return PACKED_GROUP_ROWS if plan & PACKS_A else GROUP_ROWS
+
+
+@inner
+def begins_group(parameters: int, row: int) -> bool:
+    """Whether this row of A begins a group of contiguous rows that are to be packed."""
+    group = word(parameters, Field.PACK_A)
+    return group != 0 and row % max(group, 1) == 0
+
+
+@inner
+def packs_b(parameters: int, columns: int, k_count: int, rows: int) -> bool:
+    """Whether panels of B are packed: not where B itself reads as fast."""
+    pitch = word(parameters, Field.PITCH_B)
+    dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH)
+    readable = MASKED or columns % LANES == 0
+    if word(parameters, Field.LAYOUT_B) == Layout.PANELS:
+        return False
+    return word(parameters, Field.LAYOUT_B) != Layout.ROWS or not (dense or rows < PACK_ROWS) or not readable
+
+
+@inner
+def pack_columns(at: Operands, block: Block, plan: int) -> None:
+    """Packs panels of B, one after the other."""
+    if plan & PACKS_B:
+        for n in range(0, block.columns, PANEL):
+            target, width = at.scratch + PACKED_B + 4 * n * block.k_count, min(PANEL, block.columns - n)
+            pack_panel(at, block.column + n, width, block.k, block.k_count, target, at.scratch + COLUMN)
+
+
+@inner
+def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
+    """A panel of B, packed here, before, or in place."""
+    if plan & PACKS_B:
+        return at.scratch + PACKED_B + 4 * (block.column - column) * block.k_count, packed_pitch(block.columns)
+    if word(at.parameters, Field.LAYOUT_B) == Layout.PANELS:
+        return at.b + 4 * (block.column * word(at.parameters, Field.K) + PANEL * block.k), 4 * PANEL
+    offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
+    return at.b + 4 * block.column + offset, word(at.parameters, Field.PITCH_B)
+
+
+@inner
+def offsets_of_a(at: Operands, block: Block) -> tuple[int, int]:
+    """The addresses of the block's row offsets and k offsets."""
+    return word(at.parameters, Field.ROW_A) + 8 * block.row, word(at.parameters, Field.OFFSET_A) + 8 * block.k
+
+
+@inner
+def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
+    """Rows of A, packed or in place."""
+    row_a, offset_a = offsets_of_a(at, block)
+    if not plan & PACKS_A:
+        return at.a, row_a, offset_a
+    packed, packed_row, packed_k = at.scratch + PACKED_A, at.scratch + PACKED_ROW, at.scratch + PACKED_K
+    by_lines = plan & BY_LINES
+    if number == 0 and not again:
+        fill_progression(packed_row, block.rows, 4 if by_lines else PACKED_PITCH_A)
+        fill_progression(packed_k, block.k_count, LINE_PITCH if by_lines else 4)
+    if by_lines:
+        together = block.rows if word(at.parameters, Field.PACK_A) == 1 else GROUP
+        if plan & BY_ROWS or not again:
+            pack_lines(at.a, row_a, offset_a, together, block.rows, block.k_count, packed, LINE_PITCH)
+    elif plan & BY_ROWS or not again:
+        pack_groups(at.a, row_a, offset_a, block.rows, block.k_count, packed, PACKED_PITCH_A)
+    return packed, packed_row, packed_k
+
+
+@inner
+def ahead(at: Operands, block: Block, number: int, following: Following, plan: int) -> tuple[int, int, int, int]:
+    """The next rows of A while the first panel is multiplied; in the last rows, panel `number` of the next columns.
+
+    After the last columns the next rows are those of the next unit, which this worker may have.
+    """
+    if following.row >= 0 and plan & PACKS_A and number == 0:
+        return next_rows(at, following.row, block.k, block.k_count, rows_together(plan))
+    packed_before = word(at.parameters, Field.LAYOUT_B) == Layout.PANELS
+    if following.row < 0 and following.column >= 0 and (plan & PACKS_B or packed_before):
+        return next_panel(at, following.column + PANEL * number, following.k)
+    next_row = block.row + block.rows
+    if following.row < 0 and following.column < 0 and plan & PACKS_A and next_row < word(at.parameters, Field.ROWS):
+        return next_rows(at, next_row, block.k, block.k_count, rows_together(plan))
+    return 0, 0, 0, 0
+
+
+@inner
+def next_rows(at: Operands, row: int, k: int, k_count: int, rows: int) -> tuple[int, int, int, int]:
+    """Lines of a group of rows of A that are contiguous, for each k; none where these are not evenly spaced."""
+    first = word(at.parameters, Field.OFFSET_A) + 8 * k
+    pitch, length = load_i64(first + 8) - load_i64(first), load_i64(first + 8 * (k_count - 1)) - load_i64(first)
+    blocks = (4 * rows + 2 * LINE - 1) // (2 * LINE) if length == pitch * (k_count - 1) else 0
+    return at.a + load_i64(word(at.parameters, Field.ROW_A) + 8 * row) + load_i64(first), LINE, pitch, blocks
+
+
+@inner
+def next_panel(at: Operands, column: int, k: int) -> tuple[int, int, int, int]:
+    """Lines of a panel of B: some columns for each k, or a column of B that is transposed, for which k share lines."""
+    if column >= word(at.parameters, Field.COLUMNS):
+        return 0, 0, 0, 0
+    layout, stride = word(at.parameters, Field.LAYOUT_B), word(at.parameters, Field.STRIDE_B)
+    first = at.b + stride * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
+    blocks = max(1, 4 * PANEL // (2 * LINE))
+    if layout == Layout.PANELS:
+        return at.b + 4 * (column * word(at.parameters, Field.K) + PANEL * k), LINE, 4 * PANEL, blocks
+    if layout == Layout.ROWS:
+        return first, LINE, word(at.parameters, Field.PITCH_B), blocks
+    if layout == Layout.TRANSPOSED:
+        return first, stride, 4, PANEL // 2
+    return 0, 0, 0, 0
+
+
+@inner
+def rows_for_what_follows(at: Operands, block: Block) -> tuple[int, int, int, int]:
+    """A part of this unit's rows of one of the arrays that are read after it; all parts in the last panels."""
+    arrays, columns = word(at.parameters, Field.AHEAD_COUNT), word(at.parameters, Field.COLUMNS)
+    if arrays == 0 or block.k + block.k_count < word(at.parameters, Field.K):
+        return 0, 0, 0, 0
+    second = AHEAD_PITCH * block.k_count
+    most, size = 2 * AHEAD_BLOCKS * second, 4 * columns * block.rows
+    parts = (size + most - 1) // most
+    number = block.column // PANEL - (columns // PANEL - parts * arrays)
+    if number < 0:
+        return 0, 0, 0, 0
+    array = load_i64(at.parameters + 8 * (Field.AHEAD_0 + number % arrays))
+    return array + 4 * columns * block.row + number // arrays * most, second, AHEAD_PITCH, AHEAD_BLOCKS
+
+
+@inner
+def multiply(
+    at: Operands,
+    block: Block,
+    accumulate: int,
+    packed_rows: tuple[int, int, int],
+    packed_panel: tuple[int, int],
+    prefetched: tuple[int, int, int, int],
+) -> None:
+    """Multiplies in the micro kernels, which store to C itself."""
+    rows, columns, k = block.rows, block.columns, block.k_count
+    c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
+    then_prefetched = rows_for_what_follows(at, block)
+    multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, prefetched, then_prefetched, c, row_c, accumulate)
+
+
+contract = blocked(Parts(PANEL, 4, False, k_step, steps, pack_columns, pack_rows, panel, ahead, multiply))
+contract_units = over_units(contract, merges_columns=True, least_merged=PANEL)
+
+
+def contract_scratch() -> ScratchSpace:
+    """The scratch that contract_f32 needs, for any parameters."""
+    return SCRATCH
+
+
+def _contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    contract_units(parameters, lo, hi, scratch)
+
+
+contract_f32 = Codelet(_contract_f32, "contract_f32", (library("f32"),), in_vectors=True)
+"""Units lo <= unit < hi of the contraction that `contract_record` describes, in float32."""

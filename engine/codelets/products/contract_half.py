@@ -1,0 +1,385 @@
+"""Contractions of 16-bit floats: the float32 micro kernels, rounded once at the end.
+
+A and B are widened while they are packed, B by the kernels of the first rows where these have time for it, and C is
+accumulated in scratch. Where convolutions read elements of A many times, the whole memory range they are in is widened
+once and read with its own strides.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet, Inner, inner
+from engine.codelets.language.memory import load_i64, store_i64
+from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
+from engine.codelets.language.vector import BYTES
+from engine.codelets.products import contract_f32
+from engine.codelets.products.bf16_pairs import parts_of_pairs
+from engine.codelets.products.contract import Block, Operands, Parts, blocked, even_cut, nothing_ahead, over_units
+from engine.codelets.products.contract_f32 import MASKED, begins_group, offsets_of_a
+from engine.codelets.products.contract_fields import PACK_ROWS, Field, Layout
+from engine.codelets.products.micro_kernel import AS_HALF, library
+from engine.codelets.products.pack import LANES, PANEL, copied_run, packed_pitch, packing
+from engine.codelets.products.panel import packing_panels, panels
+from engine.codelets.rows.offset_tables import double_table, fill_table, greatest_entry, least_entry
+
+# Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), blocks of k on an EPYC with
+# 1 MiB, November 2026; rows, columns and k are counts.
+K_BLOCK = 512  # maximum: a packed panel of B is 128 kB then, and sums are kept in scratch seldom
+NEAR_K_BLOCK = 128  # of few rows: a panel of B stays in the first-level cache; two blocks are summed at once
+NEAR_BLOCKS = 7  # most blocks of k of narrow results that are summed so
+ROWS = 384  # of packed A, where k is short
+SUMMED_ROWS = 192  # where a block of C (396 kB) has to stay in the second-level cache, too
+A_BYTES = 408 << 10  # of packed A, which stays there while panels of B stream through
+LONGEST_STEP = K_BLOCK * PANEL // LANES
+SHARE = 48  # rows: whole groups and whole kernels
+COLUMNS = 512  # of C that are accumulated in scratch at a time
+NARROW_BYTES = 4 * PANEL + 64
+REUSE = 2  # minimum average number of reads of an element of A's range for the range to be widened once
+SPAN = 1 << 18  # maximum elements of such a range
+
+PITCH_SUMS = 4 * COLUMNS + 64
+_layout = ScratchLayout()
+PACKED_B = _layout.area(4 * K_BLOCK * PANEL)
+OFFSETS = _layout.area(8 * LONGEST_STEP)  # of A along k
+ROW_A = _layout.area(8 * ROWS)
+ROW_C = _layout.area(8 * ROWS)
+COLUMN = _layout.area(8 * PANEL)  # offsets of B's columns
+PACKED_A = _layout.area(A_BYTES)
+SUMS = _layout.area(SUMMED_ROWS * PITCH_SUMS)  # C
+WIDE = _layout.area(4 * SPAN)  # the widened range
+TILE = _layout.area(32)  # words of the tile of C
+ORIGIN = TILE  # the source address of the range widened in scratch, or 0
+FIRST_COLUMN = TILE + 8
+LAST_K = TILE + 16
+PITCH = TILE + 24  # bytes between rows of C in scratch; 0 if the micro kernels round and store to C itself
+SCRATCH = _layout.space()
+
+
+def contract_half_scratch() -> ScratchSpace:
+    """The scratch that these codelets need, for any parameters."""
+    return SCRATCH
+
+
+@cache
+def contract_half(
+    element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
+) -> Codelet:
+    """The codelet of products of f16 or bf16; the result is of the same type, or f32. Of f32: they were 16-bit floats.
+
+    With `pairs` those of bf16 are not widened: the processor `multiplies_bf16_pairs`. With `beside` the kernels widen
+    and pack B themselves: the processor `widens_beside_products`. `right` is the element type of B, if not A's:
+    F16_IN_F32.
+    """
+    contract_units = over_units(half_contraction(element_type, result_type, pairs, beside, right), merges_columns=True)
+
+    def contract_half_kernel(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        contract_units(parameters, lo, hi, scratch)
+
+    name = (
+        f"contract_{element_type}_{result_type}"
+        + "_widened" * (element_type == "f32")
+        + "_pairs" * pairs
+        + "_beside" * beside
+        + "_rounded" * bool(right)
+    )
+    libraries = (library(result_type, pairs), *([library(result_type, right=right or element_type)] if beside else []))
+    return Codelet(contract_half_kernel, name, libraries, in_vectors=True)
+
+
+@cache
+def half_contraction(
+    element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
+) -> Inner:
+    """The contraction of a range of rows, columns and k, tile by tile of C, with the signature of `blocked`."""
+    rounds, is_wide = result_type != "f32", element_type == "f32"
+    widen_run, widen_sums = copied_run(element_type, "f32"), copied_run(result_type, "f32")
+    right = right or element_type
+    multiply = _rounding_multiply(result_type, pairs, beside, right) if rounds else _multiply(pairs, beside, right)
+    pack_columns, panel = (
+        (no_packing, panel_in_place) if is_wide else (_pack_columns(right, beside), _panel(right, beside))
+    )
+    pack_rows = rows_in_place if is_wide else _pack_rows(element_type)
+    steps_and_packing = (k_step, steps, pack_columns, pack_rows, panel, nothing_ahead)
+    parts = Parts(PANEL, 2 if rounds else 4, False, *steps_and_packing, multiply)
+    contract_tile = blocked(parts_of_pairs(parts, multiply, ROW_A, OFFSETS, PACKED_A, COLUMN) if pairs else parts)
+
+    @inner
+    def begin_tile(at: Operands, tile: Block) -> None:
+        """Writes the words of a tile, and widens C if it is added to."""
+        scratch, pitch = at.scratch, NARROW_BYTES if tile.columns <= PANEL else PITCH_SUMS
+        if one_step(at.parameters, tile.k_count):
+            store_i64(scratch + PITCH, 0)
+            return
+        store_i64(scratch + PITCH, pitch)
+        store_i64(scratch + FIRST_COLUMN, tile.column)
+        store_i64(scratch + LAST_K, tile.k + tile.k_count)
+        fill_table(scratch + ROW_C, tile.rows, pitch)
+        if word(at.parameters, Field.ACCUMULATE) != 0:
+            c, row_c = at.c + 2 * tile.column, word(at.parameters, Field.ROW_C) + 8 * tile.row
+            for m in range(tile.rows):
+                widen_sums(c + load_i64(row_c + 8 * m), scratch + SUMS + m * pitch, tile.columns)
+
+    @inner
+    def contract(at: Operands, block: Block) -> None:
+        row, rows, column, columns, k, k_count = block
+        row_end, column_end = row + rows, column + columns
+        most_rows = SUMMED_ROWS if rounds and not one_step(at.parameters, k_count) else ROWS
+        pitch_a = 4 * k_step(at, block) + 64  # of packed rows
+        most_rows = min(most_rows, A_BYTES // pitch_a // SHARE * SHARE)
+        lowest, highest = reach(word(at.parameters, Field.OFFSET_A), k, k + k_count)
+        widened, widened_end = 0, 0
+        for m in range(row, row_end, most_rows):
+            count = min(most_rows, row_end - m)
+            row_lowest, row_highest = reach(word(at.parameters, Field.ROW_A), m, m + count)
+            start, end = at.a + row_lowest + lowest, at.a + row_highest + highest + 2
+            in_place = not pairs and not is_wide and is_read_often(at.parameters, m, count, k_count, (end - start) // 2)
+            if in_place and (start < widened or end > widened_end):
+                widen_run(start, at.scratch + WIDE, (end - start) // 2)
+                widened, widened_end = start, end
+            store_i64(at.scratch + ORIGIN, widened if in_place else 0)
+            for n in range(column, column_end, COLUMNS):
+                tile = Block(m, count, n, min(COLUMNS, column_end - n), k, k_count)
+                if rounds:
+                    begin_tile(at, tile)
+                contract_tile(at, tile)
+
+    return contract
+
+
+@inner
+def reach(table: int, begin: int, end: int) -> tuple[int, int]:
+    """The minimum and maximum of entries begin .. end; 0 if there are none."""
+    if end <= begin:
+        return 0, 0
+    return least_entry(table + 8 * begin, end - begin), greatest_entry(table + 8 * begin, end - begin)
+
+
+@inner
+def is_read_often(parameters: int, row: int, rows: int, k: int, elements: int) -> bool:
+    """Whether to widen the whole range of memory that contains these rows of A, instead of packing the rows."""
+    return not begins_group(parameters, row) and elements <= SPAN and REUSE * elements <= rows * k
+
+
+@inner
+def longest_step(parameters: int, k_count: int) -> int:
+    """The largest k that is summed in registers: the same for all units."""
+    # Narrow units are computed as one block, whose panels of B are packed in the space of whole ones.
+    columns = min(max(word(parameters, Field.COLUMNS_PER_UNIT), PANEL), word(parameters, Field.COLUMNS))
+    padded = max(packed_pitch(columns) // 4, LANES)
+    if padded < PANEL:  # rows of A reach far, as those of kernels' gradients do
+        near, far = k_count <= NEAR_BLOCKS * NEAR_K_BLOCK, K_BLOCK // 2
+    else:
+        near, far = word(parameters, Field.ROWS) < PACK_ROWS and k_count > 2 * NEAR_K_BLOCK, K_BLOCK
+    most = NEAR_K_BLOCK if near else far
+    # Whole vectors, or `even_cut` would exceed it, and packed B its scratch.
+    return max(most, most * PANEL // padded // LANES * LANES)
+
+
+@inner
+def k_step(at: Operands, block: Block) -> int:
+    """The k that is summed in registers at a time."""
+    return even_cut(max(block.k_count, 1), longest_step(at.parameters, block.k_count), LANES)
+
+
+@inner
+def one_step(parameters: int, k_count: int) -> bool:
+    """Whether all of k is summed in registers in one step."""
+    return word(parameters, Field.ACCUMULATE) == 0 and 0 < k_count <= longest_step(parameters, k_count)
+
+
+@inner
+def steps(at: Operands, block: Block) -> tuple[int, int, int]:
+    """All rows of a tile are multiplied by one panel after the other."""
+    return block.rows, PANEL, 0
+
+
+@inner
+def overlaps(parameters: int, width: int, growth: int) -> bool:
+    """Whether rows of B overlap, or are as close as packed ones: then they are widened in one run, not packed.
+
+    `growth`: bytes of a packed element for each of B's.
+    """
+    close = 0 <= growth * word(parameters, Field.PITCH_B) <= packed_pitch(width)
+    return word(parameters, Field.LAYOUT_B) == Layout.ROWS and close and (MASKED or width % LANES == 0)
+
+
+@inner
+def is_packed_beside(parameters: int, columns: int) -> bool:
+    """Whether the kernels pack B: whole panels of contiguous rows that are evenly spaced."""
+    return word(parameters, Field.LAYOUT_B) == Layout.ROWS and columns == PANEL
+
+
+@inner
+def rows_in_place(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
+    """Rows of A in float32."""
+    row_a, offset_a = offsets_of_a(at, block)
+    return at.a, row_a, offset_a
+
+
+@inner
+def no_packing(at: Operands, block: Block, plan: int) -> None:
+    """Columns of B in float32 are not packed."""
+
+
+@inner
+def panel_in_place(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
+    """A panel of B in float32, contiguous rows that are evenly spaced."""
+    offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
+    return at.b + 4 * block.column + offset, word(at.parameters, Field.PITCH_B)
+
+
+def _panel(right: str, beside: bool) -> Inner:
+    size, growth = BYTES[right], 4 // BYTES[right]
+
+    @inner
+    def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
+        """The panel, and the bytes between its rows."""
+        if beside and is_packed_beside(at.parameters, block.columns):
+            offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
+            return at.b + size * block.column + offset, word(at.parameters, Field.PITCH_B)
+        if overlaps(at.parameters, block.columns, growth):
+            return at.scratch + PACKED_B, growth * word(at.parameters, Field.PITCH_B)
+        return at.scratch + PACKED_B, packed_pitch(block.columns)
+
+    return panel
+
+
+def _pack_columns(right: str, beside: bool) -> Inner:
+    size, growth = BYTES[right], 4 // BYTES[right]
+    pack_panel, widen_run = packing(right).panel, copied_run(right, "f32")
+
+    @inner
+    def pack_columns(at: Operands, block: Block, plan: int) -> None:
+        """Packs a panel of B, unless the kernels do."""
+        _, rows, column, columns, k, k_count = block
+        if beside and is_packed_beside(at.parameters, columns):
+            return
+        if overlaps(at.parameters, columns, growth):
+            source = at.b + size * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
+            widen_run(
+                source, at.scratch + PACKED_B, (k_count - 1) * word(at.parameters, Field.PITCH_B) // size + columns
+            )
+        else:
+            pack_panel(at, column, columns, k, k_count, at.scratch + PACKED_B, at.scratch + COLUMN)
+
+    return pack_columns
+
+
+def _pack_rows(element_type: str) -> Inner:
+    pack_groups, pack_runs = packing(element_type).groups, packing(element_type).runs
+
+    @inner
+    def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
+        """Rows of A in float32, packed or in the widened range, with tables of their row and k offsets."""
+        rows, k_count = block.rows, block.k_count
+        row_a, offset_a = offsets_of_a(at, block)
+        origin, to_rows, to_offsets = load_i64(at.scratch + ORIGIN), at.scratch + ROW_A, at.scratch + OFFSETS
+        packed, pitch = at.scratch + PACKED_A, packed_pitch(k_count) + 64
+        if origin != 0:
+            packed = at.scratch + WIDE + 2 * (at.a - origin)
+        if not again and origin != 0:
+            double_table(row_a, to_rows, rows)
+            double_table(offset_a, to_offsets, k_count)
+        elif not again:
+            if begins_group(at.parameters, block.row):
+                pack_groups(at.a, row_a, offset_a, rows, k_count, packed, pitch)
+            else:
+                run = word(at.parameters, Field.RUN_A)
+                pack_runs(at.a, row_a, offset_a, run, block.k % run, rows, k_count, packed, pitch)
+            fill_table(to_rows, rows, pitch)
+            fill_table(to_offsets, k_count, 4)
+        return packed, to_rows, to_offsets
+
+    return pack_rows
+
+
+def _multiplying(result_type: str, pairs: bool, beside: bool, right: str) -> Inner:
+    """The multiplication of a panel, packed or to be packed."""
+    multiply_packed = panels(result_type, pairs)
+    if not beside:
+
+        @inner
+        def multiply_plain(
+            at: Operands,
+            block: Block,
+            packed_rows: tuple[int, int, int],
+            packed_panel: tuple[int, int],
+            c: int,
+            row_c: int,
+            how: int,
+        ) -> None:
+            k = (block.k_count + 1) // 2 if pairs else block.k_count
+            multiply_packed(block.rows, block.columns, k, packed_rows, packed_panel, c, row_c, how)
+
+        return multiply_plain
+    multiply_and_pack = packing_panels(result_type, right)
+
+    @inner
+    def multiply_either(
+        at: Operands,
+        block: Block,
+        packed_rows: tuple[int, int, int],
+        panel: tuple[int, int],
+        c: int,
+        row_c: int,
+        how: int,
+    ) -> None:
+        rows, columns, k = block.rows, block.columns, block.k_count
+        if is_packed_beside(at.parameters, columns):
+            target = at.scratch + PACKED_B, packed_pitch(columns)
+            multiply_and_pack(rows, columns, k, packed_rows, panel, target, c, row_c, how)
+        else:
+            multiply_packed(rows, columns, k, packed_rows, panel, c, row_c, how)
+
+    return multiply_either
+
+
+def _multiply(pairs: bool, beside: bool, right: str) -> Inner:
+    if not pairs and not beside:
+        return contract_f32.multiply
+    multiply_panel = _multiplying("f32", pairs, beside, right)
+
+    @inner
+    def multiply(
+        at: Operands,
+        block: Block,
+        accumulate: int,
+        packed_rows: tuple[int, int, int],
+        packed_panel: tuple[int, int],
+        prefetched: tuple[int, int, int, int],
+    ) -> None:
+        """Multiplies in the micro kernels, which store to C itself."""
+        c, row_c = at.c + 4 * block.column, word(at.parameters, Field.ROW_C) + 8 * block.row
+        multiply_panel(at, block, packed_rows, packed_panel, c, row_c, accumulate)
+
+    return multiply
+
+
+def _rounding_multiply(element_type: str, pairs: bool, beside: bool, right: str) -> Inner:
+    multiply_panel, narrow_run = _multiplying(element_type, pairs, beside, right), copied_run("f32", element_type)
+
+    @inner
+    def multiply(
+        at: Operands,
+        block: Block,
+        accumulate: int,
+        packed_rows: tuple[int, int, int],
+        packed_panel: tuple[int, int],
+        prefetched: tuple[int, int, int, int],
+    ) -> None:
+        """Multiplies in the micro kernels; C is rounded where they store it, or after the last step along k."""
+        _, rows, column, columns, k, k_count = block
+        c, row_c = at.c + 2 * column, word(at.parameters, Field.ROW_C) + 8 * block.row
+        pitch = load_i64(at.scratch + PITCH)
+        to, to_rows, how = c, row_c, AS_HALF
+        if pitch != 0:
+            to = at.scratch + SUMS + 4 * (column - load_i64(at.scratch + FIRST_COLUMN))
+            to_rows, how = at.scratch + ROW_C, accumulate
+        multiply_panel(at, block, packed_rows, packed_panel, to, to_rows, how)
+        if pitch != 0 and k + k_count == load_i64(at.scratch + LAST_K):
+            for m in range(rows):
+                narrow_run(to + m * pitch, c + load_i64(row_c + 8 * m), columns)
+
+    return multiply

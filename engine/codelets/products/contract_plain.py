@@ -1,0 +1,97 @@
+"""The indexed contraction for element types other than float32, as plain loops."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from engine.codelets.host.rows import word
+from engine.codelets.language.build import Codelet, inner
+from engine.codelets.language.element import BYTES, NUMBA_NAMES, decode, load_element, storage_name, store_element
+from engine.codelets.language.memory import load_i64, pointer
+from engine.codelets.language.scratch import ScratchSpace
+from engine.codelets.language.vector import HALF_TYPES
+from engine.codelets.products.contract import Block, Operands, over_units
+from engine.codelets.products.contract_f32 import contract_f32, contract_scratch
+from engine.codelets.products.contract_fields import Field, check_multiplied
+from engine.codelets.products.contract_half import contract_half, contract_half_scratch
+from engine.machine_code.processor import widens_beside_products
+
+COLUMN_BLOCK = 256  # columns summed at a time, in scratch. Chosen by hand
+
+
+def contract_plain_scratch() -> ScratchSpace:
+    """The scratch that any codelet of this file needs."""
+    return ScratchSpace(COLUMN_BLOCK * max(BYTES.values()))
+
+
+def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
+    """The contraction codelet of A's and B's element type and C's (by default the same).
+
+    Sums are kept in result_type, those of f16 and bf16 in float32; integers wrap around. The codelet takes
+    parameters from `contract_record` with `element_bytes` of the element type, and the scratch of
+    `contract_scratch_for`. The columns of C are contiguous.
+    Raises UnsupportedOperation for types that cannot be multiplied.
+    """
+    result_type = result_type or element_type
+    if (element_type, result_type) == ("f32", "f32"):
+        return contract_f32
+    check_multiplied(element_type, result_type)
+    if element_type in HALF_TYPES and result_type in (element_type, "f32"):
+        beside = element_type == "f16" and widens_beside_products()
+        return contract_half(element_type, result_type, beside=beside)
+    return _plain_codelet(element_type, result_type)
+
+
+def contract_scratch_for(element_type: str, result_type: str | None = None) -> ScratchSpace:
+    """The scratch that `contract_for` of the same types needs."""
+    if element_type == "f32" and result_type in (None, "f32"):
+        return contract_scratch()
+    if element_type in HALF_TYPES and result_type in (None, element_type, "f32"):
+        return contract_half_scratch()
+    return contract_plain_scratch()
+
+
+@cache
+def _plain_codelet(kind: str, result: str) -> Codelet:
+    """The codelet of these types. Its closure holds text and numbers only, as the cache key is made of their repr."""
+    storage = storage_name(kind)
+    number = NUMBA_NAMES[result]
+    element_bytes, result_bytes = BYTES[kind], BYTES[result]
+
+    @inner
+    def contract(at: Operands, block: Block) -> None:
+        parameters, a, b, c, scratch = at
+        row, rows, column, columns, k, k_count = block
+        stride_b = word(parameters, Field.STRIDE_B)
+        accumulate = word(parameters, Field.ACCUMULATE)
+        sums = pointer(scratch, number)
+        for m in range(row, row + rows):
+            a_row = a + load_i64(word(parameters, Field.ROW_A) + 8 * m)
+            c_row = c + load_i64(word(parameters, Field.ROW_C) + 8 * m)
+            for n in range(column, column + columns, COLUMN_BLOCK):
+                width = min(COLUMN_BLOCK, column + columns - n)
+                for i in range(width):
+                    sums[i] = 0
+                for j in range(k, k + k_count):
+                    offset_a = load_i64(word(parameters, Field.OFFSET_A) + 8 * j)
+                    factor = load_element(a_row + offset_a, kind, result)
+                    b_row = b + load_i64(word(parameters, Field.OFFSET_B) + 8 * j) + n * stride_b
+                    if stride_b == element_bytes:
+                        b_array = pointer(b_row, storage)
+                        for i in range(width):
+                            sums[i] += factor * decode(b_array[i], kind, result)
+                    else:
+                        for i in range(width):
+                            sums[i] += factor * load_element(b_row + i * stride_b, kind, result)
+                for i in range(width):
+                    target = c_row + (n + i) * result_bytes
+                    if accumulate != 0:
+                        sums[i] += load_element(target, result, result)
+                    store_element(target, result, sums[i])
+
+    contract_units = over_units(contract)
+
+    def contract_plain(parameters: int, lo: int, hi: int, scratch: int) -> None:
+        contract_units(parameters, lo, hi, scratch)
+
+    return Codelet(contract_plain, f"contract_{kind}_{result}")

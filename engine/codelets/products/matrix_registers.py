@@ -1,0 +1,150 @@
+"""Matrix registers (Intel's AMX): blocks of bfloat16 whose products are summed in float32, 16 x 16 at a time.
+
+Where the processor has them, they do sixteen times as many multiply-adds per cycle as float32 vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.codelets.language.switched import internal_function
+from engine.codelets.products.bf16x3_block_sizes import BLOCK
+from engine.machine_code.llvm import ir
+
+I8 = ir.IntType(8)
+K_PAIR = 2  # bfloat16 along k that are contiguous, in both operands
+BLOCK_K = 32  # bfloat16 in a row of a register
+REGISTER_BYTES = 1024
+GROUP = 2 * BLOCK  # rows, or columns, that are multiplied at a time: two registers of each
+SUM_PITCH = 4 * GROUP
+
+TERMS = 3
+LARGE, SMALL, TINY = 0, 1, 2  # the parts of a split number
+ORDER_A, ORDER_B = (2, 1, 0), (0, 1, 2)  # their positions in memory, in the order of use
+PRODUCTS = ((TINY, LARGE), (SMALL, LARGE), (SMALL, SMALL), (LARGE, SMALL), (LARGE, TINY), (LARGE, LARGE))
+"""Parts of A and B, ordered so that few registers change and small products are added first. The three products that
+are left out are together at most 2**-24 of the whole."""
+
+
+BLOCK_BYTES = TERMS * 2 * REGISTER_BYTES + 64
+"""Size of a group's parts for a block of k: a cache line more, or the parts of a row along k would share two cache
+sets."""
+
+
+def _shapes(module: ir.Module) -> ir.GlobalVariable:
+    """The configuration of the registers: all of full size."""
+    name = "whole_matrix_registers"
+    if name in module.globals:
+        return module.globals[name]
+    rows = [BLOCK] * 8 + [0] * 8
+    row_bytes = [4 * BLOCK, 0] * 8 + [0] * 16
+    content = bytes([1, *[0] * 15, *row_bytes, *rows])
+    array = ir.ArrayType(I8, len(content))
+    shapes = ir.GlobalVariable(module, array, name)
+    shapes.linkage, shapes.global_constant, shapes.align = "internal", True, 64
+    shapes.initializer = ir.Constant(array, bytearray(content))
+    return shapes
+
+
+@intrinsic
+def begin_matrices(typing_context: Any) -> tuple[Any, Emitter]:
+    """Configures the matrix registers for this thread."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        call(builder, "x86.ldtilecfg", VOID, builder.bitcast(_shapes(builder.module), POINTER))
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def end_matrices(typing_context: Any) -> tuple[Any, Emitter]:
+    """Releases them, so that the operating system need not save them in a context switch."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        call(builder, "x86.tilerelease", VOID)
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def multiply_groups(
+    typing_context: Any,
+    row_blocks: types.Type,
+    column_blocks: types.Type,
+    blocks_of_k: types.Type,
+    a: types.Type,
+    b: types.Type,
+    sums: types.Type,
+) -> tuple[Any, Emitter]:
+    """sums[32, 32] = the product of a packed group of rows and one of columns, each of one or two blocks.
+
+    a, b: bfloat16 [block of k][part][block of rows or columns][16][32]; the 16 are rows of A, or pairs of k of B.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        done = builder.append_basic_block("done")
+        switch = builder.switch(builder.add(builder.shl(arguments[0], I64(2)), arguments[1]), done)
+        for rows in (1, 2):
+            for columns in (1, 2):
+                block = builder.append_basic_block(f"groups_{rows}x{columns}")
+                switch.add_case(I64(4 * rows + columns), block)
+                with builder.goto_block(block):
+                    builder.call(_groups(builder.module, rows, columns), arguments[2:])
+                    builder.branch(done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), emit
+
+
+def _groups(module: ir.Module, rows: int, columns: int) -> ir.Function:
+    """The LLVM function for this many blocks, defined in the module on first use."""
+    name = f"multiply_groups_{rows}x{columns}"
+    if name in module.globals:
+        return module.globals[name]
+    function, builder = internal_function(module, name, 4)
+    blocks_of_k, a, b, sums = function.args
+    totals = {(i, j): I8(2 * i + j) for i in range(rows) for j in range(columns)}
+    for register in totals.values():
+        call(builder, "x86.tilezero", VOID, register)
+    entry, loop, done = builder.block, builder.append_basic_block("k"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    phis = [builder.phi(I64) for _ in range(3)]
+    _one_block_of_k(builder, phis[0], phis[1], rows, columns, totals)
+    later = [builder.add(phi, I64(size)) for phi, size in zip(phis, (BLOCK_BYTES, BLOCK_BYTES, -1), strict=True)]
+    for phi, first, following in zip(phis, (a, b, blocks_of_k), later, strict=True):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(following, loop)
+    builder.cbranch(builder.icmp_signed(">", later[-1], I64(0)), loop, done)
+    builder.position_at_end(done)
+    for (i, j), register in totals.items():
+        offset = builder.add(sums, I64(SUM_PITCH * BLOCK * i + 4 * BLOCK * j))
+        call(builder, "x86.tilestored64", VOID, register, builder.inttoptr(offset, POINTER), I64(SUM_PITCH))
+    builder.ret_void()
+    return function
+
+
+def _one_block_of_k(
+    builder: ir.IRBuilder, a: ir.Value, b: ir.Value, rows: int, columns: int, totals: dict[tuple[int, int], ir.Constant]
+) -> None:
+    registers_a, registers_b = [I8(4), I8(5)][:rows], [I8(6), I8(7)][:columns]
+    loaded: tuple[int | None, int | None] = None, None
+    for term_a, term_b in PRODUCTS:
+        if loaded[0] != term_a:
+            _load(builder, registers_a, a, ORDER_A[term_a])
+        if loaded[1] != term_b:
+            _load(builder, registers_b, b, ORDER_B[term_b])
+        loaded = term_a, term_b
+        for (i, j), total in totals.items():
+            call(builder, "x86.tdpbf16ps", VOID, total, registers_a[i], registers_b[j])
+
+
+def _load(builder: ir.IRBuilder, registers: list[ir.Constant], base: ir.Value, offset_of_term: int) -> None:
+    for number, register in enumerate(registers):
+        offset = builder.add(base, I64(REGISTER_BYTES * (2 * offset_of_term + number)))
+        call(builder, "x86.tileloadd64", VOID, register, builder.inttoptr(offset, POINTER), I64(4 * BLOCK))

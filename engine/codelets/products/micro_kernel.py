@@ -1,0 +1,399 @@
+"""The micro kernels: a few rows of C by a few vectors of columns, kept in registers along all of k."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from engine.codelets.language import vector
+from engine.codelets.language.build import Library
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import F32, I32, I64, POINTER, VOID, Emitter, call, intrinsic
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes, masks_are_cheap, registers
+
+# a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks, and addresses to prefetch
+ARGUMENTS = 15
+LAST_COLUMNS = 11  # their number's position among the intrinsic's arguments
+TO_WRITE, DATA = I32(1), I32(1)  # LLVM's arguments of a prefetch, and its degrees of locality
+TO_FIRST_LEVEL, TO_SECOND_LEVEL = I32(3), I32(2)
+LINE = 64  # bytes of a cache line
+AS_HALF = 2  # for `accumulate`, in place of 0 or 1: C is overwritten by 16-bit floats
+WHOLE = 32  # added to the number of a kernel whose last vector is whole; more than any kernel's rows
+
+
+@cache
+def row_counts() -> dict[int, tuple[int, ...]]:
+    """Numbers of rows that have kernels, in descending order, by the number of vectors of columns.
+
+    The largest leaves registers for B and for elements of A; the others serve the remaining rows.
+    """
+    # 12x2 would fit too, but LLVM loads all elements of A at once and then spills: half the speed of 10x2.
+    if registers() == 32:
+        return {4: (6, 4, 3, 2, 1), 3: (8, 4, 2, 1), 2: (10, 8, 6, 5, 4, 2, 1), 1: (12, 8, 4, 2, 1)}
+    return {2: (6, 4, 2, 1), 1: (8, 4, 2, 1)}
+
+
+def panel_vectors() -> int:
+    """The largest number of vectors of columns."""
+    return max(row_counts())
+
+
+def panel_columns() -> int:
+    """The width of a panel of B, the columns that one kernel works on."""
+    return panel_vectors() * lanes()
+
+
+def _cycles(rows: int, vectors: int) -> float:
+    """Cycles of one k: two multiply-adds or loads a cycle, and at least the latency of a multiply-add."""
+    return max(rows * vectors / 2, (rows + vectors + 1) / 2, 5.0)
+
+
+@cache
+def row_steps(vectors: int) -> tuple[int, ...]:
+    """Rows of the next kernel, indexed by the rows that remain, below four times the largest kernel.
+
+    The choice is the cheapest partition of the rows; with more rows than these the largest kernel is used.
+    """
+    counts = row_counts()[vectors]
+    costs, steps = [0.0], [0]
+    for rest in range(1, 4 * counts[0]):
+        options = [(costs[rest - n] + _cycles(n, vectors), -n) for n in counts if n <= rest]
+        cost, negative = min(options)
+        costs.append(cost)
+        steps.append(-negative)
+    return tuple(steps)
+
+
+def rows_cycles(rows: int, vectors: int) -> float:
+    """Estimates the cycles of one k for `rows` rows, by the model that chooses how to divide them."""
+    steps, cycles = row_steps(vectors), 0.0
+    while rows > 0:
+        step = steps[rows] if rows < len(steps) else steps[-1]
+        many = max(1, (rows - len(steps)) // step)
+        cycles += many * _cycles(step, vectors)
+        rows -= many * step
+    return cycles
+
+
+@cache
+def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
+    """The intrinsic of the kernels that can also store the element type `store`, if `accumulate` is AS_HALF.
+
+    With `pairs` each element of A and B is a pair of bf16, neighbours along k. B's elements are of type `right` in
+    memory. Those of other types than float32 are widened as they are loaded, and packed: row k of B is stored at
+    ahead + k * pitch_ahead in place of what is prefetched, whole vectors, and lanes beyond the last column as zeros.
+    """
+
+    @intrinsic
+    def micro_kernel(
+        typing_context: Any,
+        rows: types.Type,
+        vectors: types.Type,
+        a: types.Type,
+        row_a: types.Type,
+        offset_a: types.Type,
+        b: types.Type,
+        pitch_b: types.Type,
+        c: types.Type,
+        row_c: types.Type,
+        k: types.Type,
+        accumulate: types.Type,
+        last_columns: types.Type,
+        blocks: types.Type,
+        ahead: types.Type,
+        second_ahead: types.Type,
+        pitch_ahead: types.Type,
+        blocks_ahead: types.Type,
+    ) -> tuple[Any, Emitter]:
+        """C[row_c[i] + size * n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], k >= 1.
+
+        i < rows * blocks. row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of
+        `row_counts()[vectors]`, blocks at least 1. n runs over `vectors` vectors; of the last one only `last_columns`
+        columns are accessed, except that without cheap masks it is read whole, so B must have been packed.
+
+        Beside k of block i < blocks_ahead, of as many whole vectors as a panel has, prefetches the lines at
+        ahead + i * 2 * second_ahead + k * pitch_ahead + (0 or second_ahead): those that are packed next.
+        """
+
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            whole = builder.icmp_signed("==", arguments[LAST_COLUMNS], I64(lanes()))
+            shape = builder.add(builder.mul(arguments[1], I64(64)), arguments[0])
+            shape = builder.add(shape, builder.select(whole, I64(WHOLE), I64(0)))
+            done = builder.append_basic_block("done")
+            switch = builder.switch(shape, done)
+            for vector_count, row_count, masked in kernel_shapes(right):
+                block = builder.append_basic_block(f"kernel_{row_count}x{vector_count}")
+                switch.add_case(I64(64 * vector_count + (0 if masked else WHOLE) + row_count), block)
+                with builder.goto_block(block):
+                    builder.call(
+                        _declared(builder.module, row_count, vector_count, masked, store, pairs, right), arguments[2:]
+                    )
+                    builder.branch(done)
+            builder.position_at_end(done)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * (ARGUMENTS + 2)), emit
+
+    return micro_kernel
+
+
+def kernel_shapes(right: str = "f32") -> list[tuple[int, int, bool]]:
+    """(vectors, rows, whether the last vector is masked) of each kernel; those that pack B have whole panels."""
+    if right != "f32":
+        return [(panel_vectors(), rows, False) for rows in row_counts()[panel_vectors()]]
+    counts = row_counts().items()
+    return [(vectors, rows, masked) for vectors, each in counts for rows in each for masked in (False, True)]
+
+
+@cache
+def library(store: str, pairs: bool = False, right: str = "f32") -> Library:
+    """The kernels of `micro_kernels` of the same arguments, which its callers' codelets need."""
+
+    def text() -> str:
+        module = ir.Module()
+        for vectors, rows, masked in kernel_shapes(right):
+            _kernel(module, rows, vectors, masked, store, pairs, right)
+        return str(module)
+
+    names = (_name(rows, vectors, masked, store, pairs, right) for vectors, rows, masked in kernel_shapes(right))
+    return Library(f"micro_kernels_{store}" + _suffix(pairs, right), tuple(names), text)
+
+
+def _name(rows: int, vectors: int, masked: bool, store: str, pairs: bool, right: str) -> str:
+    return f"micro_kernel_{rows}x{vectors}_{store}" + _suffix(pairs, right) + "_masked" * masked
+
+
+def _suffix(pairs: bool, right: str) -> str:
+    return "_pairs" * pairs + f"_by_{right}" * (right != "f32")
+
+
+def _declared(
+    module: ir.Module, rows: int, vectors: int, masked: bool, store: str, pairs: bool, right: str
+) -> ir.Function:
+    """The LLVM function of one micro kernel, declared in the module on first use."""
+    name = _name(rows, vectors, masked, store, pairs, right)
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(VOID, [I64] * ARGUMENTS), name)
+    function.attributes.add("nounwind")
+    return function
+
+
+def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str, pairs: bool, right: str) -> None:
+    """Defines one micro kernel in the module."""
+    function = _declared(module, rows, vectors, masked, store, pairs, right)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, last_columns, blocks, *prefetched = function.args
+    # A masked load also costs the issue slot of a multiply-add.
+    masks = [None] * (vectors - 1) + [vector.lane_mask(builder, last_columns) if masked else None]
+    entry, loop, done = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("done")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    phis = row_a_now, row_c_now, left, ahead, left_ahead = [builder.phi(I64) for _ in range(5)]
+    a_rows = _table(builder, a, row_a_now, rows)
+    lines = None
+    if right != "f32":
+        lines = prefetched[:3]
+    elif vectors == panel_vectors() and not masked:  # beside the mask, more addresses would make LLVM spill sums
+        wanted = builder.icmp_signed(">", left_ahead, I64(0))
+        lines = builder.select(wanted, ahead, I64(0)), prefetched[1], prefetched[2]
+    _prefetch_for_writing(builder, _table(builder, c, row_c_now, rows), 4 * lanes() * vectors)
+    totals = _sum_over_k(builder, a_rows, offset_a, b, pitch_b, k, masks, (pairs, right), lines)
+    c_rows = _table(builder, c, row_c_now, rows)
+    if store == "f32":
+        _add_or_write(builder, c_rows, totals, accumulate, masks)
+    else:
+        with builder.if_else(builder.icmp_signed("==", accumulate, I64(AS_HALF))) as (half, floats):
+            with half:
+                _write(builder, c_rows, totals, masks, store)
+            with floats:
+                _add_or_write(builder, c_rows, totals, accumulate, masks)
+    steps = I64(8 * rows), I64(8 * rows), I64(-1), builder.shl(prefetched[1], I64(1)), I64(-1)
+    later = [builder.add(phi, step) for phi, step in zip(phis, steps, strict=True)]
+    for phi, first, following in zip(phis, (row_a, row_c, blocks, prefetched[0], prefetched[3]), later, strict=True):
+        phi.add_incoming(first, entry)
+        phi.add_incoming(following, builder.block)
+    builder.cbranch(builder.icmp_signed(">", later[2], I64(0)), loop, done)
+    builder.position_at_end(done)
+    builder.ret_void()
+
+
+def _load_i64(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return builder.load(builder.inttoptr(address, POINTER), align=8, typ=I64)
+
+
+def _table(builder: ir.IRBuilder, base: ir.Value, table: ir.Value, rows: int) -> list[ir.Value]:
+    """base + table[i] for i < rows."""
+    return [builder.add(base, _load_i64(builder, builder.add(table, I64(8 * i)))) for i in range(rows)]
+
+
+def _prefetch_for_writing(builder: ir.IRBuilder, rows: list[ir.Value], size: int) -> None:
+    """Prefetches the first `size` bytes of each row of C, which the sums along k leave time to fetch."""
+    for row, offset in itertools.product(rows, range(0, size, LINE)):
+        pointer = builder.inttoptr(builder.add(row, I64(offset)), POINTER)
+        call(builder, "prefetch.p0", VOID, pointer, TO_WRITE, TO_FIRST_LEVEL, DATA)
+
+
+def k_unroll(vectors: int) -> int:
+    """k in one iteration of the loop: two where enough registers are left for that."""
+    return 2 if vectors == 4 else 1
+
+
+@dataclass
+class _State:
+    """Values that change along k: addresses of A's offset, B's row and the line to prefetch; sums [row][vector]."""
+
+    offset: ir.Value
+    b: ir.Value
+    line: ir.Value
+    sums: list[list[ir.Value]]
+
+    def values(self) -> list[ir.Value]:
+        return [self.offset, self.b, self.line, *(each for row in self.sums for each in row)]
+
+
+def _phis(builder: ir.IRBuilder, rows: int, vectors: int) -> _State:
+    sums = [[builder.phi(vector.vector_type()) for _ in range(vectors)] for _ in range(rows)]
+    return _State(builder.phi(I64), builder.phi(I64), builder.phi(I64), sums)
+
+
+def _comes_from(phis: _State, state: _State, block: ir.Block) -> None:
+    for phi, value in zip(phis.values(), state.values(), strict=True):
+        phi.add_incoming(value, block)
+
+
+def _sum_over_k(
+    builder: ir.IRBuilder,
+    a_rows: list[ir.Value],
+    offset_a: ir.Value,
+    b: ir.Value,
+    pitch_b: ir.Value,
+    k: ir.Value,
+    masks: list[ir.Value | None],
+    operands: tuple[bool, str],
+    lines: tuple[ir.Value, ...] | None,
+) -> list[list[ir.Value]]:
+    """The loop over k, one or two k an iteration, the last one alone if need be; returns the sums [row][vector].
+
+    `operands`: whether they are pairs, and B's element type.
+    """
+    rows, vectors = len(a_rows), len(masks)
+    unroll = k_unroll(vectors)
+    entry, loop, rest = builder.block, builder.append_basic_block("k"), builder.append_basic_block("rest")
+    first_line = I64(0) if lines is None else lines[0]
+    start = _State(offset_a, b, first_line, [[vector.zeros()] * vectors for _ in range(rows)])
+    offset_end = builder.add(offset_a, builder.mul(builder.and_(k, I64(-unroll)), I64(8)))
+    builder.cbranch(builder.icmp_signed(">=", k, I64(unroll)), loop, rest)
+    builder.position_at_end(loop)
+    state = phis = _phis(builder, rows, vectors)
+    for _ in range(unroll):
+        state = _one_k(builder, a_rows, state, pitch_b, masks, *operands, lines)
+    if lines is not None and operands[1] == "f32":
+        state.line = _prefetched(builder, state.line, lines, unroll)
+    end_of_loop = builder.block
+    _comes_from(phis, start, entry)
+    _comes_from(phis, state, end_of_loop)
+    builder.cbranch(builder.icmp_unsigned("!=", state.offset, offset_end), loop, rest)
+    builder.position_at_end(rest)
+    summed = _phis(builder, rows, vectors)
+    _comes_from(summed, start, entry)
+    _comes_from(summed, state, end_of_loop)
+    if unroll == 1:
+        return summed.sums
+    last, end = builder.append_basic_block("last"), builder.append_basic_block("end")
+    builder.cbranch(builder.trunc(k, ir.IntType(1)), last, end)
+    builder.position_at_end(last)
+    state = _one_k(builder, a_rows, summed, pitch_b, masks, *operands, lines)
+    builder.branch(end)
+    builder.position_at_end(end)
+    phis = _phis(builder, rows, vectors)
+    _comes_from(phis, summed, rest)
+    _comes_from(phis, state, last)
+    return phis.sums
+
+
+def _prefetched(builder: ir.IRBuilder, line: ir.Value, lines: tuple[ir.Value, ...], count: int) -> ir.Value:
+    """Prefetches the lines beside `count` k, if the first address is not 0; returns the next one.
+
+    A block of its own: in that of the multiply-adds LLVM would move all loads before the prefetches, and spill sums.
+    """
+    _, second, pitch = lines
+    start, following = builder.block, line
+    with builder.if_then(builder.icmp_signed("!=", line, I64(0)), likely=False):
+        for _ in range(count):
+            for each in (following, builder.add(following, second)):
+                pointer = builder.inttoptr(each, POINTER)
+                call(builder, "prefetch.p0", VOID, pointer, I32(0), TO_SECOND_LEVEL, DATA)
+            following = builder.add(following, pitch)
+        end = builder.block
+    phi = builder.phi(I64)
+    phi.add_incoming(line, start)
+    phi.add_incoming(following, end)
+    return phi
+
+
+def _one_k(
+    builder: ir.IRBuilder,
+    a_rows: list[ir.Value],
+    state: _State,
+    pitch_b: ir.Value,
+    masks: list[ir.Value | None],
+    pairs: bool,
+    right: str,
+    lines: tuple[ir.Value, ...] | None,
+) -> _State:
+    """sums[i][j] + A[row i, k] * B[k, vector j]; packs B's vectors that are not float32."""
+    multiply_add = vector.multiply_add_pairs if pairs else vector.multiply_add
+    offset = _load_i64(builder, state.offset)
+    b_vectors = []
+    for j, mask in enumerate(masks):
+        address = builder.add(state.b, I64(vector.BYTES[right] * lanes() * j))
+        b_vectors.append(vector.load_vector(builder, address, mask if masks_are_cheap() else None, right))
+    line = state.line
+    if right != "f32":
+        assert lines is not None
+        for j, b_vector in enumerate(b_vectors):
+            vector.store_vector(builder, b_vector, builder.add(line, I64(4 * lanes() * j)))
+        line = builder.add(line, lines[2])
+    totals = []
+    for row, row_sums in zip(a_rows, state.sums, strict=True):
+        element = builder.load(builder.inttoptr(builder.add(row, offset), POINTER), align=4, typ=F32)
+        factor = vector.splat(builder, element)
+        operands = zip(b_vectors, row_sums, strict=True)
+        totals.append([multiply_add(builder, factor, b_vector, total) for b_vector, total in operands])
+    return _State(builder.add(state.offset, I64(8)), builder.add(state.b, pitch_b), line, totals)
+
+
+def _add_or_write(
+    builder: ir.IRBuilder,
+    c_rows: list[ir.Value],
+    totals: list[list[ir.Value]],
+    accumulate: ir.Value,
+    masks: list[ir.Value | None],
+) -> None:
+    """Stores the totals, added to C if `accumulate` is not 0."""
+    with builder.if_else(builder.icmp_signed("!=", accumulate, I64(0))) as (add, replace):
+        with add:
+            _write(builder, c_rows, totals, masks, adds=True)
+        with replace:
+            _write(builder, c_rows, totals, masks)
+
+
+def _write(
+    builder: ir.IRBuilder,
+    c_rows: list[ir.Value],
+    totals: list[list[ir.Value]],
+    masks: list[ir.Value | None],
+    element_type: str = "f32",
+    adds: bool = False,
+) -> None:
+    """Stores the totals, or adds them to C."""
+    for row, row_totals in zip(c_rows, totals, strict=True):
+        for j, (total, mask) in enumerate(zip(row_totals, masks, strict=True)):
+            address = builder.add(row, I64(vector.BYTES[element_type] * lanes() * j))
+            if adds:
+                total = builder.fadd(total, vector.load_vector(builder, address, mask))
+            vector.store_vector(builder, total, address, mask, element_type)

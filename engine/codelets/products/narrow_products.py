@@ -1,0 +1,148 @@
+"""Products by one vector of columns, in which each multiply-add loads an element of A: as few other loads as possible.
+
+The general kernels read where the rows of A are from tables. Here rows are evenly spaced, by a constant that is part of
+the instructions.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine.codelets.language import vector
+from engine.codelets.language.build import Inner, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.loops import Loop
+from engine.codelets.language.memory import F32, I64, POINTER, Emitter, intrinsic
+from engine.codelets.language.switched import internal_function
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes, registers
+
+LANES = lanes()
+VECTOR = 4 * LANES
+ARGUMENTS = 7  # a, block, b, c, pitch_c, k, adds
+
+
+class Narrow(NamedTuple):
+    """Layout of A: bytes between its rows and between its elements along k, in blocks of `block` elements if not 0."""
+
+    name: str
+    row: int
+    k: int
+    block: int
+
+
+OF_TILES = Narrow("narrow_tiles", VECTOR, 4, LANES)
+"""Rows are tiles, k are their features, in blocks of a vector."""
+OF_FEATURES = Narrow("narrow_features", 4, VECTOR, 0)
+"""Rows are the features of a vector, k are tiles."""
+ROWS = (24, 16, 12, 8, 4, 2, 1) if registers() == 32 else (12, 8, 4, 2, 1)
+"""Rows of the kernels: sums in registers, besides a vector of B."""
+
+
+STEPS = np.array([1, *(max(each for each in ROWS if each <= rest) for rest in range(1, ROWS[0] + 1))], np.int64)
+"""Rows of the next kernel, by the rows that remain."""
+
+
+@cache
+def narrow_products(narrow: Narrow) -> Inner:
+    """Makes `multiply_vector` for A with this layout."""
+    kernel, row = _kernels(narrow), narrow.row
+
+    @inner
+    def multiply_vector(rows: int, k: int, a: int, block: int, b: int, c: int, pitch_c: int, adds: int) -> None:
+        """C[m * pitch_c + 4n] (+)= sum over k of A[m, k] * B[k * VECTOR + 4n], n < LANES.
+
+        There are `block` bytes between blocks of k. Sums are in the order of k, like those of the general kernels.
+        """
+        done = 0
+        while done < rows:
+            step = STEPS[min(rows - done, ROWS[0])]
+            kernel(step, a + row * done, block, b, c + pitch_c * done, pitch_c, k, adds)
+            done += step
+
+    return multiply_vector
+
+
+def _kernels(narrow: Narrow) -> Any:
+    """The intrinsic of the kernels for each number of rows."""
+
+    @intrinsic
+    def kernel(
+        typing_context: Any,
+        rows: types.Type,
+        a: types.Type,
+        block: types.Type,
+        b: types.Type,
+        c: types.Type,
+        pitch_c: types.Type,
+        k: types.Type,
+        adds: types.Type,
+    ) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            done = builder.append_basic_block("done")
+            switch = builder.switch(arguments[0], done)
+            for count in ROWS:
+                case = builder.append_basic_block(f"rows_{count}")
+                switch.add_case(I64(count), case)
+                with builder.goto_block(case):
+                    builder.call(_kernel(builder.module, narrow, count), arguments[1:])
+                    builder.branch(done)
+            builder.position_at_end(done)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * ARGUMENTS, types.int64), emit
+
+    return kernel
+
+
+def _kernel(module: ir.Module, narrow: Narrow, rows: int) -> ir.Function:
+    """The LLVM function for `rows` rows, defined in the module on first use."""
+    name = f"{narrow.name}_{rows}"
+    if name in module.globals:
+        return module.globals[name]
+    function, builder = internal_function(module, name, ARGUMENTS)
+    a, block, b, c, pitch_c, k, adds = function.args
+    sums = [vector.zeros()] * rows
+    if narrow.block:
+        blocks = Loop(builder, "blocks", I64(0), k, I64(narrow.block), [a, b, *sums])
+        rest = builder.sub(k, blocks.at)
+        count = builder.select(builder.icmp_signed("<", rest, I64(narrow.block)), rest, I64(narrow.block))
+        a, b, *sums = blocks.carried
+        b, sums = _summed(builder, narrow, a, b, count, sums)
+        blocks.close([builder.add(a, block), b, *sums])
+    else:
+        _, sums = _summed(builder, narrow, a, b, k, sums)
+    _store(builder, c, pitch_c, adds, sums)
+    builder.ret_void()
+    return function
+
+
+def _summed(
+    builder: ir.IRBuilder, narrow: Narrow, a: ir.Value, b: ir.Value, k: ir.Value, sums: list[ir.Value]
+) -> tuple[ir.Value, list[ir.Value]]:
+    """Emits the loop over k: returns the address behind B, and the sums with their products added."""
+    loop = Loop(builder, "k", I64(0), k, I64(1), [a, b, *sums])
+    a, b, *sums = loop.carried
+    row = vector.load_vector(builder, b)
+    for i, total in enumerate(sums):
+        element = builder.load(builder.inttoptr(builder.add(a, I64(narrow.row * i)), POINTER), align=4, typ=F32)
+        sums[i] = vector.multiply_add(builder, vector.splat(builder, element), row, total)
+    following = builder.add(b, I64(VECTOR))
+    loop.close([builder.add(a, I64(narrow.k)), following, *sums])
+    return following, sums
+
+
+def _store(builder: ir.IRBuilder, c: ir.Value, pitch_c: ir.Value, adds: ir.Value, sums: list[ir.Value]) -> None:
+    """Writes the sums to C, or adds them."""
+    addresses = [builder.add(c, builder.mul(pitch_c, I64(i))) for i in range(len(sums))]
+    with builder.if_else(builder.icmp_signed("!=", adds, I64(0))) as (added, written):
+        with added:
+            for total, address in zip(sums, addresses, strict=True):
+                value = builder.fadd(vector.load_vector(builder, address), total)
+                vector.store_vector(builder, value, address)
+        with written:
+            for total, address in zip(sums, addresses, strict=True):
+                vector.store_vector(builder, total, address)

@@ -1,0 +1,215 @@
+"""Packing: copies of blocks of A and B as float32, in the layout that the micro kernels read fastest.
+
+`packing` has the functions for elements of float32, f16 or bf16 in memory. Rows of B, and columns of A that were
+transposed, are padded with zeros to whole vectors.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from engine.codelets.host.rows import word
+from engine.codelets.language import vector
+from engine.codelets.language.build import Inner, inner
+from engine.codelets.language.element import load_element
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import I64, Emitter, intrinsic, load_i64, store_f32, store_i64
+from engine.codelets.language.register_transpose import lanes_transposed
+from engine.codelets.products.contract import Operands
+from engine.codelets.products.contract_fields import Field, Layout
+from engine.codelets.products.micro_kernel import panel_columns, panel_vectors
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+LANES = lanes()
+PANEL = panel_columns()
+UNROLLED = 4  # vectors of a run that are copied in one iteration
+LEAST_RUN = 4  # contiguous elements that are worth a vector of their own
+
+
+@inner
+def fill_progression(table: int, count: int, step: int) -> None:
+    """table[i] = i * step, as int64."""
+    for i in range(count):
+        store_i64(table + 8 * i, i * step)
+
+
+@inner
+def packed_pitch(width: int) -> int:
+    """Bytes between the rows of a packed panel."""
+    return (width + LANES - 1) // LANES * LANES * 4
+
+
+def _copying(source_type: str, target_type: str, vectors: int = 1, masked: bool = False) -> Any:
+    """The intrinsic that copies vectors between element types, whole ones or only `count` lanes of the last one.
+
+    On the side of float32 in scratch whole vectors are accessed; the lanes that are not copied are written as zeros.
+    """
+    widens = target_type == "f32"
+
+    @intrinsic
+    def copy_lanes(
+        typing_context: Any, source: types.Type, target: types.Type, count: types.Type
+    ) -> tuple[Any, Emitter]:
+        def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+            mask = vector.lane_mask(builder, arguments[2]) if masked else None
+            for j in range(vectors):
+                read = builder.add(arguments[0], I64(vector.BYTES[source_type] * LANES * j))
+                written = builder.add(arguments[1], I64(vector.BYTES[target_type] * LANES * j))
+                lanes_mask = mask if j == vectors - 1 else None
+                value = vector.load_vector(builder, read, lanes_mask if widens else None, source_type)
+                vector.store_vector(builder, value, written, None if widens else lanes_mask, target_type)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 3), emit
+
+    return copy_lanes
+
+
+@cache
+def copied_run(source_type: str, target_type: str) -> Inner:
+    """`copy_run` between float32 in scratch and elements in memory."""
+    copy, copy_some = _copying(source_type, target_type), _copying(source_type, target_type, masked=True)
+    copy_several = _copying(source_type, target_type, UNROLLED)
+    read, written = vector.BYTES[source_type], vector.BYTES[target_type]
+
+    @inner
+    def copy_run(source: int, target: int, count: int) -> None:
+        """target[i] = source[i], i < count. In scratch whole vectors are accessed, padded with zeros."""
+        whole, several = count // LANES * LANES, count // (UNROLLED * LANES) * (UNROLLED * LANES)
+        for i in range(0, several, UNROLLED * LANES):
+            copy_several(source + read * i, target + written * i, LANES)
+        for i in range(several, whole, LANES):
+            copy(source + read * i, target + written * i, LANES)
+        if whole < count:
+            copy_some(source + read * whole, target + written * whole, count - whole)
+
+    return copy_run
+
+
+class Packing(NamedTuple):
+    """The functions that pack elements of one type."""
+
+    transposed: Inner
+    groups: Inner
+    lines: Inner
+    runs: Inner
+    panel: Inner
+
+
+@cache
+def packing(element_type: str) -> Packing:
+    """The functions that pack float32, f16 or bf16."""
+    size = vector.BYTES[element_type]
+    copy_panel_row = _copying(element_type, "f32", panel_vectors())
+    copy_most_of_row, copy_some = (_copying(element_type, "f32", n, masked=True) for n in (panel_vectors(), 1))
+    copy_run, transpose_lanes = copied_run(element_type, "f32"), lanes_transposed(element_type)
+
+    @inner
+    def pack_transposed(source: int, offsets: int, rows: int, columns: int, target: int, pitch: int) -> None:
+        """target[column * pitch + 4 row] = source[offsets[row] + size * column]; padded to whole vectors."""
+        for row in range(0, rows, LANES):
+            for column in range(0, columns, LANES):
+                transpose_lanes(
+                    source + size * column,
+                    offsets + 8 * row,
+                    min(LANES, rows - row),
+                    min(LANES, columns - column),
+                    target + column * pitch + 4 * row,
+                    pitch,
+                )
+
+    @inner
+    def pack_groups(a: int, row_a: int, offset_a: int, rows: int, k: int, target: int, pitch: int) -> None:
+        """target[m * pitch + 4k] = A[row_a[m] + offset_a[k]]; each lanes() rows are contiguous."""
+        for row in range(0, rows, LANES):
+            group = a + load_i64(row_a + 8 * row)
+            pack_transposed(group, offset_a, k, min(LANES, rows - row), target + row * pitch, pitch)
+
+    @inner
+    def pack_lines(
+        a: int, row_a: int, offset_a: int, together: int, rows: int, k: int, target: int, pitch: int
+    ) -> None:
+        """target[k * pitch + 4m] = A[row_a[m] + offset_a[k]]; each `together` rows are contiguous.
+
+        Whole vectors are written, padded with zeros: `together` is all rows, or a multiple of lanes().
+        """
+        for row in range(0, rows, together):
+            group, count = a + load_i64(row_a + 8 * row), min(together, rows - row)
+            for i in range(k):
+                copy_run(group + load_i64(offset_a + 8 * i), target + i * pitch + 4 * row, count)
+
+    @inner
+    def pack_runs(
+        a: int, row_a: int, offset_a: int, run: int, begun: int, rows: int, k: int, target: int, pitch: int
+    ) -> None:
+        """target[m * pitch + 4k] = A[row_a[m] + offset_a[k]].
+
+        Each `run` elements along k are contiguous; the first run lacks `begun` of them. May write a vector beyond the
+        end.
+        """
+        if run >= LEAST_RUN and begun + k <= run:
+            first = a + load_i64(offset_a)
+            for m in range(rows):
+                copy_run(first + load_i64(row_a + 8 * m), target + m * pitch, k)
+            return
+        for m in range(rows):
+            source, row = a + load_i64(row_a + 8 * m), target + m * pitch
+            if run < LEAST_RUN:
+                for i in range(k):
+                    store_f32(row + 4 * i, load_element(source + load_i64(offset_a + 8 * i), element_type, "f32"))
+            done = 0 if run >= LEAST_RUN else k
+            while done < k:
+                count = min(k - done, run - (begun + done) % run)
+                copy_run(source + load_i64(offset_a + 8 * done), row + 4 * done, count)
+                done += count
+
+    @inner
+    def pack_rows(b: int, offset_b: int, k: int, columns: int, target: int, pitch: int) -> None:
+        """target[k * pitch + 4n] = B[offset_b[k] + size * n]."""
+        for i in range(k):
+            source, row = b + load_i64(offset_b + 8 * i), target + i * pitch
+            if columns == PANEL:
+                copy_panel_row(source, row, PANEL)
+            elif columns > PANEL - LANES:
+                copy_most_of_row(source, row, columns - (PANEL - LANES))
+            elif columns < LANES:
+                copy_some(source, row, columns)
+            else:
+                copy_run(source, row, columns)
+
+    @inner
+    def pack_elements(b: int, offset_b: int, stride_b: int, k: int, columns: int, target: int, pitch: int) -> None:
+        """target[k * pitch + 4n] = B[offset_b[k] + stride_b * n]."""
+        padded = packed_pitch(columns)
+        for i in range(k):
+            source, row = b + load_i64(offset_b + 8 * i), target + i * pitch
+            for n in range(columns):
+                store_f32(row + 4 * n, load_element(source + n * stride_b, element_type, "f32"))
+            for at in range(4 * columns, padded, 4):
+                store_f32(row + at, 0.0)
+
+    @inner
+    def pack_panel(at: Operands, column: int, width: int, k: int, k_count: int, target: int, offsets: int) -> None:
+        """Packs rows k .. k + k_count of `width` columns of B; `offsets`: the address of space for those of columns."""
+        layout, stride = word(at.parameters, Field.LAYOUT_B), word(at.parameters, Field.STRIDE_B)
+        offset_b = word(at.parameters, Field.OFFSET_B) + 8 * k
+        source, pitch = at.b + column * stride, packed_pitch(width)
+        if layout == Layout.ROWS or layout == Layout.SCATTERED_ROWS:
+            pack_rows(source, offset_b, k_count, width, target, pitch)
+        elif layout == Layout.ELEMENTS:
+            pack_elements(source, offset_b, stride, k_count, width, target, pitch)
+        else:
+            run = k_count if layout == Layout.TRANSPOSED else word(at.parameters, Field.PITCH_B)
+            fill_progression(offsets, width, stride)
+            done = 0
+            while done < k_count:
+                count = k_count - done
+                if layout == Layout.RUNS:
+                    count = min(count, run - (k + done) % run)
+                first = source + load_i64(offset_b + 8 * done)
+                pack_transposed(first, offsets, width, count, target + done * pitch, pitch)
+                done += count
+
+    return Packing(pack_transposed, pack_groups, pack_lines, pack_runs, pack_panel)

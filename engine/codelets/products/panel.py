@@ -1,0 +1,183 @@
+"""All rows of a block times one panel of B: partitions the rows into micro kernels."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from engine.codelets.language.build import Inner, inner
+from engine.codelets.products import micro_kernel as kernels
+from engine.machine_code.processor import lanes
+
+LANES = lanes()
+STEP_LIMIT = max(len(kernels.row_steps(vectors)) for vectors in kernels.row_counts())
+
+
+def _steps() -> np.ndarray:
+    """[vectors, rows that remain] -> rows of the next micro kernel."""
+    table = np.zeros((kernels.panel_vectors() + 1, STEP_LIMIT + 1), np.int64)
+    for vectors, counts in kernels.row_counts().items():
+        steps = kernels.row_steps(vectors)
+        table[vectors] = counts[0]
+        table[vectors, : len(steps)] = steps
+    return table
+
+
+STEPS = _steps()
+
+
+def _repeats() -> np.ndarray:
+    """[vectors, rows that remain] -> number of consecutive calls of that micro kernel."""
+    table = np.ones_like(STEPS)
+    for vectors in kernels.row_counts():
+        for rest in range(1, STEP_LIMIT + 1):
+            step = STEPS[vectors, rest]
+            if rest > step and STEPS[vectors, rest - step] == step:
+                table[vectors, rest] += table[vectors, rest - step]
+    return table
+
+
+REPEATS = _repeats()
+
+
+@cache
+def panels(store: str, pairs: bool = False) -> Inner:
+    """`multiply_panel` with the kernels of `micro_kernels(store, pairs)`."""
+    multiply_panel_ahead = prefetching_panels(store, pairs)
+
+    @inner
+    def multiply_panel(
+        rows: int,
+        columns: int,
+        k: int,
+        packed_rows: tuple[int, int, int],
+        packed_panel: tuple[int, int],
+        c: int,
+        row_c: int,
+        accumulate: int,
+    ) -> None:
+        """`multiply_panel_ahead` without prefetching."""
+        nothing = (0, 0, 0, 0)
+        multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, nothing, nothing, c, row_c, accumulate)
+
+    return multiply_panel
+
+
+@cache
+def packing_panels(store: str, right: str) -> Inner:
+    """`multiply_and_pack` for elements of B of another type than float32."""
+    kernel, multiply_packed = kernels.micro_kernels(store, right=right), panels(store)
+
+    @inner
+    def multiply_and_pack(
+        rows: int,
+        columns: int,
+        k: int,
+        packed_rows: tuple[int, int, int],
+        panel: tuple[int, int],
+        packed_panel: tuple[int, int],
+        c: int,
+        row_c: int,
+        accumulate: int,
+    ) -> None:
+        """`multiply_panel` by a `panel` in memory, which the first kernel packs for the others as `packed_panel`."""
+        vectors = (columns + LANES - 1) // LANES
+        last_columns = columns - LANES * (vectors - 1)
+        a, row_a, offset_a = packed_rows
+        b, pitch_b = panel
+        packed, pitch = packed_panel
+        step = STEPS[vectors, min(rows, STEP_LIMIT)]
+        kernel(
+            step,
+            vectors,
+            a,
+            row_a,
+            offset_a,
+            b,
+            pitch_b,
+            c,
+            row_c,
+            k,
+            accumulate,
+            last_columns,
+            1,
+            packed,
+            0,
+            pitch,
+            0,
+        )
+        if step < rows:
+            rest = a, row_a + 8 * step, offset_a
+            multiply_packed(rows - step, columns, k, rest, packed_panel, c, row_c + 8 * step, accumulate)
+
+    return multiply_and_pack
+
+
+@cache
+def prefetching_panels(store: str, pairs: bool = False) -> Inner:
+    """`multiply_panel_ahead` with the same kernels."""
+    kernel = kernels.micro_kernels(store, pairs)
+
+    @inner
+    def multiply_panel_ahead(
+        rows: int,
+        columns: int,
+        k: int,
+        packed_rows: tuple[int, int, int],
+        packed_panel: tuple[int, int],
+        prefetched: tuple[int, int, int, int],
+        then_prefetched: tuple[int, int, int, int],
+        c: int,
+        row_c: int,
+        accumulate: int,
+    ) -> None:
+        """C[row_c[m] + size * n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n].
+
+        m < rows, n < columns. packed_rows is (A, row_a, offset_a), packed_panel (B, pitch_b): addresses and bytes;
+        1 <= columns <= panel_columns(), k >= 1. With AS_HALF as `accumulate` C is of 16-bit floats. `prefetched`:
+        what the micro kernels prefetch, as they have it: address, distance to the second line, pitch along k, blocks;
+        `then_prefetched`: what they prefetch beside the blocks after these.
+        """
+        vectors = (columns + LANES - 1) // LANES
+        last_columns = columns - LANES * (vectors - 1)
+        a, row_a, offset_a = packed_rows
+        b, pitch_b = packed_panel
+        ahead, second_ahead, pitch_ahead, blocks_ahead = prefetched
+        then, second_then, pitch_then, blocks_then = then_prefetched
+        done = 0
+        while done < rows:
+            if blocks_ahead <= 0 and blocks_then > 0:
+                ahead, second_ahead, pitch_ahead, blocks_ahead = then, second_then, pitch_then, blocks_then
+                blocks_then = 0
+            rest = rows - done
+            step = STEPS[vectors, min(rest, STEP_LIMIT)]
+            blocks = REPEATS[vectors, rest] if rest <= STEP_LIMIT else (rest - STEP_LIMIT + step - 1) // step
+            if blocks_then > 0:
+                blocks = min(blocks, blocks_ahead)
+            row_a_now = row_a + 8 * done
+            row_c_now = row_c + 8 * done
+            kernel(
+                step,
+                vectors,
+                a,
+                row_a_now,
+                offset_a,
+                b,
+                pitch_b,
+                c,
+                row_c_now,
+                k,
+                accumulate,
+                last_columns,
+                blocks,
+                ahead,
+                second_ahead,
+                pitch_ahead,
+                blocks_ahead,
+            )
+            done += step * blocks
+            ahead += 2 * second_ahead * blocks
+            blocks_ahead -= blocks
+
+    return multiply_panel_ahead

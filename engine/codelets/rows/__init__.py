@@ -1,0 +1,1 @@
+"""Rows by number: gather, scatter, sums over edges, updates of touched rows."""

@@ -1,0 +1,104 @@
+"""HLO gather of contiguous rows by one or two index components: the same parameters as `gather`, no tables in the loop.
+
+A row is one run of bytes, and the positions of index vectors are evenly spaced. Unit: one row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.codelets.host.rows import copy_bytes, word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import POINTER, Emitter, intrinsic, load_i32, load_i64, store_i32
+from engine.codelets.language.record import Part, Record
+from engine.codelets.rows.gather import AHEAD, BatchDimension, Gather, IndexComponent, fetch_lines
+from engine.machine_code.llvm import ir
+from engine.machine_code.processor import lanes
+
+VECTOR = 4 * lanes()
+FAR_BYTES = 1 << 19
+"""Bytes of an operand from which on its rows are not in a near cache. Chosen by hand."""
+LONG = 512
+"""Bytes of a row from which the C library's copy is as fast."""
+
+
+@intrinsic
+def copy_vector(typing_context: Any, target: types.Type, source: types.Type) -> tuple[Any, Emitter]:
+    """Copies VECTOR bytes."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        written, read = (builder.inttoptr(each, POINTER) for each in arguments)
+        value = builder.load(read, align=1, typ=ir.VectorType(ir.IntType(8), VECTOR))
+        builder.store(value, written, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+@inner
+def copy_row(target: int, source: int, count: int) -> None:
+    """Copies `count` bytes between rows that do not overlap."""
+    if count < VECTOR or count > LONG:
+        copy_bytes(target, source, count)
+        return
+    at = 0
+    while at + VECTOR <= count:
+        copy_vector(target + at, source + at)
+        at += VECTOR
+    if at < count:
+        copy_vector(target + count - VECTOR, source + count - VECTOR)
+
+
+@inner
+def load_row_number(address: int, is_wide: bool) -> int:
+    """An int32, or an int64 where `is_wide`."""
+    return load_i64(address) if is_wide else load_i32(address)
+
+
+@codelet
+def gather_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """target[position] = the operand's row at the clamped indices of that position."""
+    batch = parameters + 8 * Gather.WORDS
+    first = batch + 8 * BatchDimension.WORDS
+    second = first + 8 * IndexComponent.WORDS
+    is_wide = word(parameters, Gather.INDEX_BYTES) == 8
+    has_second = word(parameters, Gather.INDEX_COMPONENTS) == 2
+    step, target_step = word(batch, BatchDimension.INDEX_STRIDE), word(batch, BatchDimension.TARGET_STRIDE)
+    index = word(parameters, Gather.INDICES) + word(first, IndexComponent.INDEX_OFFSET) + lo * step
+    stride, largest = word(first, IndexComponent.OPERAND_STRIDE), word(first, IndexComponent.LARGEST_START)
+    between, other_stride, other_largest = 0, 0, 0
+    if has_second:
+        between = word(second, IndexComponent.INDEX_OFFSET) - word(first, IndexComponent.INDEX_OFFSET)
+        other_stride = word(second, IndexComponent.OPERAND_STRIDE)
+        other_largest = word(second, IndexComponent.LARGEST_START)
+    operand, target = word(parameters, Gather.OPERAND), word(parameters, Gather.TARGET) + lo * target_step
+    size = word(parameters, Gather.RUN_BYTES)
+    near = AHEAD if largest * stride > FAR_BYTES and not has_second else hi - lo
+    for unit in range(lo, hi):
+        if unit + near < hi:
+            later = load_row_number(index + near * step, is_wide)
+            fetch_lines(operand + min(max(later, 0), largest) * stride, size)
+        source = operand + min(max(load_row_number(index, is_wide), 0), largest) * stride
+        if has_second:
+            source += min(max(load_row_number(index + between, is_wide), 0), other_largest) * other_stride
+        if size == 4:
+            store_i32(target, load_i32(source))
+        elif size == VECTOR:
+            copy_vector(target, source)
+        else:
+            copy_row(target, source, size)
+        index += step
+        target += target_step
+
+
+def gathers_rows(parts: tuple[Part, ...]) -> bool:
+    """Whether these parameters of `gather` are those of contiguous rows at evenly spaced signed indices."""
+    header, batch = parts[0], parts[1]
+    assert isinstance(header, Gather) and not isinstance(batch, Record)
+    is_plain = header.batch_rank == 1 and header.index_components in (1, 2) and header.runs == 1
+    if not is_plain or not header.index_signed or header.index_bytes not in (4, 8):
+        return False
+    positions = batch[0]
+    assert isinstance(positions, BatchDimension)
+    return positions.operand_stride == 0

@@ -1,0 +1,108 @@
+"""Reductions of row sums to one number, read from named rows alone: a gradient's norm, or whether it is finite.
+
+A square of a zero is +0, and +0 added to a sum of squares changes no bit; zeros are finite. So the *reader*, a
+generated codelet that reduces the elements of a unit, runs on some zeros and the sums of the rows that are named, in
+their order. Zeros between them take each element to the lane in which the whole table has it.
+"""
+
+from __future__ import annotations
+
+from engine.codelets.host.rows import copy_memory, word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.memory import call4, load_i8, load_i64, store_i8, store_i64
+from engine.codelets.language.record import Record
+from engine.codelets.language.scratch import after
+from engine.codelets.rows.row_sums import RowSums, clear, clear_rows, put_sums, reader_of, sum_rows
+from engine.machine_code.abi import RESERVED_SCRATCH
+
+LANES = 16
+"""Float32 lanes of the widest vectors; those of narrower ones divide it."""
+
+
+class ReducedRows(Record):
+    """Parameters of `reduced_rows`, before those of `row_sums` for one table. Unit: elements of the table."""
+
+    elements: int  # of the table
+    unit_elements: int
+    chunk_rows: int
+    grain: int  # indices of the reader's parameter words: of the size of a unit
+    extent: int  # of the elements of the table
+    result: int  # of the address of the results
+    pitch: int  # bytes between the results of units
+
+
+@inner
+def _flag(summing: int, flags: int, begin: int, end: int, flag: int) -> None:
+    """Sets the flags of the rows of entries begin <= entry < end in their chunk."""
+    entries = word(summing, RowSums.ENTRIES)
+    for at in range(begin, end):
+        store_i8(flags + (load_i64(entries + 8 * at) & 0xFFFFFFFF), flag)
+
+
+@inner
+def _take(taken: int, count: int, begin: int, first: int, last: int, sums: int, width: int) -> int:
+    """Appends those elements of a row that are first <= element < last, after zeros, to the `count` ones taken.
+
+    The row's elements begin with number `begin`. Returns the number of those taken.
+    """
+    start, end = max(first, begin), min(last, begin + width)
+    zeros = (start - first - count) & (LANES - 1)
+    clear(taken + 4 * count, zeros)
+    count += zeros
+    copy_memory(taken + 4 * count, sums + 4 * (start - begin), 4 * (end - start))
+    return count + end - start
+
+
+@inner
+def _take_rows(
+    taken: int, count: int, begin: int, first: int, last: int, sums: int, width: int, flags: int, chunk_rows: int
+) -> int:
+    """Takes all flagged rows of a chunk whose elements begin with number `begin`."""
+    row = max(first - begin, 0) // width
+    end = min((last - begin + width - 1) // width, chunk_rows)
+    while row < end:
+        if row & 7 == 0 and row + 8 <= end and load_i64(flags + row) == 0:
+            row += 8
+        else:
+            if load_i8(flags + row) != 0:
+                count = _take(taken, count, begin + width * row, first, last, sums + 4 * width * row, width)
+            row += 1
+    return count
+
+
+@codelet
+def reduced_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Reduces the units lo <= unit < hi."""
+    summing = parameters + 8 * ReducedRows.WORDS
+    elements, unit_elements = word(parameters, ReducedRows.ELEMENTS), word(parameters, ReducedRows.UNIT_ELEMENTS)
+    chunk_rows = word(parameters, ReducedRows.CHUNK_ROWS)
+    ends, chunk_bytes = word(summing, RowSums.ENDS), word(summing, RowSums.CHUNK_BYTES)
+    words, width = word(summing, RowSums.READER_WORDS), word(summing, RowSums.WIDTH)
+    reader, of_chunk = reader_of(summing), chunk_rows * width
+    sums = scratch + RESERVED_SCRATCH
+    block = after(sums, chunk_bytes)
+    flags = after(block, 8 * words)
+    taken = after(flags, (chunk_rows + 63) >> 6 << 6)
+    clear(sums, chunk_bytes >> 2)
+    clear(flags, (chunk_rows + 63) >> 6 << 4)
+    clear(taken, LANES)
+    copy_memory(block, reader, 8 * words)
+    put_sums(summing, block, taken)
+    result, pitch = word(parameters, ReducedRows.RESULT), word(parameters, ReducedRows.PITCH)
+    for unit in range(lo, hi):
+        first = unit * unit_elements
+        last = min(first + unit_elements, elements)
+        count = LANES
+        for chunk in range(first // of_chunk, (last - 1) // of_chunk + 1):
+            begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
+            end = load_i64(ends + 8 * chunk)
+            if begin < end:
+                sum_rows(summing, sums, begin, end)
+                _flag(summing, flags, begin, end, 1)
+                count = _take_rows(taken, count, chunk * of_chunk, first, last, sums, width, flags, chunk_rows)
+                _flag(summing, flags, begin, end, 0)
+                clear_rows(summing, sums, begin, end)
+        store_i64(block + 8 * word(parameters, ReducedRows.GRAIN), count)
+        store_i64(block + 8 * word(parameters, ReducedRows.EXTENT), count)
+        store_i64(block + 8 * result, word(reader, result) + pitch * unit)
+        call4(word(summing, RowSums.READER), block, 0, 1, scratch)

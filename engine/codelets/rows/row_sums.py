@@ -1,0 +1,171 @@
+"""Sums of rows by row number, chunk by chunk of tables, fused with the codelet that reads them: no tables of sums.
+
+`sort_rows` sorts the positions of a batch by the chunks of their rows, stably. `row_sums` sums the rows of a chunk in
+the worker's scratch, from zero on and in the order of the batch, so that the bits are those of a scatter into zeros;
+then the *reader*, a generated codelet, runs on the chunk's unit as if the tables were in memory. Tables have the same
+shape and row numbers: an embedding's gradient, and its squares. Rows outside the tables are skipped.
+"""
+
+from __future__ import annotations
+
+from engine.codelets.host.rows import copy_memory, word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.memory import call4, load_i64, pointer, store_i64
+from engine.codelets.language.record import Address, Record
+from engine.codelets.language.scratch import after
+from engine.codelets.rows.gather import load_index
+from engine.machine_code.abi import RESERVED_SCRATCH
+
+
+class SortRows(Record):
+    """Parameters of `sort_rows`. Unit: everything, as order matters."""
+
+    ids: Address = 0  # the row numbers
+    index_bytes: int
+    index_signed: int
+    named: int  # number of row numbers
+    rows: int  # of the table
+    shift: int  # a chunk has 2**SHIFT rows
+    chunks: int
+    ends: Address = 0  # int64 [CHUNKS]: index after each chunk's last entry
+    entries: Address = 0  # int64 [NAMED]: position * 2**32 + row inside the chunk
+
+
+class RowSums(Record):
+    """Parameters of `row_sums`, before its RowSources and the parameters of the reader. Unit: a chunk of rows."""
+
+    ends: Address = 0
+    entries: Address = 0
+    sources: int
+    width: int  # float32 elements of a row
+    chunk_bytes: int
+    reader: Address = 0  # the codelet
+    reader_words: int  # of its parameters
+
+
+class RowSource(Record):
+    """The rows that are added to one table."""
+
+    updates: Address = 0  # row of position p at p // REPEAT * OUTER + p % REPEAT * INNER bytes
+    repeat: int
+    outer: int
+    inner: int
+    reader_sums: int  # the index of the reader's parameter word that holds the address of the table of sums
+
+
+@codelet
+def sort_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Counting sort of the positions by chunk."""
+    if lo >= hi:
+        return
+    ids, ends, entries = (
+        word(parameters, SortRows.IDS),
+        word(parameters, SortRows.ENDS),
+        word(parameters, SortRows.ENTRIES),
+    )
+    size, signed = word(parameters, SortRows.INDEX_BYTES), word(parameters, SortRows.INDEX_SIGNED)
+    named, rows, shift = (
+        word(parameters, SortRows.NAMED),
+        word(parameters, SortRows.ROWS),
+        word(parameters, SortRows.SHIFT),
+    )
+    chunks = word(parameters, SortRows.CHUNKS)
+    for chunk in range(chunks):
+        store_i64(ends + 8 * chunk, 0)
+    for position in range(named):
+        row = load_index(ids + size * position, size, signed)
+        if 0 <= row < rows:
+            offset = ends + 8 * (row >> shift)
+            store_i64(offset, load_i64(offset) + 1)
+    begin = 0
+    for chunk in range(chunks):
+        count = load_i64(ends + 8 * chunk)
+        store_i64(ends + 8 * chunk, begin)
+        begin += count
+    for position in range(named):
+        row = load_index(ids + size * position, size, signed)
+        if 0 <= row < rows:
+            offset = ends + 8 * (row >> shift)
+            at = load_i64(offset)
+            store_i64(entries + 8 * at, (position << 32) | (row & ((1 << shift) - 1)))
+            store_i64(offset, at + 1)
+
+
+@inner
+def clear(address: int, count: int) -> None:
+    """Sets `count` float32 to zero."""
+    values = pointer(address, "float32")
+    for i in range(count):
+        values[i] = 0
+
+
+@inner
+def _add(target: int, source: int, count: int) -> None:
+    values = pointer(target, "float32")
+    updates = pointer(source, "float32")
+    for i in range(count):
+        values[i] += updates[i]
+
+
+@inner
+def source_of(parameters: int, number: int) -> int:
+    """The address of a RowSource; `parameters` are a RowSums, here and below."""
+    return parameters + 8 * (RowSums.WORDS + RowSource.WORDS * number)
+
+
+@inner
+def reader_of(parameters: int) -> int:
+    """The address of the reader's parameters."""
+    return source_of(parameters, word(parameters, RowSums.SOURCES))
+
+
+@inner
+def put_sums(parameters: int, block: int, sums: int) -> None:
+    """Has the reader with parameters at `block` read the first table at `sums`, others a chunk's bytes later each."""
+    for number in range(word(parameters, RowSums.SOURCES)):
+        read = block + 8 * word(source_of(parameters, number), RowSource.READER_SUMS)
+        store_i64(read, sums + word(parameters, RowSums.CHUNK_BYTES) * number)
+
+
+@inner
+def sum_rows(parameters: int, sums: int, begin: int, end: int) -> None:
+    """Adds the rows of entries begin <= entry < end to the chunk's sums of each table."""
+    entries, width = word(parameters, RowSums.ENTRIES), word(parameters, RowSums.WIDTH)
+    for number in range(word(parameters, RowSums.SOURCES)):
+        source, table = source_of(parameters, number), sums + word(parameters, RowSums.CHUNK_BYTES) * number
+        updates, repeat = word(source, RowSource.UPDATES), word(source, RowSource.REPEAT)
+        outer, inside = word(source, RowSource.OUTER), word(source, RowSource.INNER)
+        for at in range(begin, end):
+            entry = load_i64(entries + 8 * at)
+            position = entry >> 32
+            row = updates + position // repeat * outer + position % repeat * inside
+            _add(table + 4 * width * (entry & 0xFFFFFFFF), row, width)
+
+
+@inner
+def clear_rows(parameters: int, sums: int, begin: int, end: int) -> None:
+    """Sets the sums of these entries' rows to zero again."""
+    entries, width = word(parameters, RowSums.ENTRIES), word(parameters, RowSums.WIDTH)
+    for number in range(word(parameters, RowSums.SOURCES)):
+        table = sums + word(parameters, RowSums.CHUNK_BYTES) * number
+        for at in range(begin, end):
+            clear(table + 4 * width * (load_i64(entries + 8 * at) & 0xFFFFFFFF), width)
+
+
+@codelet
+def row_sums(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Sums the chunks lo <= chunk < hi and runs the reader on each."""
+    ends, chunk_bytes = word(parameters, RowSums.ENDS), word(parameters, RowSums.CHUNK_BYTES)
+    reader, words = word(parameters, RowSums.READER), word(parameters, RowSums.READER_WORDS)
+    sums_bytes = chunk_bytes * word(parameters, RowSums.SOURCES)
+    sums = scratch + RESERVED_SCRATCH
+    block = after(sums, sums_bytes)
+    copy_memory(block, reader_of(parameters), 8 * words)
+    clear(sums, sums_bytes >> 2)
+    for chunk in range(lo, hi):
+        begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
+        end = load_i64(ends + 8 * chunk)
+        sum_rows(parameters, sums, begin, end)
+        put_sums(parameters, block, sums - chunk * chunk_bytes)
+        call4(reader, block, chunk, chunk + 1, scratch)
+        clear_rows(parameters, sums, begin, end)

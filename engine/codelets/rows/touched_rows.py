@@ -1,0 +1,256 @@
+"""Sums of rows fused with an update that leaves untouched rows as they are: only touched rows are read and written.
+
+A row is untouched while its moments are +0 and no element of its other tables is -0. Where its sum is zero, too, the
+update gives moments of zero, and adds a zero to the other tables: it changes no bit. Whether that holds with the
+scalars of this step, the update itself tells, run on a *probe*: rows in scratch with such moments, and with 0 and the
+least normal number, which any addend but a zero would change, in the other tables.
+
+Tables that an update changes in every row, as weight decay does, are *drifting*. The *drift* is the update without
+gradients and moments: it runs on untouched rows, if on the probe it gives what the update gives, and zeros of zeros.
+
+Flags of touched rows stay from step to step, for each chunk as of a *generation*: the host begins another one where
+others may have written the tables. A chunk of an older one is updated as a whole, and its new values are looked at.
+"""
+
+from __future__ import annotations
+
+from engine.codelets.host.rows import copy_memory, word
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.memory import call4, load_i8, load_i32, load_i64, store_i8, store_i32, store_i64
+from engine.codelets.language.record import Address, Record
+from engine.codelets.language.scratch import after
+from engine.codelets.rows.gather import fetch_lines
+from engine.codelets.rows.row_sums import RowSums, clear, clear_rows, put_sums, reader_of, sum_rows
+from engine.machine_code.abi import RESERVED_SCRATCH
+
+LEAST_NORMAL = 0x00800000
+"""The bits of the least normal float32."""
+NEGATIVE_ZERO = -(1 << 31)
+MOST_TOUCHED = 6
+"""Touched rows are updated one by one where they are at most this share of a chunk, as a divisor: one by one, with a
+table far beyond the caches, a row costs some six times as much as in a whole chunk. Measured on a Xeon."""
+PROBED, DRIFT_PROBED = 2, 4
+"""Rows of the probe: of 0 and of the least normal number. Where tables drift, four: of 0, of -0, of the negative least
+normal number, which a drift may round to -0, and of 1.
+"""
+HALF, ONE, TWO = 0x3F000000, 0x3F800000, 0x40000000
+"""The bits of these: a drift of 1 to less than a half may round other numbers to -0, which the update makes +0."""
+KEPT, MOMENT, DRIFTING = 0, 1, 2
+"""Kinds of tables."""
+
+
+class TouchedRows(Record):
+    """Parameters of `touched_rows`, before its UpdatedTables and the parameters of `row_sums`.
+
+    The reader's units are rows. Unit: a chunk of rows.
+    """
+
+    flags: Address = 0  # int8 [rows]: 1 for touched ones
+    counts: Address = 0  # int64 [chunks]: generation * 2**32 + number of touched rows
+    generation: int  # from 1 on
+    tables: int
+    rows: int
+    chunk_rows: int
+    drift: Address = 0  # the codelet with the reader's parameters; 0 if no table drifts
+
+
+class UpdatedTable(Record):
+    """A table that the reader reads and updates in place."""
+
+    load: int  # indices of the reader's parameter words with its address: to read
+    store: int  # to write
+    kind: int
+
+
+@inner
+def _put_addresses(parameters: int, block: int, first: int, pitch: int) -> None:
+    """Has the reader with parameters at `block` update tables in scratch: the first one here, others `pitch` later."""
+    for number in range(word(parameters, TouchedRows.TABLES)):
+        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+        store_i64(block + 8 * word(table, UpdatedTable.LOAD), first + pitch * number)
+        store_i64(block + 8 * word(table, UpdatedTable.STORE), first + pitch * number)
+
+
+@inner
+def _probe(parameters: int, reader: int, block: int, rows: int, probed: int, scratch: int) -> None:
+    """Runs a reader on the probe, which it puts at `rows`."""
+    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
+    width, tables = word(summing, RowSums.WIDTH), word(parameters, TouchedRows.TABLES)
+    pitch = 4 * width * probed
+    _put_addresses(parameters, block, rows, pitch)
+    clear(rows, width * probed * tables)
+    for number in range(tables):
+        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+        kind = word(table, UpdatedTable.KIND)
+        if kind != MOMENT:
+            for at in range(width, width * probed):
+                value = LEAST_NORMAL
+                if kind == DRIFTING:
+                    value = NEGATIVE_ZERO if at < 2 * width else NEGATIVE_ZERO + LEAST_NORMAL if at < 3 * width else ONE
+                store_i32(rows + pitch * number + 4 * at, value)
+    call4(reader, block, 0, probed, scratch)
+
+
+@inner
+def _keeps_untouched_rows(parameters: int, sums: int, block: int, rows: int, scratch: int) -> bool:
+    """Whether this step's update changes untouched rows only by the drift. `rows` is space for two probes."""
+    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
+    width, tables = word(summing, RowSums.WIDTH), word(parameters, TouchedRows.TABLES)
+    drift = word(parameters, TouchedRows.DRIFT)
+    probed = PROBED if drift == 0 else DRIFT_PROBED
+    pitch = 4 * width * probed
+    copy_memory(block, reader_of(summing), 8 * word(summing, RowSums.READER_WORDS))
+    put_sums(summing, block, sums)
+    _probe(parameters, word(summing, RowSums.READER), block, rows, probed, scratch)
+    other = rows + pitch * tables
+    if drift != 0:
+        _probe(parameters, drift, block, other, probed, scratch)
+    for number in range(tables):
+        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+        kind = word(table, UpdatedTable.KIND)
+        for at in range(width * probed):
+            found = load_i32(rows + pitch * number + 4 * at)
+            if kind == DRIFTING:
+                if found != load_i32(other + pitch * number + 4 * at):
+                    return False
+                if at < width and found != 0 and found != NEGATIVE_ZERO:
+                    return False
+                if at >= 3 * width and (found < HALF or found > TWO):
+                    return False
+            elif found != (LEAST_NORMAL if kind == KEPT and at >= width else 0):
+                return False
+    return True
+
+
+@inner
+def _is_touched(parameters: int, row: int) -> bool:
+    """Whether the update may change a row whose sum is zero."""
+    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * word(parameters, TouchedRows.TABLES))
+    width = word(summing, RowSums.WIDTH)
+    found = 0
+    for number in range(word(parameters, TouchedRows.TABLES)):
+        table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+        address = word(reader_of(summing), word(table, UpdatedTable.LOAD)) + 4 * width * row
+        kind = word(table, UpdatedTable.KIND)
+        if kind == MOMENT:
+            for at in range(width):
+                found |= load_i32(address + 4 * at)
+        elif kind == KEPT:
+            for at in range(width):
+                found |= 1 if load_i32(address + 4 * at) == NEGATIVE_ZERO else 0
+    return found != 0
+
+
+@inner
+def _flag(parameters: int, first: int, end: int) -> int:
+    """Flags touched rows first <= row < end by their values, and counts them."""
+    flags, count = word(parameters, TouchedRows.FLAGS), 0
+    for row in range(first, end):
+        touched = 1 if _is_touched(parameters, row) else 0
+        store_i8(flags + row, touched)
+        count += touched
+    return count
+
+
+@inner
+def _flag_summed(parameters: int, summing: int, first: int, begin: int, end: int) -> int:
+    """Flags the rows of entries begin <= entry < end in the chunk from row `first` on; how many were untouched."""
+    flags, entries, count = word(parameters, TouchedRows.FLAGS), word(summing, RowSums.ENTRIES), 0
+    for at in range(begin, end):
+        flag = flags + first + (load_i64(entries + 8 * at) & 0xFFFFFFFF)
+        if load_i8(flag) == 0:
+            store_i8(flag, 1)
+            count += 1
+    return count
+
+
+@inner
+def _next_touched(flags: int, row: int, end: int) -> int:
+    """The first touched row from `row` on; `end` if there is none."""
+    while row < end and load_i8(flags + row) == 0:
+        row += 8 if row & 7 == 0 and row + 8 <= end and load_i64(flags + row) == 0 else 1
+    return row
+
+
+@inner
+def _fetch(parameters: int, summing: int, first: int, end: int) -> None:
+    """Prefetches the touched rows first <= row < end."""
+    flags, row_bytes = word(parameters, TouchedRows.FLAGS), 4 * word(summing, RowSums.WIDTH)
+    row = _next_touched(flags, first, end)
+    while row < end:
+        for number in range(word(parameters, TouchedRows.TABLES)):
+            table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
+            address = word(reader_of(summing), word(table, UpdatedTable.LOAD)) + row_bytes * row
+            fetch_lines(address, row_bytes + (address & 63))
+        row = _next_touched(flags, row + 1, end)
+
+
+@inner
+def _begin_chunk(parameters: int, summing: int, chunk: int) -> None:
+    """Flags the rows that are summed in a chunk with known flags, and prefetches the touched ones."""
+    counts, ends = word(parameters, TouchedRows.COUNTS), word(summing, RowSums.ENDS)
+    count = load_i64(counts + 8 * chunk)
+    if count >> 32 == word(parameters, TouchedRows.GENERATION):
+        chunk_rows = word(parameters, TouchedRows.CHUNK_ROWS)
+        first = chunk * chunk_rows
+        begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
+        count += _flag_summed(parameters, summing, first, begin, load_i64(ends + 8 * chunk))
+        store_i64(counts + 8 * chunk, count)
+        if 0 < count & 0xFFFFFFFF <= chunk_rows // MOST_TOUCHED:
+            _fetch(parameters, summing, first, min(first + chunk_rows, word(parameters, TouchedRows.ROWS)))
+
+
+@inner
+def _update_touched(parameters: int, reader: int, block: int, first: int, end: int, scratch: int) -> None:
+    """Runs the reader on the touched rows first <= row < end, and the drift on others, neighbours together."""
+    flags, drift = word(parameters, TouchedRows.FLAGS), word(parameters, TouchedRows.DRIFT)
+    done, row = first, _next_touched(flags, first, end)
+    while row < end:
+        if drift != 0 and done < row:
+            call4(drift, block, done, row, scratch)
+        begin = row
+        while row < end and load_i8(flags + row) != 0:
+            row += 1
+        call4(reader, block, begin, row, scratch)
+        done, row = row, _next_touched(flags, row, end)
+    if drift != 0 and done < end:
+        call4(drift, block, done, end, scratch)
+
+
+@codelet
+def touched_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Sums the chunks lo <= chunk < hi, and runs the reader on the touched rows of each."""
+    tables, counts = word(parameters, TouchedRows.TABLES), word(parameters, TouchedRows.COUNTS)
+    summing = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * tables)
+    ends, chunk_bytes = word(summing, RowSums.ENDS), word(summing, RowSums.CHUNK_BYTES)
+    reader, words = word(summing, RowSums.READER), word(summing, RowSums.READER_WORDS)
+    rows, chunk_rows = word(parameters, TouchedRows.ROWS), word(parameters, TouchedRows.CHUNK_ROWS)
+    generation, drift = word(parameters, TouchedRows.GENERATION), word(parameters, TouchedRows.DRIFT)
+    sums = scratch + RESERVED_SCRATCH
+    sums_bytes = chunk_bytes * word(summing, RowSums.SOURCES)
+    block = after(sums, sums_bytes)
+    clear(sums, sums_bytes >> 2)
+    keeps = _keeps_untouched_rows(parameters, sums, block, after(block, 8 * words), scratch)
+    copy_memory(block, reader_of(summing), 8 * words)
+    if keeps and lo < hi:
+        _begin_chunk(parameters, summing, lo)
+    for chunk in range(lo, hi):
+        if keeps and chunk + 1 < hi:
+            _begin_chunk(parameters, summing, chunk + 1)
+        count = load_i64(counts + 8 * chunk)
+        known = keeps and count >> 32 == generation
+        if known and drift == 0 and count & 0xFFFFFFFF == 0:
+            continue
+        begin = load_i64(ends + 8 * (chunk - 1)) if chunk else 0
+        end = load_i64(ends + 8 * chunk)
+        first = chunk * chunk_rows
+        last = min(first + chunk_rows, rows)
+        sum_rows(summing, sums, begin, end)
+        put_sums(summing, block, sums - chunk * chunk_bytes)
+        if known and count & 0xFFFFFFFF <= chunk_rows // MOST_TOUCHED:
+            _update_touched(parameters, reader, block, first, last, scratch)
+        else:
+            call4(reader, block, first, last, scratch)
+        if not known:
+            store_i64(counts + 8 * chunk, (generation << 32) + _flag(parameters, first, last) if keeps else 0)
+        clear_rows(summing, sums, begin, end)

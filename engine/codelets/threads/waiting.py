@@ -1,0 +1,196 @@
+"""A worker's wait for another: it pauses for a while, then it sleeps until it is woken.
+
+A sleeping worker frees its core and keeps its claim to it. `sched_yield` does not do that: a thread that yields to
+a thread of another process may count as having used up its time slice, and then waits milliseconds at every barrier.
+
+A *waiting block* sets how long to pause, and which functions to call. Where the system has no futex, workers yield.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+from engine.codelets.language.build import codelet, inner
+from engine.codelets.language.lazy import types
+from engine.codelets.language.memory import (
+    I64,
+    call0,
+    intrinsic,
+    load_acquire,
+    load_i64,
+    pause,
+    store_i64,
+    store_release,
+)
+from engine.machine_code.llvm import ir
+
+FUTEX = {"x86_64": 202, "aarch64": 98}
+"""The number of the system call, by machine."""
+FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
+EVERYBODY = 1 << 30
+SPINS = 30
+"""Pauses before the first check whether a worker will never arrive."""
+SLEEPS_IN_A_ROW, HASTE = 3, 100
+"""Number of consecutive sleeps after which a worker divides its pauses before the next by HASTE."""
+PAUSES_TIMED = 1000
+"""Pauses in a measurement of the duration of one. Chosen by hand."""
+
+
+class Waiting(IntEnum):
+    """Words of a waiting block."""
+
+    PAUSES = 0  # before a worker sleeps
+    YIELD = 1  # address of sched_yield
+    SYSCALL = 2  # address of syscall, 0 where there is no futex
+    FUTEX = 3  # number of the system call
+    SECONDS = 4  # of a sleep at most, a timespec: a sleeper is not woken by an abort
+    NANOSECONDS = 5
+    WORDS = 6
+
+
+@intrinsic
+def fetch_and_add_in_order(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable]:
+    """Adds to an int64 atomically, sequentially consistent with `fence`; returns its old value."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        offset = builder.inttoptr(arguments[0], I64.as_pointer())
+        return builder.atomic_rmw("add", offset, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
+def fetch_and_max(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable]:
+    """Raises an int64 to a value atomically, if it is less; returns its old value."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        offset = builder.inttoptr(arguments[0], I64.as_pointer())
+        return builder.atomic_rmw("max", offset, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
+def fence(typing_context: Any) -> tuple[Any, Callable]:
+    """A sequentially consistent fence: earlier stores are visible to other threads before any later load."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def call_with_five(
+    typing_context: Any, address: types.Type, a: types.Type, b: types.Type, c: types.Type, d: types.Type, e: types.Type
+) -> tuple[Any, Callable]:
+    """Calls `long f(long, long, long, long, long)` at an address."""
+
+    def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        function = ir.FunctionType(I64, [I64] * 5)
+        return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), arguments[1:])
+
+    return types.int64(*[types.int64] * 6), emit
+
+
+@inner
+def announce(word: int, value: int, waiting: int, asleep: int) -> None:
+    """Stores a value that others wait for, and wakes them. `asleep` is the address of the number of sleepers."""
+    store_release(word, value)
+    fence()
+    syscall = load_i64(waiting + 8 * Waiting.SYSCALL)
+    if syscall != 0 and load_acquire(asleep) != 0:
+        call_with_five(syscall, load_i64(waiting + 8 * Waiting.FUTEX), word, FUTEX_WAKE_PRIVATE, EVERYBODY, 0)
+
+
+@inner
+def wait_until(word: int, value: int, waiting: int, asleep: int, sleeps: int, abort: int) -> bool:
+    """Waits until a word is at least `value`; False if the word at `abort` is set meanwhile.
+
+    `sleeps` is the address of a word of this worker: how many of its last waits have ended in sleep. After several,
+    other threads compete for the core, perhaps the one that is waited for, and long pauses are in vain.
+    """
+    if load_acquire(word) >= value:
+        return True
+    slept = load_i64(sleeps)
+    pauses = load_i64(waiting + 8 * Waiting.PAUSES)
+    if slept >= SLEEPS_IN_A_ROW:
+        pauses //= HASTE
+    spins = 0
+    while load_acquire(word) < value:
+        spins += 1
+        if spins < SPINS:
+            pause()
+        elif load_acquire(abort) != 0:
+            return False
+        elif load_i64(waiting + 8 * Waiting.SYSCALL) == 0:
+            call0(load_i64(waiting + 8 * Waiting.YIELD))
+        elif spins < pauses:
+            pause()
+        else:
+            sleep_until(word, value, waiting, asleep)
+    store_i64(sleeps, slept + 1 if spins >= pauses else 0)
+    return True
+
+
+@inner
+def sleep_until(word: int, value: int, waiting: int, asleep: int) -> None:
+    """Sleeps until `announce`, or not at all if that was called already. The futex compares a word's low half."""
+    fetch_and_add_in_order(asleep, 1)
+    seen = load_acquire(word)
+    if seen < value:
+        call_with_five(
+            load_i64(waiting + 8 * Waiting.SYSCALL),
+            load_i64(waiting + 8 * Waiting.FUTEX),
+            word,
+            FUTEX_WAIT_PRIVATE,
+            seen & 0xFFFFFFFF,
+            waiting + 8 * Waiting.SECONDS,
+        )
+    fetch_and_add_in_order(asleep, -1)
+
+
+@codelet
+def pause_often(parameters: int, lo: int, hi: int, scratch: int) -> None:
+    """Pauses hi - lo times."""
+    for _ in range(lo, hi):
+        pause()
+
+
+@cache
+def yield_address() -> int:
+    """The address of a C function `int f(void)` that lets another thread run."""
+    function = ctypes.CDLL("kernel32").SwitchToThread if os.name == "nt" else ctypes.CDLL(None).sched_yield
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+@cache
+def futex() -> tuple[int, int]:
+    """The address of syscall and the number of the futex call; zeros where there is none, or none is known."""
+    number = FUTEX.get(platform.machine(), 0) if sys.platform.startswith("linux") else 0
+    # The futex is the lower half of a word, which must come first.
+    if not number or sys.byteorder != "little":
+        return 0, 0
+    return int(ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0), number
+
+
+@cache
+def pauses_per_second() -> float:
+    """Pauses of this processor in a second: processors differ a hundredfold. From the shortest of a few timings, as
+    other threads may have had the core during one."""
+    pause_often(0, 0, 1, 0)
+    least = 1.0
+    for _ in range(5):
+        begin = time.perf_counter()
+        pause_often(0, 0, PAUSES_TIMED, 0)
+        least = min(least, time.perf_counter() - begin)
+    return PAUSES_TIMED / least
