@@ -7,17 +7,21 @@ engine's programs have a shape each, so one may be compiled long after the trace
 from __future__ import annotations
 
 import contextlib
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.function import trace_type
 from tensorflow.core.function.polymorphism import function_type, type_dispatch
 
+from ipu._internal.thread_values import ThreadValue
 from keras_ext.epochs.batch_types import OPEN_ROWS, BatchType, ListOf, OfSpecs
 from keras_ext.epochs.feeds import BatchSignature
 from keras_ext.python_state import PythonState
 from keras_ext.types import KerasModel
+
+open_rows = ThreadValue(False)
+"""Whether this thread traces a step that in Keras' own trace has batches with an open number of rows."""
 
 
 class KerasTraces:
@@ -26,6 +30,7 @@ class KerasTraces:
     def __init__(self) -> None:
         self._types = type_dispatch.TypeDispatchTable()
         self._numbers: dict[Any, int] = {}
+        self._has_open_rows: list[bool] = []
         self._states: dict[int, PythonState] = {}
 
     def number(self, signature: BatchSignature, batch_type: BatchType) -> int:
@@ -36,14 +41,19 @@ class KerasTraces:
             found = self._types.try_generalizing_function_type(wanted)
             self._types.add_target(found)
             self._numbers[found] = len(self._numbers)
+            rows = next((spec.shape[:1] for spec in found.flat_inputs if spec.shape.rank), tf.TensorShape([0]))
+            self._has_open_rows.append(not rows.is_fully_defined())
         return self._numbers[found]
 
-    def state_of(self, number: int) -> AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def traced_as(self, number: int) -> Iterator[None]:
         """Restores Python's state as the trace has read it, while the context is open; leaves it if the trace has read
         none.
         """
         state = self._states.get(number)
-        return contextlib.nullcontext() if state is None else state.restored()
+        with open_rows.replaced_by(self._has_open_rows[number]):
+            with contextlib.nullcontext() if state is None else state.restored():
+                yield
 
     def note_traced(self, number: int, model: KerasModel) -> None:
         """Notes that the trace has read and changed the present state, unless it did so before."""

@@ -129,7 +129,7 @@ class ProgramCache:
         number = self._traces.number(signature, batch_type)
         program = self._programs.get((signature, updates, number))
         if program is None:
-            with self._traces.state_of(number):
+            with self._traces.traced_as(number):
                 program = self._of_other_trace(signature, step, updates)
                 if program is None:
                     program = compile_step(step, signature, replicas, updates)

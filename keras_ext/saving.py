@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -164,7 +165,10 @@ class ConfigKeeper:
 def _bytes_of(model: Any) -> int:
     """The most that an HDF5 file of a model and its optimizer takes, with some kB of each variable for its name."""
     slots = getattr(getattr(model, "optimizer", None), "variables", [])
-    variables = [*model.weights, *(slots() if callable(slots) else slots)]
+    weights: list[Any] = []
+    with contextlib.suppress(ValueError):  # of tf_keras, for a model without weights so far, which it writes
+        weights += model.weights
+    variables = [*weights, *(slots() if callable(slots) else slots)]
     sizes = (math.prod(each.shape) * max(tf.as_dtype(each.dtype).size, 1) for each in variables)
     return sum(sizes) + HDF5_BYTES_OF_A_VARIABLE * (len(variables) + 4)
 

@@ -63,6 +63,7 @@ from keras_ext.frameworks import (
     keras3_labels,
     keras3_layers,
     keras3_logs,
+    keras3_loss_weights,
     keras3_metrics,
     keras3_scopes,
     lion_updates,
@@ -302,6 +303,7 @@ def install() -> None:
     keras3_labels.install()
     keras3_layers.install()
     keras3_logs.install()
+    keras3_loss_weights.install()
     keras3_metrics.install()
     keras3_scopes.install()
     batch_hooks.install(keras.callbacks.Callback, CallbackList, keras3_accelerated.idle_hooks())

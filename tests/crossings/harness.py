@@ -116,7 +116,7 @@ class Raised:
 
     def __init__(self, error: BaseException) -> None:
         self.classes = [kind.__name__ for kind in type(error).__mro__]
-        self.text = str(error)[:400]
+        self.text = str(error)
 
     def __repr__(self) -> str:
         return f"{self.classes[0]}: {' '.join(self.text.split())[:200]}"

@@ -11,8 +11,9 @@ import pytest
 from tests.crossings import workers
 from tests.crossings.check import check, stand_alone
 from tests.crossings.compare import differences
-from tests.crossings.documented import TABLE, exclusions, excused
+from tests.crossings.documented import FAULTS, TABLE, before_faults, exclusions, excused
 from tests.crossings.generate import generate
+from tests.crossings.harness import Raised
 from tests.crossings.plan import FRAMEWORKS, Misfit, Plan, all_features
 from tests.crossings.shrink import shrink
 from tests.exploring import more_seeds
@@ -105,8 +106,16 @@ def test_crashes_and_hangs_are_failures(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_documented_differences_are_on_their_pages() -> None:
-    for row in TABLE:
+    for row in (*TABLE, *FAULTS):
         assert row.reason in " ".join((DOCS / row.page).read_text().split())
     plan = Plan.read("keras scope generator=finite fit")
     line = "scope end #1/iterations: plain 4, here 3"
     assert excused(plan, [line, line.replace("iterations", "weights")]) == [line.replace("iterations", "weights")]
+
+
+def test_nothing_is_compared_after_a_fault_of_plain_keras() -> None:
+    fault = Raised(ValueError("Creating variables on a non-first call to a function decorated with tf.function."))
+    wanted: list[Any] = [("bad missing", fault), ("fit", fault), ("state", 1)]
+    got: list[Any] = [("bad missing", fault), ("fit", 0.5), ("state", 2)]
+    assert before_faults(got, wanted) == (got[:1], wanted[:1])
+    assert before_faults(wanted, wanted) == (wanted, wanted)

@@ -129,3 +129,26 @@ def test_what_may_have_changed_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, metric: Any, change: Change | None
 ) -> None:
     assert asked_at_ends(monkeypatch, metric, change) >= 2
+
+
+@pytest.mark.parametrize("rows", [24, 22])
+@pytest.mark.parametrize("has_open_rows", [False, True])
+def test_losses_of_outputs_weigh_batches_as_keras_does(rows: int, has_open_rows: bool) -> None:
+    features, labels = data(rows)
+    dataset = tf.data.Dataset.from_tensor_slices((features, (labels, labels[::-1].copy()))).batch(8)
+    if not has_open_rows:
+        dataset = dataset.take(rows // 8).apply(tf.data.experimental.assert_cardinality(rows // 8))
+        dataset = dataset.map(lambda x, y: (tf.ensure_shape(x, (8, FEATURES)), y))
+
+    def results(strategy: Any) -> list[Any]:
+        keras.utils.set_random_seed(4)
+        with strategy.scope():
+            inputs = keras.Input((FEATURES,))
+            model = keras.Model(inputs, [keras.layers.Dense(CLASSES, "softmax", name=name)(inputs) for name in "ac"])
+            model.compile("sgd", "sparse_categorical_crossentropy")
+        logs = model.fit(dataset, epochs=2, shuffle=False, verbose=0).history
+        states = [variable.numpy() for metric in model.metrics for variable in metric.variables]
+        return [*logs.values(), *states, model.evaluate(dataset, verbose=0)]
+
+    for here, plain in zip(results(IPUStrategy()), results(keras_scope()), strict=True):
+        np.testing.assert_allclose(here, plain, rtol=1e-5)

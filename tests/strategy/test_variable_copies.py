@@ -142,3 +142,27 @@ def test_an_assignment_by_handle_in_a_call_of_the_host_is_an_error(owner: str) -
     called.clear()
     assign()
     assert strategy.run(step) == 6
+
+
+def test_assignments_return_what_tensorflow_returns() -> None:
+    plain = tf.Variable([1.0, 2.0])
+    with IPUStrategy().scope():
+        here = tf.Variable([1.0, 2.0])
+    for variable in (here, plain):
+        returned = variable.assign([3.0, 4.0]), variable.assign(np.float32([3, 4])), variable.assign_add([1.0, 1.0])
+        assert [each.op for each in returned] == [None] * 3
+        assert not hasattr(variable, "op")
+        assert variable.assign_sub([1.0, 1.0], read_value=False) is None
+        np.testing.assert_array_equal(returned[0] + returned[2], [6, 8])
+        np.testing.assert_array_equal(returned[0].assign([5.0, 6.0]).assign_add([1.0, 1.0]), [6, 7])
+        assert all(returned[1] == [6, 7]) and all(variable == [6, 7])
+
+
+def test_an_assignments_result_outlives_the_variable() -> None:
+    strategy = IPUStrategy()
+    with strategy.scope():
+        returned = tf.Variable([1.0, 2.0]).assign_add([1.0, 1.0])
+    double = compiled(lambda: returned.assign(returned * 2.0).read_value())
+    for times in (2, 4):
+        strategy.run(double)
+        np.testing.assert_array_equal(returned, np.multiply([2, 3], times))

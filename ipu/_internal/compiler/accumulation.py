@@ -14,8 +14,8 @@ from engine.partition.batch_norm_groups import for_one, group_of
 from engine.partition.processes import Processes
 from engine.partition.repeat import repeat
 from engine.runtime.buffers import DeviceBuffer
+from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable
 from ipu._internal.compiler.trace import TracedStep
-from ipu._internal.compiler.variables import DeviceVariable, HostVariable
 
 
 class ReplicaRows:

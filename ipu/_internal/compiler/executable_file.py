@@ -12,10 +12,10 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from engine.files import ExecutableFile
 from engine.runtime.execution_locks import Execution
 from ipu._internal.compiler.calling import EngineFunction, for_device
+from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable
 from ipu._internal.compiler.executable_files import signature_of
 from ipu._internal.compiler.tokens import is_token
 from ipu._internal.compiler.trace import TracedStep, bind
-from ipu._internal.compiler.variables import DeviceVariable, HostVariable
 
 
 def traced_function(function: Callable[..., Any], inputs: Sequence[Any]) -> TracedStep:

@@ -19,6 +19,7 @@ from engine.ir.floating_point import IEEE
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import Execution
 from engine.runtime.feeds import RowFeed
+from ipu._internal.compiler.device_variables import device_buffers, written_meanwhile
 from ipu._internal.compiler.executable_files import store_executable
 from ipu._internal.compiler.executing import check_assignable, check_owner, executing, lost_assignment
 from ipu._internal.compiler.fit import certainly_fits, check_program, with_storage
@@ -28,7 +29,6 @@ from ipu._internal.compiler.trace import TracedStep
 from ipu._internal.compiler.trace_events import events_of
 from ipu._internal.compiler.value_checks import InvalidArgumentError
 from ipu._internal.compiler.variable_labels import labels_of
-from ipu._internal.compiler.variables import device_buffers, written_meanwhile
 from ipu._internal.config.enumerations import DeviceConnectionType
 from ipu._internal.config.system import current_system
 from ipu._internal.queues.registry import bound, signatures

@@ -19,6 +19,7 @@ from engine.ir.check_tokens import with_check_tokens, without_checks
 from engine.ir.device_operations import RECOMPUTATION_CHECKPOINT, target_of
 from engine.partition.storage import Storage
 from ipu._internal.compiler.batch_norm import with_groups
+from ipu._internal.compiler.device_variables import DeviceVariable, HostVariable
 from ipu._internal.compiler.distinct_scopes import keep_distinct_scopes
 from ipu._internal.compiler.emission import module_of
 from ipu._internal.compiler.handles import is_variable
@@ -28,14 +29,7 @@ from ipu._internal.compiler.sources import source_lines
 from ipu._internal.compiler.tokens import CheckToken
 from ipu._internal.compiler.traced_pipelines import has_pipeline_marks, ipus_of_function, with_traced_pipelines
 from ipu._internal.compiler.value_checks import values_are_checked
-from ipu._internal.compiler.variables import (
-    DeviceVariable,
-    HostVariable,
-    IPUVariable,
-    engine_trace,
-    only_for_programs,
-    variable_of,
-)
+from ipu._internal.compiler.variables import IPUVariable, engine_trace, only_for_programs, variable_of
 from ipu._internal.host_functions.replacements import replace_host_operations
 from ipu._internal.types import Variable
 

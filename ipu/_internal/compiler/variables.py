@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from tensorflow.python.eager.polymorphic_function import atomic_function
@@ -17,10 +17,10 @@ from tensorflow.python.ops import resource_variable_ops
 from engine.runtime.buffers import DeviceBuffer
 from engine.runtime.execution_locks import execution_lock, found_lock, holding
 from ipu._internal.compiler.executing import check_assignable
-from ipu._internal.compiler.handles import HostValue, present_values
+from ipu._internal.compiler.handles import HostValue
 from ipu._internal.compiler.variable_handles import handles_of_one_name
 from ipu._internal.function_code import wraps
-from ipu._internal.types import TensorLike, Variable
+from ipu._internal.types import TensorLike
 
 T = TypeVar("T")
 # Both Keras run layers symbolically in graphs with this in their name; nothing in them is ever executed.
@@ -223,7 +223,12 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
             with self._own_use():
                 write()
             self._host_is_valid, self._device_is_valid, self.written_by = True, False, None
-        return self if read_value else None
+        return self._assigned() if read_value else None
+
+    def _assigned(self) -> IPUVariable:
+        made: Any = object.__new__(AssignedVariable)  # a call would make a variable
+        made._original, made.__dict__ = self, self.__dict__
+        return made
 
     def _update(self, write: Callable[[], Any], read_value: bool) -> Any:
         """Assigns by the present value, which no execution changes meanwhile."""
@@ -269,7 +274,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         """Replaces the value; raises ValueError when the shape differs."""
         if not ops.inside_function():
             if self._write_to_device(value):
-                return self if read_value else None
+                return self._assigned() if read_value else None
             # The value may be computed from the variable itself, which must then be fetched first.
             value = ops.convert_to_tensor(value, dtype=self.dtype)
         return self._write(lambda: super(IPUVariable, self).assign(value, use_locking, name, read_value), read_value)
@@ -289,6 +294,22 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         return self._update(
             lambda: super(IPUVariable, self).assign_sub(delta, use_locking, name, read_value), read_value
         )
+
+
+class AssignedVariable(IPUVariable):
+    """A variable as eager assignments return it: of the same state, with the `op` of TensorFlow's results."""
+
+    __slots__ = ("_original",)
+
+    op = None
+
+    @property
+    def lock_holder(self) -> Any:
+        """The object whose lock it is."""
+        return self._original
+
+    def _assigned(self) -> IPUVariable:
+        return self
 
 
 def variable_of(handle: Any) -> IPUVariable | None:
@@ -318,79 +339,3 @@ def _noting_captures(name: str, graph: func_graph.FuncGraph, *arguments: Any, **
 
 
 atomic_function.from_func_graph = _noting_captures
-
-
-class DeviceVariable(Protocol):
-    """A variable that a program reads and updates on the device."""
-
-    escaped: bool
-    """Whether its `host` may have been written since the last execution, by the handle."""
-
-    @property
-    def name(self) -> str:
-        """A name for messages and reports."""
-
-    @property
-    def lock_holder(self) -> Any:
-        """The object whose lock executions with the variable hold."""
-
-    def device_buffer(self) -> DeviceBuffer:
-        """The device's copy, with the present value."""
-
-    def device_written(self, run: object = None) -> None:
-        """Notes that an execution, that of `run`, has written the device's copy."""
-
-
-class HostVariable:
-    """A variable from outside the strategy, with IPUVariable's interface: executions look for writes by its handle."""
-
-    escaped = True
-
-    def __init__(self, handle: Any, variable: Variable = None) -> None:
-        self.variable = variable
-        self._handle, self.host = handle, HostValue(handle)
-        self._buffer: DeviceBuffer | None = None
-
-    @property
-    def name(self) -> str:
-        """The variable's name."""
-        return "variable" if self.variable is None else self.variable.name
-
-    @property
-    def lock_holder(self) -> Any:
-        """The object whose lock executions with the variable hold."""
-        return self._handle
-
-    def device_buffer(self, present: Any = None) -> DeviceBuffer:
-        """A device copy of the variable's present value; `present` as for `HostValue.copied_to`."""
-        self._buffer = self.host.copied_to(self._buffer, present)
-        return self._buffer
-
-    def device_written(self, run: object = None) -> None:
-        """Copies the updated value back."""
-        assert self._buffer is not None
-        if self.variable is None or isinstance(self.variable, resource_variable_ops.BaseResourceVariable):
-            self.host.replace(self._buffer.value)
-        else:  # a strategy's, which may keep it several times
-            self.variable.assign(self._buffer.read())
-
-
-def device_buffers(variables: Iterable[DeviceVariable]) -> list[DeviceBuffer]:
-    """The device's copies of a program's variables, with the present values; the caller holds the locks."""
-    for each in variables:
-        if each.escaped:
-            return _compared(variables)
-    return [each.device_buffer() for each in variables]
-
-
-def _compared(variables: Iterable[DeviceVariable]) -> list[DeviceBuffer]:
-    escaped: list[Any] = [each for each in variables if each.escaped]
-    present = zip(escaped, present_values([each.host for each in escaped]), strict=True)
-    found = {id(each): each.device_buffer(tensor) for each, tensor in present}
-    return [found.get(id(each)) or each.device_buffer() for each in variables]
-
-
-def written_meanwhile(variables: Iterable[DeviceVariable]) -> list[DeviceVariable]:
-    """Variables of a program that were written by their handles since it began."""
-    escaped: list[Any] = [each for each in variables if each.escaped]
-    return [each for each in escaped if each.host.was_written()]

@@ -18,10 +18,11 @@ from tensorflow.python.framework import func_graph, ops
 from tensorflow.python.ops import gen_array_ops, handle_data_util, resource_variable_ops
 
 from engine.errors import ConfigurationError, UnsupportedOperation
+from ipu._internal.compiler.device_variables import DeviceVariable
 from ipu._internal.compiler.function_trace import function_trace
 from ipu._internal.compiler.tokens import traced_for
 from ipu._internal.compiler.trace import TracedStep, bind
-from ipu._internal.compiler.variables import DeviceVariable, IPUVariable, engine_trace, only_for_programs
+from ipu._internal.compiler.variables import IPUVariable, engine_trace, only_for_programs
 from ipu._internal.graphs.lost_updates import check_updates, refusing_lost_updates
 from ipu._internal.graphs.sessions import programs_of
 from ipu._internal.graphs.variables import GraphVariable
