@@ -39,6 +39,7 @@ FLOORS = (
         "engine.debug",
         "engine.file_runtime",
         "engine.evaluated_executable",
+        "engine.algorithms",
         "engine.aot",
         "engine.serving",
     ),

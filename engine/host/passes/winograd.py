@@ -59,45 +59,59 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[ComputeSet, Comput
     """Two compute sets in place of compute set `at`, and the numbers of others that they make superfluous."""
     product = rewriter.sets[at]
     work, size = product.work, product.work_estimate.convolution
-    if not isinstance(work, Contraction) or size is None or size.groups != 1:
+    if not isinstance(work, Contraction) or size is None:
         return None
-    if any(each != 1.0 for each in (*size.steps, *size.dilations)):
-        return None
-    if size.taps[-2:] == (WINDOW, WINDOW) and len(size.taps) <= 3:
-        depth, slices = prod(size.taps[:-2]), prod(size.field[:-2])
-        if depth > 1 and size.inputs != whole_vectors(size.inputs):
-            return None
-        sizes, make = (size.batch * slices, size.field[-2:], depth * size.inputs), convolution_sets
-    elif size.field[-2:] == (WINDOW, WINDOW) and len(size.taps) <= 3:
-        depth, slices = prod(size.field[:-2]), prod(size.taps[:-2])
-        if depth > 1 and size.batch != whole_vectors(size.batch):
-            return None
-        sizes, make = (size.inputs * slices, size.taps[-2:], depth * size.batch), gradient_sets
-    else:
-        return None
-    tile = _tile(work, *sizes, size.outputs)
+    tile = _tile(product)
     if tile is None:
         return None
+    make = convolution_sets if size.taps[-2:] == (WINDOW, WINDOW) else gradient_sets
     written, added = written_sums(rewriter, at)
     made = None if written is None else make(product, work, size, written, tile)
     return None if made is None else (*made, added)
 
 
-def _tile(work: Contraction, images: int, field: tuple[int, ...], inputs: int, outputs: int) -> int | None:
-    """Outputs along each side of the tiles by which a convolution, or its gradient by the kernel, takes least time.
+def _tile(product: ComputeSet) -> int | None:
+    """Outputs along each side of the fastest tiles for a compute set; None where the contraction is faster."""
+    shares = bids(product)
+    best = min(shares, key=lambda each: shares[each], default=None)
+    return best if best is not None and shares[best] < WORTH else None
 
-    None: it takes less time directly.
+
+def bids(product: ComputeSet) -> dict[int, float]:
+    """The time of a convolution, or its gradient by the kernel, by outputs along each side of a tile.
+
+    It is a share of the contraction's; there are none where Winograd's tiles cannot compute it.
     """
+    work, size = product.work, product.work_estimate.convolution
+    if not isinstance(work, Contraction) or size is None or size.groups != 1 or len(size.taps) > 3:
+        return {}
+    if any(each != 1.0 for each in (*size.steps, *size.dilations)):
+        return {}
+    if size.taps[-2:] == (WINDOW, WINDOW):
+        images, field, deep, features = size.batch, size.field, size.taps, size.inputs
+    elif size.field[-2:] == (WINDOW, WINDOW):
+        images, field, deep, features = size.inputs, size.taps, size.field, size.batch
+    else:
+        return {}
+    depth, images = prod(deep[:-2]), images * prod(field[:-2])
+    if depth > 1 and features != whole_vectors(features):
+        return {}
     half = work.operand_type in HALF_TYPES and work.result_type in (work.operand_type, "f32") and not work.depthwise
-    if min(field) < 2 or not (work.is_float32 or half):
-        return None
-    tiles = [each for each in (OUTPUTS, WIDE_OUTPUTS) if each <= most_winograd_outputs()]
-    tile = min(tiles, key=lambda each: _cost(each, images, field, inputs, outputs))
+    if min(field[-2:]) < 2 or not (work.is_float32 or half):
+        return {}
+    sizes = images, field[-2:], depth * features, size.outputs
+    direct = _direct_cost(work, *sizes)
+    if not direct:
+        return {}
+    return {each: _cost(each, *sizes) / direct for each in (OUTPUTS, WIDE_OUTPUTS) if each <= most_winograd_outputs()}
+
+
+def _direct_cost(work: Contraction, images: int, field: tuple[int, ...], inputs: int, outputs: int) -> int:
+    """Multiply-adds that take as long as the contraction."""
     each = TAPS * inputs
     if work.operand_type == "bf16" and multiplies_bf16_pairs():
         each = each // 2 + SUM_OF_PAIRS
-    direct = images * field[0] * field[1] * each * whole_vectors(outputs)
-    return tile if _cost(tile, images, field, inputs, outputs) < WORTH * direct else None
+    return images * field[0] * field[1] * each * whole_vectors(outputs)
 
 
 def _cost(tile: int, images: int, field: tuple[int, ...], inputs: int, outputs: int) -> int:

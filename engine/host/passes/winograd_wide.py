@@ -62,22 +62,44 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[tuple[ComputeSet, 
     """Compute sets in place of compute set `at`, and the numbers of others that they make superfluous."""
     multiplied = rewriter.sets[at]
     work, size = multiplied.work, multiplied.work_estimate.convolution
-    if not isinstance(work, Contraction) or size is None or not work.is_float32 or size.groups != 1:
-        return None
-    if len(size.taps) not in (1, 2):
+    if not isinstance(work, Contraction) or size is None or not _has_tiles(work, size):
         return None
     size = undilated(size)
     written, added = written_sums(rewriter, at)
     if written is None:
         return None
-    fewer_taps = prod(size.field) >= prod(size.taps)
-    for backward in (not fewer_taps, fewer_taps):
+    for backward, (tiling, share) in _best_tilings(size).items():
         make = gradient_sets if backward else convolution_sets
-        tiling = _tiling(size, backward)
-        made = None if tiling is None else make(multiplied, work, size, written, tiling)
+        made = make(multiplied, work, size, written, tiling) if share < WORTH else None
         if made is not None:
             return made, added
     return None
+
+
+def bids(multiplied: ComputeSet) -> dict[str, float]:
+    """The least time as a convolution, and as a gradient by the kernel, as shares of the contraction's.
+
+    There are none where tiles cannot compute it.
+    """
+    work, size = multiplied.work, multiplied.work_estimate.convolution
+    if not isinstance(work, Contraction) or size is None or not _has_tiles(work, size):
+        return {}
+    found = _best_tilings(undilated(size))
+    return {"wide gradient" if backward else "wide convolution": share for backward, (_, share) in found.items()}
+
+
+def _has_tiles(work: Contraction, size: ConvolutionSize) -> bool:
+    return work.is_float32 and size.groups == 1 and len(size.taps) in (1, 2)
+
+
+def _best_tilings(size: ConvolutionSize) -> dict[bool, tuple[Tiling, float]]:
+    """The tiles by which it takes least time as a convolution (False), and as a gradient by the kernel, and the shares.
+
+    The one with the fewer taps comes first.
+    """
+    fewer_taps = prod(size.field) >= prod(size.taps)
+    found = {backward: _tiling(size, backward) for backward in (not fewer_taps, fewer_taps)}
+    return {backward: best for backward, best in found.items() if best is not None}
 
 
 def undilated(size: ConvolutionSize) -> ConvolutionSize:
@@ -100,20 +122,23 @@ def undilated(size: ConvolutionSize) -> ConvolutionSize:
     return replace(size, field=field_, taps=taps_, steps=(1.0, 1.0), dilations=(1.0, 1.0))
 
 
-def _tiling(size: ConvolutionSize, backward: bool) -> Tiling | None:
-    """The tiles by which a convolution, or its gradient by the kernel, takes least time; None: less directly."""
+def _tiling(size: ConvolutionSize, backward: bool) -> tuple[Tiling, float] | None:
+    """The tiles by which a convolution, or its gradient by the kernel, takes least time, as a share of the
+    contraction's; None where it has no tiles.
+    """
     steps = _steps(size, backward)
     taps = flat(size.field if backward else size.taps)
     if steps is None:
         return None
     of_phase = -(-taps[0] // steps[0]), -(-taps[1] // steps[1])
-    if of_phase == (1, 1) or (taps == (3, 3) and steps == (1, 1)):  # which have other transforms
+    direct = size.batch * size.inputs * prod(size.field) * prod(size.taps) * whole_vectors(size.outputs)
+    # Windows of 3 x 3 have other transforms.
+    if not direct or of_phase == (1, 1) or (taps == (3, 3) and steps == (1, 1)):
         return None
     tilings = [Tiling(axes, steps) for axes in product(axes_of(of_phase[0]), axes_of(of_phase[1]))]
     costs = {tiling: _cost(size, backward, tiling) for tiling in tilings}
     best = min(costs, key=lambda each: costs[each])
-    direct = size.batch * size.inputs * prod(size.field) * prod(size.taps) * whole_vectors(size.outputs)
-    return best if costs[best] < WORTH * direct else None
+    return best, costs[best] / direct
 
 
 def _steps(size: ConvolutionSize, backward: bool) -> Pair | None:
