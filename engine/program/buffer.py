@@ -10,8 +10,8 @@ import numpy as np
 from engine.ir.shape import Shape
 
 LARGE_BYTES = 1 << 20
-"""Bytes of a variable from which on executables note which of them wrote it last. Smaller ones stay in a near cache:
-updating all rows of a table costs little. Chosen by hand."""
+"""Fewest bytes of a variable for which executables note which of them wrote it last. A smaller variable stays in a near
+cache, where updating all rows of a table costs little."""
 
 
 class Role(StrEnum):
@@ -31,7 +31,7 @@ class Label:
     """A variable's name and role as its program's author sees it, recorded by the front end.
 
     `path` is the variable's name, as in sequential/dense/kernel, or an optimizer and its slot, as in adam/momentum;
-    `owner` the path of the weight that a slot or a sum of gradients belongs to. A counter is an optimizer's.
+    `owner` the path of the weight that a slot or a sum of gradients belongs to. A counter belongs to an optimizer.
     """
 
     path: str
@@ -49,7 +49,7 @@ class Buffer:
     """Memory for one array. `kind` is "arena", "variable", "constant", "feed" or "queue" (the ring bound for a call).
 
     `index` is the entry parameter's number for a variable or a feed; `value` the contents of a constant.
-    `label` is a variable's, where the front end knows it.
+    `label` describes a variable, where the front end has recorded it.
     `permanent` arena buffers keep their contents from step to step, `carried` ones from iteration to iteration of a
     loop that updates them.
     """
@@ -65,7 +65,7 @@ class Buffer:
 
     @property
     def is_state(self) -> bool:
-        """Whether a step, or an iteration of a loop, reads from it a value of the one before."""
+        """Whether the buffer passes a value from one step, or from one iteration of a loop, to the next."""
         return self.kind == "variable" or self.carried
 
 

@@ -13,7 +13,7 @@ class ConvolutionSize:
     """Output position o and tap t of a spatial dimension use input position o * step + t * dilation, for all groups.
 
     `inputs` and `outputs` are the features of one group; `field`, `taps`, `steps`, `dilations` and `sources` (the
-    input's positions) are by spatial dimension. Steps below 1 are those of transposed convolutions.
+    input's positions) are by spatial dimension. Transposed convolutions have steps below 1.
     """
 
     groups: int
@@ -62,7 +62,7 @@ def phases_of(window: WindowDimension, outputs: int) -> list[Phase]:
 
 
 def has_sums(phases: tuple[Phase, ...]) -> bool:
-    """Whether a combination of phases has outputs, which taps reach."""
+    """Whether a combination of phases has outputs that taps reach."""
     return all(p.taps and p.count for p in phases)
 
 
@@ -74,7 +74,7 @@ def size_of_phases(
 ) -> ConvolutionSize:
     """The sizes of the part of a convolution that a combination of phases computes; `arrays` are input, kernel, result.
 
-    `groups` are those of the features, or else of the batch.
+    `groups` counts the groups of features, or else of the batch.
     """
     source, kernel, result = arrays
     return ConvolutionSize(

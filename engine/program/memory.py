@@ -14,7 +14,7 @@ from engine.program.uses import BufferUses
 
 ALIGNMENT = 64
 ITERATION_BYTES = 1 << 20
-"""Bytes up to which an iteration's arrays (half a core's cache) do not share memory."""
+"""Most bytes of an iteration's arrays (half a core's cache) with which they share no memory with each other."""
 HELD_BYTES = 1 << 18
 """Arrays up to this size keep their memory until the next barrier: a barrier costs more than new lines in the cache."""
 
@@ -31,8 +31,8 @@ class MemoryPlan:
 def lifetimes(program: Program, uses: BufferUses, *, held: bool = True) -> dict[Buffer, tuple[int, int]]:
     """First and last compute set that touches each arena or feed buffer; outputs and feeds are live to the ends.
 
-    With `held`, as the engine's arena needs it: no memory is reused before all workers are done with it, and padding
-    stays. Without, as long as the contents are needed.
+    With `held`, as the engine's arena requires, no memory is reused before all workers are done with it, and padding
+    stays. Without `held`, a buffer is live only as long as its contents are needed.
     """
     end = len(program.compute_sets)
     found: dict[Buffer, tuple[int, int]] = {}
@@ -91,7 +91,7 @@ def _hold_until_the_barrier(program: Program, uses: BufferUses, lives: dict[Buff
 
 
 def _hold_predicates(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
-    """A slow worker may still read a predicate while others run on: it is live up to its label."""
+    """Extends a predicate's life to its label: a slow worker may still read it while others run on."""
     labels = {m.label: m.position for m in program.marks if m.kind == "label"}
     for mark in program.marks:
         if mark.predicate is not None and mark.predicate in found:
@@ -122,7 +122,7 @@ def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:
 
 
 def plan_memory(program: Program) -> MemoryPlan:
-    """Best fit in the order of first use; offsets are multiples of ALIGNMENT bytes."""
+    """Plans offsets by best fit, in the order of first use; they are multiples of ALIGNMENT bytes."""
     uses = BufferUses(program)
     wanted = lifetimes(program, uses)
     lives = dict(wanted)
@@ -167,7 +167,7 @@ def _rounded(size: int) -> int:
 
 
 def _released(free: list[tuple[int, int]], start: int, size: int) -> list[tuple[int, int]]:
-    """The holes with one more, merged with its neighbours."""
+    """The holes and a new one, which is merged with its neighbours."""
     joined = []
     for hole, length in free:
         if hole + length == start:

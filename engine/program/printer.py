@@ -60,7 +60,7 @@ def _work(work: Work) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
-    """A field: addresses as the buffer's name and the offset, tuples and records of them in parentheses."""
+    """A field as text: an address as the buffer's name and the offset, tuples and records in parentheses."""
     if isinstance(value, Address):
         moved = "" if value.moved is None else "+moved"
         return value.buffer.name + (f"+{value.offset}" if value.offset else "") + moved

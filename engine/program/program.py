@@ -40,7 +40,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of a buffer that a compute set touches: each unit its slice, or (None) any unit any element.
+    """The part of a buffer that a compute set touches: each unit touches its slice, or without a partition any element.
 
     With `slot`, each iteration touches only that slot of the buffer.
     """
@@ -85,11 +85,11 @@ class WorkEstimate:
 class ComputeSet:
     """Work done by many vertices, one or more units each; it is encoded when an executable is built.
 
-    With `one_worker` all units run on one worker. With `claimed` workers claim parts as they become free: one may still
-    be in a function of the host. With `once` it runs before the first step only: it reads constants and
-    writes permanent buffers, which others only read. `overwrites` is a buffer it reads that it may also write in place.
-    `origins` are those of a fused loop's nodes by number, and of its reductions by -1 - number. `of_body` is the
-    compute set of an outlined body that this one is a copy of: on a chip all its copies are one.
+    With `one_worker` all units run on one worker. With `claimed`, workers claim parts as they become free: one may be
+    in a function of the host. With `once` the compute set runs before the first step only: it reads constants and
+    writes permanent buffers, which others only read. `overwrites` is a buffer that is read and may be written in place.
+    `origins` has the origins of a fused loop's nodes by number, and of its reductions by -1 - number. `of_body` is the
+    compute set of an outlined body that this one is a copy of: a chip has one compute set for all the copies.
     """
 
     name: str
@@ -113,9 +113,9 @@ class Mark:
 
     `kind` is "label" (a target), "jump" (go to the label), "branch" (go there if the predicate is `when`) or "leave"
     (the step ends here if the compute set before has waited for the host in vain). A branch without a predicate is
-    taken in the iterations of a loop in which `known` is `when`: each worker decides by itself. A jump with `when` is a
-    point at which an interrupted call leaves its step; so is a "repeat" with it, which goes back to the label until
-    there were `iterations` iterations. Each worker counts them, in its counter number `counter`.
+    taken in the iterations of a loop in which `known` is `when`: each worker decides by itself. A "repeat" goes back to
+    the label until there were `iterations` iterations, which each worker counts in its counter number `counter`. An
+    interrupted call leaves its step at a jump or a "repeat" with `when`.
     """
 
     position: int

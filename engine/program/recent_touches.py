@@ -1,4 +1,4 @@
-"""The touches since the last sync, by the memory they touch: a compute set is compared with those of its own alone."""
+"""The touches since the last sync, by memory: a compute set is compared only with touches of the memory it uses."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from engine.program.touches import Touch, conflict
 Place = tuple[int, int]
 """First and last address (exclusive)."""
 ByPlace = dict[Place, set[int]]
-"""Kinds of touches: the number of a kind, or of touches in an earlier iteration of a loop its complement."""
+"""Kinds of touches by place: a kind's number, or the number's complement for touches in an earlier iteration."""
 
 
 class RecentTouches:
     """Touches that may have happened since the last sync, claimed ones apart.
 
-    Touches of one kind, in the same place by the same units, conflict with the same ones: one of them is kept.
+    Touches of one kind have the same place and units, and conflict with the same touches: one of each kind is kept.
     """
 
     def __init__(self, touches: Mapping[int, list[Touch]]) -> None:
@@ -28,7 +28,7 @@ class RecentTouches:
         self.clear()
 
     def _numbered(self, touches: Mapping[int, list[Touch]]) -> dict[int, list[int]]:
-        """The kinds of the touches, without those of no bytes."""
+        """The kinds of the touches by number, without touches of no bytes."""
         numbers: dict[tuple[object, ...], int] = {}
         found: dict[int, list[int]] = {}
         for number, each in touches.items():
@@ -66,7 +66,7 @@ class RecentTouches:
             recent[place].add(kind if same_iteration else ~kind)
 
     def conflicts(self, number: int, claimed: bool) -> bool:
-        """Whether a compute set conflicts with touches of claimed compute sets, or with others."""
+        """Whether a compute set conflicts with touches of claimed compute sets (`claimed`), or of all others."""
         read, written = self._read[claimed], self._written[claimed]
         for kind in self._kinds_of[number] if read or written else ():
             beside = self._beside[self._places[kind]]
@@ -90,7 +90,7 @@ class RecentTouches:
 
 
 def overlapping(places: Iterable[Place]) -> dict[Place, set[Place]]:
-    """Maps each of some different places, sorted, to the set of those that share bytes with it, itself included."""
+    """Maps each of the sorted, distinct places to the set of places that share bytes with it, itself included."""
     found: dict[Place, set[Place]] = {}
     open_places: list[Place] = []
     for place in places:

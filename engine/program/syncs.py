@@ -1,4 +1,4 @@
-"""Barriers that workers need: before a compute set that touches memory which another worker wrote or reads."""
+"""Barriers for workers: one precedes each compute set that touches memory which another worker wrote or reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.program.touches import Position, Ranges, Touch, touches_of
 def ranges_of(compute_set: ComputeSet, workers: int) -> Ranges:
     """The units of each worker: always the same contiguous share, so that a tile's data stay in one cache.
 
-    Of a claimed compute set a worker begins with this share, and others may have run parts of it.
+    A worker begins a claimed compute set with this share, parts of which other workers may have run.
     """
     units = compute_set.units
     if compute_set.one_worker:
@@ -31,10 +31,10 @@ class Sync(IntEnum):
 
 
 def free_marks(marks: Sequence[Mark]) -> set[Mark]:
-    """The marks at which workers need not synchronise: all count the deciding iterations, and no step is left.
+    """The marks at which workers need not synchronise: each worker counts the deciding iterations, and no step ends.
 
-    A jump is free before the label of a branch known per iteration; a label, if all marks that lead there are, unless a
-    loop begins there: a wait before the loop then is not repeated in each iteration.
+    A jump is free if the label of a branch known per iteration follows. A label is free if all marks that lead there
+    are free and no loop begins there: at a loop, one wait before it saves one in each iteration.
     """
     per_iteration = {mark.label for mark in marks if mark.kind == "branch" and mark.known is not None}
     free = {
@@ -59,7 +59,8 @@ def syncs(
 ) -> tuple[list[Sync], set[Mark]]:
     """The sync that each compute set needs before it, and the marks at which workers need not synchronise.
 
-    Every step begins with a barrier of its own. Another one precedes a call of the host with claimed compute sets.
+    Every step begins with a barrier of its own. Another one precedes each call of the host that claimed compute sets
+    follow.
     """
     free = free_marks(marks)
     needed = [Sync.NONE] * len(compute_sets)
@@ -77,8 +78,8 @@ def syncs(
 class _Flow:
     """Accesses that may have happened since the last sync, on every path through a program.
 
-    Compute sets have their numbers, and `count` more for those of earlier iterations; marks that test predicates have
-    negative ones.
+    An access has the number of its compute set, plus `count` in an earlier iteration. A mark that tests a predicate has
+    a negative number.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class _Flow:
     def run(self, needed: list[Sync]) -> bool:
         """Goes through the program once, adding to the syncs; True at the fixed point.
 
-        That is where as much comes back from iterations as before: syncs added on the way count at once.
+        At the fixed point the same accesses come back from iterations as before. Syncs added on the way count at once.
         """
         returned = self.going_back
         self.going_on, self.going_back = dict(returned), {}
@@ -171,5 +172,5 @@ class _Flow:
 
 
 def _possible_ranges(compute_set: ComputeSet, workers: int) -> Ranges:
-    """The units that each worker may run: of claimed parts all."""
+    """The units that each worker may run: all of them in a claimed compute set."""
     return [(0, compute_set.units)] * workers if compute_set.claimed else ranges_of(compute_set, workers)

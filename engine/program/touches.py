@@ -48,7 +48,7 @@ def conflict(old: Touch, new: Touch, same_iteration: bool) -> bool:
 
 
 def _synchronise(old: Touch, mine: tuple[int, int], new: Touch, others: tuple[int, int]) -> bool:
-    """Whether the elements that some units touch in one compute set may overlap those of others in another."""
+    """Whether elements that units `mine` touch in one compute set may overlap those of units `others` in another."""
     (lo, hi), (start, stop) = mine, others
     if lo >= hi or start >= stop:
         return False

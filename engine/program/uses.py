@@ -45,7 +45,7 @@ class BufferUses:
         return len(self.readers(buffer)) + len(self.writers(buffer))
 
     def escapes(self, buffer: Buffer) -> bool:
-        """Whether more than compute sets read a buffer: it is an output, or a mark tests it."""
+        """Whether a buffer is read outside of compute sets: it is an output, or a mark tests it."""
         return buffer in self.outputs or buffer in self.tests
 
     def add(self, at: int, compute_set: ComputeSet) -> None:

@@ -60,7 +60,7 @@ def _broken(compute_set: ComputeSet) -> Iterator[str]:
 
 
 def _moves(address: Address) -> tuple[int, int]:
-    """The smallest and the largest number of bytes by which an address moves; iterations without it have -1."""
+    """The smallest and the largest number of bytes by which an address moves; iterations that do not use it have -1."""
     values = [0] if address.moved is None else [value for value in address.moved.values if value >= 0]
     return min(values, default=0), max(values, default=0)
 
@@ -74,7 +74,7 @@ def _covers(span: Span, units: int) -> bool:
 
 
 def _verify_control_flow(program: Program) -> None:
-    """Marks are in order, each with a label to go to; regions are inside the program."""
+    """Checks that marks are in order, each with a label to go to, and that regions are inside the program."""
     end = len(program.compute_sets)
     positions = [mark.position for mark in program.marks]
     if positions != sorted(positions) or any(not 0 <= position <= end for position in positions):
@@ -91,7 +91,7 @@ def _verify_control_flow(program: Program) -> None:
 
 
 def _verify_contents(program: Program) -> None:
-    """Reads have contents: no arena buffer is read before a compute set has written it."""
+    """Checks that no arena buffer is read before a compute set has written it."""
     uses = BufferUses(program)
     for buffer in uses.buffers:
         readers = uses.readers(buffer)
@@ -113,7 +113,7 @@ def _is_there(buffer: Buffer) -> bool:
 def _written_before(program: Program, uses: BufferUses, buffer: Buffer, reader: int) -> bool:
     """Whether a compute set before the reader writes a buffer, or one of a loop around both in the iteration before.
 
-    Of those that are fused unit by unit, one may read what another has written.
+    In a chain of works that run unit by unit, one work may read the results of another.
     """
     writers = uses.writers(buffer)
     if reader in writers and isinstance(program.compute_sets[reader].work, UnitChain):

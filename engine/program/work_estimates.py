@@ -8,7 +8,7 @@ from engine.machine_code.costs import costs
 from engine.program.program import Program
 
 EXECUTION = 4000
-"""Multiply-adds that take as long as an execution of the smallest compute set. Chosen by hand."""
+"""Multiply-adds that take as long as an execution of the smallest compute set."""
 UNKNOWN_ITERATIONS = 10
 """Iterations assumed for a loop whose trip count is known only at run time."""
 
@@ -29,7 +29,8 @@ def call_estimate_of(program: Program) -> int:
 
 
 def is_fine_grained(program: Program) -> bool:
-    """Whether it has loops whose compute sets do so little, on average, that workers would mostly wait at barriers."""
+    """Whether a program has loops whose compute sets do so little that workers would mostly wait at barriers."""
+
     if not any(region.repeats for region in program.regions):
         return False
     work_estimates = _work_estimates(program)

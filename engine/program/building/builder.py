@@ -16,7 +16,7 @@ class RowBlocks:
     grain: int
 
     def partition(self, shape: Shape) -> Partition | None:
-        """The partition of an array along its rows, if it has them."""
+        """The partition of an array along its rows; None if it has no such rows."""
         sizes = [size for size in shape.dimensions if size != 1]
         if not sizes or sizes[0] != self.extent or not shape.elements:
             return None
@@ -24,7 +24,10 @@ class RowBlocks:
 
 
 class ProgramBuilder:
-    """Compute sets in order; `partitions` has those of arrays as they were last written, `rows` those of a loop."""
+    """A list of compute sets under construction, with the partition in which each array was last written.
+
+    `rows` are the blocks of rows that a loop's arrays have in common.
+    """
 
     def __init__(self, partitions: dict[Buffer, Partition] | None = None, rows: RowBlocks | None = None) -> None:
         self.compute_sets: list[ComputeSet] = []
@@ -32,7 +35,7 @@ class ProgramBuilder:
         self.rows = rows
 
     def new_buffer(self, name: str, shape: Shape, permanent: bool = False) -> Buffer:
-        """A new array; a `permanent` one keeps its values from step to step, at first zeros."""
+        """Returns a new array; a `permanent` one is zero at first and keeps its values from step to step."""
         return Buffer(name, shape, permanent=permanent)
 
     def emit(self, compute_set: ComputeSet) -> None:

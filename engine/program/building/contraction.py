@@ -24,7 +24,7 @@ from engine.program.work.offsets import Offsets
 
 DEPTHWISE_TYPES = ("f32", "f16", "bf16")
 LEAST_DEPTH = 2
-"""Fewest batches for lanes to run over. Chosen by hand."""
+"""Fewest batches over which lanes run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ContractionDraft:
     """Multiply-adds of the operation, where zeros among the operands add more; None: all."""
     convolution: ConvolutionSize | None = None
     windowed: bool = False
-    """Whether the host copies windows of images for groups of features, of which a unit has all batches."""
+    """Whether the host copies windows of images for groups of features; a unit then has all batches."""
 
     @property
     def is_depthwise(self) -> bool:
@@ -107,7 +107,7 @@ def emit_contraction(builder: ProgramBuilder, contraction: ContractionDraft) -> 
     operand_type = contraction.operand_type or kind
     pitch = 0
     if split:
-        # 16-bit floats are rounded once, after the partial sums are added: one of these may be out of their range.
+        # Round to 16 bits once, after the partial sums are added: a single partial sum may be out of range.
         kind = accumulated_in(kind)
         contraction, pitch = _with_results_in(contraction, kind), shape.with_type(kind).bytes
         partial = Shape(kind, (-(-len(contraction.k_a) // cut.k), *shape.dimensions))
@@ -192,7 +192,7 @@ def _partition(contraction: ContractionDraft, cut: Grid, units: int, splits: int
 
 
 def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
-    """The elements of A that each unit reads, where units have contiguous rows or batches of it."""
+    """The elements of A that each unit reads, where these are contiguous rows or batches."""
     if contraction.is_depthwise:  # units have all batches
         return None
     if cut.columns < contraction.columns or cut.k < len(contraction.k_a):
@@ -208,7 +208,7 @@ def _rows_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
 
 
 def _batches_read(contraction: ContractionDraft, cut: Grid) -> Partition | None:
-    """The elements of B that each unit reads, where units have contiguous batches of it."""
+    """The elements of B that each unit reads, where these are contiguous batches."""
     rows, columns, k = len(contraction.row_a), contraction.columns, len(contraction.k_a)
     batches = 1 if contraction.is_depthwise else len(contraction.batch_b)
     if batches == 1 or cut.rows < rows or cut.columns < columns or cut.k < k:
@@ -247,7 +247,7 @@ def sum_of_partials(shape: Shape, kind: str, splits: int) -> Draft:
 def share_of(size: ProductSize, c: Buffer, rows: RowBlocks | None) -> tuple[Partition | None, int]:
     """The elements of a dense C, [rows, batches, columns], that each unit of a product owns, and the number of units.
 
-    None for slices of rows and columns, and for batches of several columns.
+    The partition is None where units have slices of both rows and columns, and for several batches.
     """
     cut = grid(size, rows)
     splits = -(-size.k // cut.k)

@@ -23,9 +23,9 @@ def run_draft(
     op_name: str,
     purpose: Purpose | None = None,
 ) -> None:
-    """Emits the compute set (or two) of a draft that reads `sources` and writes `results`; none for empty ones.
+    """Emits the compute set (or two) of a draft that reads `sources` and writes `results`; none if the draft is empty.
 
-    `purpose` is that of a copy.
+    `purpose` is given for copies.
     """
     if 0 in draft.extents:
         return
@@ -143,7 +143,7 @@ def _compute_set(
 
 
 def _partition(plan: UnitCut, reached: Reached, buffer: Buffer) -> Partition | None:
-    """The slice of the array that each unit touches, if it is one of a single dimension."""
+    """The slice of the array that each unit touches, if it is a slice along one dimension."""
     stride, item = reached.strides[plan.loop], buffer.shape.dtype.itemsize
     extent = plan.draft.extents[plan.loop]
     if stride <= 0 or stride % item or reached.offset < 0:
@@ -154,7 +154,7 @@ def _partition(plan: UnitCut, reached: Reached, buffer: Buffer) -> Partition | N
         (s, e) for d, (s, e) in enumerate(zip(reached.strides, plan.draft.extents, strict=True)) if d != plan.loop
     ]
     for other, count in others:
-        # Loops inside the partition must stay inside one index of it, loops outside move by multiples of its extent.
+        # Loops inside the partition must stay within one of its indices; loops outside move by multiples of its extent.
         inside = 0 <= other * (count - 1) < stride
         if not inside and other % (span * item):
             return None
@@ -164,7 +164,7 @@ def _partition(plan: UnitCut, reached: Reached, buffer: Buffer) -> Partition | N
 
 
 def written_partition(plan: UnitCut, buffer: Buffer) -> Partition | None:
-    """The slice of the only array that a draft writes that each of its units owns."""
+    """The slice that each unit writes, of the only array that a draft writes."""
     (reached,) = (each for each in plan.draft.reached if each.writes)
     return _partition(plan, reached, buffer)
 

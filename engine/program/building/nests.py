@@ -71,7 +71,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position of a result in a larger array of that shape: from index `start` of a dimension on."""
+    """Position of a result in a larger array of shape `shape`: it begins at index `start` of a dimension."""
 
     buffer: Buffer
     shape: Shape
@@ -213,7 +213,7 @@ def origin_of(instruction: Instruction) -> Origin:
 
 
 def accumulated_in(element_type: str) -> str:
-    """The type of sums: 16-bit floats are storage, their sums are kept in f32 and rounded once."""
+    """The type in which sums are kept: f32 for 16-bit floats, to which the final sum is rounded once."""
     return "f32" if element_type in ("f16", "bf16") else element_type
 
 

@@ -10,7 +10,7 @@ from engine.program.building.builder import RowBlocks
 from engine.program.work.contraction import Grid
 
 SMALL = 150_000
-"""Multiply-adds below which one unit does it all."""
+"""Multiply-adds below which one unit computes the whole product."""
 MOST_UNITS = 64
 PANEL = 64
 LEAST_HEIGHT = 24
@@ -24,14 +24,14 @@ FAR_PARTIALS = 1 << 20
 SHARED_ELEMENTS = 1 << 18
 """Elements of B up to which each worker may keep all of it in its cache, from iteration to iteration of a loop."""
 LARGE_BATCH, BLOCK_ELEMENTS, LEAST_BLOCK = 1 << 17, 1 << 15, 16
-"""Elements of one batch of A or of a result from which on units are blocks of rows; a block's elements and least rows.
+"""Elements of one batch of A or of a result from which on units are blocks of rows; most elements and fewest rows of a
 
-An attention's probabilities are then still in a near cache when the next compute sets read them. Measured."""
+block. An attention's probabilities are then still in a near cache when the next compute sets read them."""
 SMALL_DEPTHWISE = 20_000
-"""Multiply-adds of a depthwise unit, each of which loads an element of A."""
+"""Fewest multiply-adds of a depthwise unit; each of them loads an element of A."""
 MOST_DEPTHWISE_UNITS = 16
 WINDOWED_SPLITS = 8
-"""Parts of k of a gradient of groups by their kernel. Chosen by hand: their sums are added."""
+"""Parts into which k is split, with sums to add, in the gradient of a grouped convolution by its kernel."""
 DEPTHWISE_ROWS = 9
 """Rows that a kernel takes at a time."""
 
@@ -39,7 +39,7 @@ DEPTHWISE_ROWS = 9
 def weight_share(rows: int, columns: int) -> int:
     """Rows of a weight [rows, columns] that belong to one unit, in every contraction of the weight.
 
-    Whole rows: a worker that owned parts of rows would have the processor prefetch its neighbour's parts, too.
+    Units own whole rows: with parts of rows, the processor would prefetch a neighbour's parts, too.
     """
     shares = 2
     while shares < MOST_UNITS and shares * SHARE_ELEMENTS < rows * columns:
@@ -51,8 +51,8 @@ def weight_share(rows: int, columns: int) -> int:
 class ProductSize:
     """Sizes and operand layouts that decide how a product is divided into units.
 
-    `fills`: all of C is written; `of_state`: B is a weight; `dense_columns`: its columns are adjacent; `grouped`:
-    groups of A's rows are adjacent; `windowed`: the host copies windows of images.
+    `fills` means that all of C is written, `of_state` that B is a weight, `dense_columns` that its columns are
+    adjacent, `grouped` that groups of A's rows are adjacent, `windowed` that the host copies windows of images.
     """
 
     batches: int
@@ -91,10 +91,10 @@ def _even_grid(size: ProductSize) -> Grid:
     if size.multiply_adds <= SMALL:
         return whole
     units = int(min(MOST_UNITS, max(2, size.multiply_adds // SMALL)))
-    units += units % 2  # an odd one leaves one of two workers idle
+    units += units % 2  # an odd number leaves one of two workers idle
     if batches > 1 and batches >= units // 2:
         return Grid(_block_of_batch(rows, max(columns, k, 1)), whole.columns, whole.k)
-    # Partial sums are added over all of C.
+    # Partial sums need `fills`: adding them writes all of C.
     if size.fills and batches == 1 and rows <= FEW_ROWS and size.of_state:
         return _grid_of_weight(size, whole, units)
     if batches == 1 and k <= FEW_ROWS and rows * columns >= SHARE_ELEMENTS:
@@ -112,7 +112,7 @@ def _even_grid(size: ProductSize) -> Grid:
 
 
 def _block_of_batch(rows: int, longer: int) -> int:
-    """Rows of a batch that are a unit: all, or of a large one as many as divide it and are near a block."""
+    """Rows of one unit of a batch: all, or in a large batch the largest divisor of its rows that fits in a block."""
     if rows * longer < LARGE_BATCH:
         return max(rows, 1)
     most = max(1, BLOCK_ELEMENTS // longer)
@@ -142,7 +142,7 @@ def _height(rows: int, units: int, step: int) -> int:
 def _grid_of_weight(size: ProductSize, whole: Grid, units: int) -> Grid:
     """Each unit reads its own rows of the weight: slices of k, or of the columns where the weight is transposed.
 
-    With many columns, as of a vocabulary, partial sums would leave the caches: units own columns.
+    Partial sums of very many columns (a vocabulary's) would leave the caches: units then own columns.
     """
     k, columns = size.k, size.columns
     if size.dense_columns:

@@ -9,8 +9,8 @@ from engine.program.program import Address, ComputeSet, Partition, Span, WorkEst
 from engine.program.work.codelet_work import CodeletWork
 
 LEAST_ROWS, LEAST_COLUMNS, LEAST_ELEMENTS = 16, 8, 4096
-"""Elements of both dimensions and in total from which a copy in blocks is worth it: a block of AVX-512 is 16 x 16.
-Chosen by hand."""
+"""Fewest elements of both dimensions and in total for which a copy in blocks is worth it: a block of AVX-512 is
+16 x 16."""
 
 
 def transposes(source: View, target: View) -> tuple[int, int] | None:
@@ -30,11 +30,11 @@ def transposes(source: View, target: View) -> tuple[int, int] | None:
 def emit_transpose(
     builder: ProgramBuilder, name: str, source: View, target: View, dimensions: tuple[int, int], op_name: str
 ) -> None:
-    """Emits one compute set for target[i] = source[i], whose `dimensions` are those of `transposes`."""
+    """Emits one compute set for target[i] = source[i]; `dimensions` are the result of `transposes`."""
     row, column = dimensions
     sizes = source.shape.dimensions
     others = [d for d, size in enumerate(sizes) if d not in dimensions and size != 1]
-    # The matrices in the target's order, so that successive units write contiguously.
+    # Sort the matrices in the target's order, so that successive units write contiguously.
     others.sort(key=lambda d: -abs(target.strides[d]))
     parts, units = encode_transpose(
         (Address(source.buffer, source.offset), source.strides[row]),

@@ -1,4 +1,4 @@
-"""Division of a nest into units: the loop, and the size of slices. Part of the program, not of the host."""
+"""Division of a nest into units: the loop that is divided, and the size of slices, which do not depend on the host."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SMALL = 4096
 LONGEST_SUM = 2048
 """Terms summed one after the other; longer sums are split, for accuracy as well as speed."""
 LONGEST_LINE = 4096
-"""Terms that each of 16 lanes sums, with enough lines: softmax over up to 65,536 words is one unit."""
+"""Terms that each of 16 lanes sums, where there are enough lines: a softmax over up to 65,536 words is not split."""
 LANE_GRAIN = 64
-"""Elements; a unit's part of the last dimension is a multiple, for whole vectors and cache lines. Chosen by hand."""
+"""A unit's part of the last dimension is a multiple of this number of elements, for whole vectors and cache lines."""
 SMALL_BYTES = 1 << 15
-"""Bytes of a result below which one worker does it all, where elements are gathered or moved. Chosen by hand."""
+"""Bytes of a result of gathered or moved elements below which one worker does all the work."""
 ENOUGH = 16
-"""Iterations of a loop that divide into enough units. Chosen by hand."""
+"""Iterations of a loop that divide into enough units."""
 LINE = 64
 """Bytes of a cache line."""
 LARGE = 1 << 17
@@ -30,7 +30,7 @@ LARGE = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class UnitCut:
-    """A collapsed draft, the loop its units run along, and the slice of each; `units` is their number."""
+    """A collapsed draft, the loop that is divided into units, and the iterations (`grain`) of each unit."""
 
     draft: Draft
     loop: int

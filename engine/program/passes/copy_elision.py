@@ -41,7 +41,7 @@ def _last_exit(program: Program) -> int:
 def _fewest_uses_first(uses: BufferUses, source: Buffer, target: Buffer) -> tuple[Buffer, Buffer]:
     """The two buffers, swapped where either may stand for both and the target has fewer uses.
 
-    In a chain of updates one buffer gathers all uses: moving them with every link takes the square of its length.
+    In a chain of updates one buffer gathers all uses: moving them for every copy would take quadratic time.
     """
     plain = target.kind == "arena" and not target.permanent and not target.carried and not uses.escapes(target)
     if plain and not source.carried and source.shape == target.shape:
@@ -63,7 +63,7 @@ def _is_written(uses: BufferUses, buffer: Buffer, begin: int, end: int) -> bool:
 def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer, last_exit: int) -> bool:
     """Whether `source` may share the memory of `target`, into which compute set `at` copies it.
 
-    Before `last_exit` the step may end.
+    An interruption may end the step at any mark before `last_exit`.
     """
     program, uses = rewriter.program, rewriter.uses
     if source.kind != "arena" or source.permanent or source.shape.bytes != target.shape.bytes:
@@ -76,7 +76,7 @@ def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
         return False
     first = writers[0]
     if target.kind == "variable" and first < last_exit:
-        return False  # an interruption may leave the loop, and the step has then not begun
+        return False  # an interruption may leave the loop, as if the step had not begun
     if first >= at:
         return False
     used = _is_read(uses, target, begin, at) or _is_written(uses, target, begin, at)
@@ -94,7 +94,7 @@ def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
 def _is_missed(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer) -> bool:
     """Whether the old value of `target` is read, before compute set `at`, after the new one may have been begun.
 
-    A branch that keeps the old value copies it; that copy becomes one of the target onto itself.
+    A branch that keeps the old value copies it: elision turns its copy into one of the target onto itself.
     """
     sets, uses = rewriter.sets, rewriter.uses
     writers = uses.writers(source)

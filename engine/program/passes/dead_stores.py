@@ -11,7 +11,7 @@ from engine.program.work.fused_loop import FusedLoop
 
 
 def eliminate_dead_stores(program: Program) -> Program:
-    """Drops compute sets that lead to no output, variable, queue or decision; a buffer read at any time is read."""
+    """Drops compute sets that lead to no output, variable, queue or decision, in any order of reads and writes."""
     rewriter = ProgramRewriter(program)
     sets, uses = rewriter.sets, rewriter.uses
     pending = [at for at, each in enumerate(sets) if not _only_computes(each) or _is_seen(each, uses)]

@@ -31,7 +31,7 @@ from engine.program.work.convolution import Convolution
 from engine.program.work.fused_loop import FusedLoop
 
 COMPUTING = REDUCTIONS | LINEAR_ALGEBRA
-"""Opcodes that compute in codelets other than nests, besides products: all others move or compare."""
+"""Opcodes besides products that compute in codelets other than nests; all other opcodes move or compare."""
 UNIT_ELEMENTS = 1 << 14
 
 

@@ -13,7 +13,7 @@ from engine.program.work.fused_loop import FusedLoop
 def hoist_loop_invariants(program: Program, kind: type[Work] = FusedLoop) -> Program:
     """Hoists work of a kind out of loops that are known to run at least one iteration, inner ones first.
 
-    Work of that kind does only what its spans say; other work may count iterations, or draw new numbers in each.
+    Work of this kind has no effects except on its spans; other work may count iterations, or draw new numbers in each.
     """
     for number in range(len(program.regions)):
         region = program.regions[number]
@@ -49,7 +49,7 @@ def _invariant(program: Program, region: Region, kind: type[Work]) -> list[int]:
 
 
 def _may_precede(compute_set: ComputeSet, at: int, inside: range, uses: BufferUses) -> bool:
-    """Whether a compute set may run before the loop: it alone writes its results, and no reader precedes it."""
+    """Whether a compute set may run before the loop: no other writes its results, and no reader precedes it."""
     if any(address.moved is not None for address in compute_set.work.addresses):
         return False
     for span in compute_set.writes:
@@ -73,7 +73,7 @@ def _hoisted(program: Program, number: int, label: int, invariant: list[int]) ->
         program,
         compute_sets=[*sets[:begin], *(sets[at] for at in invariant), *rest, *sets[end:]],
         marks=[replace(m, position=moved(m.position)) if k >= label else m for k, m in enumerate(program.marks)],
-        # Regions follow those inside them, and a loop has two: later ones enclose it.
+        # A region follows those inside it, and a loop has two regions: later ones enclose the loop.
         regions=[
             replace(r, begin=moved(r.begin), end=moved(r.end))
             if k <= number + 1 and begin <= r.begin and r.end <= end

@@ -10,7 +10,7 @@ from engine.program.work.fused_loop import FusedLoop, Strided
 
 
 def reduction_of(compute_set: ComputeSet, table: Buffer) -> int | None:
-    """The number of the operand with a reduction of a whole table that named rows give, too; None for other work."""
+    """The number of the result's operand in a reduction of a whole table that named rows give, too; else None."""
     loop = compute_set.work
     if not isinstance(loop, FusedLoop) or loop.nest.rank != 1 or not loop.nest.splits_reduction or loop.nest.stores:
         return None
@@ -29,7 +29,7 @@ def _is_whole(operand: Strided) -> bool:
 
 
 def _takes_zeros(loop: FusedLoop, reduction: Reduction) -> bool:
-    """Whether it sums squares of the one array that is read in its loop, or tests whether all elements are finite."""
+    """Whether a reduction sums squares of the one array that its loop reads, or tests that all elements are finite."""
     nodes = loop.nest.nodes
     value = nodes[reduction.values[0]]
     if not isinstance(value, Apply) or not isinstance(nodes[value.operands[0]], Input) or len(set(value.operands)) != 1:

@@ -1,9 +1,9 @@
 """Gradients of embedding tables that are never stored in memory: rows are summed where the optimizer reads them.
 
-Three compute sets (zeros; a scatter-add of rows into them; a nest that reads the sums, as Adam's does) become two: the
-rows are sorted by chunks of the table, then for each chunk they are summed in scratch and the nest runs on it. The nest
-may read several tables of sums, as of a gradient and of its squares. Nests before that, which sum a gradient's squares
-for a norm or test whether it is finite, read the rows that are named.
+Three compute sets (zeros; a scatter-add of rows into them; a nest that reads the sums, as Adam's does) become two. The
+first sorts the rows by chunks of the table. The second sums the rows of each chunk in scratch, and runs the nest on the
+chunk. The nest may read several tables of sums, such as a gradient's and its squares'. Earlier nests that sum a
+gradient's squares for a norm, or test whether it is finite, read the named rows alone.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LEAST_BYTES = 1 << 15
 """Tables below this cost so little that a sort would not pay off."""
 FEWEST_CHUNKS = 16
 MOST_NAMED, FAR_BYTES = 2, 1 << 18
-"""Rows named, as a multiple of a table's, beyond which sums in memory cost less than sorting if the rows have more
-bytes: the rows of a chunk are far apart, so each waits for memory, as those of the edges of a graph. On a Zen 5."""
+"""Sums in memory cost less than sorting if more rows are named than this multiple of a table's, with more than these
+bytes, as by the edges of a graph: the rows of a chunk are far apart, and each waits for memory. Measured on a Zen 5."""
 
 
 @dataclass(eq=False, slots=True)
@@ -43,9 +43,10 @@ class RowScatter(ComputeSet):
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """A scatter of rows into zeros, which a loop alone reads after `reductions`: their numbers, and result operands.
+    """A scatter of rows into zeros, whose sums only the loop `reading` reads, after the `reductions`.
 
-    `spread` are the compute sets that would only repeat them.
+    `reductions` maps the number of each reducing compute set to that of its result's operand. `spread` are compute sets
+    that only repeat rows, which are no longer needed.
     """
 
     at: int
@@ -107,7 +108,7 @@ class _Summing:
 
 
 def fuse_row_sums(program: Program) -> Program:
-    """Fuses scatters of rows into zeros with the fused loop that alone reads the sums, each its own element.
+    """Fuses scatters of rows into zeros with the only fused loop that reads the sums, element by element.
 
     A loop may read several tables of sums, if rows have the same numbers in each.
     """
@@ -199,7 +200,7 @@ def _is_zero_fill(compute_set: ComputeSet) -> bool:
 def _rows(
     rewriter: ProgramRewriter, scatter: RowScatter, updates: Buffer, at: int
 ) -> tuple[SummedTable, int, list[int]]:
-    """Address of the rows, the compute set from which they are there, and the one that would only repeat them."""
+    """The table of the rows, the compute set after which these must not change, and those that only repeat them."""
     width = updates.shape.bytes // scatter.named
     table = scatter.writes[0].buffer
     plain = SummedTable(table, Address(updates), 1, width, 0), at, list[int]()
@@ -226,7 +227,7 @@ def _rows(
 
 
 def _keeps(rewriter: ProgramRewriter, buffer: Buffer, begin: int, end: int) -> bool:
-    """Whether a buffer is unchanged from one compute set through another, which runs in the same iterations or some."""
+    """Whether a buffer is unchanged from one compute set through another in the same loops."""
     regions = [
         r for r in rewriter.program.regions if r.repeats and (r.begin <= begin < r.end) != (r.begin <= end < r.end)
     ]
@@ -300,7 +301,7 @@ def _fused(reader: ComputeSet, summing: _Summing, grain: int) -> ComputeSet:
 
 
 def _reduced(reader: ComputeSet, summing: _Summing, result: int) -> ComputeSet:
-    """The reduction of the rows that are named."""
+    """The reduction over the named rows alone."""
     assert isinstance(reader.work, FusedLoop)
     named = summing.scatter.named
     elements = {opcode: named * summing.width for opcode in reader.work_estimate.elements}

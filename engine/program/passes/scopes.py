@@ -16,7 +16,7 @@ SUMS = ("AddN", "UnsortedSegmentSum")
 def name_scopes_of_sums(program: Program) -> Program:
     """Names each sum of gradients in the scope of the latest gradient that it reads, or else of the first reader.
 
-    The gradients that a part of a pipeline gets from another one have no scope in it.
+    The gradients that a part of a pipeline gets from another part have no scope there.
     """
     read: dict[Buffer, str] = {}
     for compute_set in reversed(program.compute_sets):

@@ -74,7 +74,7 @@ def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Relocation(Addressed):
-    """Word number `word` of the parameter block gets an address."""
+    """An address that is written to word number `word` of the parameter block."""
 
     word: int
     address: Address
@@ -84,10 +84,10 @@ class Relocation(Addressed):
 class Encoded:
     """A codelet and its parameter block, int64 [words], which the caller owns and relocates.
 
-    `tables` are arrays with the words that have their addresses. `calls` are codelets that this one calls, with the
-    words that have theirs. `scratch_bytes` is the space each worker needs besides the executor's own, in which
-    `scratch_gaps` are not accessed. `generation` is the word with a number that the host raises where others may have
-    written a large variable that this work writes.
+    `tables` pairs words with the arrays whose addresses they hold, `calls` words with the codelets that this one calls.
+    `scratch_bytes` is the space each worker needs besides the executor's own; `scratch_gaps` are ranges of it that are
+    not accessed. `generation` is a word with a number, which the host raises where others may have written a large
+    variable that this work writes.
     """
 
     codelet: Any

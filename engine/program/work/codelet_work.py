@@ -16,10 +16,10 @@ Parameters = TypeVar("Parameters", bound=Record)
 
 @dataclass(frozen=True, slots=True)
 class CodeletWork(Work):
-    """`parameters` (a Gather, a DynamicSlice, ...), then `entries`: records of their tables, or plain words.
+    """Work of a codelet with `parameters` (a Gather, ...), then `entries`: records of their tables, or plain words.
 
-    Their addresses are Address. `scratch` is space, or its bytes. `calls` are codelets that this one calls, with the
-    words that have their addresses.
+    Addresses are Address objects. `scratch` is space, or its bytes. `calls` pairs words with the codelets that this one
+    calls, whose addresses they hold.
     """
 
     codelet: Any

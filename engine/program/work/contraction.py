@@ -35,11 +35,11 @@ class Contraction(Work):
     The offsets of a batch are added to the three addresses. A and B have elements of `operand_type`, C of
     `result_type`. Where k is split, part s writes its partial sums s * `partial_pitch` bytes further on. With `bf16x3`
     each float32 is split into three bfloat16 values, which matrix registers multiply. With `depthwise` there is one
-    column, batches are neighbours in all three arrays, and a unit has the rows of all of them. With `panels` B is what
-    `PanelPacking` has packed. With `rounds_b` B is float32 in memory, rounded to f16 where it is packed. With `widened`
-    A and B were 16-bit floats: they are summed in the same parts as these. Units prefetch
-    their rows of `ahead`, arrays like C that are read after it, and of the next unit, which has a batch of its own, the
-    operands of `next_unit`, a sum of NextUnit.
+    column, batches are neighbours in all three arrays, and a unit has the rows of all of them. With `panels`,
+    `PanelPacking` has packed B. With `rounds_b` B is float32 in memory, rounded to f16 where it is packed. With
+    `widened` A and B are widened 16-bit floats, and are summed in the same parts as 16-bit ones. Units prefetch their
+    rows of `ahead`, arrays like C that are read after it. Where each unit has a batch of its own, it prefetches those
+    operands of the next unit that `next_unit`, a sum of NextUnit, names.
     """
 
     a: Address
@@ -104,7 +104,7 @@ class Contraction(Work):
 
     @property
     def is_float32(self) -> bool:
-        """Whether it multiplies float32 in columns, without splitting."""
+        """Whether the product multiplies float32 values as they are: not split, not depthwise, not widened."""
         is_other = self.bf16x3 or self.depthwise or self.widened
         return self.operand_type == self.result_type == "f32" and not is_other
 
@@ -122,8 +122,9 @@ class Contraction(Work):
 
     @property
     def _has_pairs(self) -> bool:
-        """Whether bf16 of A are in place as pairs along k, or can be transposed to pairs: not where windows gather
-        them.
+        """Whether bf16 values of A are stored as pairs along k, or can be transposed to pairs.
+
+        Values that windows gather cannot.
         """
         return (self.run_a % 2 == 0 and len(self.k_a) % 2 == 0) or rows_together(self.row_a.table, self._item) != 0
 
@@ -166,7 +167,7 @@ class Contraction(Work):
         return Encoded.of(codelet, block(record), scratch)
 
     def _codelet(self) -> tuple[Codelet, ScratchSpace]:
-        """The codelet, and its scratch: their imports load the compiler, and depend on the processor."""
+        """The codelet and its scratch, imported here: their modules load the compiler and depend on the processor."""
         if self.bf16x3:
             from engine.codelets.products.contract_bf16x3 import contract_bf16x3, contract_bf16x3_scratch
 

@@ -18,8 +18,8 @@ from engine.program.work.base import Footprint, Work
 class Convolution(Work):
     """HLO's convolution of the input `a` by the kernel `b`, arrays with byte strides, to `c`, which is row-major.
 
-    In a loop, `rows` are those that its arrays have in common. A chip plans this work as it is; the host replaces it
-    by its own before anything is encoded (engine.host.convolutions.select).
+    In a loop, `rows` are the blocks of rows that its arrays have in common. A chip plans this work as it is; the host
+    replaces it by work of its own before anything is encoded (engine.host.convolutions.select).
     """
 
     a: Address

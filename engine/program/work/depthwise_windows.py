@@ -20,18 +20,16 @@ Taps = tuple[tuple[int, int], ...]
 WINDOW_BYTES = 24 << 10
 """Most bytes of a window in scratch: it stays in the first-level cache."""
 GROUPED_BYTES = 192 << 10
-"""Most bytes of a window with several planes, whose multiply-adds leave time to read it from the second-level cache.
-Measured.
-"""
+"""Most bytes of a window with several planes, whose multiply-adds leave time to read it from the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseWork(Work):
-    """Outputs o of each image read inputs o * step + tap - low along rows and columns; those outside are zeros.
+    """Output o of each image reads inputs o * step + tap - low along rows and columns; inputs outside are zeros.
 
-    `taps` are rows and columns of the window from 0 on, in the order of the sums; a row of an image has as many there
-    as a group has inputs. Strides, in bytes, are those of images, rows and columns; channels, here those of the
-    outputs, are contiguous.
+    `taps` are rows and columns of the window, from 0 on, in the order of the sums; the window has one row for each row
+    of an image and each input of a group. Strides are bytes between images, rows and columns; channels are contiguous.
+    `channels` counts those of the outputs.
     """
 
     a: Address
@@ -78,8 +76,8 @@ class DepthwiseWindows(DepthwiseWork):
 class DepthwiseGradient(DepthwiseWork):
     """The gradient of a depthwise or grouped convolution by its kernel; C has the gradients of its outputs.
 
-    Part p of all rows of outputs has its sums p * `part_bytes` further on, each tap's at an offset of `offsets_b`. A
-    unit has `unit_channels` of a part.
+    The rows of all outputs are divided into parts. The sums of part p begin p * `part_bytes` further on, each tap's at
+    an offset of `offsets_b`. A unit has `unit_channels` channels of a part.
     """
 
     sums: Address
@@ -124,7 +122,7 @@ def _arrays(work: DepthwiseWork) -> tuple[Images, Images]:
 
 
 def _run(taps: Taps, step: int) -> Run:
-    """The longest runs of neighbouring columns, with a kernel, of which all taps consist."""
+    """The longest runs of neighbouring columns that have a kernel and into which all taps divide."""
     for columns in RUNS:
         for sign in (1, -1):
             if (
@@ -153,7 +151,7 @@ def _fields(work: DepthwiseWork, runs: list[tuple[int, int]]) -> tuple[dict[str,
     row = plane * planes
     most = WINDOW_BYTES if planes == 1 else GROUPED_BYTES
     rows = max(1, min(work.field[0], (most // row - reach) // work.step[0] + 1))
-    rows -= rows % 2 if 1 < planes and 1 < rows < work.field[0] else 0  # kernels take pairs of them
+    rows -= rows % 2 if 1 < planes and 1 < rows < work.field[0] else 0  # kernels take pairs of rows
     fields = {
         "a": work.a,
         "c": work.c,

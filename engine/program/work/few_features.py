@@ -65,7 +65,7 @@ class FewFeatures(Work):
 
     @property
     def run(self) -> Run:
-        """The longest runs of neighbouring rows, with a kernel, of which the taps of a column consist."""
+        """The longest runs of neighbouring rows that have a kernel and into which the taps of a column divide."""
         starts = sorted(self.reads[1].starts)
         for rows in RUNS if self.reads[1].step == 1 else ():
             parts = [starts[at : at + rows] for at in range(0, len(starts), rows)]
@@ -116,7 +116,7 @@ class FewFeatures(Work):
         return Encoded.of(few_features(self.run), block(parameters), layout.space())
 
     def _runs(self, plane: int, slice_bytes: int) -> dict[str, Any]:
-        """The fields of `Few` for the runs: columns last, which read the same lines of the cache."""
+        """The fields of `Few` for the runs, with columns innermost: they read the same cache lines."""
         slices, rows, columns = self.reads
         order = sorted(range(len(rows.starts)), key=lambda tap: rows.starts[tap])
         firsts = [order[at] for at in range(0, len(order), self.run.rows)]
@@ -138,7 +138,7 @@ class FewFeatures(Work):
 
 
 def plane_bytes(columns: int, reach: int, filled: int = 0) -> int:
-    """Bytes of a row of one feature, whole vectors."""
+    """Bytes of a row of one feature, rounded up to whole vectors."""
     return 4 * whole_vectors(max(whole_vectors(columns) + reach - 1, filled))
 
 

@@ -16,7 +16,7 @@ from engine.program.work.base import Addressed, Encoded, Footprint, Relocation, 
 
 @dataclass(frozen=True, slots=True)
 class Strided(Addressed):
-    """An array: bytes from one iteration of each loop to the next, and between the partial results of units."""
+    """An array with bytes between iterations of each loop, and `pitch` bytes between the partial results of units."""
 
     address: Address
     strides: tuple[int, ...]
@@ -35,8 +35,8 @@ class Count(Addressed):
 class FusedLoop(Work):
     """A nest run over `extents`, whose units have slices of `grain` of its loop number `nest.partition`.
 
-    `operands` are those of the nest's accesses, by number. `record` is where exceptions are counted, in a nest that
-    checks for them.
+    `operands` are the arrays and counts of the nest's accesses, by number. `record` is where a nest that checks for
+    exceptions counts them.
     """
 
     nest: Nest

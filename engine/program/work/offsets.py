@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Offsets:
-    """Byte offsets, int64 [count]; equal if the numbers are."""
+    """Byte offsets, int64 [count]; two objects are equal if their numbers are."""
 
     __slots__ = ("table",)
 

@@ -18,7 +18,7 @@ from engine.program.work.base import Encoded, Work
 from engine.program.work.offsets import Offsets
 
 SPARSE = 2
-"""Elements from the first to the last of an image, as a multiple of its own, up to which all of them are widened."""
+"""An image is widened if the elements from its first to its last are at most this multiple of its own elements."""
 MOST_WIDENED = 1 << 18
 """Elements of an image that a worker's cache holds in float32."""
 
@@ -114,13 +114,13 @@ class OverlapAdd(Work):
 
     @property
     def _has_pairs(self) -> bool:
-        """Whether bf16 of the input are in place as pairs of features, and multiplied so."""
+        """Whether bf16 values of the input are stored as pairs of features, and multiplied as pairs."""
         run = run_of(self.inputs.table, Shape(self.element_type).dtype.itemsize)
         return self.element_type == "bf16" and run % 2 == len(self.inputs) % 2 == 0 and multiplies_bf16_pairs()
 
     @property
     def _widened_elements(self) -> int:
-        """The elements from the first to the last of an image of 16-bit floats, if these are widened; else 0."""
+        """Number of elements from the first to the last of an image of 16-bit floats, if these are widened; else 0."""
         if self.element_type == "f32" or self._has_pairs:
             return 0
         tables = self.positions.table, self.inputs.table

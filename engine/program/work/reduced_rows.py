@@ -15,7 +15,7 @@ from engine.program.work.row_sums import SummedRows
 
 @dataclass(frozen=True, slots=True)
 class ReducedRowsWork(Work):
-    """`summed`, of one table, whose reader has one loop over all elements and one result, run on the named rows.
+    """A reduction of the rows `summed` of one table, run on the named rows; its reader has one loop and one result.
 
     `result` is the number of that result's operand, `named` the number of rows summed.
     """

@@ -17,12 +17,12 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class TileArray(Addressed):
-    """An array of tiles, in bytes: between images, tiles, elements and phases. Its features are contiguous.
+    """An array of tiles, with bytes between images, tiles, elements and phases. Its features are contiguous.
 
-    Where tiles are parts of images, these have `size` rows and columns: tile i begins `step` * i + `first` elements
-    after the first one, and elements outside do not exist. A tile's are `apart` from each other, and those of its next
-    phase one after these. Else all elements of tiles exist, and `size` is theirs. Of more images than the work's, those
-    before and after these are `skipped`.
+    Where tiles are parts of images, an image has `size` rows and columns. Tile i begins `step` * i + `first` elements
+    after the image's first one, and elements outside the image do not exist. A tile's elements are `apart` from each
+    other; its next phase begins one element later. Otherwise all elements of tiles exist, and `size` is a tile's.
+    `skipped` counts the images of the array before and after those of the work.
     """
 
     address: Address
@@ -77,7 +77,7 @@ def part_of_images(
 ) -> TileArray:
     """Tiles that are parts of images, with `strides` of images, rows and columns.
 
-    Tiles are `step` of their own elements from each other, and these `apart` of the image's.
+    Tiles are `step` of their own elements from each other, and a tile's elements `apart` elements of the image.
     """
     image, row, column = strides
     step = step[0] * apart[0], step[1] * apart[1]
@@ -87,7 +87,7 @@ def part_of_images(
 
 @dataclass(frozen=True, slots=True)
 class TileTransform(Work):
-    """Transforms `tiles` of each of `images` along rows and columns, all phases of each: by `matrix_of(transform)`."""
+    """Transforms all phases of the `tiles` of each image along rows and columns, by `matrix_of(transform)`."""
 
     transform: str
     axes: tuple[Axis, Axis]

@@ -15,7 +15,8 @@ from engine.program.work.row_sums import SummedRows
 
 @dataclass(frozen=True, slots=True)
 class TouchedRowsWork(Work):
-    """`summed` run on touched rows alone; `row_grain` is the grain with which its reader's units are rows.
+    """An update with `summed` rows that runs on touched rows alone; with `row_grain` a unit of its reader is a row.
+
 
     `tables` are the numbers of the reader's operands through which it reads and writes a table in place, and the
     kind of table. `flags` is s8 [rows], `counts` s64 [chunks]. `drift` runs on untouched rows, if there are drifting
@@ -39,7 +40,7 @@ class TouchedRowsWork(Work):
         return self.summed.footprints()
 
     def encode(self) -> Encoded:
-        """The fields of `touched_rows`, the tables, then the block of the summed rows; generation 1."""
+        """The fields of `touched_rows`, with generation 1, the tables, then the block of the summed rows."""
         reader = self.summed.reader
         inner = replace(self.summed, reader=replace(reader, grain=self.row_grain)).encode()
         nest, flags = reader.nest, self.flags.buffer

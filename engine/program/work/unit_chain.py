@@ -1,4 +1,4 @@
-"""Works run unit by unit, all of them for one unit before the next."""
+"""Chains of works that run unit by unit: all works for one unit before the next unit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.program.work.base import Addressed, Encoded, Footprint, Work, addres
 
 @dataclass(frozen=True, slots=True)
 class ChainedWork(Addressed):
-    """Work of `units` units, `ratio` of them in one of the chain."""
+    """Work of `units` units, of which `ratio` make one unit of the chain."""
 
     work: Work
     ratio: int
@@ -23,7 +23,7 @@ class ChainedWork(Addressed):
 
 @dataclass(frozen=True, slots=True)
 class UnitChain(Work):
-    """`own` are buffers that only the links use, and the bytes of a unit's slice: in scratch, never in memory."""
+    """Works run unit by unit. `own` are buffers that only links use, with the bytes of a unit's slice in scratch."""
 
     links: tuple[ChainedWork, ...]
     own: tuple[tuple[Buffer, int], ...] = ()

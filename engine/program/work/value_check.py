@@ -27,7 +27,7 @@ class CheckRecord:
 
 @dataclass(frozen=True, slots=True)
 class ValueCheckWork(Work):
-    """A check of an array of `shape`. `call` is the call block, by which a failure ends the step. Unit: `grain`."""
+    """A check of an array, `grain` elements per unit. `call` is the call block, by which a failure ends the step."""
 
     check: ValueCheck
     shape: Shape

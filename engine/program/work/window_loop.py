@@ -1,4 +1,4 @@
-"""Fused loops over the elements of windows, with these as the operation has them."""
+"""Fused loops over the elements of windows, with the windows as the operation states them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from engine.program.work.fused_loop import FusedLoop
 
 @dataclass(frozen=True, slots=True)
 class WindowLoop(FusedLoop):
-    """A fused loop that combines windows' elements of operand 0 from operand 1 on, an initial value.
+    """A fused loop that combines the elements of each window of operand 0, beginning with operand 1, an initial value.
 
-    Operand 0 has all elements of all windows, also those that padding has added. `windows` are their numbers along each
-    of its dimensions, `strides` its own, in bytes. `is_neutral` tells that combining with the initial value changes
-    nothing, so that padding may be left out.
+    Operand 0 has all elements of all windows, also those that padding has added. `windows` counts the windows along
+    each of its dimensions, `strides` are its byte strides. With `is_neutral`, combining with the initial value changes
+    nothing, and padding may be left out.
     """
 
     window: Window = ()

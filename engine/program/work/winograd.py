@@ -30,7 +30,7 @@ from engine.program.work.winograd_tiles import Depth, Images, Strides, footprint
 
 @dataclass(frozen=True, slots=True)
 class WinogradKernel(Work):
-    """Transforms a kernel at `k_b` [tap, input feature] and `stride_b` between its `columns`, the output features.
+    """Transforms a kernel at byte offsets `k_b` [tap, input feature], `stride_b` between `columns` (output features).
 
     `taps` are the numbers of the taps by row and column of the window; tiles have `tile` outputs along each side.
     """
@@ -76,8 +76,8 @@ class WinogradProduct(Work):
 
     `low` is the padding with zeros before the first row and column; what tiles read after the last ones is zero, too.
     Strides, in bytes, are those of images, rows and columns; features are contiguous. A unit has `unit_rows` rows of
-    tiles, which are counted through all images. Of images with `depth`, slices of outputs are the images; each slice of
-    inputs that one reads has as many of the `features`. Tiles have `tile` outputs along each side.
+    tiles, which are counted through all images. In images with `depth`, each slice of outputs counts as an image, and
+    the slices of inputs that it reads have equal parts of the `features`. Tiles have `tile` outputs along each side.
     """
 
     a: Address

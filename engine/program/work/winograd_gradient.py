@@ -100,9 +100,10 @@ class WinogradGradient(Work):
 
 @dataclass(frozen=True, slots=True)
 class WinogradSums(Work):
-    """Adds the partial sums of `parts`, and transforms them to taps at `taps` bytes, `feature_c` between features.
+    """Adds the partial sums of `parts`, and transforms them to taps at byte offsets `taps`.
 
-    Each of `depth` slices of taps has as many of the features, and is `slice_c` bytes after the one before.
+    Features are `feature_c` bytes apart. The `depth` slices of taps have equal parts of the features, and are `slice_c`
+    bytes apart.
     """
 
     sums: Address

@@ -16,7 +16,7 @@ Strides = tuple[int, int, int]
 
 
 class Depth(NamedTuple):
-    """Slices of outputs of an image with depth, bytes between slices of inputs, and how many of these one reads."""
+    """Slices of outputs of an image with depth, bytes between slices of inputs, and slices that an output reads."""
 
     slices: int = 1
     stride: int = 0
@@ -24,7 +24,7 @@ class Depth(NamedTuple):
 
 
 class Images(NamedTuple):
-    """Images of contiguous features; slices of outputs of those with `depth` count as images.
+    """Images of contiguous features; in images with `depth`, each slice of outputs counts as an image.
 
     `low` is the padding with zeros before the first row and column.
     """
