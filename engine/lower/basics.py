@@ -35,7 +35,7 @@ def lower_constant(context: Context, instruction: Instruction) -> Value:
 
 @lowering("tuple")
 def lower_tuple(context: Context, instruction: Instruction) -> Value:
-    """The values of its elements."""
+    """The values of the tuple's elements."""
     return tuple(context.value(o) for o in instruction.operands)
 
 
@@ -49,7 +49,7 @@ def lower_get_tuple_element(context: Context, instruction: Instruction) -> Value
 
 @lowering("reshape", "optimization-barrier")
 def lower_reshape(context: Context, instruction: Instruction) -> Value:
-    """Row-major order is the same before and after: no data moves."""
+    """The operand's buffer: row-major order is the same before and after, so no data moves."""
     return context.value(instruction.operands[0])
 
 
@@ -83,7 +83,7 @@ def lower_iota(context: Context, instruction: Instruction) -> Value:
 
 @lowering("pad")
 def lower_pad(context: Context, instruction: Instruction) -> Value:
-    """The padding value everywhere, then the operand's elements that stay, at their positions."""
+    """Fills the result with the padding value, then copies the operand's elements that stay to their positions."""
     result = context.result_buffer(instruction)
     shape = instruction.array_shape
     operand, value = instruction.operands
@@ -99,7 +99,7 @@ def lower_pad(context: Context, instruction: Instruction) -> Value:
 def padded_index(
     source: View, shape: Shape, config: tuple[PaddingDimension, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], View]:
-    """Positions of a padded operand's elements (starts, steps), and the view of those that stay inside."""
+    """Positions of a padded operand's elements (starts, steps), and the view of the elements that stay inside."""
     starts, steps, firsts, counts = [], [], [], []
     for size, extent, padding in zip(source.shape.dimensions, shape.dimensions, config, strict=True):
         step, low = padding.interior_padding + 1, padding.edge_padding_low
@@ -116,7 +116,7 @@ def padded_index(
 
 @lowering("concatenate")
 def lower_concatenate(context: Context, instruction: Instruction) -> Value:
-    """Each operand copied to its position, unless it was written there."""
+    """Copies each operand to its position, unless its producer has written it there."""
     joined = context.joined.pop(instruction, None)
     result = joined.buffer if joined else context.result_buffer(instruction)
     shape = instruction.array_shape

@@ -42,7 +42,7 @@ def branch_results(context: Context, instruction: Instruction, argument: Value) 
 
 
 def _forwarded(branch: Computation) -> list[tuple[int, int]]:
-    """Elements of the result that are elements of the argument: their indices in both."""
+    """Indices, in result and in argument, of the result's elements that are elements of the argument."""
     results = branch.root.operands if branch.root.opcode == "tuple" else ()
     found = enumerate(map(element_read, results))
     return [(number, element) for number, element in found if element is not None]

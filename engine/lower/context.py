@@ -34,14 +34,14 @@ Value = Buffer | tuple["Value", ...]
 Lowering = Callable[["Context", Instruction], Value]
 LOWERINGS: dict[str, Lowering] = {}
 DEFERRED = AFFINE | SOURCES | TUPLES
-"""Lowered when they are first read: most moves need no memory."""
+"""Opcodes that are lowered when their results are first read: most moves need no memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """A loop whose trip count is known, while its body is lowered; each worker counts iterations in its `counter`.
 
-    In a branch, `taken` says in which iterations it runs, if they are known.
+    In a branch, `taken` says for each iteration whether the branch runs, if that is known.
     """
 
     loop: Instruction
@@ -50,14 +50,14 @@ class Iteration:
     taken: tuple[bool, ...] | None = None
 
     def where(self, taken: Sequence[bool]) -> Iteration:
-        """Narrows the iteration to a branch, which those in `taken` take, among those that this one has."""
+        """Narrows the iteration to a branch that runs where `taken` says so, inside the branches around it."""
         before = self.taken or (True,) * self.iterations
         return replace(self, taken=tuple(a and b for a, b in zip(before, taken, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The result of a concatenation, and the operands that their producers write there."""
+    """The result of a concatenation, and the numbers of the operands that their producers write there."""
 
     buffer: Buffer
     there: set[int]
@@ -99,7 +99,7 @@ INSTEAD = {
 
 
 class Context(ProgramBuilder):
-    """Lowers one computation: values by instruction, moves resolved to views, compute sets in order."""
+    """The state of lowering a module: values by instruction, moves resolved to views, compute sets in order."""
 
     def __init__(self, module: Module, roles: list[str], constants: dict[int, np.ndarray]) -> None:
         super().__init__()
@@ -193,17 +193,17 @@ class Context(ProgramBuilder):
         self.marks.append(Mark(len(self.compute_sets), kind, label, predicate, when, iterations, counter, known))
 
     def value(self, instruction: Instruction) -> Value:
-        """The instruction's value, lowered now if it was deferred. Raises UnsupportedOperation without a lowering."""
+        """The instruction's value, lowered now if it was deferred. Raises UnsupportedOperation if it cannot be."""
         if instruction not in self.values:
             for each in self._deferred_before(instruction):
                 self.values[each] = self._lower(each)
         return self.values[instruction]
 
     def _deferred_before(self, instruction: Instruction) -> list[Instruction]:
-        """The instruction, after the moves that must be in memory before it: a long chain of them is no recursion."""
+        """The moves that must be in memory before an instruction, then the instruction (no recursion)."""
         found = [instruction]
         while found[-1].opcode in AFFINE:
-            move = found[-1]  # of which a reshape has its operand's memory
+            move = found[-1]  # a reshape shares its operand's memory
             base = move.operands[0] if move.opcode == "reshape" else self._through_moves(move)[0]
             if base in self.values or base.opcode not in AFFINE or base is move:
                 break
@@ -258,9 +258,7 @@ class Context(ProgramBuilder):
         return through(self.buffer(current), current.array_shape, index_map, instruction.array_shape)
 
     def _through_moves(self, instruction: Instruction) -> tuple[Instruction, tuple[Affine, ...]]:
-        """Source of a move, looked through all moves before it whose indices can be composed, and the affine indices in
-        it.
-        """
+        """The source of a move, through all moves before it whose indices compose, and the affine indices in it."""
         rank = instruction.array_shape.rank
         index_map = tuple(loop_index(d, rank) for d in range(rank))
         current = instruction

@@ -1,7 +1,7 @@
 """Lowers `while` and `conditional`: compute sets that run repeatedly or conditionally.
 
-Their control flow is by predicates on the device; but workers count the iterations of a loop by themselves where the
-trip count is known, and take the branches that depend on the count alone.
+Predicates on the device decide which compute sets run. Where the trip count of a loop is known, workers count its
+iterations by themselves, and by this count alone take the branches that depend on nothing else.
 A loop's state has one buffer for each element. The body's new values are copied into it at the end (the pass
 elide_copies drops the copies it can); an element that the body passes on unchanged is not copied.
 """
@@ -27,12 +27,12 @@ from engine.program.work.copy import Purpose
 LONG = 10**9
 """Elements and multiply-adds, about a second's work, from which on a call cannot wait for the end of a loop."""
 LEAST = 1000
-"""Least cost of any compute set, by the same measure."""
+"""Least cost of a compute set, in elements and multiply-adds."""
 
 
 @lowering("while")
 def lower_while(context: Context, instruction: Instruction) -> Value:
-    """State, condition, body, and the jump back; the result is the state."""
+    """Lowers a loop's initial state, condition, body, and the jump back; the result is the state."""
     iterations = context.trip_counts.iterations(instruction)
     if iterations and context.counters < COUNTERS:
         return _repeat(context, instruction, iterations)
@@ -106,7 +106,7 @@ def _work(context: Context, begin: int) -> int:
 
 @lowering("conditional")
 def lower_conditional(context: Context, instruction: Instruction) -> Value:
-    """Branches that stay branches: each copies its result to the conditional's, unless it is stored there.
+    """Lowers both branches, each of which copies its result to the conditional's, unless it is stored there.
 
     Raises UnsupportedOperation for a branch index that is not a pred.
     """
@@ -138,9 +138,9 @@ def lower_conditional(context: Context, instruction: Instruction) -> Value:
 def _lower_branch(
     context: Context, instruction: Instruction, number: int, argument: Value, result: Value, known: PerIteration | None
 ) -> None:
-    """Lowers a branch's compute sets, in a loop in units along its rows, and assigns its values to the result.
+    """Lowers a branch's compute sets, and assigns its values to the result; in a loop, units run along its rows.
 
-    With `known` the branch belongs to iterations that are known.
+    `known` has the predicate of each iteration, if it is known.
     """
     branch, around, iteration = instruction.called[number], context.transposed, context.iteration
     context.transposed = context.transposed_in.get(instruction, {})
@@ -159,9 +159,9 @@ def lower_computation(
     iteration: Iteration | None = None,
     order: Sequence[Instruction] | None = None,
 ) -> Value:
-    """The root's value for these arguments. A computation may be lowered more than once.
+    """Lowers a computation for these arguments, perhaps not for the first time, and returns the root's value.
 
-    `iteration` is the loop of which it is the body, or a branch in it, where the trip count is known.
+    `iteration` is given for the body of a loop whose trip count is known, and for branches in the body.
     """
     around, context.iteration = context.iteration, iteration
     for instruction in computation.instructions:

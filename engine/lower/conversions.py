@@ -1,4 +1,4 @@
-"""Arrays in another element type: bitcast-convert to any width, and 16-bit floats widened for codelets without them."""
+"""Arrays in another element type: bitcast-convert to any width, and 16-bit floats widened for wide codelets."""
 
 from __future__ import annotations
 

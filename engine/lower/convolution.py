@@ -22,7 +22,7 @@ from engine.program.work.offsets import table
 
 @lowering("convolution")
 def lower_convolution(context: Context, instruction: Instruction) -> Value:
-    """One compute set; zeros where no tap reaches any position.
+    """Emits one compute set, or zeros if no tap reaches any position.
 
     Raises UnsupportedOperation for operands of other element types than the result, or that cannot be multiplied.
     """
@@ -65,9 +65,9 @@ def lower_convolution(context: Context, instruction: Instruction) -> Value:
 
 
 def _product(work: Convolution) -> ProductSize | None:
-    """The product whose columns are output features; None where it has several phases or does not fill the result.
+    """The product whose columns are output features; None if there are several phases or the result is not filled.
 
-    Each unit of it owns positions of the result, and so do units of the operations that follow.
+    Each unit of the product owns positions of the result, as units of the operations that follow do.
     """
     numbers, groups, item = work.numbers, max(work.feature_groups, work.batch_groups), work.shape_c.dtype.itemsize
     phases, last = work.phases, numbers.output_feature_dimension
@@ -95,7 +95,7 @@ def _product(work: Convolution) -> ProductSize | None:
 
 
 def _rows(work: Convolution) -> np.ndarray:
-    """Offsets in the input, int64, of neighbouring rows of the product; none where they are not next to each other."""
+    """Offsets in the input, int64, of the product's rows; empty where neighbouring rows are not adjacent in memory."""
     numbers, phases = work.numbers, work.phases
     images = work.shape_c.dimensions[numbers.output_batch_dimension]
     axes = {numbers.output_batch_dimension: (images, work.strides_a[numbers.input_batch_dimension])}

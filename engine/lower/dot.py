@@ -14,7 +14,7 @@ from engine.program.program import Buffer
 from engine.program.work.offsets import table
 
 SLIM, LEAST_LONG = 16, 128
-"""Most columns of a product that is computed as its transpose, and least rows and terms of one. Measured."""
+"""Most columns, and fewest rows and terms, of a product that is computed as its transpose."""
 Axis = tuple[int, int, int]
 """An output dimension: its extent, its stride in the operand, its stride in the result (bytes)."""
 
@@ -54,7 +54,7 @@ def _emit(context: Context, instruction: Instruction, multiplied: str, result: B
         batches = [(extent, b, a, c) for extent, a, b, c in batches]
     width, stride_b, rest = _columns(columns, item)
     k_axes = [(left.shape.dimensions[a], left.strides[a], right.strides[b]) for a, b in contracted]
-    # In B's order in memory, its rows are evenly spaced more often.
+    # In this order, that of B in memory, B's rows are more often evenly spaced.
     k_axes.sort(key=lambda axis: -abs(axis[2]))
     emit_contraction(
         context,
@@ -81,10 +81,10 @@ def _emit(context: Context, instruction: Instruction, multiplied: str, result: B
 
 
 def _is_slim(context: Context, instruction: Instruction, strides: list[int]) -> bool:
-    """Whether batches of float32 have few columns and many rows, which are contiguous in their operand, not the terms.
+    """Whether batches of float32 have few columns, and many rows, which unlike the terms are contiguous in memory.
 
-    All of that operand would be transposed in blocks, to be multiplied by one vector of columns. As the right one it is
-    read in place; blocks of terms, so the last bits, are others.
+    The left operand would be transposed in blocks, each of them to be multiplied by one vector of columns. As the right
+    operand it is read in place. Blocks of terms differ then, and with them the last bits of the sums.
     """
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     batch, views = len(numbers.lhs_batch_dimensions), [context.view(each) for each in instruction.operands]
@@ -101,7 +101,7 @@ def _is_slim(context: Context, instruction: Instruction, strides: list[int]) -> 
 
 
 def _emit_exchanged(context: Context, instruction: Instruction, result: Buffer, strides: list[int]) -> None:
-    """Emits the contraction with its columns as rows, and copies its result to its place."""
+    """Emits the contraction with its columns as rows, and copies the transposed product to the result."""
     shape = instruction.array_shape
     order = sorted(range(shape.rank - 2), key=lambda d: -strides[d])
     order += sorted((shape.rank - 2, shape.rank - 1), key=lambda d: strides[d])
@@ -114,7 +114,7 @@ def _emit_exchanged(context: Context, instruction: Instruction, result: Buffer, 
 
 
 def _result(context: Context, instruction: Instruction) -> tuple[Buffer, list[int]]:
-    """The result's buffer and strides: those of its transpose if only that is needed."""
+    """The buffer and strides of a dot's result; those of its transpose, if only the transpose is read."""
     shape = instruction.array_shape
     users = context.users(instruction)
     order = order_wanted(instruction, users) if users else None
@@ -135,7 +135,7 @@ def _is_column(axis: Axis, item: int) -> bool:
 
 
 def operand_type(product: Instruction) -> str:
-    """The operand type of a dot or convolution: the result's; f32 where other types give a 16-bit float."""
+    """The operand type of a dot or convolution: the result's type, or f32 where other types give a 16-bit float."""
     kind = product.array_shape.element_type
     same = all(o.array_shape.element_type == kind for o in product.operands)
     return kind if same else accumulated_in(kind)
@@ -163,7 +163,7 @@ def _axes(view: View, dimensions: list[int], strides: list[int]) -> list[Axis]:
 
 
 def _columns(axes: list[Axis], item: int) -> tuple[int, int, list[Axis]]:
-    """The innermost dimensions that can be traversed as one, and the others as batches."""
+    """Extent and stride of the innermost dimensions that can be traversed as one, and the others, which are batches."""
     axes = sorted((axis for axis in axes if axis[0] != 1), key=lambda axis: -axis[2])
     if not axes or not _is_column(axes[-1], item):
         return 1, item, axes

@@ -89,14 +89,14 @@ def _moved(context: Context, array: Shape, box: Shape, starts: list[Instruction]
 
 
 def counted(context: Context, start: Instruction) -> Counted | None:
-    """A start that is an affine function of the count of the loop around it."""
+    """A start as an affine function of the count of the loop around it; None if it is not one."""
     if context.iteration is None or start.opcode == "constant":
         return None
     return line_in(context, context.iteration.loop, context.iteration.iterations, start)
 
 
 def line_in(context: Context, loop: Instruction, iterations: int, start: Instruction) -> Counted | None:
-    """An integer of a loop's body that grows by a constant per iteration, without overflow of its type."""
+    """An integer of a loop's body as an affine function of the count, if it is one and never overflows; else None."""
     line = context.trip_counts.line_of(loop, start)
     if line is None:
         return None
@@ -107,7 +107,7 @@ def line_in(context: Context, loop: Instruction, iterations: int, start: Instruc
 
 
 def _rows(context: Context, array: Shape, box: Shape) -> Partition | None:
-    """The rows that the array and the box both have, contiguous, after dimensions of one index."""
+    """The partition along the loop's rows, if the box has all of the array's rows, contiguous; else None."""
     partition = context.rows.partition(box) if context.rows else None
     if partition is None:
         return None

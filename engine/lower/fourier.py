@@ -26,7 +26,7 @@ from engine.program.program import Address, Buffer, WorkEstimate
 from engine.program.work.codelet_work import CodeletWork
 
 SMALL = 1 << 13
-"""Elements below which one worker does it all."""
+"""Elements below which one worker transforms all lines."""
 KINDS = {"FFT": (COMPLEX, COMPLEX), "IFFT": (COMPLEX, COMPLEX), "RFFT": (REAL, HALF), "IRFFT": (HALF, REAL)}
 """The kinds of the last dimension's lines, before and after."""
 

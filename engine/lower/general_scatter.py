@@ -25,7 +25,7 @@ def combiner_for(instruction: Instruction, body: Computation, element_types: tup
 
 
 def combining(body: Computation) -> str | None:
-    """The name that codelets of scatters have for a body: of one operation, or of a choice by a comparison; or None."""
+    """The name that codelets of scatters have for a body of one operation, or one choice by comparison; else None."""
     root = body.root
     if root.opcode == "select" and root.operands[0].opcode == "compare":
         compare = root.operands[0]

@@ -10,9 +10,9 @@ from engine.program.work.host_call import HostCall
 
 
 def lower_host_function(context: Context, instruction: Instruction) -> Value:
-    """The function's results and the token, which only orders the calls. They all touch the call block, in order.
+    """The function's results and the token, which only orders calls: all calls touch the call block, in this order.
 
-    Raises ConfigurationError for a function that does not live any more.
+    Raises ConfigurationError for a function that no longer exists.
     """
     function, call = bound_function(instruction), context.call_block()
     operands = [context.buffer(operand) for operand in instruction.operands[:-1]]

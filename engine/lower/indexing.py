@@ -21,7 +21,7 @@ from engine.program.work.copy import Purpose
 
 @lowering("gather")
 def lower_gather(context: Context, instruction: Instruction) -> Value:
-    """Slices at clamped start indices; of any element type."""
+    """Gathers slices of any element type, at clamped start indices."""
     operand, indices = instruction.operands
     result = context.result_buffer(instruction)
     source, positions = context.buffer(operand), context.buffer(indices)
@@ -42,7 +42,7 @@ def lower_gather(context: Context, instruction: Instruction) -> Value:
 
 @lowering("scatter")
 def lower_scatter(context: Context, instruction: Instruction) -> Value:
-    """Any number of arrays, and any body that computes on scalars. Every array but the first is copied beforehand."""
+    """Scatters into any number of arrays, by any body on scalars; all arrays but the first are copied beforehand."""
     count = len(instruction.operands) // 2
     operands, indices, updates = _parts(instruction, count)
     results = [context.result_buffer(instruction, None if count == 1 else k) for k in range(count)]

@@ -17,7 +17,7 @@ SMALL = 1 << 13
 
 
 def lower_interpolation(context: Context, instruction: Instruction) -> Value:
-    """The images, each row of which is a sum of rows, summed along columns."""
+    """Computes images whose rows are sums of source rows, then summed along columns."""
     source, target = context.buffer(instruction.operands[0]), context.result_buffer(instruction)
     _, source_height, source_width, channels = instruction.operands[0].array_shape.dimensions
     images, height, width, _ = instruction.array_shape.dimensions

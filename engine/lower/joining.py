@@ -12,11 +12,11 @@ from engine.lower.context import Context, Joined
 from engine.program.building.nests import Position
 
 LEAST_RUN = 16
-"""Contiguous elements: with fewer, the fusion's loops would be too short for its lanes."""
+"""Fewest contiguous elements: with fewer, the fusion's loops would be too short for its lanes."""
 
 
 def position_of(context: Context, fusion: Instruction, root: Instruction, number: int, of: int) -> Position | None:
-    """Position of result `number` of a fusion's `of`, if its only reader is one concatenation."""
+    """Position of result `number` of a fusion with `of` results, if its only reader is one concatenation."""
     if root.opcode == "reduce" or not isinstance(root.shape, Shape):
         return None
     result = _result(context, fusion, number, of)

@@ -11,7 +11,7 @@ from engine.ops.registry import DEFINITIONS
 from engine.program.program import PerIteration
 
 MOST_ITERATIONS = 1 << 16
-"""Iterations for which a table is worth its memory."""
+"""Most iterations for which a table is worth its memory."""
 Known = np.ndarray | None
 
 

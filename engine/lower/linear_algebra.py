@@ -18,12 +18,12 @@ from engine.program.program import Address, Buffer, Partition, Span, WorkEstimat
 from engine.program.work.codelet_work import CodeletWork
 
 SMALL, SMALL_SOLVE = 1 << 15, 1 << 18
-"""Multiply-adds of factors, and of solves with those of idle lanes, below which one worker runs all units."""
+"""Multiply-adds of factors, and of solves (idle lanes included), below which one worker runs all units."""
 
 
 @lowering("cholesky")
 def lower_cholesky(context: Context, instruction: Instruction) -> Value:
-    """16-bit floats are computed in f32 and rounded once."""
+    """Factors each matrix; 16-bit floats are computed in f32 and rounded once."""
     shape = instruction.array_shape
     kind = accumulated_in(shape.element_type)
     result, wide = _targets(context, instruction, kind)
@@ -43,7 +43,7 @@ def lower_cholesky(context: Context, instruction: Instruction) -> Value:
 
 @lowering("triangular-solve")
 def lower_triangular_solve(context: Context, instruction: Instruction) -> Value:
-    """Any side, triangle and transposition. 16-bit floats are computed in f32 and rounded once."""
+    """Solves for any side, triangle and transposition; 16-bit floats are computed in f32 and rounded once."""
     a_shape, shape = (o.array_shape for o in instruction.operands)
     kind = accumulated_in(shape.element_type)
     result, wide = _targets(context, instruction, kind)

@@ -83,7 +83,7 @@ def _update_variables(context: Context, results: list[Buffer], updated: dict[int
         if source is target:
             continue
         if source.kind == "variable":
-            # It may be overwritten before it is copied: two variables can be swapped.
+            # The source may be overwritten before it is copied: two variables can be swapped.
             copied = context.new_buffer(f"{target.name}.new", target.shape)
             copy_buffer(context, copied.name, source, copied)
             source = copied

@@ -1,8 +1,8 @@
 """Lowers infeeds and outfeeds: a wait for the host, and copies between the ring and the arena.
 
-Small rows take one compute set on one worker; of large ones each leaf is copied by all workers between the wait and,
-for an outfeed, the publication. After each wait the step can be left, so that no instruction reads a row that
-is missing. The token only orders the instructions, which are lowered in its order.
+A small row takes one compute set on one worker. All workers copy each leaf of a large row, between the wait and, for an
+outfeed, the publication. The step can end after each wait, so that no instruction reads a row that is missing. The
+token only orders the instructions, which are lowered in its order.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ Placed = list[tuple[Buffer, Buffer]]
 
 @lowering("custom-call")
 def lower_custom_call(context: Context, instruction: Instruction) -> Value:
-    """An infeed's leaves and the token, an outfeed's token: the operand's, as its value has no readers.
+    """Lowers an infeed, an outfeed, or another custom call that the engine has, by its target.
 
-    A host function's results and the token; a check's token; a vertex's, factorization's or interpolation's results.
-    Raises UnsupportedOperation for other custom calls, ConfigurationError for a queue used with different leaves.
+    The value is an infeed's leaves and the token, a host function's results and the token, the token of an outfeed or a
+    check, or the results of other calls. The token is the operand's, as its value has no readers. Raises
+    UnsupportedOperation for other custom calls, ConfigurationError for a queue used with different leaves.
     """
     if is_host_function(instruction):
         return lower_host_function(context, instruction)
@@ -170,7 +171,7 @@ def _emit(
     reads: list[Span],
     writes: list[Span],
 ) -> None:
-    """Emits one worker's part: to wait, to publish, and to copy `placed` leaves."""
+    """Emits a compute set on one worker: a wait, a publication, or copies of the `placed` leaves."""
     parameters = Queue(
         call=Address(context.call_block()),
         ring=Address(queue.control),

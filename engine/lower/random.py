@@ -25,7 +25,7 @@ from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 
 @lowering("rng-bit-generator")
 def lower_rng_bit_generator(context: Context, instruction: Instruction) -> Value:
-    """(next state, bits); the next state only if it is read. Raises UnsupportedOperation for an unknown algorithm."""
+    """(next state, bits), the former only if it is read. Raises UnsupportedOperation for an unknown algorithm."""
     check_algorithm(instruction)
     (operand,) = instruction.operands
     state = context.buffer(operand)
@@ -41,7 +41,7 @@ def lower_rng_bit_generator(context: Context, instruction: Instruction) -> Value
 
 @lowering("rng")
 def lower_rng(context: Context, instruction: Instruction) -> Value:
-    """A copy of the hidden state, which is advanced in the same compute set; bits; and numbers from them."""
+    """Numbers from random bits, which are drawn from a copy of the hidden state; copying it advances it."""
     computation = distribution(instruction)
     shape = instruction.array_shape
     drawn = Instruction(f"{instruction.name}.bits", "parameter", bits_of(instruction))
@@ -62,7 +62,7 @@ def lower_rng(context: Context, instruction: Instruction) -> Value:
 
 @lowering("rng-get-and-update-state")
 def lower_rng_get_and_update_state(context: Context, instruction: Instruction) -> Value:
-    """A copy of the rounding state, which is advanced in the same compute set."""
+    """A copy of the rounding state, which the same compute set advances."""
     state = context.result_buffer(instruction)
     _emit_draw(context, instruction, state, instruction["delta"], ROUNDING_STATE.address)
     return state

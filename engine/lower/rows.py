@@ -1,6 +1,6 @@
-"""Rows of a loop's arrays that belong together: those that one worker keeps from operation to operation.
+"""Rows of a loop's arrays that belong together: one worker keeps them from operation to operation.
 
-An iteration is short. Partitioned along the same rows throughout, each worker reads mostly its own results.
+An iteration is short. With all arrays partitioned along the same rows, each worker reads mostly its own results.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from engine.passes.loops.view import element_read
 from engine.program.building.builder import RowBlocks
 
 MOST_UNITS = 16
-"""Units of a loop's rows, which each worker keeps from iteration to iteration. Chosen by hand."""
+"""Most units of a loop's rows, which each worker keeps from iteration to iteration."""
 LEAST_GRAIN = 4
-"""Rows of a unit, where there are twice as many. Chosen by hand."""
+"""Fewest rows of a unit, where there are at least twice as many."""
 LEAST_WORK = 1 << 14
 """Elements and multiply-adds of an iteration below which one worker runs it: others would start late."""
 
@@ -26,7 +26,7 @@ LEAST_WORK = 1 << 14
 def rows_of(loop: Instruction) -> RowBlocks | None:
     """The rows of an iteration: those that the loop names, or else those that most arrays have.
 
-    None for little work, and where iterations update weights: they are whole steps, each of which reads all of these.
+    None for little work, and where iterations update weights: these are whole steps, each of which reads all weights.
 
     Branches of an iteration are partitioned along its rows, too.
     """

@@ -1,7 +1,7 @@
 """Lowers a `reduce-window` of windows that all begin with the first element, or end with the last: a scan.
 
-TensorFlow's cumulative sums and products are such windows. A scan combines each element once; windows would do so as
-often as there are elements.
+TensorFlow's cumulative sums and products are such windows. A scan combines each element once; windows would combine it
+as often as there are elements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.program.program import Address, Buffer, Partition, Span, WorkEstimat
 from engine.program.work.codelet_work import CodeletWork
 
 SMALL_ELEMENTS = 1 << 12
-"""Elements below which one worker scans all rows. Chosen by hand."""
+"""Elements below which one worker scans all rows."""
 LINE_ELEMENTS = 64
 """Least columns of a unit: whole cache lines of any type."""
 
@@ -44,7 +44,7 @@ def scanned_dimension(instruction: Instruction) -> int | None:
 
 
 def _is_scan(length: int, window: WindowDimension) -> bool:
-    """Whether windows grow by an element each, from one or none at all, up to all of them."""
+    """Whether each window differs by one element from the next, between one or none and all elements."""
     if (window.stride, window.window_dilation, window.base_dilation) != (1, 1, 1) or window.size < max(length, 2):
         return False
     first = window.size - max(window.padding_low, window.padding_high)  # elements of the first result

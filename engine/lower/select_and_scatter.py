@@ -42,7 +42,7 @@ from engine.program.work.codelet_work import CodeletWork
 
 @lowering("select-and-scatter")
 def lower_select_and_scatter(context: Context, instruction: Instruction) -> Value:
-    """16-bit floats that are added are summed in f32 and rounded once.
+    """Lowers select-and-scatter; 16-bit floats that are added are summed in f32 and rounded once.
 
     Raises UnsupportedOperation for bodies that do more than compute on scalars.
     """

@@ -17,13 +17,13 @@ from engine.program.program import Address, Buffer, Partition, Span, WorkEstimat
 from engine.program.work.codelet_work import CodeletWork
 
 SMALL_ELEMENTS = 1 << 11
-"""Elements of an operand below which one worker sorts all rows. Chosen by hand."""
+"""Elements of an operand below which one worker sorts all rows."""
 ASCENDING, DESCENDING = ("LT", "LE"), ("GT", "GE")
 
 
 @lowering("sort")
 def lower_sort(context: Context, instruction: Instruction) -> Value:
-    """Any number of operands of any types, along any dimension; always stable.
+    """Sorts any number of operands of any types along any dimension, always stably.
 
     Raises UnsupportedOperation for a comparator that does more than compute on scalars.
     """
@@ -50,7 +50,7 @@ def lower_sort(context: Context, instruction: Instruction) -> Value:
 
 
 def _span(buffer: Buffer, shape: Shape, dimension: int) -> Span:
-    """Each unit has its row, where a partition can express it: contiguous rows, or neighbours in a single block."""
+    """The row of each unit, where a partition can express it: contiguous rows, or neighbours in a single block."""
     length, inner = shape.dimensions[dimension], prod(shape.dimensions[dimension + 1 :])
     rows = shape.elements // length
     if rows > 1 and inner == 1:
@@ -80,7 +80,7 @@ def _comparator(context: Context, instruction: Instruction) -> Comparator:
 
 
 def _with_wide_comparisons(body: Body) -> Body:
-    """16-bit floats are f32 in registers, in the same order: they are compared there."""
+    """Compares 16-bit floats as f32: they are f32 in registers, in the same order."""
     nodes = []
     for node in body.nodes:
         if isinstance(node, Apply) and node.operation.opcode == "compare":

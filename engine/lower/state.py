@@ -39,8 +39,7 @@ def initial_state(context: Context, loop: Instruction, iterations: int = 0) -> V
         if k in overwritten:
             state.append(like(context, name, shape))
         elif k not in unchanged and initial.opcode == "tuple" and initial.operands[k].get(HOLDS_ANYTHING):
-            # Values stored there from iteration to iteration need the buffer alone, even before the first iteration
-            # writes it.
+            # Iterations need the buffer alone, with any contents, even before the first of them writes it.
             state.append(context.new_buffer(name, shape, permanent=True))
         elif initial.opcode == "tuple" and k not in unchanged and _is_move(context, initial.operands[k]):
             state.append(_moved(context, name, initial.operands[k]))

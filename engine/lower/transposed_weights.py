@@ -1,4 +1,4 @@
-"""Weights that a loop multiplies by transposed, transposed once before the loop instead of in each iteration."""
+"""Weights by whose transpose a loop multiplies: they are transposed once before the loop, not in each iteration."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _typed(weight: Instruction, dot: Instruction) -> Shape:
 
 
 def _read(weight: Instruction) -> Instruction | None:
-    """The element of a computation's argument that a weight is, through moves."""
+    """The element of a computation's argument from which moves make a weight; None for any other weight."""
     while weight.opcode in AFFINE:
         weight = weight.operands[0]
     return weight if element_read(weight) is not None else None
@@ -80,7 +80,7 @@ def _is_unchanged(body: Computation, element: Instruction) -> bool:
 
 
 def _view(context: Context, weight: Instruction, element: Instruction, value: Value) -> View:
-    """The weight before the loop, when the body's instructions have no values yet."""
+    """A view of the weight before the loop, when the body's instructions have no values yet."""
     passed = [weight]
     while passed[-1] is not element:
         passed.append(passed[-1].operands[0])

@@ -9,7 +9,7 @@ from engine.program.program import Address, Partition, Span
 from engine.program.work.value_check import CheckRecord, ValueCheckWork
 
 GRAIN = 1 << 14
-"""Elements of a unit: of fewer, one worker checks all in some microseconds."""
+"""Elements of a unit; one worker checks fewer than this in some microseconds."""
 
 
 def lower_value_check(context: Context, instruction: Instruction) -> Value:

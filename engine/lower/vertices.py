@@ -16,7 +16,7 @@ SMALL = 1 << 14
 
 
 def lower_vertex(context: Context, instruction: Instruction) -> Value:
-    """The results, each unit's slice written by itself alone."""
+    """The results, of which each unit alone writes its slice."""
     vertex, shapes = VertexCall.of(instruction), arrays_of(instruction)
     slices, units, rows = vertex.slices(shapes), vertex.units(shapes), vertex.rows(shapes)
     alone = isinstance(instruction.shape, Shape)

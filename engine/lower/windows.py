@@ -27,7 +27,7 @@ from engine.program.work.window_loop import WindowLoop
 
 @lowering("reduce-window")
 def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
-    """Any body over any number of arrays. Positions outside have the initial value, as padding."""
+    """Combines windows of any number of arrays by any body; positions outside have the initial value, as padding."""
     scanned = scanned_dimension(instruction)
     if scanned is not None:
         return lower_scan(context, instruction, scanned)
@@ -68,13 +68,13 @@ def lower_reduce_window(context: Context, instruction: Instruction) -> Value:
 
 
 def _with_windows(loop: FusedLoop, instruction: Instruction, array: View) -> WindowLoop:
-    """The loop of one array as one over windows."""
+    """The fused loop of one array as a loop over windows."""
     opcode, initial = single_operation(instruction.called[0]), instruction.operands[1]
     value = splat_value(initial) if opcode in ASSOCIATIVE else None
     neutral = value is not None and bool(value == neutral_element(str(opcode), initial.array_shape.element_type))
     neutral = (
         neutral or opcode == "maximum-number"
-    )  # the result begins with the initial value: no more of it changes it
+    )  # the result begins with the initial value: combining it again changes nothing
     fields = {each.name: getattr(loop, each.name) for each in dataclass_fields(FusedLoop)}
     counts = instruction.array_shape.dimensions
     return WindowLoop(**fields, window=instruction["window"], windows=counts, strides=array.strides, is_neutral=neutral)
