@@ -1,4 +1,4 @@
-"""The public names of `tensorflow.python.ipu`, a module for each documented module, loaded when used."""
+"""The public names of `tensorflow.python.ipu`: one module for each documented module, imported on first access."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALSO = {
     "ipu_optimizer": "ipu.optimizers",
     "outlined_function": "ipu.ops.functional_ops",
 }
-"""Names of other modules that the original package has, too, so that public programs use them; they are not listed."""
+"""Undocumented names that the original package re-exports and public programs use; `dir` does not list them."""
 NAMES = (
     *HOMES,
     "all_to_all_op",
@@ -83,10 +83,10 @@ NAMES = (
     "utils",
     "within_replica_ops",
 )
-"""The documented names: modules, and names of internal modules that are reachable from here, too."""
+"""The documented names: modules, and names of internal modules that this package re-exports."""
 PROGRAMS = {"accelerate", "ipu_compiler", "ipu_estimator", "ipu_pipeline_estimator", "ipu_strategy"}
-"""Names by which programs come to the engine: accessing one compiles, in a helper process, the codelets that all of
-them need.
+"""Names through which programs use the engine. Accessing one starts a helper process, which compiles the codelets that
+all programs need.
 """
 
 
@@ -102,5 +102,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The documented names, whether imported yet or not."""
+    """Lists the documented names, imported or not."""
     return sorted(NAMES)

@@ -27,9 +27,9 @@ def automatic_sharding(
 ) -> None:
     """Sets shards for all operations between an input and the loss, as `scopes.ipu_shard` does.
 
-    Operations are split in their order, where the bytes of results and of variables are as even as can be. Call it in
-    the function that runs on the device, after the optimizer's `minimize`; operations of gradients are on the shard of
-    their forward operation if they are colocated with it, as those of ShardedOptimizer are.
+    Operations are split in their order, so that the bytes of results and variables are as even as possible over the
+    shards. Call it in the function that runs on the device, after the optimizer's `minimize`. A gradient's operation
+    gets the shard of its forward operation if it is colocated with it, as ShardedOptimizer does.
 
     Args:
         num_shards: number of shards (IPUs) to split over.
@@ -76,7 +76,7 @@ def automatic_sharding(
 
 
 def _bytes(operation: tf.Operation) -> int:
-    """The size of an operation's results, of those whose shape is known."""
+    """The bytes of an operation's results of known shape, plus one."""
     sizes = [(tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in operation.outputs]
     return 1 + sum(sizes)
 
@@ -86,7 +86,7 @@ def _splits(
 ) -> list[int]:
     """The numbers of the operations with which the second shard and the following ones begin.
 
-    `sizes` are those of all operations up to each.
+    `sizes[i]` is the size in bytes of the operations up to and with `chain[i]`.
     """
     place = {operation: number for number, operation in enumerate(chain)}
     allowed = set(range(1, len(chain)))

@@ -1,4 +1,4 @@
-"""`compile`: a function as one program on the IPU, in a tf.Graph or a tf.function (section 18.2)."""
+"""`compile`, which makes a function one program on the IPU, in a tf.Graph or a tf.function (section 18.2)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     In a tf.function that runs on the device, `computation` becomes a part of its program.
 
     Args:
-        computation: a Python function of as many arguments as there are `inputs`, which may return tensors and then
-            operations. The operations are executed with the tensors.
+        computation: a Python function that takes as many arguments as there are `inputs`. It may return tensors, then
+            operations; the operations are executed with the tensors.
         inputs: a list of values or nested structures of values that are convertible to tensors; None means none.
 
     Returns:

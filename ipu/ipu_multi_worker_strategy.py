@@ -36,17 +36,17 @@ __getattr__, __dir__ = public_names(
 class IPUMultiWorkerExtendedV1(PopDistExtendedV1):
     """The object that TensorFlow calls back: variables begin with the values of worker 0, reductions are over workers.
 
-    Worker 0, the chief where there is one, alone writes checkpoints and summaries.
+    Only worker 0 (the chief, if the cluster has one) writes checkpoints and summaries.
 
     Args:
-        container_strategy: the strategy, the first one for its devices.
-        ipu_device: the TensorFlow name of the IPU device, which variables have as theirs.
+        container_strategy: the first strategy that was created for these devices.
+        ipu_device: the TensorFlow name of the IPU device, which is the device of variables.
         cpu_device: the TensorFlow name of the host device of the session's task.
     """
 
     def __init__(self, container_strategy: tf.distribute.Strategy, ipu_device: str, cpu_device: str) -> None:
         super().__init__(container_strategy, ipu_device, cpu_device)
-        self._device = cpu_device  # of whichever task the session belongs to
+        self._device = cpu_device  # the host device of the session's task
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         self._keeps_on_host = tf.distribute.get_strategy()._variables_on_host
@@ -84,8 +84,8 @@ class IPUMultiWorkerStrategyV1(IPUStrategyV1):
     data. A process that is not one of several workers, such as an evaluator, is alone.
 
     Args:
-        cluster_resolver: the cluster, as `tf.distribute.cluster_resolver.TFConfigClusterResolver()` has it from the
-            environment variable TF_CONFIG.
+        cluster_resolver: the cluster, as `tf.distribute.cluster_resolver.TFConfigClusterResolver()` reads it from
+            the environment variable TF_CONFIG.
         ipu_device: the TensorFlow name of the IPU device.
         variables_on_host: whether variables stay in the host's memory, where optimizers then update them.
 
@@ -125,8 +125,9 @@ class IPUMultiWorkerStrategyV1(IPUStrategyV1):
         return made
 
     def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, axis: int | None = None) -> Any:
-        """The sum or mean of each tensor of `value` over the workers, on the host; in a function that runs on the IPU
-        over their replicas, too.
+        """Returns the sum or mean of each tensor of `value` over the workers, computed on the host.
+
+        In a function that runs on the IPU, the replicas of each worker are reduced, too.
 
         Args:
             reduce_op: tf.distribute.ReduceOp.SUM or MEAN, or its name.
@@ -134,17 +135,17 @@ class IPUMultiWorkerStrategyV1(IPUStrategyV1):
             axis: the dimension of each tensor that is reduced first; None keeps the shapes.
 
         Returns:
-            The nested tensors, without that dimension.
+            The nested tensors, without the dimension `axis`.
 
         Raises:
-            ValueError: another reduction.
+            ValueError: `reduce_op` is neither SUM nor MEAN.
         """
         reduce_op = _reduce_op(reduce_op)
         value = over_axis(reduce_op, value, axis)
         inside = reduced(reduce_op, value)
         workers = self.transport.size
         if workers == 1 or (tracing() and not in_function_trace()):
-            return inside  # a step of Keras is reduced where it is cut at its gradients
+            return inside  # a Keras step is split at its gradients, and reduced over the workers there
         totals = summed([tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(inside)], self.transport)
         if reduce_op == tf.distribute.ReduceOp.MEAN:
             totals = [total / tf.cast(workers, total.dtype) for total in totals]

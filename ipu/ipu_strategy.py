@@ -38,8 +38,8 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
     """The object that TensorFlow calls back; one for each device, shared by all strategies for it.
 
     Args:
-        container_strategy: the strategy, the first one for its devices.
-        ipu_device: the TensorFlow name of the IPU device, which variables have as theirs.
+        container_strategy: the first strategy that was created for these devices.
+        ipu_device: the TensorFlow name of the IPU device, which is the device of variables.
         cpu_device: the TensorFlow name of the host device, on which TensorFlow places operations.
     """
 
@@ -67,8 +67,8 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
             v: a variable.
 
         Returns:
-            True for those created in the scope of any strategy for this device, or of none. Those of none are copied
-            to the device before each execution, and back.
+            True for a variable that was created in the scope of a strategy for this device, or outside of all scopes.
+            A variable created outside is copied to the device before each execution, and back.
         """
         strategy = v._distribute_strategy
         return strategy is None or strategy.extended is self
@@ -80,14 +80,15 @@ class IPUExtendedV1(one_device_strategy.OneDeviceExtended):
     def call_for_each_replica(
         self, fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Calls `fn` in the replica context of the strategy in scope, under which its objects may have been created.
+        """Calls `fn` in the replica context of the strategy in scope.
 
-        TensorFlow would take the first strategy created for the device; random generators require their own.
+        TensorFlow would take the first strategy created for the device, but a random generator can only be used under
+        the strategy that it was created in.
 
         Args:
             fn: any callable; it is called once, as TensorFlow sees one replica.
-            args: its positional arguments.
-            kwargs: its arguments by name.
+            args: positional arguments of `fn`.
+            kwargs: keyword arguments of `fn`.
 
         Returns:
             What `fn` returns.
@@ -122,7 +123,7 @@ def device_variable(arguments: Mapping[str, Any], device: str) -> IPUVariable:
         return IPUVariable(**{name: value for name, value in arguments.items() if name in _VARIABLE_ARGUMENTS})
 
 
-# One container for each device keeps its extended alive; TensorFlow compares these to distinguish strategies.
+# The first strategy for a device keeps its `extended` alive: TensorFlow distinguishes strategies by this object.
 _extended: dict[tuple[type, str, str], tuple[tf.distribute.Strategy, IPUExtendedV1]] = {}
 
 
@@ -141,11 +142,11 @@ class IPUStrategyV1(tf.distribute.Strategy):
     _collective_key_base = 0
     _extended_type = IPUExtendedV1
     transport: Transport | None = None
-    """The transport between the processes that the strategy's programs span; None for the configuration's."""
+    """The transport between the processes that the strategy's programs span; None: the configuration's transport."""
     serves_functions = True
     """Whether the engine runs a tf.function(jit_compile=True) that is called directly in the scope."""
     collectives_span_processes = True
-    """Whether collectives in functions are over the replicas of all processes, or of this one."""
+    """Whether collectives in functions are over the replicas of all processes, not only of this one."""
 
     def __init__(
         self,
@@ -209,8 +210,8 @@ class IPUStrategyV1(tf.distribute.Strategy):
 
         Args:
             fn: a tf.function; inside a tf.function any callable; or what an export for serving returned.
-            args: its positional arguments: tensors, queues, or Python values, for each of which it is traced.
-            kwargs: its arguments by name.
+            args: positional arguments of `fn`: tensors, queues, or Python values; each new Python value is traced.
+            kwargs: keyword arguments of `fn`.
             options: accepted, and has no effect on the device.
 
         Returns:
@@ -258,7 +259,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
         raise RuntimeError("Expected IPUStrategy.run. Received: experimental_run_v2, which was removed. Use run.")
 
     def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, axis: int | None) -> Any:
-        """The sum or mean of `value` over the replicas, inside a function called by `run`; elsewhere `value` itself.
+        """Returns the sum or mean of `value` over the replicas in a function called by `run`; elsewhere `value` itself.
 
         Args:
             reduce_op: tf.distribute.ReduceOp.SUM or MEAN, or its name.
@@ -266,10 +267,10 @@ class IPUStrategyV1(tf.distribute.Strategy):
             axis: the dimension of each tensor that is reduced first; None keeps the shapes.
 
         Returns:
-            The nested tensors, without that dimension.
+            The nested tensors, without the dimension `axis`.
 
         Raises:
-            ValueError: another reduction.
+            ValueError: `reduce_op` is neither SUM nor MEAN.
         """
         reduce_op = _reduce_op(reduce_op)
         return reduced(reduce_op, over_axis(reduce_op, value, axis))
@@ -286,7 +287,7 @@ class IPUStrategyV1(tf.distribute.Strategy):
         return (value,)
 
     def distribute_datasets_from_function(self, dataset_fn: Callable[..., Any], options: object = None) -> Any:
-        """The result of `dataset_fn` for this process' input pipeline, one of as many as there are processes.
+        """Calls `dataset_fn` for the input pipeline of this process; each process has one.
 
         Args:
             dataset_fn: a function of a tf.distribute.InputContext that returns a data set. `input_pipeline_id` is the
@@ -313,7 +314,7 @@ def _calling(concrete: ConcreteFunction) -> Any:
 
 
 def _run_directly(fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Result of a call in a scope without `run`; NotImplemented in the scope of another kind of strategy."""
+    """Runs a function that is called without `run`; returns NotImplemented in the scope of another strategy class."""
     strategy = tf.distribute.get_strategy()
     serves = isinstance(strategy, IPUStrategyV1) and strategy.serves_functions
     return strategy._call(fn, args, kwargs, None) if serves else NotImplemented

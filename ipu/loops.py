@@ -34,7 +34,8 @@ def repeat(
     Args:
         n: the number of iterations: an integer or an int32 scalar.
         body: takes the loop's tensors and returns their new values, of the same dtypes and shapes, then operations if
-            any. A dict with string keys from the infeed is passed by name, a tuple spread, all else as one argument.
+            any. An infeed element that is a dict with string keys is passed by name, a tuple as several arguments, and
+            anything else as one.
         inputs: the initial values: a list of tensors, one tensor, or None for none.
         infeed_queue: an IPUInfeedQueue whose elements the body takes.
         use_while_v1: accepted; there is one kind of loop.
@@ -75,7 +76,7 @@ def while_loop(
 
     Raises:
         TypeError: `body` or `condition` cannot be called with the given arguments, `body` returns another number or
-            other dtypes of tensors, or `condition` anything but a boolean scalar.
+            other dtypes of tensors, or `condition` returns anything but a boolean scalar.
         ValueError: `body` returns operations before tensors.
     """
     first = _listed(inputs)

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the program; returns its exit status, that of the process which failed first if one did."""
+    """Runs the program and returns its exit status: of several processes, that of the first one to fail."""
     options = parser().parse_args(arguments)
     program = options.program[1:] if options.program[:1] == ["--"] else options.program
     from ipu._internal.processes.launcher import launch, without_interpreter

@@ -43,7 +43,7 @@ Context = contextlib.AbstractContextManager[None]
 def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: str | None = None) -> Iterator[None]:
     """Sets the specified scope attribute to the specified value in the graph.
 
-    Operations traced within have it in the program, as a frontend attribute of XLA; their gradients do not.
+    Operations traced in the scope carry it into the program, as a frontend attribute of XLA; their gradients do not.
 
     Args:
         attribute_name: name of the attribute.
@@ -69,9 +69,9 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: st
 
 
 def ipu_jit_scope(ipu_scope: str) -> Context:
-    """Provides a scope for compilation of operations; all of a function are compiled together in any case.
+    """Provides a scope for compilation of operations.
 
-    It has no effect here, neither on results nor in the cost report.
+    It has no effect here, neither on results nor in the cost report: a function is compiled as a whole.
 
     Args:
         ipu_scope: a name to differentiate between different JIT scopes.
@@ -83,9 +83,9 @@ def ipu_jit_scope(ipu_scope: str) -> Context:
 def ipu_scope(device: str) -> Iterator[None]:
     """Provides a scope for placing operations onto a particular IPU.
 
-    IPUStrategy and ipu_compiler decide which functions run on the device; all operations within them do. In a tf.Graph
-    it is the device of the functions compiled within, which may be configured later, and variables created within are
-    resource variables.
+    IPUStrategy and ipu_compiler decide which functions run on the device, with all their operations. In a tf.Graph the
+    scope names the device of the functions that are compiled in it, which may be configured later. Variables created
+    in it are resource variables.
 
     Args:
         device: the name of the TensorFlow device, such as "/device:IPU:0".
@@ -108,12 +108,13 @@ def ipu_scope(device: str) -> Iterator[None]:
 def ipu_shard(index: int | list[int]) -> Context:
     """Control sharding for a set of operations.
 
-    All shards are one device here; operations have their shard, of several the first, as the attribute that
-    `ipu.sharding` propagates. A replica of a function with shards 0 to n - 1 takes n of the device's IPUs, or the next
-    power of two: with two shards, auto_select_ipus = 8 gives four replicas (Training a model, section 6.4.1).
+    All shards are one device here. The scope sets the shard of its operations, the first one of a list, as the
+    attribute that `ipu.sharding` propagates. A replica of a function with shards 0 to n - 1 takes n of the device's
+    IPUs, or the next power of two: with two shards, auto_select_ipus = 8 gives four replicas (Training a model,
+    section 6.4.1).
 
     Args:
-        index: the index of the IPU on which to place the enclosed operations, or a list of such.
+        index: the index of the IPU on which to place the enclosed operations, or a list of indices.
 
     Raises:
         ValueError: an index is no integer or negative, or the list is empty.
@@ -138,7 +139,7 @@ def sharding_of(index: int) -> attr_value_pb2.AttrValue:
 def takes_shard(operation_type: str) -> bool:
     """Whether operations of the type take the attribute.
 
-    Captured variables become parameters, which XLA accepts without sharding alone where they are updated.
+    A captured variable becomes a parameter (a Placeholder). If it is updated, XLA accepts it only without sharding.
     """
     return operation_type != "Placeholder"
 
@@ -146,9 +147,9 @@ def takes_shard(operation_type: str) -> bool:
 def outside_compilation_scope(name: str = "outside") -> Context:
     """Provides a scope for placing operations on the host, outside the current compilation scope.
 
-    TensorFlow executes them on the host in the middle of a step, once in each execution, so operations that XLA cannot
-    compile may stand here. Afterwards their results can be used, numbers and booleans of static shape; they have
-    gradients where TensorFlow's operations do. Variables can be read. A use costs a call of the host, some 0.4 ms.
+    TensorFlow executes them on the host in the middle of a step, once in each execution, so the scope may contain
+    operations that XLA cannot compile. The program can use results that are numbers or booleans of static shape, and
+    differentiate them where TensorFlow can. Variables can be read. Each use costs a call of the host, some 0.4 ms.
 
     Args:
         name: a name for the outside compilation scope.
@@ -201,8 +202,8 @@ def stochastic_rounding(override: bool) -> Context:
     """Control stochastic rounding for a set of operations.
 
     It overrides IPUConfig.floating_point_behaviour.esr where results are rounded to 16-bit floats. It is a hint, as on
-    an IPU: operations have it as the frontend attribute STOCHASTIC_ROUNDING, and those that the compiler makes of
-    several others may lose it.
+    an IPU: operations carry it as the frontend attribute STOCHASTIC_ROUNDING, and an operation that the compiler
+    makes of several others may lose it.
 
     Args:
         override: whether stochastic rounding is to be used.

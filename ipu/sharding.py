@@ -30,7 +30,7 @@ def has_attr(o: tf.Operation, attr_name: str) -> bool:
 
 
 def dependencies(roots: Iterable[Any]) -> set[tf.Operation]:
-    """The transitive inputs and control inputs of some operations (or tensors), and these, within their graphs.
+    """Returns the given operations (or the operations of tensors) with all their transitive inputs, control inputs too.
 
     Args:
         roots: operations or tensors of a graph.
@@ -72,7 +72,7 @@ def get_shard_from_colocation(op: tf.Operation) -> Any:
 
 
 def get_sharding(op: tf.Operation | tf.Tensor) -> Any:
-    """The sharding attribute of an operation, or of the one that makes a tensor; None if it has none.
+    """The sharding attribute of an operation, or of the operation that computes a tensor; None if it has none.
 
     Args:
         op: an operation or a tensor of a graph.

@@ -66,7 +66,7 @@ def reset_ipu_seed(
 ) -> None:
     """Reset the seed used to generate stateful random numbers and perform stochastic rounding.
 
-    Also in programs that are compiled already.
+    The new seed holds for programs that are compiled already, too.
 
     Without a call each process starts from its own seed. `tf.random.uniform`, `tf.nn.dropout` and the like draw from
     this generator; Keras 3 layers with a seed argument do not. All devices of a process share it.
@@ -102,7 +102,7 @@ def reset_ipu_seed(
 
 
 def running_on_ipu_model() -> bool:
-    """Check if programs are to run on the IPU model, by TF_POPLAR_FLAGS=--use_ipu_model."""
+    """Check if programs are to run on the IPU model, which TF_POPLAR_FLAGS=--use_ipu_model selects."""
     return on_ipu_model()
 
 

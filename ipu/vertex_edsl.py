@@ -1,4 +1,4 @@
-"""Operands of expressions, under the name that earlier releases have: `tensorflow.python.ipu.vertex_edsl`."""
+"""Operands of expressions, under their name in earlier releases: `tensorflow.python.ipu.vertex_edsl`."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ __all__ = ["PlaceholderVertexExpr", "VertexExpr"]
 __getattr__, __dir__ = public_names(__name__, __all__)
 
 PlaceholderVertexExpr = VertexExpr
-"""Class of the arguments that a function given to `ipu.custom_ops.codelet_expression_op` gets, one for each tensor."""
+"""The class of the arguments of a function for `ipu.custom_ops.codelet_expression_op`, one for each tensor."""

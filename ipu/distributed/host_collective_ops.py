@@ -22,17 +22,17 @@ def allgather(tensor: TensorLike, name: str | None = None) -> tf.Tensor:
         name: tells the call apart from others on the same shapes.
 
     Returns:
-        A tensor of the dtype of `tensor`, whose first dimension is the sum of those of all processes.
+        A tensor of the dtype of `tensor`, whose first dimension is the sum of the first dimensions on all processes.
 
     Raises:
-        ValueError: a scalar.
-        ProcessError: processes that call other collectives, or that have ended.
+        ValueError: `tensor` is a scalar.
+        ProcessError: another process calls another collective, or has ended.
     """
     return host_collectives.all_gather(tensor, name or "")
 
 
 def allreduce(tensor: TensorLike, op: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> Any:
-    """The processes' tensors, reduced: on all processes the same.
+    """Reduces the processes' tensors; all processes get the same result.
 
     Args:
         tensor: a tensor or variable of a numeric type, of one shape on all processes, or tf.IndexedSlices, whose
@@ -48,17 +48,17 @@ def allreduce(tensor: TensorLike, op: Any = None, prescale_factor: float = 1.0, 
     Raises:
         NotImplementedError: `Adasum`.
         ValueError: another `op`.
-        ProcessError: processes that call other collectives, or that have ended.
+        ProcessError: another process calls another collective, or has ended.
     """
     return host_collectives.all_reduce(tensor, op, prescale_factor, postscale_factor)
 
 
 def broadcast(tensor: TensorLike, root_rank: int, name: str | None = None) -> tf.Tensor:
-    """The tensor of process `root_rank`, of the type and shape of `tensor`, which all processes give.
+    """Returns the tensor of process `root_rank` on all processes, which pass tensors of one type and shape.
 
     Args:
         tensor: of any numeric or boolean type; its value matters on process `root_rank` alone.
-        root_rank: the rank of the process whose tensor it is, from 0 to the number of processes less 1.
+        root_rank: the rank of the process whose tensor is returned, from 0 to the number of processes less 1.
         name: tells the call apart from others on the same shapes.
 
     Returns:
@@ -66,6 +66,6 @@ def broadcast(tensor: TensorLike, root_rank: int, name: str | None = None) -> tf
 
     Raises:
         ValueError: `root_rank` is no rank.
-        ProcessError: processes that call other collectives, or that have ended.
+        ProcessError: another process calls another collective, or has ended.
     """
     return host_collectives.broadcast(tensor, root_rank, name or "")

@@ -25,7 +25,7 @@ __getattr__, __dir__ = public_names(__name__, __all__)
 
 
 class _OfSynchronization(type):
-    """The class of classes to which a strategy's variables belong by how processes synchronize them."""
+    """A metaclass whose isinstance checks how processes synchronize a strategy's variable."""
 
     on_read: bool
 
@@ -52,8 +52,8 @@ class PopDistExtendedV1(IPUExtendedV1):
     """The object that TensorFlow calls back: variables begin with the values of process 0.
 
     Args:
-        container_strategy: the strategy, the first one for its devices.
-        ipu_device: the TensorFlow name of the IPU device, which variables have as theirs.
+        container_strategy: the first strategy that was created for these devices.
+        ipu_device: the TensorFlow name of the IPU device, which is the device of variables.
         cpu_device: the TensorFlow name of the host device, on which TensorFlow places operations.
     """
 
@@ -94,11 +94,11 @@ def _of_first(initial: Any, dtype: tf.DType | None, name: str | None) -> tf.Tens
 
 
 class PopDistStrategy(IPUStrategyV1):
-    """Replicas in several processes train one model: each process has as many, started by `python -m ipu.run`.
+    """Replicas in several processes, each with as many, train one model; `python -m ipu.run` starts the processes.
 
     Variables created in its scope have the initial values of process 0. Inside functions that run on the IPU, and in
     Keras' `fit` and `evaluate`, reductions are over the replicas of all processes; elsewhere `reduce` is between the
-    processes, on the host. Each process feeds its own part of the data. Also in a single process.
+    processes, on the host. Each process feeds its own part of the data. A single process can use the strategy, too.
 
     Args:
         ipu_device: the TensorFlow name of the IPU device.
@@ -159,7 +159,7 @@ class PopDistStrategy(IPUStrategyV1):
         return config
 
     def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Nest, axis: int | None) -> Any:
-        """The sum or mean of `value` over all replicas, inside a function that runs on the IPU; else over processes.
+        """Returns the sum or mean of `value` over all replicas in a function that runs on the IPU, else over processes.
 
         Args:
             reduce_op: tf.distribute.ReduceOp.SUM or MEAN, or its name.
@@ -167,11 +167,12 @@ class PopDistStrategy(IPUStrategyV1):
             axis: the dimension of each tensor that is reduced first; None keeps the shapes.
 
         Returns:
-            The nested tensors, without that dimension; a single process reduces no further outside of such functions.
+            The nested tensors, without the dimension `axis`. Outside of such functions, a single process reduces
+            nothing else.
 
         Raises:
-            ValueError: another reduction.
-            ProcessError: processes that call other collectives, or that have ended.
+            ValueError: `reduce_op` is neither SUM nor MEAN.
+            ProcessError: another process calls another collective, or has ended.
         """
         reduce_op = _reduce_op(reduce_op)
         value = over_axis(reduce_op, value, axis)

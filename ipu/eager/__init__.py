@@ -1,4 +1,4 @@
-"""Differentiation with a tape: a module for each documented module, loaded when used."""
+"""Differentiation with a tape: one module for each documented module, imported on first access."""
 
 from ipu._internal.names.namespace import public_names
 

@@ -1,4 +1,4 @@
-"""Operations for use in functions that run on the IPU, a module for each documented module, loaded when used."""
+"""Operations for functions that run on the IPU: one module for each documented module, imported on first access."""
 
 from ipu._internal.names.namespace import public_names
 

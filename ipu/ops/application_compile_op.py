@@ -46,7 +46,7 @@ def experimental_application_compile_op(
         name: optional op name.
 
     Returns:
-        A scalar tensor of strings with the path of the file, or in a tf.Graph, of that which the run has written.
+        A scalar tensor of strings with the path of the file; in a tf.Graph, of the file that the session has written.
 
     Raises:
         TypeError: `func` cannot be called.
@@ -71,7 +71,7 @@ def experimental_application_compile_op(
 
 
 def _tensor(value: Any) -> tf.Tensor:
-    """A tensor of the default graph of a value's shape and dtype."""
+    """A tensor of the default graph, of the shape and dtype of a value or a tf.TensorSpec."""
     return tf.zeros(value.shape, value.dtype) if isinstance(value, tf.TensorSpec) else tf.convert_to_tensor(value)
 
 

@@ -16,8 +16,8 @@ __getattr__, __dir__ = public_names(__name__, __all__)
 def barrier(tensors: Nest, insert_barrier_for_gradients: bool = False, name: str | None = None) -> Any:
     """A control flow barrier: all `tensors` are computed before any of the results is used.
 
-    It holds where TensorFlow executes operations. In programs of the device the scheduler decides by what operations
-    depend on, and results are the same in any order.
+    It holds where TensorFlow executes operations. In programs of the device, the scheduler orders operations by their
+    dependencies, and results are the same in any order.
 
     Args:
         tensors: a tensor or a structure of tensors.

@@ -40,7 +40,7 @@ def cross_replica_mean(x: TensorLike, replica_group_size: int | None = None, nam
 
     Args:
         x: the local tensor, of any shape and numeric type.
-        replica_group_size: the number of replicas of a group, which divides that of all; None for all in one group.
+        replica_group_size: the number of replicas in each group, which are consecutive. None is one group of all.
         name: optional name of the operation.
 
     Returns:

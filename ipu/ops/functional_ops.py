@@ -27,7 +27,7 @@ def outlined_function(
     """A function whose body is compiled once and shared by all its calls in a program (Python API, 18.14.2).
 
     Calls with arguments of the same shapes and dtypes share a body, and their gradients share another one. Equal
-    functions share it, too: those of two layers of one class with weights of the same shapes, say. Results are the
+    functions share it, too, such as those of two layers of one class with weights of the same shapes. Results are the
     same as without it. Variables that the function uses are read where it is called. A function with side effects or
     hidden state (an assignment, a queue, stateful random numbers) cannot be shared: it is inlined. The function is
     traced again where variables around it or global names that it uses have changed, but attributes of objects are

@@ -19,7 +19,7 @@ def normalise_image(
     scale: float = 1,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Normalises each channel c, (image[c] * scale - channel_offsets[c]) * channel_scales[c], and adds one of zeros.
+    """Computes (image[c] * scale - channel_offsets[c]) * channel_scales[c] for each channel c; adds a channel of zeros.
 
     Args:
         image: [X, Y, Z, 3] of uint8, float16 or float32.

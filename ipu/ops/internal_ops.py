@@ -30,7 +30,7 @@ def print_tensor(input: TensorLike, name: str = "") -> tf.Tensor:
 
     Returns:
         The input as a tensor whose computation includes the printing to the standard error. It is printed even if the
-        tensor is unused; with R > 1 replicas as one array [R, ...]. Those of a Keras model print one after the other.
+        tensor is unused; with R > 1 replicas as one array [R, ...], but a Keras model's replicas print one by one.
 
     Raises:
         RuntimeError: called eagerly, or in a tf.function that does not run on the device.

@@ -21,7 +21,7 @@ def serialized_matmul(
     transpose_b: bool = False,
     name: str | None = None,
 ) -> tf.Tensor:
-    """`a` times `b`, as a loop over smaller products; those of its gradients are loops, too.
+    """Computes `a` times `b` as a loop over smaller products; its gradients are loops, too.
 
     Args:
         a: float16, float32 or int32 [..., m, k], or [..., k, m] if it is to be transposed.
@@ -36,7 +36,7 @@ def serialized_matmul(
         [..., m, n] of the type of `a`. Products over slices of k are added in the type of `a`.
 
     Raises:
-        ValueError: ranks or shapes do not agree, the dimension is another, or the factor does not divide it.
+        ValueError: ranks or shapes do not agree, there is no such dimension, or the factor does not divide it.
     """
     with tf.name_scope(name or "serialized_matmul"):
         a = tf.convert_to_tensor(a)
@@ -49,12 +49,12 @@ def serialized_matmul(
 
 
 def segment_sum(data: TensorLike, segment_ids: TensorLike, num_segments: int, name: str | None = None) -> tf.Tensor:
-    """Sums of the rows that have the same number.
+    """Sums the rows of each segment.
 
     Args:
         data: [N, ...] of a numeric type.
-        segment_ids: the number of each row's segment, int32 [N], in ascending order. Rows with negative ones are left
-            out.
+        segment_ids: the number of each row's segment, int32 [N], in ascending order. Rows with a negative number are
+            left out.
         num_segments: the number of segments.
         name: optional op name.
 

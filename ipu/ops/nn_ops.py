@@ -96,7 +96,7 @@ def multi_conv(func: Callable[..., Any] | None = None, options: Mapping[str, str
         options: Poplar's options for multi-convolutions, which have no effect here.
 
     Returns:
-        The function, or without one a decorator.
+        `func` itself; a decorator if `func` is None.
 
     Raises:
         ValueError: `options` is no dictionary.
@@ -127,8 +127,8 @@ def ctc_loss_v2(
         name: optional op name.
 
     Returns:
-        The losses, [batch_size], computed in float32; infinite where the labels do not fit into the time steps, and
-        the gradient is zero. There is no second derivative: asking for it is a LookupError.
+        The losses, [batch_size], computed in float32. A sample whose labels do not fit into its time steps has an
+        infinite loss and a gradient of zero. A second derivative raises LookupError.
 
     Raises:
         ValueError: shapes do not agree, `blank_index` is no class, or `out_dtype` is float16 for float32 logits.
@@ -190,9 +190,9 @@ def ctc_beam_search_decoder(
         name: optional op name.
 
     Returns:
-        Of the most likely labels, best first: negative log probabilities, float32 [batch_size, top_paths]; lengths,
-        int32 [batch_size, top_paths]; labels, int32 [batch_size, top_paths, max_time], filled with blanks. Where there
-        are fewer paths, the first is infinite.
+        The most likely label sequences, best first: negative log probabilities, float32 [batch_size, top_paths];
+        lengths, int32 [batch_size, top_paths]; labels, int32 [batch_size, top_paths, max_time], filled with blanks.
+        Where there are fewer sequences, the negative log probability is infinite.
 
     Raises:
         ValueError: shapes do not agree, `blank_index` is no class, or `top_paths` is above `beam_width`.
@@ -247,12 +247,12 @@ def nce_loss(
         biases: [num_classes].
         labels: the target classes, integers [batch_size, num_true].
         inputs: [batch_size, dim].
-        num_sampled: the number of negative classes drawn for the whole batch, different ones.
+        num_sampled: the number of different negative classes drawn for the whole batch.
         num_classes: the number of possible classes.
         num_true: the number of target classes of a sample.
         sampled_values: (candidates [num_sampled], the expected counts of `labels` [batch_size, num_true], and of the
-            candidates) as a candidate sampler returns. By default a log-uniform one of the device draws: labels should
-            be in the order of decreasing frequency.
+            candidates), as a candidate sampler returns them. By default a log-uniform sampler on the device draws them:
+            labels should be in the order of decreasing frequency.
         name: optional op name.
 
     Returns:
@@ -284,7 +284,7 @@ def sampled_softmax_loss(
         biases: [num_classes].
         labels: the target classes, integers [batch_size, num_true].
         inputs: [batch_size, dim].
-        num_sampled: the number of classes drawn for the whole batch, different ones.
+        num_sampled: the number of different classes drawn for the whole batch.
         num_classes: the number of possible classes.
         num_true: the number of target classes of a sample.
         sampled_values: candidates and expected counts, as for `nce_loss`; by default the device draws them.

@@ -31,7 +31,7 @@ def group_norm(
 ) -> tf.Tensor:
     """Functional interface for the group normalization layer (https://arxiv.org/abs/1803.08494).
 
-    Each sample's groups of channels get zero mean and unit variance, over all other dimensions, too. Statistics are
+    Each group of a sample's channels, over all other dimensions, gets zero mean and unit variance. Statistics are
     computed in float32. The variables `beta` and `gamma` come from `tf.compat.v1.get_variable`.
 
     Args:

@@ -56,9 +56,9 @@ class OptimizerFunctionOutput:
             the micro-batches as gradients of variables are.
 
     Raises:
-        TypeError: `opt` is no optimizer, `loss` no tensor, `tape` no tape, another context or queue.
-        ValueError: compute_gradients arguments with a Keras optimizer, `variables` or `tape` with another, or both; a
-            GradientCaptureTape beside a context, or a queue without either.
+        TypeError: `opt` is no optimizer, `loss` no tensor, `tape` no tape, or the context or queue of another class.
+        ValueError: compute_gradients arguments with a Keras optimizer; `variables` or `tape` with another optimizer;
+            both `variables` and `tape`; a GradientCaptureTape beside a context; or a queue without either.
     """
 
     def __init__(
@@ -142,16 +142,16 @@ def pipeline(
 ) -> tf.Operation:
     """Runs stages one after the other on many micro-batches, and updates variables once (Python API, 18.14.6).
 
-    The first stage takes `inputs`, then an element of the infeed: a dict by name, a tuple spread. Each following one
-    takes the results of the one before: a list or tuple spread, anything else as one argument. A stage that is a list
-    of functions runs them concurrently on the same arguments; their outputs are concatenated.
+    The first stage takes `inputs`, then an element of the infeed: a dict by name, a tuple as several arguments. Each
+    later stage takes the results of the stage before: a list or tuple as several arguments, anything else as one. A
+    stage that is a list of functions runs them concurrently on the same arguments; their outputs are concatenated.
 
     Args:
         computational_stages: a list of at least two functions, or lists of functions.
         gradient_accumulation_count: the number of micro-batches whose gradients are accumulated: an integer that the
             schedule allows, or an integer tensor.
         gradient_accumulation_dtype: the dtype gradients are accumulated in, or a function of the variable; None is
-            the gradient's own.
+            the dtype of the gradient.
         repeat_count: the number of repetitions of micro-batches and update.
         batch_serialization_iterations: a factor on the number of micro-batches, for Sequential pipelines.
         inputs: tensors for the first stage, the same for all micro-batches.
@@ -169,15 +169,15 @@ def pipeline(
             there are remote buffers. It affects bytes and cycles in the cost report, but no results.
         offload_activations, offload_gradient_accumulation_buffers, offload_weights: likewise for activations,
             accumulators of gradients, and weights; None means False.
-        replicated_optimizer_state_sharding, replicated_weight_sharding: whether a replica stores a part of the
-            optimizer's state, and of the weights, that is in remote memory; likewise. None means False.
+        replicated_optimizer_state_sharding, replicated_weight_sharding: whether each replica stores only a part of the
+            optimizer's state, or of the weights, that is in remote memory; likewise. None means False.
         continuous_weight_updates: must be False.
         outfeed_loss: enqueues the loss instead of the last stage's results.
         accumulate_outfeed: enqueues the sums over the micro-batches, once per repetition.
         accumulate_outfeed_dtype: the dtype of those sums, or a function that returns it for a `tf.TensorSpec`, the
             shape, dtype and name of an output: `loss` with `outfeed_loss`, its key in a dictionary, or `output_<k>` for
-            the last stage's result at index k. None is the output's own.
-        outfeed_mask: a bool for each output of the last stage; those with True are not enqueued.
+            the last stage's result at index k. None is the dtype of the output.
+        outfeed_mask: a bool for each output of the last stage; outputs with True are not enqueued.
         reduction_method: the reduction of gradients, "sum", "mean" or "running_mean".
         name: a name for the operations.
         gradient_accumulation_for_captured_grads: must be True: captured gradients are reduced over micro-batches.
@@ -197,7 +197,7 @@ def pipeline(
 
 
 def get_pipeline_schedule(number: int = 0) -> list[Row]:
-    """The schedule that the engine built for a pipeline, in the function with pipelines that was compiled last.
+    """Returns the schedule that the engine built for a pipeline of the function with pipelines that was compiled last.
 
     Args:
         number: the index of the pipeline, from 0, in the order in which the function calls them.
@@ -206,8 +206,8 @@ def get_pipeline_schedule(number: int = 0) -> list[Row]:
         The rows (slot, ipu, stage, kind, micro_batch) of one execution on one replica, of `repeat_count`.
 
     Raises:
-        RuntimeError: the function compiled last has no pipeline of that number. One whose gradient_accumulation_count
-            is a tensor has no schedule.
+        RuntimeError: the function compiled last has no pipeline of that number. A pipeline whose
+            gradient_accumulation_count is a tensor has no schedule.
     """
     if not 0 <= number < len(latest):
         raise PipelineRuntimeError(
@@ -225,7 +225,7 @@ def recomputation_checkpoint(tensors: Nest, name: str | None = None) -> Any:
     backward pass recomputes from these tensors on. They are stored like other activations, and earlier operations of
     the stage are recomputed for their own gradients only: the memory of the cost report shows both. With
     RecomputeThenBackpropagate it has no effect. In steps without a pipeline, with IPUConfig.allow_recompute, the
-    backward pass recomputes activations between these tensors, none after the last. Results are the same in any case.
+    backward pass recomputes the activations before the last of these tensors, from one to the next. Results are the same in any case.
 
     Args:
         tensors: a tensor, or a structure of tensors.

@@ -25,8 +25,8 @@ def dropout(
     Args:
         x: the input tensor, of a floating-point type.
         rate: the probability that an element becomes zero, a number in [0, 1).
-        noise_shape: the shape of the mask, each dimension that of `x`, or 1 for elements that share it.
-        seed: int32[2]: equal seeds drop the same elements. Without one each execution, and each replica, drops others.
+        noise_shape: the shape of the mask; each dimension is as in `x`, or 1 if all elements along it share the mask.
+        seed: int32[2]: equal seeds drop the same elements. Without a seed each execution and each replica drops others.
         name: optional op name.
         **kwargs: `ref`, a tensor by whose layout the original spreads the mask over tiles, has no effect here.
 
@@ -36,7 +36,7 @@ def dropout(
     Raises:
         ValueError: `rate` is outside of [0, 1), `noise_shape` does not broadcast to the shape of `x`, or `seed` is not
             of two integers.
-        TypeError: another argument by name.
+        TypeError: an unknown keyword argument.
     """
     if unknown := kwargs.keys() - {"ref"}:
         raise TypeError(f"Expected arguments of dropout. Received: {', '.join(sorted(unknown))}. Leave them out.")

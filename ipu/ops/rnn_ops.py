@@ -16,7 +16,7 @@ class PopnnLSTM(layers.LSTM):
     """Time-major LSTM layer, for functions of graphs and of TensorFlow 2.
 
     Variables are `<name>/kernel` [input_size + num_units, 4 num_units], with the rows of the inputs first, and
-    `<name>/biases` [4, num_units], both for the gates i, f, c, o. They are shared where a variable scope says reuse.
+    `<name>/biases` [4, num_units], both for the gates i, f, c, o. A variable scope with reuse shares them.
 
     Args:
         num_units: the number of units.
@@ -24,10 +24,10 @@ class PopnnLSTM(layers.LSTM):
         partials_dtype: tf.float16 or tf.float32: what the cost report assumes for the partials of matrix products.
             Results do not change.
         seed: a Python integer, for the default initializer of `kernel`.
-        weights_initializer: initializer or initial value of `kernel`; Glorot uniform, over the whole of it, if None.
+        weights_initializer: initializer or initial value of `kernel`; Glorot uniform over the whole kernel if None.
         bias_initializer: initializer or initial value of `biases`; zeros if None.
         activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid", which is x / 5 + 1 / 2 within 0 and 1.
-        recurrent_activation: one of the same, but "relu".
+        recurrent_activation: one of the same names except "relu".
         name: the variable scope; "popnn_lstm" and a number if None.
         return_state: whether a call returns the state beside the outputs.
 
@@ -55,7 +55,7 @@ class PopnnLSTM(layers.LSTM):
 
 
 class PopnnDynamicLSTM(PopnnLSTM):
-    """A PopnnLSTM of sequences that have lengths.
+    """A PopnnLSTM for sequences of different lengths.
 
     Args:
         num_units: the number of units.
@@ -65,7 +65,7 @@ class PopnnDynamicLSTM(PopnnLSTM):
         weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
         bias_initializer: initializer or initial value of `biases`; zeros if None.
         activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
-        recurrent_activation: one of the same, but "relu".
+        recurrent_activation: one of the same names except "relu".
         name: the variable scope; "popnn_dynamic_lstm" and a number if None.
         return_state: whether a call returns the state beside the outputs.
 
@@ -110,7 +110,7 @@ class PopnnGRU(layers.GRU):
         weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
         bias_initializer: initializer or initial value of `biases`; zeros if None.
         activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
-        recurrent_activation: one of the same, but "relu".
+        recurrent_activation: one of the same names except "relu".
         name: the variable scope; "popnn_gru" and a number if None.
         reset_after: whether the reset gate comes after the matrix product of the state. Its biases are
             [3, 2, num_units] then: those of the inputs' product and those of the state's.
@@ -140,11 +140,10 @@ class PopnnGRU(layers.GRU):
 
 
 class PopnnDynamicGRU(layers.DynamicGRU):
-    """A PopnnGRU of sequences that have lengths.
+    """A PopnnGRU for sequences of different lengths.
 
-    Its biases are not `biases`, which stays unused, but `<name>/bias_r_u` [2, num_units], of the gates z and r,
-    initially 1, and `<name>/bias_c` [1, num_units], initially 0. With `reset_after`, too, they are biases of the
-    inputs' product.
+    Its biases are `<name>/bias_r_u` [2, num_units], of the gates z and r, initially 1, and `<name>/bias_c`
+    [1, num_units], initially 0; `biases` stays unused. With `reset_after`, too, they are biases of the inputs' product.
 
     Args:
         num_units: the number of units.
@@ -152,9 +151,9 @@ class PopnnDynamicGRU(layers.DynamicGRU):
         partials_dtype: tf.float16 or tf.float32, for the cost report alone.
         seed: a Python integer, for the default initializer of `kernel`.
         weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
-        bias_initializer: initializer or initial value of `biases`, so without effect on results.
+        bias_initializer: initializer or initial value of `biases`, which stays unused, so without effect on results.
         activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
-        recurrent_activation: one of the same, but "relu".
+        recurrent_activation: one of the same names except "relu".
         name: the variable scope; "popnn_dynamic_gru" and a number if None.
         reset_after: whether the reset gate comes after the matrix product of the state.
         return_state: whether a call returns the state beside the outputs.
@@ -203,7 +202,7 @@ class PopnnAUGRU(layers.DynamicGRU):
         weights_initializer: initializer or initial value of `kernel`; Glorot uniform if None.
         bias_initializer: initializer or initial value of `biases`, which stays unused, so without effect on results.
         activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid".
-        recurrent_activation: one of the same, but "relu".
+        recurrent_activation: one of the same names except "relu".
         name: the variable scope; "popnn_augru" and a number if None.
         reset_after: whether the reset gate comes after the matrix product of the state.
         return_state: whether a call returns the state beside the outputs.

@@ -39,8 +39,8 @@ def sequence_slice(
         [M, ...] of the dtype of `dst`. Rows that lie outside of `src` or `dst` are not copied.
 
     Raises:
-        ValueError: ranks, dimensions or numbers of slices do not agree, or a slice whose place is known when the
-            program is traced lies outside of `src` or `dst`.
+        ValueError: ranks, dimensions or numbers of slices do not agree, or a slice whose offset and size are known
+            when the program is traced lies outside of `src` or `dst`.
     """
     dst = tf.convert_to_tensor(dst)
     src = tf.convert_to_tensor(src, dst.dtype)
@@ -69,7 +69,7 @@ def sequence_slice(
     @tf.custom_gradient
     def sliced(dst: tf.Tensor, src: tf.Tensor) -> tuple[tf.Tensor, Any]:
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            # Tensors, in which rows that were not copied have number -1, which segment sums leave out.
+            # Rows that were not copied get the number -1, which segment sums leave out.
             of_src = tf.math.unsorted_segment_sum(upstream, tf.where(last >= 0, row, -1), tf.shape(src)[0])
             zeros = tf.zeros_like(upstream)
             return zeros if zero_unused else tf.where(is_copied, zeros, upstream), of_src
@@ -123,14 +123,14 @@ def sequence_slice_unpack(
 
 
 def _one_after_the_other(num_elems: TensorLike) -> tf.Tensor:
-    """The offsets of slices that follow each other, known when the program is traced if the numbers of rows are."""
+    """The offsets of slices that follow each other; constant if `num_elems` is known when the program is traced."""
     counts = tf.convert_to_tensor(num_elems, tf.int32)
     known = tf.get_static_value(counts)
     return tf.cumsum(counts, exclusive=True) if known is None else tf.constant(np.cumsum(known) - known, tf.int32)
 
 
 def _check_inside(tensor: tf.Tensor, counts: tf.Tensor, offsets: tf.Tensor, name: str) -> None:
-    """Raises ConfigurationError for a slice, known when it is traced, that is outside of a tensor."""
+    """Raises ConfigurationError for a slice outside of a tensor, if offsets and sizes are known at tracing."""
     count, first, rows = tf.get_static_value(counts), tf.get_static_value(offsets), tensor.shape.as_list()[0]
     if count is None or first is None or rows is None:
         return

@@ -25,8 +25,8 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
         collections: optional collections to add the summary into.
 
     Returns:
-        A serialized Summary, a scalar string: its tensor has the events since the summary before, which
-        `ipu.utils.extract_all_events` and its relatives take.
+        A serialized Summary, a scalar string. Its tensor holds the events since the previous summary, which the
+        functions `ipu.utils.extract_...` read.
     """
     depends = op_list if isinstance(op_list, list | tuple) else [op_list]
     with tf.control_dependencies(tf.nest.flatten(depends)):

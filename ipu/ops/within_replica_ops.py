@@ -1,6 +1,6 @@
 """Collectives between the shards of a replica: the public names of `tensorflow.python.ipu.within_replica_ops`.
 
-Shards are parts of one program here, so each of these is a computation on all of them; every shard gets its result.
+Shards are parts of one program here, so each collective is one computation, whose result every shard gets.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def all_gather(input_shards: Sequence[TensorLike], axis: int = 0) -> tuple[tf.Te
         axis: the axis along which to concatenate them.
 
     Returns:
-        For each shard the concatenation.
+        A tuple with the concatenation for each shard.
 
     Raises:
-        ValueError: fewer than two tensors, two of one shard, or of different types or ranks.
+        ValueError: fewer than two tensors, two on one shard, or tensors of different types or ranks.
     """
     shards = _checked(input_shards)
     return (tf.concat(shards, axis),) * len(shards)
@@ -65,7 +65,7 @@ def all_reduce(input_shards: Sequence[TensorLike], op: str = "COLLECTIVE_OP_ADD"
         op: COLLECTIVE_OP_ADD, _MUL, _MIN, _MAX, _LOGICAL_AND, _LOGICAL_OR, _SQUARE_ADD or _MEAN.
 
     Returns:
-        For each shard the reduction, of the length of the longest.
+        A tuple with the reduction for each shard, of the length of the longest tensor.
 
     Raises:
         ValueError: as `all_gather`; also for another rank or operation.

@@ -29,7 +29,7 @@ __all__ = [
 __getattr__, __dir__ = public_names(__name__, __all__)
 
 ADDITIVE = (tf.compat.v1.train.GradientDescentOptimizer, tf.compat.v1.train.MomentumOptimizer)
-"""Optimizers for which gradients of zero between updates are legal; they are skipped there."""
+"""Optimizers that may get gradients of zero between updates; they are not applied there at all."""
 ON_TILES = Storage(offload_weight_update_variables=False)
 
 
@@ -147,7 +147,7 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
         opt: an existing `tf.compat.v1.train.Optimizer` to encapsulate.
         num_mini_batches: number of mini-batches the gradients will be accumulated for.
         offload_weight_update_variables: whether momenta are in remote memory, in the cost report alone.
-        replicated_optimizer_state_sharding: whether each replica stores a shard of them, likewise.
+        replicated_optimizer_state_sharding: whether each replica stores a shard of the momenta, likewise.
         dtype: the data type of the accumulators: None for the variable's, a DType, or a function of the variable.
         name: optional name prefix for the operations created when applying gradients; the class's name by default.
         reduction_method: a `GradientAccumulationReductionMethod` or its name; gradients are summed by default.

@@ -18,7 +18,7 @@ Mapping = Callable[[Any, Any], Any]
 
 
 class _Mapped(IpuOptimizer):
-    """An optimizer with a function of a gradient and the value of its variable."""
+    """An optimizer that passes each gradient, with the value of its variable, to a function."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Data set wrappers, a module for each documented module, loaded when used."""
+"""Data set wrappers: one module for each documented module, imported on first access."""
 
 from ipu._internal.names.namespace import public_names
 
