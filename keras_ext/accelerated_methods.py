@@ -1,4 +1,4 @@
-"""The methods of accelerated models: how many steps a call of the engine runs, and plain Keras where it refuses."""
+"""The methods of accelerated models, which choose the steps of an engine call and fall back to plain Keras."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class Framework:
 
     `steps_need_length` says whether several steps need data of a known length, `shows_means` whether the progress bar
     of a mode shows means over steps, `iterator` which iterators it takes, and `as_source` makes one of a reader.
-    `remake_validation` has plain Keras make the cached validation data of a fit again, of the arguments that a function
-    returns for those of the engine.
+    `remake_validation` makes plain Keras rebuild the cached validation data of a fit, from arguments that a function
+    computes from those of the engine.
     """
 
     strategy_attribute: str
@@ -151,7 +151,7 @@ def _run_accelerated(
 ) -> Any:
     strategy = getattr(model, framework.strategy_attribute)
     state = vars(model).setdefault("_ipu_accelerated", _Accelerated())
-    # The steps of a fit are those of the evaluations in it, too: its data have been opened with them.
+    # An evaluation in a fit takes the steps of the fit: its data have been opened with that number.
     chooses = state.chooses_steps and _running.value is not model
     shown = None
     if chooses and name in LOOPS and mode not in state.refused:
@@ -198,7 +198,7 @@ def _run_accelerated(
 def _make_replayed(
     framework: Framework, model: KerasModel, call: inspect.BoundArguments, has_run: Callable[[], bool]
 ) -> None:
-    """Has iterators among the arguments of a call read so that plain Keras can read the same items."""
+    """Replaces iterators among the arguments of a call, so that plain Keras can read the same items again."""
     tested = _calls(model, "test")
     for source, runs in (("x", has_run), ("validation_data", lambda: _calls(model, "test") != tested)):
         data = call.arguments.get(source)
@@ -207,7 +207,7 @@ def _make_replayed(
 
 
 def _rewind(framework: Framework, arguments: dict[str, Any]) -> None:
-    """Has the data of a call, among its arguments, read from their beginning."""
+    """Replaces the data among the arguments of a call by the same data from their beginning."""
     if "x" in arguments:
         arguments["x"] = _again(framework, arguments["x"])
     validated = replayed_of(arguments.get("validation_data"))
@@ -216,7 +216,7 @@ def _rewind(framework: Framework, arguments: dict[str, Any]) -> None:
 
 
 def _again(framework: Framework, data: Nest) -> Any:
-    """Data from their beginning, if they are an iterator's or the pass over them has been opened."""
+    """Data that begin again, if they come from an iterator or a pass over them has been opened; else as they are."""
     replayed = replayed_of(data)
     if replayed is None and attempt.value is not None:
         return attempt.value.data_again(data)
@@ -224,7 +224,7 @@ def _again(framework: Framework, data: Nest) -> Any:
 
 
 def _set_steps(framework: Framework, model: KerasModel, state: _Accelerated, steps: int) -> None:
-    """Sets the steps of a call; Keras' own functions are made for a number of them."""
+    """Sets the steps of a call, and drops Keras' own functions, which are made for one number of steps."""
     if steps == state.steps:
         return
     framework.set_steps(model, steps)
@@ -243,9 +243,9 @@ def _run_plain(
     state: _Accelerated,
     chooses: bool,
 ) -> Any:
-    """The result of a method while Keras finds a model without a strategy, and makes its own function.
+    """Runs a method with plain Keras, which finds a model without a strategy and makes its own function.
 
-    Steps that a program has not given are Keras' own number, until the end of a method within another.
+    Where the program has set no steps, Keras' default of 1 holds; the steps of an outer method are restored afterwards.
     """
     if chooses:
         _set_steps(framework, model, state, 1)

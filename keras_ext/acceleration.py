@@ -1,7 +1,7 @@
-"""`ipu.accelerate`: models on the engine without another word of this API, and with plain Keras where it refuses.
+"""`ipu.accelerate`, which runs Keras models on the engine, or with plain Keras where the engine refuses.
 
 No strategy is in scope: models that are built where an acceleration is in force belong to its strategy, and variables
-are device variables, which TensorFlow reads and writes like its own. So all else of a program is TensorFlow's.
+are device variables, which TensorFlow reads and writes like its own. TensorFlow runs all else.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _created(next_creator: Callable[..., Any], device: str, arguments: dict[str,
 class Acceleration(contextlib.AbstractContextManager["Acceleration"]):
     """The result of `ipu.accelerate()`: in force at once, until the end of its `with` block if it has one.
 
-    Without a block it is in force in all threads, in a block in that of the block.
+    Without a block it is in force in all threads, with a block only in the block's thread.
     """
 
     def __init__(self) -> None:
@@ -117,14 +117,14 @@ class Acceleration(contextlib.AbstractContextManager["Acceleration"]):
             _in_force.remove(self)
 
     def is_in_force(self) -> bool:
-        """Whether it is, in this thread; the scope of a strategy that has begun since then comes first."""
+        """Whether the acceleration is in force in this thread; a strategy's scope that began later takes precedence."""
         if self._thread not in (None, threading.get_ident()):
             return False
         return not tf.distribute.has_strategy() or tf.distribute.get_strategy().extended is self._outer
 
 
 _in_force: list[Acceleration] = []
-"""Results that a program may have dropped."""
+"""The accelerations in force, which the program itself may have dropped."""
 _creates: ThreadValue[bool | None] = ThreadValue(None)
 """Whether variables are device variables; None where the acceleration in force decides."""
 
@@ -144,12 +144,12 @@ def suspended() -> contextlib.AbstractContextManager[Any]:
 def accelerate(model: KerasModel | None = None) -> Any:
     """Makes Keras models run on the engine: those built from now on, or in a `with` block, or a copy of `model`.
 
-    Nothing else of a program changes: loops of its own with `tf.GradientTape` are TensorFlow's. A model that was built
-    before stays with plain Keras, which one warning says. What the engine refuses runs with plain Keras, after one
-    warning that says why: from then on that of `fit`, `evaluate` or `predict` which was refused, until the model is
-    compiled again. Data, callbacks and random numbers are then as if the engine had not been asked. Of a shape that is
-    refused once other batches have run, batches alone do. Where `compile` gives no `steps_per_execution`, a call of the
-    engine runs up to 32 steps, and 1 where a callback has methods for batches. No chip's memory limits the models.
+    Nothing else of a program changes: TensorFlow runs its own loops with `tf.GradientTape`. A model that was built
+    before stays with plain Keras, after one warning. Where the engine refuses `fit`, `evaluate` or `predict` of a
+    model, one warning says why, and plain Keras runs that method until the model is compiled again. Data, callbacks and
+    random numbers are then as if the engine had not been asked. If a shape is refused after other batches have run,
+    only batches of that shape run with plain Keras. Where `compile` sets no `steps_per_execution`, a call of the engine
+    runs up to 32 steps, or 1 if a callback has methods for batches. No chip's memory limits the models.
 
     Args:
         model: a model of Keras 3 or tf_keras, built or not, compiled or not. None for all that are built later.
@@ -170,7 +170,7 @@ def accelerate(model: KerasModel | None = None) -> Any:
 
 
 def _create_device_variables() -> None:
-    """Has TensorFlow, once, create device variables where an acceleration is in force."""
+    """Makes TensorFlow create device variables where an acceleration is in force; wraps its functions once."""
     if hasattr(variables.default_variable_creator_v2, "_ipu_accelerates"):
         return
     for module, name in ((variables, "default_variable_creator_v2"), (variable_v1, "default_variable_creator")):
@@ -186,7 +186,7 @@ def _create(create: Original, next_creator: Any = None, **arguments: Any) -> Any
 
 
 def belong(model_class: type, strategy_attribute: str) -> None:
-    """Has one framework's models belong to the acceleration that is in force where they are built."""
+    """Makes each model of a framework belong to the acceleration that is in force where it is built."""
     wrap(model_class, "__init__", functools.partial(_initialize, strategy_attribute))
 
 
@@ -201,9 +201,7 @@ def _initialize(
 
 @contextlib.contextmanager
 def plain(model: KerasModel, method: str) -> Iterator[None]:
-    """Runs a model that belongs to no strategy as plain Keras', under any acceleration, while open; one warning says
-    so.
-    """
+    """Suspends acceleration for a model that belongs to no strategy, while the context is open; logs one warning."""
     acceleration = current()
     if acceleration is not None and acceleration.strategy is not None and not vars(model).get("_ipu_told"):
         vars(model)["_ipu_told"] = True

@@ -36,7 +36,7 @@ def accumulation_with(model: KerasModel, pipelining: Any) -> Accumulation:
 
 
 def accumulator_type_of(model: KerasModel) -> AccumulatorType:
-    """The type in which a model's gradients are accumulated; None for their own."""
+    """The type in which a model's gradients are accumulated; None means the type of each gradient."""
     return option(model, ARGUMENTS, {}).get("dtype")
 
 

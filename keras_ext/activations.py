@@ -45,7 +45,7 @@ def notice_large_activations(model: KerasModel, batch: Batch) -> None:
 def bytes_per_sample(model: KerasModel) -> int:
     """Bytes for a sample of the distinct floating-point tensors that layers with a kernel read and write.
 
-    Of layers without known inputs and outputs, as those of subclassed models, there are none.
+    Layers without known inputs and outputs, such as those of subclassed models, count nothing.
     """
     kept: dict[int, int] = {}
     for layer in model._flatten_layers(include_self=False):
@@ -58,7 +58,7 @@ def bytes_per_sample(model: KerasModel) -> int:
 
 
 def _told(size: int) -> str:
-    """Bytes in the largest unit of which there are some."""
+    """Text for a number of bytes, in the largest unit that it reaches."""
     units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
     return next((f"{size / unit:.2f} {name}" for unit, name in units if size >= unit), f"{size} bytes")
 

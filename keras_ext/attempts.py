@@ -1,4 +1,4 @@
-"""State that plain Keras needs to start a call again that the engine refuses, as if the engine had not been asked."""
+"""State with which plain Keras repeats a call that the engine refused, as if the engine had not been asked."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ Runs = Callable[[], bool]
 class Attempt:
     """One call of a method of `model` on the engine; `has_run` says whether a step has run in it.
 
-    In the `first` call it notes what is built, too, and the random numbers that callbacks draw: that takes 0.2 ms. A
-    later one is refused for a shape that has not run yet; one that `draws`, as `fit` does to shuffle, notes states.
+    The `first` call also notes what is built and the random numbers that callbacks draw, which takes 0.2 ms. A later
+    call can only be refused for a shape that has not run yet; it notes the generators' states if it `draws` numbers, as
+    `fit` does to shuffle.
     """
 
     def __init__(self, model: KerasModel, has_run: Runs, first: bool = True, draws: bool = True) -> None:
@@ -53,7 +54,7 @@ class Attempt:
         """Keras' list of callbacks of the call; None before it has been made."""
 
     def event(self, call: Callable[[], Any], name: str) -> None:
-        """Calls a method of the callbacks, or leaves it out where the refused call has called it."""
+        """Calls a method of the callbacks, unless the refused call has called it already."""
         if self._stops is not None:  # plain Keras runs
             if not self._events or self._events[0][0] != name:
                 call()
@@ -74,7 +75,7 @@ class Attempt:
             self._events.append((name, self._generators.changes(before)))
 
     def data_event(self, call: Callable[[], Any], name: str, adapter: Any) -> None:
-        """Begins or ends an epoch of a PyDataset of Keras 3, whose own method is called once for both calls."""
+        """Begins or ends an epoch of a Keras 3 PyDataset, whose method is not called again for the repeated call."""
         if self._stops is None:
             self._data_events.append(name)
             self._enqueuers.append(adapter.enqueuer)
@@ -101,7 +102,7 @@ class Attempt:
             self._pass = batches, opened
 
     def note_taken(self, taken: list[BatchSource]) -> None:
-        """Notes the batches that an execution has taken of the pass."""
+        """Notes the batches that an execution has taken from the pass."""
         if not self.has_run():
             self._taken = taken
 
@@ -176,11 +177,11 @@ class _Generators:
         return {name: read() for name, (read, _) in self._all().items()}
 
     def changes(self, before: dict[str, Any]) -> dict[str, Any]:
-        """The states of those that have drawn since `before`."""
+        """The states of the generators that have drawn since `before`."""
         return {name: state for name, state in self.states().items() if not _equal(state, before.get(name, _ABSENT))}
 
     def restore(self, states: dict[str, Any]) -> None:
-        """Sets these states."""
+        """Sets the generators to `states`, by name."""
         writers = self._all()
         for name, state in states.items():
             if name in writers:
@@ -209,16 +210,16 @@ def _equal(state: Any, other: Any) -> bool:
 
 
 class Replayed:
-    """An iterator whose first items can be read again, if nothing `has_run` meanwhile; for any class of iterators.
+    """An iterator of any class whose items can be read again as long as no step `has_run`.
 
-    `again` gives a reader from the beginning; an earlier one, which a thread may have, ends.
+    `again` returns a reader from the beginning, and ends the reader before, which another thread may hold.
     """
 
     def __init__(self, source: Any, has_run: Runs) -> None:
         self._source, self._has_run = source, has_run
         self._generators = _Generators(False)
         self._kept: list[tuple[Any, dict[str, Any]]] = []
-        """Items, each with the states of the random generators that it was drawn from, after it."""
+        """The items read so far, each with the states, after it, of the random generators that it drew from."""
         self._error: Exception | None = None
         self._iterated: Replayed | None = None
         self._lock, self.reader = threading.Lock(), object()
@@ -307,9 +308,9 @@ def _items(taken: list[BatchSource], rest: Iterator[Any]) -> Iterator[Any]:
 
 
 class ReopenedDataset(UnaryUnchangedStructureDataset):
-    """A tf.data set of which `opened` passes have been opened: the next iterators read `items`, later ones are new.
+    """A tf.data set with `opened` open passes: its next iterators read `items`, later ones open a new pass.
 
-    `map`, by which Keras adds class weights, and `prefetch` keep this: the items are of the set that Keras reads.
+    `map`, by which Keras adds class weights, and `prefetch` return such a set, too; `items` are those after them.
     """
 
     def __init__(self, dataset: tf.data.Dataset, items: Iterator[Any], opened: int) -> None:

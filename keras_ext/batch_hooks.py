@@ -7,7 +7,7 @@ from typing import Any
 
 HOOKS = tuple(f"on_{mode}batch_{when}" for mode in ("", "train_", "test_", "predict_") for when in ("begin", "end"))
 Idle = Mapping[Any, Callable[[Any], bool]]
-"""Methods for batches of Keras' own callbacks, each with a function of a callback whether its method does nothing."""
+"""Batch methods of Keras' own callbacks, each with a function that says whether a callback's method does nothing."""
 _lists: list[type] = []
 _idle: dict[Any, Callable[[Any], bool]] = {}
 
@@ -50,7 +50,7 @@ def _does_nothing(callback: Any, hook: str) -> bool:
 
 
 def by_epoch(callback: type, *names: str) -> Callable[[Any], bool]:
-    """Whether an object with methods of a class of Keras acts by epoch, and has its methods of these names, too."""
+    """Makes a test whether a callback acts by epoch and has these methods of a class of Keras, not overridden."""
     has_methods = is_of(callback, *names)
 
     def acts_by_epoch(each: Any) -> bool:

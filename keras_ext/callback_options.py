@@ -27,8 +27,8 @@ class CallbackOptions(Extension):
         the model (`get_weights()`, the learning rate, `ModelCheckpoint` with `save_freq`) waits for the end of the
         execution and sees the value after it; meanwhile the engine continues, whatever `buffer_depth` is. An exception
         or `model.stop_training` ends the execution after a whole step, with accumulation or stages after a whole
-        update; steps that were complete by then are still reported, but for an exception, and for other steps of the
-        same update.
+        update; steps that were complete by then are still reported, except after an exception and except other steps
+        of the same update.
 
         Args:
             asynchronous: whether each step has a call.

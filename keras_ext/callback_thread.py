@@ -26,8 +26,8 @@ Report = Callable[[list[np.ndarray]], Any]
 class CallbackThread:
     """Observes one call of the engine, and reports its steps in order, each once it is complete.
 
-    `together` of the engine's steps are one step to report; the engine waits while `depth` of those have not been
-    taken, unless that is 0. It does not wait for a report that itself waits for the engine, to read a variable.
+    One reported step is `together` steps of the engine. The engine waits while `depth` reported steps have not been
+    taken, unless `depth` is 0. It does not wait for a report that itself waits for the engine, to read a variable.
     """
 
     def __init__(self, report: Report, depth: int = 0, together: int = 1) -> None:

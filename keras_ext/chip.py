@@ -39,7 +39,7 @@ class ChipSummary(str, Shown):
 def chip_estimate(model: KerasModel, mode: Mode = "train") -> Estimate:
     """The cost report of the program that the last `fit` ("train"), `evaluate` ("test") or `predict` ran.
 
-    That of a pipeline has all its IPUs as `pipeline`, and fits if each of them has the memory for its stages.
+    The report of a pipeline lists its IPUs in `pipeline`; the program fits if each IPU has the memory for its stages.
 
     Raises ConfigurationError when the model has not run in this mode inside an IPUStrategy.
     """

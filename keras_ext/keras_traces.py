@@ -62,7 +62,7 @@ class KerasTraces:
 
 
 def _spec(signature: BatchSignature, batch_type: BatchType) -> Any:
-    """The argument of Keras' function, of tensors' specs."""
+    """The argument of Keras' function as nested specs."""
     if isinstance(batch_type, OfSpecs):
         return batch_type.layout.unflatten(iter(batch_type.specs))
     rows = [(None, *shape[1:]) if batch_type is OPEN_ROWS and shape else shape for shape in signature.shapes]

@@ -33,7 +33,7 @@ def copy_of(model: Any) -> Any:
         return copied
     # Losses and functions are shared; optimizers and metrics have variables.
     arguments = dict(model._compile_config.config)
-    when_compiled = getattr(model, "_compiled_trainable_state", {})  # tf_keras trains as it was then
+    when_compiled = getattr(model, "_compiled_trainable_state", {})  # tf_keras trains what was trainable then
     _freeze([(new, when_compiled.get(old, old.trainable)) for old, new in layers])
     copied.compile(**{name: tf.nest.map_structure(_copied, value) for name, value in arguments.items()})
     _freeze(frozen)
@@ -45,7 +45,7 @@ def copy_of(model: Any) -> Any:
 def as_traced_before(model: Any) -> Iterator[None]:
     """Trains the variables of a copy that its model has trained, while the context is open.
 
-    A trace of Keras 3 outlives `trainable`: the model itself does so until `compile` makes new traces.
+    A trace of Keras 3 outlives changes of `trainable`: the model itself trains so until `compile` makes new traces.
     """
     trained = vars(model).get(_TRAINED)
     if trained is None:

@@ -14,9 +14,9 @@ from keras_ext.epochs.feeds import BatchSource
 from keras_ext.types import KerasModel
 
 Outside = Callable[[], AbstractContextManager[None]]
-"""Makes a context in which the model is plain Keras'."""
+"""Makes a context in which plain Keras runs the model."""
 falls_back: ThreadValue[Callable[[KerasModel, IPUError], Outside | None]] = ThreadValue(lambda model, error: None)
-"""Asked when batches of a model are refused; None has the error raised."""
+"""The function that is called when batches of a model are refused; if it returns None, the error is raised."""
 
 
 class PlainStep:

@@ -15,15 +15,15 @@ from keras_ext.wrapping import Original
 
 @dataclass(frozen=True)
 class OfShapes:
-    """Rows of several shapes, those of each shape together, in place of one tensor among the results of `predict`."""
+    """Rows of several shapes, grouped by shape, in place of one tensor among the results of `predict`."""
 
     parts: list[np.ndarray]
 
 
 def joined_rows(parts: list[np.ndarray]) -> Any:
-    """An array of the rows of all parts, or where a program has not chosen executions of several steps, OfShapes.
+    """Returns an array of the rows of all parts; OfShapes for several shapes, if the program has not set the steps.
 
-    Raises ConfigurationError, a ValueError, for other shapes in an execution that it has chosen: Keras raises, too.
+    Raises ConfigurationError, a ValueError, for several shapes if the program has set the steps: Keras raises, too.
     """
     if len(parts) == 1:
         return parts[0]
@@ -45,6 +45,6 @@ def as_result(column: Any) -> Any:
 
 
 def join_by_shape(join: Original, tensors: list[Any]) -> Any:
-    """Keras' `potentially_ragged_concat` of the results of executions, or of their parts of one shape."""
+    """Calls Keras' `potentially_ragged_concat` with the results of executions, or their parts of one shape."""
     parts = [part for each in tensors for part in (each.parts if isinstance(each, OfShapes) else [each])]
     return join([tf.convert_to_tensor(part) for part in parts] if len(parts) > len(tensors) else parts)

@@ -40,7 +40,7 @@ from keras_ext.types import KerasModel
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """Properties that a step of several batches is compiled for; `metric_variables` gives TensorFlow's after tracing.
+    """Properties that a step of several batches is compiled for; `metric_variables` is called after tracing.
 
     With a `transport` gradients and metrics are summed over its processes, too. With `streaming` each micro-batch's
     results are reported while others are under way.
@@ -59,8 +59,8 @@ class Updates:
 class ProgramCache:
     """Programs by batch signature, updates and Keras' trace.
 
-    Freed with the function that owns it, which `compile()` drops; where more shapes come than are kept, those used
-    longest ago are compiled again. A program keeps the optimizer that it was traced with, as Keras' functions do where
+    The cache is freed with the function that owns it, which `compile()` drops. It drops the programs used longest ago
+    where there are more shapes than it keeps. A program keeps the optimizer that it was traced with, as Keras' functions do where
     `model.optimizer` is replaced.
     """
 
@@ -96,7 +96,7 @@ class ProgramCache:
     ) -> TracedProgram:
         """The program of `model`'s `step` for batches of `signature`, which replicas take in turn, compiled on a miss.
 
-        It computes what the trace does with which Keras runs batches of an iterator of `batch_type`.
+        It computes the same as the trace with which Keras would run batches of an iterator of `batch_type`.
         With `updates` a step of the program takes the batches of one update.
         Raises UnsupportedOperation for a step that XLA or the engine cannot compile, ConfigurationError for one that
         has no such updates.
@@ -140,7 +140,7 @@ class ProgramCache:
     def _of_other_trace(
         self, signature: BatchSignature, step: Callable[[Any], Any], updates: Updates | None
     ) -> TracedProgram | None:
-        """The program of another trace that has the same graph: Keras traces again, but has found nothing else."""
+        """The program of another trace with the same graph: Keras would trace again, but to the same result."""
         others = [program for key, program in self._programs.items() if key[:2] == (signature, updates)]
         if updates is not None or not others:
             return None

@@ -16,7 +16,7 @@ from keras_ext.types import KerasModel
 LIBRARIES = {*sys.stdlib_module_names, "tensorflow", "numpy", "keras_ext", "ipu", "engine"}
 """Packages whose objects hold no Python state of a step."""
 KERAS = {"keras", "tf_keras"}
-"""Packages whose objects do, and whose classes and functions have none of their own."""
+"""Packages whose objects hold state of a step, but whose classes and functions hold none."""
 SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 MOST_BYTES = 2**16
 """Most bytes of an array that is copied; larger ones are data."""
@@ -24,7 +24,7 @@ _MISSING = object()
 
 
 class _Variables(NamedTuple):
-    """Named variables: their values `before`, those of now, and how to set one, or with _MISSING to delete it."""
+    """Named variables: their values `before`, and functions that read their values and write one (_MISSING deletes)."""
 
     before: dict[str, Any]
     read: Callable[[], Mapping[str, Any]]
@@ -158,7 +158,7 @@ def _copy(container: Any) -> Any:
 
 
 def _refill(container: Any, contents: Any) -> None:
-    """Sets the contents by methods of Python's own classes: those of Keras' take note of changes."""
+    """Sets the contents by methods of Python's own classes: methods of Keras' classes would note the change."""
     if isinstance(container, np.ndarray):
         np.copyto(container, contents)
     elif isinstance(container, list):

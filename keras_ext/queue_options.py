@@ -1,4 +1,5 @@
-"""`set_infeed_queue_options`, `set_outfeed_queue_options`: limits of the host's lead over the engine, or lag."""
+"""`set_infeed_queue_options`, `set_outfeed_queue_options`: how far the host may be ahead of the engine, or behind it.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +53,9 @@ class QueueOptions(Extension):
         """Sets the options of the outfeed queues of `fit`, `evaluate` and `predict`.
 
         Args:
-            **kwargs: arguments of IPUOutfeedQueue. `buffer_depth` is the number of steps whose results wait for
-                asynchronous callbacks before the engine does, except for a callback that reads a variable, and so
-                waits for the engine.
+            **kwargs: arguments of IPUOutfeedQueue. `buffer_depth` is the number of steps whose results may wait for
+                asynchronous callbacks before the engine waits. It does not wait for a callback that reads a variable,
+                and so waits for the engine.
 
         Raises:
             ValueError: an argument that IPUOutfeedQueue lacks or that Keras fills in, or one out of range.

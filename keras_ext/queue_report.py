@@ -15,14 +15,14 @@ READY_SECONDS = 1e-3
 
 @dataclass
 class QueueReport:
-    """Queue waits of one `fit`, `evaluate` or `predict`. Keras 3 fetches the data of `predict` itself: not counted."""
+    """Queue waits of one `fit`, `evaluate` or `predict`, except for the data that Keras 3 fetches in `predict`."""
 
     executions: int = 0
     """Number of times data were fetched for the engine."""
     infeed_waits: int = 0
-    """Number of times they were not ready."""
+    """Number of times the data were not ready."""
     infeed_seconds: float = 0.0
-    """Seconds that fetching them took in all."""
+    """Seconds that fetching data took in all."""
     outfeed_waits: int = 0
     """Number of times the engine waited because callbacks had not taken the results of `buffer_depth` steps."""
 

@@ -100,7 +100,7 @@ def opening() -> MethodRun | None:
 def arrays_may_change() -> bool:
     """Whether code of the program may run, and write into its arrays, before their data are used for the last time.
 
-    That is so outside of a run, too, whose data are used whenever their owner likes.
+    Outside of a run this is true, as the owner of the data may use them at any time.
     """
     run = _run.value
     return run is None or run.observed or threading.active_count() > 1
@@ -114,7 +114,7 @@ def closed_after(reader: ReadAhead) -> ReadAhead:
 
 
 def passes_of_training() -> DataPasses | None:
-    """The passes over the data of the fit under way; None unless they are of tf.data, and in another thread."""
+    """The passes over the data of the fit under way; None if they are not of tf.data, and in other threads."""
     run = _run.value
     return None if run is None else run.passes
 
@@ -127,7 +127,7 @@ def install(model_class: type, strategy_serves: Callable[[Any], bool]) -> None:
 
 
 def _epochs(given: Mapping[str, Any]) -> int:
-    """The number of epochs that the arguments of a method ask for; those of Keras' own calls are 1."""
+    """The number of epochs that the arguments of a method ask for; 1 where they give none."""
     return max(1, given.get("epochs", 1) - given.get("initial_epoch", 0))
 
 

@@ -163,7 +163,7 @@ class ConfigKeeper:
 
 
 def _bytes_of(model: Any) -> int:
-    """The most that an HDF5 file of a model and its optimizer takes, with some kB of each variable for its name."""
+    """The most bytes that an HDF5 file of a model and its optimizer takes, with some kB for each variable's name."""
     slots = getattr(getattr(model, "optimizer", None), "variables", [])
     weights: list[Any] = []
     with contextlib.suppress(ValueError):  # of tf_keras, for a model without weights so far, which it writes

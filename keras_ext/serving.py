@@ -52,7 +52,7 @@ class ServingExport(Extension):
             preprocessing_step_signature: tf.TensorSpecs of its arguments, for a function.
             postprocessing_step: likewise, after the program.
             postprocessing_step_signature: likewise.
-            purge_export_dir: whether its contents are removed, once the new model is complete.
+            purge_export_dir: whether the directory's contents are removed, once the new model is complete.
 
         Returns:
             A tf.function that runs the exported program on the engine. It returns a dict of tensors by
@@ -100,7 +100,7 @@ def _symbolic_inputs(model: KerasModel) -> tuple[Any, list[str]]:
 
 
 def _layer_name(tensor: Tensor) -> str:
-    """Keras names the symbol of an input layer after it."""
+    """The name of the input layer that a symbol stands for."""
     history = getattr(tensor, "_keras_history", None)
     return history.operation.name if history is not None else tensor.name
 
@@ -167,7 +167,7 @@ def _predicting(model: KerasModel, structure: Nest) -> Callable[..., Any]:
 
 
 def _autograph_of(model: KerasModel) -> contextlib.AbstractContextManager[Any]:
-    """AutoGraph is off where steps are traced, but tf_keras has it convert the `call` of its users' layers."""
+    """Lets tf_keras convert the `call` of users' layers by AutoGraph, which is off where steps are traced."""
     is_tf_keras = any(base.__module__.partition(".")[0] == "tf_keras" for base in type(model).__mro__)
     return ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED) if is_tf_keras else contextlib.nullcontext()
 

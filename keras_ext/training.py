@@ -96,7 +96,7 @@ class StepFunction:
         self._plain: RecentPrograms[tuple[BatchSignature, int], PlainStep] = RecentPrograms()
         self._tracing = threading.RLock()
         self.calls: int = getattr(getattr(model, f"{mode}_function", None), "calls", 0)
-        """Number of runs of a program, those of the function included in whose place this one is made."""
+        """Number of runs of a program, including those of the function that this one replaces."""
 
     @property
     def model(self) -> Any:
@@ -166,9 +166,9 @@ class StepFunction:
     def _program_or_plain(
         self, batches: BatchSource, callbacks: StepCallbacks | None, asked: Asked, batch_type: BatchType
     ) -> TracedProgram | PlainStep:
-        """The program for these batches, or plain Keras' step where the engine refuses them and it may take them.
+        """The program for these batches, or a step of plain Keras where the engine refuses them and Keras may run them.
 
-        A plain step takes one batch, so not where an update takes several; it does not run callbacks of each step.
+        A plain step takes one batch, so it cannot make an update of several, and it runs no callbacks for each step.
         """
         together = 1 if asked.accumulation is None else asked.accumulation.micro_batches
         if callbacks is not None or asked.pipelining is not None or together > 1:
@@ -234,7 +234,7 @@ class StepFunction:
     def _run_reporting(
         self, program: TracedProgram, batches: BatchSource, callbacks: StepCallbacks
     ) -> tuple[list[np.ndarray], bool]:
-        """Runs steps while a thread calls the callbacks of each; the results of those run, and whether one stopped it.
+        """Runs steps while a thread calls their callbacks; returns the steps' results, and whether a callback stopped.
 
         Raises what a callback raises, after a whole step.
         """
@@ -326,7 +326,7 @@ class EpochFunction(StepFunction):
         return logs
 
     def _raise_failed(self, iterator: Iterator[Any]) -> None:
-        """Raises the error with which the last execution has ended the data of this one."""
+        """Raises the error with which the data ended in the last execution."""
         failed, self._failed = self._failed, None
         if failed is not None and failed[0] is unlimited(iterator):
             raise failed[1]
@@ -386,7 +386,7 @@ class PredictFunction(StepFunction):
 
 
 def _log(result: np.ndarray) -> Any:
-    """Keras converts scalar logs to Python numbers; larger ones reach callbacks as tensors."""
+    """A log for Keras, which converts scalars to Python numbers; larger arrays reach callbacks as tensors."""
     return result if result.ndim == 0 else tf.convert_to_tensor(result)
 
 

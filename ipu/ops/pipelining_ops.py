@@ -225,7 +225,8 @@ def recomputation_checkpoint(tensors: Nest, name: str | None = None) -> Any:
     backward pass recomputes from these tensors on. They are stored like other activations, and earlier operations of
     the stage are recomputed for their own gradients only: the memory of the cost report shows both. With
     RecomputeThenBackpropagate it has no effect. In steps without a pipeline, with IPUConfig.allow_recompute, the
-    backward pass recomputes the activations before the last of these tensors, from one to the next. Results are the same in any case.
+    backward pass recomputes the activations before the last of these tensors, from one to the next. Results are the
+    same in any case.
 
     Args:
         tensors: a tensor, or a structure of tensors.

@@ -45,7 +45,7 @@ def as_array(value: Nest) -> np.ndarray | None:
 
 
 def own_array(value: Nest) -> np.ndarray | None:
-    """An array as of `as_array` in memory that the program does not have."""
+    """The array of `as_array` in memory to which the program has no reference."""
     array = as_array(value)
     return array.copy() if array is not None and (array is value or not array.flags.owndata) else array
 

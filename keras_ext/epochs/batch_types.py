@@ -14,7 +14,7 @@ from keras_ext.types import Nest
 
 @dataclass(frozen=True, eq=False)
 class OfSpecs:
-    """The type of batches of a layout, with a spec for each array. `of_specs` alone makes it."""
+    """The type of batches of a layout, with a spec for each array. Only `of_specs` creates it."""
 
     layout: BatchStructure
     specs: tuple[tf.TypeSpec, ...]

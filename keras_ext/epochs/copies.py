@@ -24,7 +24,7 @@ class Copies:
         self._slots: dict[tuple[int, tuple[int, ...], np.dtype], Iterator[np.ndarray]] = {}
 
     def begin_batch(self) -> None:
-        """The arrays that follow are those of the next batch."""
+        """Begins the next batch, whose arrays follow."""
         self._left -= 1
         self._column = 0
 

@@ -41,7 +41,7 @@ class BatchSignature:
 class BatchSource:
     """`steps` batches of one signature, with one feed for each array of a batch.
 
-    `error` is what the data raised after them, in place of the next batch: these are used before it is raised again.
+    `error` is what the data raised in place of the next batch; the batches are used before it is raised again.
     """
 
     signature: BatchSignature
@@ -90,7 +90,7 @@ class FeedIterator(ABC):
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left."""
 
     def batch_type(self) -> BatchType:
-        """The type of the batches: that of its source, which has open rows where it is an iterator of Python."""
+        """The type of the source's batches, which have open rows if the source is a Python iterator."""
         return batch_type(getattr(self, "_source", None)) or OPEN_ROWS
 
 
@@ -98,7 +98,7 @@ class RowBatches:
     """An epoch over host arrays of at least one axis: each iterator draws its own order of rows.
 
     `shuffle` True permutes all rows, "batch" only those within each batch, False keeps their order.
-    With `copied` the rows are those of now, whatever the program writes into its arrays later.
+    With `copied`, what the program writes into its arrays later changes no rows.
     """
 
     def __init__(self, structure: Nest, batch_size: int, shuffle: bool | str, copied: bool = False) -> None:
@@ -185,7 +185,7 @@ def take(iterator: Iterator[Any], limit: int) -> list[BatchSource]:
     """Takes up to `limit` batches of any iterator, grouped by shape; StopIteration when none is left.
 
     The iterator may give the same arrays again, with other values: a batch is copied before the next one is read.
-    An error of the iterator after some batches is that of the last of them.
+    If the iterator raises after some batches, the last of them carries the error.
     """
     if isinstance(iterator, FeedIterator):
         return iterator.take(limit)

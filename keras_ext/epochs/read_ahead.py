@@ -56,7 +56,7 @@ class ReadAheadIterator(FeedIterator):
     def take(self, limit: int) -> list[BatchSource]:
         """The feeds of up to `limit` batches, runs of equal shapes; StopIteration when none is left.
 
-        The iterator's error is that of the last batch before it; raises it where there is none.
+        If the iterator raises, the last batch before the error carries it; without one, the error is raised.
         """
         if self._closed:
             raise StopIteration

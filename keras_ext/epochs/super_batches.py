@@ -28,10 +28,10 @@ MOST_ROWS_GUESSED = 256
 def super_batches(dataset: tf.data.Dataset, steps: int, executions_ahead: int | None = None) -> Iterable[Any]:
     """An iterable over the batches of `dataset` whose iterators `take` up to `steps` of them at the cost of one.
 
-    The data of `executions_ahead` times `steps` are prepared ahead, those of one super-batch if it is None. The
-    batches are not joined where a super-batch has no advantage (one step at a time), where an error in place of a
-    batch would be that of those before it, or where tf.data cannot build one: for anything but tensors of numbers with
-    at most the first dimension unknown.
+    The data of `executions_ahead` times `steps` are prepared ahead, or of one super-batch if it is None. The batches
+    are not joined where a super-batch has no advantage (one step at a time), where an error in place of a batch would
+    replace the batches before it, or where tf.data cannot build one: for anything but tensors of numbers with at most
+    the first dimension unknown.
     """
     if not isinstance(dataset, tf.data.Dataset):
         return dataset

@@ -32,7 +32,7 @@ def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: 
 
 
 def _common(optimizer: Any, dtype: tf.DType, learning_rate: Any) -> tuple[Tensor, ...]:
-    """The corrected rate, of betas that Keras rounds through float32, 1 - beta_1, 1 - beta_2 and epsilon."""
+    """The corrected rate, with betas that Keras rounds through float32, then 1 - beta_1, 1 - beta_2 and epsilon."""
     iteration = tf.cast(tf.convert_to_tensor(optimizer.iterations) + 1, dtype)
     first, second = (1 - tf.pow(tf.cast(beta, dtype), iteration) for beta in (optimizer.beta_1, optimizer.beta_2))
     rate = tf.cast(tf.convert_to_tensor(learning_rate), dtype) * tf.sqrt(second) / first

@@ -22,8 +22,8 @@ def dense_bincount(
 ) -> Any:
     """Counts, or 0 and 1, of each of `depth` categories: [depth] for inputs [n], [batch, depth] for [batch, n].
 
-    TensorFlow computes the number of bins from the largest input even where it can be no other than `depth`, and XLA
-    takes none that values decide. Categories from `depth` on are not counted; checks of values refuse what Keras does.
+    TensorFlow computes the number of bins from the largest input, even where it can only be `depth`; XLA accepts no
+    number that depends on values. Categories from `depth` on are not counted; checks of values refuse what Keras does.
     """
     if not tracing():
         return original(inputs, depth, binary_output, dtype, count_weights)

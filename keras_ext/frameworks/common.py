@@ -33,9 +33,7 @@ def serves(strategy: object) -> bool:
 
 @contextlib.contextmanager
 def outside_of_strategies() -> Iterator[None]:
-    """Takes TensorFlow out of any IPUStrategy's scope, while the context is open: models that belong to none run as if
-    there were none.
-    """
+    """Takes TensorFlow out of any IPUStrategy's scope, while the context is open, for models that belong to none."""
     if not isinstance(tf.distribute.get_strategy(), IPUStrategyV1) or not tf.distribute.in_cross_replica_context():
         yield
         return
@@ -48,7 +46,7 @@ def outside_of_strategies() -> Iterator[None]:
 
 
 def _create_plain(next_creator: Callable[..., Any], **arguments: Any) -> Any:
-    """Makes a variable of TensorFlow's, past all creators outside."""
+    """Makes a plain TensorFlow variable, past all outer creators."""
     make = variables.default_variable_creator_v2
     return (variable_v1.default_variable_creator if "use_resource" in arguments else make)(None, **arguments)
 
@@ -97,7 +95,7 @@ def users_own(kind: type, name: str, others: tuple[str, ...] = KERAS) -> bool:
 
 
 def note_slot(original: Original, *arguments: Any, **named: Any) -> Any:
-    """Calls an optimizer's method, whose first arguments are a weight and a slot's name; notes whose the slot is."""
+    """Calls an optimizer's method that makes a slot from a weight and a name, and notes the slot's weight."""
     slot = original(*arguments, **named)
     signature = _signature(original)
     given = signature.bind(*arguments, **named).arguments

@@ -37,7 +37,7 @@ def _make_function(
     model: KerasModel,
     force: bool = False,
 ) -> Any:
-    """Sets a model's attribute to a function and returns it, for models of an IPUStrategy that of `make(model)`."""
+    """Sets a model's attribute to a function and returns it: for models of an IPUStrategy, `make(model)`."""
     if not serves(getattr(model, strategy_attribute)):
         return original(model, force)
     refuse_eager_execution(model)

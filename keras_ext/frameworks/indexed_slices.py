@@ -1,7 +1,7 @@
 """Gradients of embeddings as IndexedSlices: rows, and the ids of a batch, which may name a row twice.
 
 Optimizers of Keras 3 update with them. Those of tf_keras clip them, then add the rows of equal ids. Gradients that are
-reduced over micro-batches or replicas are tensors before, as what Keras accumulates is.
+reduced over micro-batches or replicas, or that Keras accumulates, become tensors first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keras_ext.wrapping import Original
 VARIABLE = "SOFTWARE_IPU_EMBEDDING_GRADIENTS"
 """The environment variable for gradients of embeddings in Keras 3: `slices` unless set, or `dense`."""
 SUMS = ("gradient_accumulation_steps", "loss_scale_factor")
-"""Attributes with which Keras 3 adds tensors to gradients, or divides these as tensors only."""
+"""Attributes of optimizers with which Keras 3 adds tensors to gradients, or divides gradients as tensors."""
 
 
 def taken(optimizer: KerasOptimizer, gradients: Iterable[Any]) -> list[Any]:

@@ -212,7 +212,7 @@ class IPUEpochIterator(EpochIterator):
 
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
-        """Keras' end of an epoch; an error or interruption also ends the reading of data for later steps."""
+        """Ends an epoch like Keras; an error or interruption also ends the reading of data for later steps."""
         with super().catch_stop_iteration():
             try:
                 yield
@@ -310,7 +310,7 @@ def install() -> None:
 
 
 def _predict_on_batch(original: Original, model: keras.Model, x: Nest) -> Any:
-    """Keras converts results to tensors and these to arrays: for one batch that costs more than the model."""
+    """Returns arrays without Keras' conversion to tensors and back, which costs more than the model for one batch."""
     if serves(model._distribute_strategy):
         model.make_predict_function()
         if isinstance(model.predict_function, PredictFunction):
@@ -321,7 +321,7 @@ def _predict_on_batch(original: Original, model: keras.Model, x: Nest) -> Any:
 def _with_array_of_weights(
     original: Original, model: keras.Model, x: Nest, y: Nest = None, sample_weight: Nest = None, **named: Any
 ) -> Any:
-    """A list of numbers is no structure of weights here: Keras' losses make a tensor of it."""
+    """Makes an array of a list of numbers: Keras' losses make one tensor of it, not a structure of weights."""
     are_numbers = isinstance(sample_weight, list) and all(isinstance(each, int | float) for each in sample_weight)
     if serves(model._distribute_strategy) and are_numbers:
         sample_weight = np.asarray(sample_weight, keras.config.floatx())
@@ -329,7 +329,7 @@ def _with_array_of_weights(
 
 
 def _compile_in_scope(original: Original, model: keras.Model, *arguments: object, **named: object) -> None:
-    """Metrics that `compile` creates belong on the device, wherever it is called."""
+    """Compiles in the strategy's scope: metrics that `compile` creates belong on the device, wherever it is called."""
     if not serves(getattr(model, "_distribute_strategy", None)):
         return original(model, *arguments, **named)
     with model._distribute_strategy.scope():

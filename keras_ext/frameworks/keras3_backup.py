@@ -1,7 +1,7 @@
 """Keras 3's BackupAndRestore for a strategy's models: backups are whole, and have the states of random generators.
 
-Keras writes weights and metadata in place, one after the other. Here both are written beside the former backup, and one
-rename of the file of weights, which has the metadata and the states, too, is the moment from which the new one counts.
+Keras writes weights and metadata in place, one after the other. Here both are written beside the former backup. The
+new backup counts from the rename of its file of weights, which contains the metadata and the states, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GLOBAL = "has_global_generator"
 METADATA = "training_metadata"
 """The content of Keras' file of metadata, of the same moment."""
 STAGE = ".being-written"
-"""The folder, in that of the backup, of one that is not complete."""
+"""The folder of an incomplete backup, inside the backup's folder."""
 logger = logging.getLogger("ipu")
 
 

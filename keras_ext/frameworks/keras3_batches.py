@@ -28,7 +28,7 @@ from keras_ext.types import Batch
 
 
 def batches_of(adapter: DataAdapter, standard: Standard, steps: int, needed: int | None) -> Iterable[Any]:
-    """The iterable of a pass of which `needed` batches, or all if None, are used, `steps` of them at once."""
+    """An iterable over the batches of a pass. `needed` of them (None: all) are used, `steps` at once."""
     if isinstance(adapter, TFDatasetAdapter):
         return PeekedBatches(super_batches(adapter.get_tf_dataset(), steps, runs.executions_ahead()), steps)
     refuse_no_batches(adapter)
@@ -98,9 +98,9 @@ def _python_batches(adapter: DataAdapter, standard: Standard) -> Iterator[Batch]
 
 
 class Standard:
-    """Converts batches of a Python iterator as the tf.data set that Keras makes of it: to specs of the `first` two.
+    """Converts batches of a Python iterator to the specs of the `first` two, as the tf.data set of plain Keras does.
 
-    Where they are not known before, they are the first that are converted.
+    Without `first`, the specs are those of the first batches that are converted.
     """
 
     def __init__(self, first: Iterable[Batch] = ()) -> None:

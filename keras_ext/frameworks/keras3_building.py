@@ -1,4 +1,5 @@
-"""Building of Keras 3's models, given data: with an open number of rows where batches differ, and named as without."""
+"""Building of Keras 3's models for data, with an open number of rows where batches differ, and with Keras' own names.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def being_built(model: keras.Model) -> Iterator[None]:
 
 
 def is_being_built(model: keras.Model) -> bool:
-    """Whether some thread builds `model`, of which layers are then marked as built that have no variables yet.
+    """Whether a thread builds `model`: its layers may then be marked as built before they have variables.
 
     Threads that use other models do not wait for the one that builds, which may wait for them.
     """
@@ -92,9 +93,9 @@ def optimizer_left_out(model: keras.Model) -> Iterator[None]:
 
 
 def apply_built(apply: Original, optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-    """Keras' `apply`, of an optimizer that is built before a step is traced, not by it.
+    """Calls Keras' `apply` of an optimizer that is built outside of the trace of a step.
 
-    Each step would begin again with what a traced building computes, as ScheduleFreeAdamW's averages of the weights.
+    Each step would repeat what building computes in a trace, such as ScheduleFreeAdamW's averages of the weights.
     """
     if tracing() and trainable_variables is not None:
         trainable_variables = list(trainable_variables)
@@ -104,7 +105,7 @@ def apply_built(apply: Original, optimizer: Any, grads: Any, trainable_variables
 
 
 def scale_loss_built(scale_loss: Original, optimizer: Any, loss: Any) -> Any:
-    """Keras' `scale_loss`, of an optimizer that has been built: before, it multiplies by the initial scale for good.
+    """Calls Keras' `scale_loss` of a built optimizer: an unbuilt one multiplies by the initial scale in all steps.
 
     TensorFlow traces the first step twice, so the scale that plain Keras uses is the variable. Raises
     ConfigurationError for an optimizer that is not built and not the one of the model whose step is traced.
@@ -144,7 +145,7 @@ def _with_open_rows(value: Tensor) -> Any:
 
 
 def build_once(original: Original, model: keras.Model, iterator: Any = None, data_batch: Batch = None) -> None:
-    """Keras starts an epoch here to get one batch, whenever it evaluates; a built model needs none."""
+    """Builds a model that is not built; Keras would start an epoch here for one batch whenever it evaluates."""
     adopt_optimizer(model)
     if not serves(model._distribute_strategy):
         return original(model, iterator, data_batch)
@@ -168,13 +169,13 @@ def build_once(original: Original, model: keras.Model, iterator: Any = None, dat
 
 
 def _is_built(model: keras.Model) -> bool:
-    """Whether layers, metrics and loss are; an optimizer is built where its first update is traced, as by Keras."""
+    """Whether layers, metrics and loss are built; an optimizer is built where its first update is traced."""
     parts = (model._compile_metrics, model._compile_loss)
     return all(part is None or part.built for part in parts) and all(layer.built for layer in model._flatten_layers())
 
 
 def adopt_optimizer(model: keras.Model) -> None:
-    """An optimizer keeps the strategy it was created under, and raises under another one, or under none."""
+    """Gives an optimizer its model's strategy: it raises under any other than the one that it was created under."""
     optimizer, strategy = model.optimizer, model.distribute_strategy
     while optimizer is not None:
         created_under = optimizer._distribution_strategy

@@ -1,7 +1,7 @@
 """The executions of an epoch of Keras 3 where a program has not said how many steps one of them takes.
 
 Keras makes whole executions, though an epoch of `steps_per_epoch` steps, or the validation data, may need fewer: with a
-`steps_per_execution` that the program knows nothing of, an epoch would have other steps than it asks for.
+`steps_per_execution` that the program has not set, an epoch would have other steps than the program asks for.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from keras_ext.runs import pace
 def executions(epoch: Any, replicas: int) -> Iterator[tuple[int, int, LimitedIterator]]:
     """The first and the last step of each execution, and the data of these steps, for an epoch of a known length.
 
-    `epoch` is an EpochIterator. It has the batches, warnings and passes over the data that Keras'
-    `_enumerate_iterator` makes of it for `steps_per_execution=1`.
+    `epoch` is an EpochIterator. Batches, warnings and passes over the data are those of Keras' `_enumerate_iterator`
+    with `steps_per_execution=1`.
     """
     epoch.data_adapter.on_epoch_begin()
     if epoch._current_iterator is None or epoch.steps_per_epoch is None:

@@ -89,14 +89,14 @@ def install() -> None:
     Node.__init__ = noting_stages(Node.__init__)
     wrap(Model, "__init__", _init)
     wrap(Model, "build", _build)
-    Model.build._is_default = True  # to Keras it is no build of the class' own
+    Model.build._is_default = True  # Keras must not take it for a `build` of the class' own
     wrap(Model, "_maybe_build", _build_called)
     wrap(Model, "get_build_config", _get_build_config)
     wrap(Model, "build_from_config", _build_from_config)
 
 
 def _init(init: Original, model: Model, *arguments: object, **named: object) -> None:
-    """Programs for IPUs call `super().__init__(self)`, which earlier releases of Keras accepted."""
+    """Accepts the model as its own argument: programs for IPUs call `super().__init__(self)`, as for earlier Keras."""
     init(model, *(() if len(arguments) == 1 and arguments[0] is model else arguments), **named)
 
 
@@ -127,7 +127,7 @@ def _is_own_subclass(model: Model) -> bool:
 
 
 def _build_called(maybe_build: Original, model: Model, *arguments: object, **named: object) -> None:
-    """Marks models that Keras' own `__call__` builds, and not its user."""
+    """Marks a model while Keras' own `__call__`, and not its user, builds it."""
     with replaced(model, _CALLED, True):
         maybe_build(model, *arguments, **named)
 

@@ -1,4 +1,4 @@
-"""Notes of Keras 3's paths and roles of the variables that it makes, which reports print."""
+"""Notes on the paths and roles of Keras 3's variables, which reports print."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def install() -> None:
 def _batch_normalization(
     original: Original, x: Tensor, mean: Tensor, variance: Tensor, axis: int, *arguments: Any, **named: Any
 ) -> Any:
-    """The last axis by number is -1, for which Keras reshapes nothing: 16 of 70 operations less with the gradient's."""
+    """Passes the last axis as -1, for which Keras reshapes nothing: 16 of 70 operations less, with the gradient's."""
     last = tracing() and axis == len(x.shape) - 1
     return original(x, mean, variance, -1 if last else axis, *arguments, **named)
 
@@ -46,9 +46,9 @@ def _moments(original: Original, layer: BatchNormalization, inputs: Nest, mask: 
 def _crop_to_static_size(
     original: Original, layer: RandomCrop, images: Tensor, transformation: Nest, training: bool = True
 ) -> Any:
-    """Keras slices from `start` to `start + size`, whose size XLA takes to be dynamic.
+    """Crops to a static size: XLA takes the size of Keras' slice, from `start` to `start + size`, to be dynamic.
 
-    Keras then resizes to the size that the slice has already, and XLA would scale its bound, the whole image.
+    Keras then resizes to the size that the slice has already, but XLA would resize the whole image, its bound.
     """
     starts = tuple(transformation)
     if not (training and tracing() and all(tf.is_tensor(start) for start in starts)):

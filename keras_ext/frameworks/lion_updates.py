@@ -30,6 +30,6 @@ def update_step(original: Original, optimizer: Any, gradient: Tensor, variable: 
 
 
 def _common(optimizer: Any, dtype: tf.DType, learning_rate: Any) -> tuple[Tensor, ...]:
-    """The learning rate, and beta and 1 - beta of both, of beta rounded through float32, as by Keras."""
+    """The learning rate, beta_1, 1 - beta_1, beta_2 and 1 - beta_2, with betas rounded through float32 as by Keras."""
     first, second = (tf.cast(beta, dtype) for beta in (optimizer.beta_1, optimizer.beta_2))
     return tf.cast(tf.convert_to_tensor(learning_rate), dtype), first, 1.0 - first, second, 1.0 - second

@@ -77,7 +77,7 @@ UPDATES_AS_TENSORS = [
     [getattr(kind, name) for name in UPDATES]
     for kind in (adagrad.Adagrad, adam.Adam, gradient_descent.SGD, rmsprop.RMSprop)
 ]
-"""Methods of legacy optimizers that, without momentum, update with IndexedSlices as with the tensors they become."""
+"""Methods of legacy optimizers that, without momentum, update alike with IndexedSlices and with equal tensors."""
 
 
 class TFKeras(Framework):
@@ -116,7 +116,7 @@ class TFKeras(Framework):
 
 
 class PredictIteratorFunction(PredictFunction):
-    """The predict function of a Keras that passes its iterator."""
+    """The predict function of tf_keras' models, which pass their iterator to it."""
 
     def __call__(self, iterator: Iterable[Batch]) -> Any:
         """The outputs of up to `steps_per_execution` batches; StopIteration when there is none left."""
@@ -201,9 +201,9 @@ def _without_equal_rows(original: Original, optimizer: Any, gradients: Sequence[
 
 
 def _update_pairs(original: Original, optimizer: Any, distribution: Any, pairs: Iterable[Any], **named: Any) -> Any:
-    """A legacy optimizer's method that takes clipped gradients: tensors, where they update as IndexedSlices do.
+    """Calls a legacy optimizer's method with clipped gradients, as tensors where these update like IndexedSlices.
 
-    Others leave rows alone that no batch names, with their momentum.
+    Other optimizers leave the rows that no batch names, and their momentum, unchanged.
     """
     updates = [getattr(type(optimizer), name) for name in UPDATES]
     as_tensors = updates in UPDATES_AS_TENSORS and not getattr(optimizer, "_momentum", False)
@@ -232,7 +232,7 @@ def _compile(original: Original, model: Model, *arguments: object, **named: obje
 
 
 def _validate_compile(original: Original, model: Model, optimizer: Nest, metrics: Nest, **named: object) -> None:
-    """Keras' checks, but metrics and optimizers with variables on the device suit models of no strategy, too."""
+    """Checks as Keras does, but lets models of no strategy use metrics and optimizers with variables on the device."""
 
     def of_others(part: Any) -> bool:
         listed = getattr(part, "variables", ())
@@ -248,7 +248,7 @@ def _distribute_strategy(model: Model) -> tf.distribute.Strategy:
 
 
 def _adopt_optimizers(structure: Nest, strategy: tf.distribute.Strategy) -> None:
-    """An optimizer keeps the strategy it was created under, and updates its averages with that one."""
+    """Gives optimizers the strategy: they would update their averages with the one that they were created under."""
     for outer in tf.nest.flatten(structure):
         optimizer = getattr(outer, "inner_optimizer", outer)
         if isinstance(optimizer, optimizers.Optimizer):
@@ -291,10 +291,10 @@ def _update_without_idle_velocities(original: Original, optimizer: sgd.SGD, grad
 
 
 def _build_as_traced_twice(original: Original, optimizer: nadam.Nadam, variables: Sequence[Any]) -> None:
-    """Nadam counts in Python which variables' updates were traced, and its numbers depend on the count.
+    """Builds Nadam, which counts the traced updates of variables in Python, and adds a trace to its count.
 
-    TensorFlow traces a step that builds the optimizer a second time and runs only that. The engine traces it once, so
-    here the first trace is counted without being made. A single weight would become NaN: it keeps the first trace's.
+    TensorFlow traces a step that builds the optimizer a second time and runs only that trace. The engine traces it
+    once, so the count includes a trace that is not made. A single weight would become NaN: its count stays.
     """
     was_built = getattr(optimizer, "_built", False)
     original(optimizer, variables)
@@ -303,7 +303,7 @@ def _build_as_traced_twice(original: Original, optimizer: nadam.Nadam, variables
 
 
 def _make_stateful(original: Original, layer: RNN, *arguments: object, **named: object) -> None:
-    """Keras' constructor refuses stateful layers under any strategy."""
+    """Constructs a layer, also a stateful one, which Keras' constructor refuses under any strategy."""
     if not serves(tf.distribute.get_strategy()):
         return original(layer, *arguments, **named)
     given = inspect.signature(original).bind(layer, *arguments, **named)
@@ -328,12 +328,12 @@ def _moments(
 
 
 def _supports_loss_scaling(original: Original) -> bool:
-    """Keras recognises strategies that support loss scaling by class; ours has an attribute."""
+    """Whether the strategy in scope supports loss scaling: Keras decides by its class, an IPUStrategy by attribute."""
     return getattr(tf.distribute.get_strategy(), "supports_loss_scaling", False) or original()
 
 
 def _reduction(original: Original, loss: Loss) -> str:
-    """Keras refuses means outside of `compile` under any strategy, lest several replicas divide by too few elements."""
+    """Allows means outside of `compile`: Keras refuses them, as several replicas would divide by too few elements."""
     averages = loss.reduction in (ReductionV2.AUTO, ReductionV2.SUM_OVER_BATCH_SIZE)
     if averages and serves(tf.distribute.get_strategy()):
         return ReductionV2.SUM_OVER_BATCH_SIZE

@@ -24,7 +24,7 @@ from keras_ext.types import Logs
 from keras_ext.wrapping import Original, wrap
 
 SUFFIX = ".random_states.npz"
-"""Suffix, after the checkpoint's name, of a file beside those of the checkpoint."""
+"""Suffix of the file of states beside a checkpoint, after the checkpoint's name."""
 
 
 def install() -> None:
@@ -46,7 +46,7 @@ def _back_up(original: Original, state: WorkerTrainingState, *arguments: object,
         return
     manager, kept = state.write_checkpoint_manager, None
     if _is_ours(state):
-        # They are written before the checkpoint that they belong to, by its name: it counts once it is complete.
+        # The states are written before their checkpoint, under its name: a checkpoint counts once it is complete.
         saved = without_others(lambda: int(manager.checkpoint.save_counter))
         kept = Path(f"{manager._prefix}-{saved + 1}{SUFFIX}")
         content = io.BytesIO()

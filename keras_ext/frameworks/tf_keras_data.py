@@ -31,7 +31,7 @@ ARRAY_ADAPTERS = (data_adapter.TensorLikeDataAdapter, data_adapter.ListsOfScalar
 class ArrayRows:
     """Arrays of equal length, nested as a batch is, with class weights converted to sample weights.
 
-    Each epoch begins with their first row if they are `recreated`. Raises ValueError when the lengths differ.
+    Each epoch begins with the first row if they are `recreated`. Raises ValueError when the lengths differ.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ def _with_class_weights(structure: Nest, class_weight: dict) -> Any:
 
 
 def _as_keras_would(value: Nest) -> Any:
-    """Keras converts a pandas series to a column, and NumPy's floats to its own float type."""
+    """Converts a value as Keras does: a pandas series to a column, NumPy's floats to Keras' float type."""
     if data_adapter._is_pandas_series(value):
         value = np.expand_dims(value.to_numpy(), axis=-1)
     if isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.floating):
@@ -181,7 +181,7 @@ class IPUDataHandler(data_adapter.DataHandler):
             self._dataset = run.passes = DataPasses(self._dataset, goes_on, unused=1)
 
     def enumerate_epochs(self) -> Iterator[tuple[int, LimitedIterator]]:
-        """Each epoch with its pass over the data, which goes on through the epochs or begins once more in each."""
+        """Yields each epoch with its pass over the data: one pass for all epochs, or a new one for each."""
         latest = None
         for epoch, iterator in super().enumerate_epochs():
             if iterator is not latest:
@@ -192,7 +192,7 @@ class IPUDataHandler(data_adapter.DataHandler):
             yield epoch, self._pass
 
     def steps(self) -> Iterator[int]:
-        """The first step of each execution; one that the data do not fill is the last, as with one step in each."""
+        """Yields the first step of each execution; an execution that the data do not fill is the last one."""
         most = int(self._steps_per_execution.numpy())
         for step in self._paced_steps(most):
             yield step
@@ -203,7 +203,7 @@ class IPUDataHandler(data_adapter.DataHandler):
                     raise StopIteration
 
     def _paced_steps(self, most: int) -> Iterator[int]:
-        """Keras' first steps of executions of at most `most` steps, of fewer while a progress bar shows them."""
+        """Yields the first steps of executions of at most `most` steps, or of fewer while a progress bar shows them."""
         if pace.value is None:
             yield from super().steps()
             return
@@ -217,7 +217,7 @@ class IPUDataHandler(data_adapter.DataHandler):
 
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:
-        """Keras' end of an epoch; the number of steps is the program's again, after errors and interruptions, too."""
+        """Ends an epoch like Keras; restores the program's number of steps, after errors and interruptions, too."""
         try:
             with super().catch_stop_iteration():
                 yield

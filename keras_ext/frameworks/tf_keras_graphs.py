@@ -66,7 +66,7 @@ class TFKerasGraphs(Graphs):
 
 @contextlib.contextmanager
 def _layers_in(scopes: StageScopes, stages: Mapping[int, Where], graph: Functional) -> Iterator[None]:
-    """Keras calls `node.layer`: within, it is a wrapper that enters the stage's scope first."""
+    """Wraps each `node.layer`, which Keras calls, to enter the stage's scope first, while the context is open."""
     nodes = [node for nodes in graph._nodes_by_depth.values() for node in nodes if id(node) in stages]
     layers = [node.layer for node in nodes]
     try:

@@ -1,4 +1,4 @@
-"""Notes of tf_keras' names and roles of the variables that it makes, which reports print."""
+"""Notes on the names and roles of tf_keras' variables, which reports print."""
 
 from __future__ import annotations
 

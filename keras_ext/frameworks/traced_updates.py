@@ -19,7 +19,7 @@ from keras_ext.types import Tensor
 
 Values = tuple[Any, ...]
 Shared = dict[Values, Values]
-"""The learning rate, as its id is in the key, and the values that an optimizer computes from it and its numbers."""
+"""The learning rate, whose id is in the key, and the values that an optimizer computes from it and its numbers."""
 _shared: ThreadValue[Shared | None] = ThreadValue(None)
 
 
@@ -41,7 +41,7 @@ def is_served(gradient: Tensor, numbers: Values, *variables: Any) -> bool:
 
 
 def shared_by(optimizer: Any, dtype: Any, learning_rate: Any, numbers: Values, compute: Callable[[], Values]) -> Values:
-    """The results of `compute`, called once for each of these in one application and graph.
+    """The results of `compute`, which is called once for equal other arguments in one application and graph.
 
     A subclass of an optimizer may have rates or numbers for each variable.
     """
@@ -54,12 +54,12 @@ def shared_by(optimizer: Any, dtype: Any, learning_rate: Any, numbers: Values, c
 
 
 def total(gradient: Tensor, dtype: Any) -> Tensor:
-    """A gradient in a dtype; of IndexedSlices the sums of rows, in a tensor as large as the variable."""
+    """A gradient in a dtype; IndexedSlices become the sums of rows, in a tensor as large as the variable."""
     return tf.convert_to_tensor(tf.cast(gradient, dtype))
 
 
 def totals(gradient: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
-    """A gradient and its square in a dtype; of IndexedSlices the sums of rows, and those of the squares of rows.
+    """A gradient and its square in a dtype; for IndexedSlices, the sums of rows and the sums of the rows' squares.
 
     Keras squares each row by itself where a batch names it twice.
     """
@@ -71,7 +71,7 @@ def totals(gradient: Tensor, dtype: Any) -> tuple[Tensor, Tensor]:
 
 
 def made(kind: str, *operands: Tensor, name: str | None = None) -> Tensor:
-    """The result of an operation on operands of one dtype, without TensorFlow's checks of them: a third of the time."""
+    """Creates an operation on operands of one dtype in a third of the time, without TensorFlow's checks."""
     graph = tf.compat.v1.get_default_graph()
     return graph.create_op(kind, operands, [operands[0].dtype], name=name or kind).outputs[0]
 

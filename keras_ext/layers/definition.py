@@ -17,7 +17,7 @@ else:
 
 
 class Definition(Layer):
-    """A layer but for the class of Keras it derives from. Computes by TensorFlow operations, which both Keras take."""
+    """A layer without its Keras base class. It computes by TensorFlow operations, which both Keras take."""
 
     framework: ClassVar[Any]
     """The Keras of the class: the module `keras` or `tf_keras`."""

@@ -53,7 +53,7 @@ class Dropout(Definition):
 
         Args:
             inputs: a tensor of a floating-point type, of any shape.
-            training: a bool, or a bool tensor: whether to drop; None is what Keras' context says, without one False.
+            training: a bool, or a bool tensor: whether to drop; None takes Keras' context, or False without one.
 
         Returns:
             The inputs, some of them set to 0 in training; shape and dtype stay.

@@ -16,7 +16,7 @@ class CaptureUpstreamGradients(Definition):
     `ipu.eager.backprop.GradientCaptureTape` or `GradientCaptureContext`, else they raise RuntimeError.
 
     Args:
-        tag: the key of the gradient; None is the layer's name and "_cug". One that occurs twice is a ValueError.
+        tag: the key of the gradient; None is the layer's name and "_cug". A tag that occurs twice raises ValueError.
     """
 
     settings = ("tag",)
@@ -85,7 +85,7 @@ class CaptureActivationGradients(Definition):
 
     @classmethod
     def from_config(cls, config: dict[str, Config], custom_objects: dict[str, Any] | None = None) -> Any:
-        """Constructs the layer, and the one within, of a configuration.
+        """Constructs the layer, with its inner layer, from a configuration.
 
         Args:
             config: a dictionary of `get_config`.

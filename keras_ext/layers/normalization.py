@@ -14,7 +14,7 @@ from keras_ext.types import Tensor
 
 
 class GroupNormalization(Definition):
-    """Gives each sample's groups of channels zero mean and unit variance, over all other dimensions, too.
+    """Gives each group of a sample's channels, over all other dimensions, zero mean and unit variance.
 
     Statistics are those of float32. The weights are `gamma` and `beta`, [channels].
 
@@ -26,8 +26,8 @@ class GroupNormalization(Definition):
         scale: whether to multiply by `gamma`.
         epsilon: added to the variances.
         beta_initializer, gamma_initializer: initializers of the weights; None is zeros and ones.
-        strided_channel_grouping: whether channel c belongs to group c % groups. Weights trained elsewhere want False:
-            c // (channels / groups).
+        strided_channel_grouping: whether channel c belongs to group c % groups. Weights trained elsewhere need False:
+            group c // (channels / groups).
         trainable, name, **kwargs: as of every Keras layer.
     """
 
@@ -146,7 +146,7 @@ class InstanceNormalization(GroupNormalization):
 
 
 class LayerNormalization(Definition):
-    """Keras' LayerNormalization over one or more axes, in float32 unless told otherwise.
+    """Keras' LayerNormalization over one or more axes, in float32 by default.
 
     Args:
         dtype: of the weights and the computation, or a policy of Keras.

@@ -86,7 +86,7 @@ class Recurrent(Definition):
 
     @classmethod
     def from_config(cls, config: dict[str, Config]) -> Any:
-        """Constructs the layer of a configuration; one that Bidirectional has reversed runs backwards.
+        """Constructs the layer from a configuration; a layer that Bidirectional has reversed runs backwards.
 
         Args:
             config: a dictionary of `get_config`.
@@ -115,7 +115,7 @@ class Recurrent(Definition):
 
     @property
     def biases(self) -> Any:
-        """Biases of the gates, as Keras has them."""
+        """Biases of the gates, in Keras' layout."""
         return self.cell.bias
 
     def build(self, input_shape: Any) -> None:
@@ -125,7 +125,7 @@ class Recurrent(Definition):
             input_shape: three dimensions, of which the last is known; a list of shapes starts with it.
 
         Raises:
-            ValueError: it has another number of dimensions, or its last one is unknown.
+            ValueError: the shape has another number of dimensions, or its last one is unknown.
         """
         is_list = isinstance(input_shape, list) and isinstance(input_shape[0], (list, tuple, tf.TensorShape))
         shape = tf.TensorShape(input_shape[0] if is_list else input_shape)
@@ -155,7 +155,7 @@ class Recurrent(Definition):
         return (shape[1], shape[0], shape[2]) if self._swaps else shape
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """`call`, with an LSTMStateTuple(c, h) as Keras' list of h and c."""
+        """Calls the layer; passes an LSTMStateTuple(c, h) as Keras' list of h and c."""
         state: Any = kwargs.get("initial_state")
         if getattr(state, "_fields", None) == ("c", "h"):
             kwargs["initial_state"] = [state.h, state.c]
@@ -166,14 +166,14 @@ class Recurrent(Definition):
 
         Args:
             inputs: [batch_size, seq_len, input_size], or [seq_len, batch_size, input_size] if `time_major`.
-            training: whether to drop inputs; None is what Keras' context says, without one False.
+            training: whether to drop inputs; None takes Keras' context, or False without one.
             initial_state: the states, each [batch_size, units]: Keras' list of them (of an LSTM h and c), or an
                 LSTMStateTuple. Zeros, or the last state of a stateful layer, if None.
             mask: bools [batch_size, seq_len], or [seq_len, batch_size] if `time_major`: the time steps to use.
 
         Returns:
             The last output [batch_size, units], or with `return_sequences` all, in the layout of the inputs; with
-            `return_state` a list of it and the states.
+            `return_state` a list of the output and the states.
         """
         sequence, *states = inputs if isinstance(inputs, (list, tuple)) else [inputs]
         if self._input_dropout is not None:
@@ -209,7 +209,7 @@ class PopnnLSTM(Recurrent):
     Args:
         units: dimensionality of the output, above 0.
         activation: "tanh", "relu", "softmax", "sigmoid", "hard_sigmoid", or None for none.
-        recurrent_activation: one of the same, but "relu".
+        recurrent_activation: one of the same names except "relu".
         kernel_initializer, recurrent_initializer, bias_initializer, unit_forget_bias: as of Keras' LSTM.
         dropout: fraction of the inputs to drop, in [0, 1), by one mask for all time steps.
         dropout_seed: a pair of integers, from which the mask follows; None draws another one at each step.

@@ -21,7 +21,7 @@ DIMENSIONS = {
 
 
 class SerialDense(Definition):
-    """Keras' Dense, with its product as `serialization_factor` smaller ones, and its gradient's likewise.
+    """Keras' Dense, which computes its product, and those of its gradient, as `serialization_factor` smaller ones.
 
     Args:
         units: the number of outputs, n.

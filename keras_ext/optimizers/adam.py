@@ -94,7 +94,7 @@ class AdamIpuOptimizer(WithStates):
         return m * (rate * tf.sqrt(unbiased_v) / unbiased_m) / (tf.sqrt(v) + self.epsilon)
 
     def _corrections(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-        """The sums of the weights in each moment so far, which its initial zeros lack."""
+        """The sums of the weights of the gradients in each moment, which lack the weight of its initial zeros."""
         count = tf.cast(self.iterations + 1, tf.float32)  # powers of betas near 1 need float32
         betas = (self.beta_1, self.beta_2)
         sums = (1 - tf.pow(tf.cast(beta, tf.float32), count) if self.debiasing else tf.ones([]) for beta in betas)

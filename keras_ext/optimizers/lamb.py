@@ -19,8 +19,8 @@ class LAMBIpuOptimizer(AdamIpuOptimizer):
         learning_rate, beta_1, beta_2, epsilon, name, **kwargs: as of Keras' Adam.
         weight_decay_rate: the factor of a variable that is added to its step.
         exclude_from_weight_decay: regular expressions; variables with one in their name do not decay.
-        exclude_from_layer_adaptation: likewise for those whose steps keep their length; those of
-            `exclude_from_weight_decay` if None.
+        exclude_from_layer_adaptation: regular expressions for variables whose steps keep their length; None takes
+            `exclude_from_weight_decay`.
         debiasing, m_dtype, v_dtype: as of AdamIpuOptimizer.
         weight_norm_clip: the largest norm of a variable that counts for the length of its step, or None.
         optimizer_compute_precisions: the dtypes in which moments, steps and norms are computed; float32 unless given.

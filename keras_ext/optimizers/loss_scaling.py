@@ -38,7 +38,7 @@ class ALSOptimizer(Definition):
         ratio_threshold: the share of large elements, between 0 and 1.
         captured_grads_only: whether only gradients count that `CaptureUpstreamGradients` and
             `CaptureActivationGradients` capture: those of each micro-batch, in place of the whole update's.
-        lpf_alpha: the weight of the share so far against that of a period, for a smoothed one; at least 0, below 1.
+        lpf_alpha: the weight of the former share, against that of the last period, in a smoothed one; in [0, 1).
         histogram_bin_edge: the size of a scaled gradient's element above which it is large.
         name: of the optimizer.
 
@@ -220,7 +220,7 @@ class ALSOptimizer(Definition):
 
     @classmethod
     def from_config(cls, config: dict[str, Config], custom_objects: dict[str, Any] | None = None) -> Any:
-        """Constructs the optimizer, and the one within, of a configuration.
+        """Constructs the optimizer, with its inner optimizer, from a configuration.
 
         Args:
             config: a dictionary of `get_config`.
@@ -258,7 +258,7 @@ def _require(holds: object, expected: str, received: object) -> None:
 
 
 def with_loss_scaling(framework: ModuleType, scaling: type) -> dict[str, Callable[..., Any]]:
-    """Functions as `ALSOptimizerAdam`, names of later releases: a Keras optimizer inside of an ALSOptimizer."""
+    """Functions such as `ALSOptimizerAdam`, of later releases, which wrap a Keras optimizer in an ALSOptimizer."""
 
     def of(kind: str) -> Callable[..., Any]:
         def optimizer(*arguments: Any, **named: Any) -> Any:

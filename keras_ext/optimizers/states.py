@@ -13,7 +13,7 @@ from keras_ext.types import Tensor
 
 
 class WithStates(Definition):
-    """The base of these optimizers: named states for each variable, of given dtypes; stages of computation."""
+    """The base of these optimizers, with named states of given dtypes for each variable, and stages of computation."""
 
     family = "optimizers"
     stages: ClassVar[int] = 1

@@ -57,7 +57,7 @@ def assigned_stages(model: KerasModel) -> tuple[StageTree, ...]:
 
 
 def checked_stages(model: KerasModel) -> tuple[StageTree, ...]:
-    """The stages of a model about to run. Raises ConfigurationErrors for layers without and stages without layers."""
+    """The stages of a model about to run. Raises ConfigurationError for a layer without stage, or the reverse."""
     trees = assigned_stages(model)
     check_stages(calls_of(model), trees)
     check_runnable(model, trees)
@@ -65,7 +65,7 @@ def checked_stages(model: KerasModel) -> tuple[StageTree, ...]:
 
 
 def noted_assignment(model: KerasModel) -> list[Any] | None:
-    """The stages of PipelineStage scopes, in the form in which they are saved; None for a model without."""
+    """The stages of PipelineStage scopes, in the form in which they are saved; None for a model without any."""
     if option(model, ASSIGNMENT) is not None or not is_pipelined(model):
         return None
     trees = assigned_stages(model)

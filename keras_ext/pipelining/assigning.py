@@ -41,9 +41,10 @@ class StageAssignments(Extension):
     COMPUTED: ClassVar[dict[str, Callable[[Any], Any]]] = {ASSIGNMENT: noted_assignment}
 
     def get_pipeline_stage_assignment(self: KerasModel) -> list[Any]:
-        """The stage of each layer, or of each call of a layer, in the order of execution; changing it has no effect.
+        """Lists the stage of each layer, or of each call of a layer, in the order of execution.
 
-        A list of the assignment objects of the model's kind; those of nested models have lists of their own.
+        The list has assignment objects of the model's kind; those of nested models have lists of their own. Changing
+        the list has no effect.
         `pipeline_stage` is None where there is no stage. Input layers are left out.
 
         Raises:
@@ -111,7 +112,7 @@ def _assignment(kind: Kind, call: LayerCall, tree: StageTree) -> Any:
 
 
 def _trees(model: KerasModel, calls: Calls, received: Sequence[Any]) -> tuple[StageTree, ...]:
-    """The stages in a list of assignments, or of integers; ConfigurationError unless it is one for these calls."""
+    """The stages in a list of assignments or integers; raises ConfigurationError if it does not fit these calls."""
     if calls.kind != "functional" and are_integers(received):
         return stages_of_integers(model, calls, received)
     if len(received) != len(calls):

@@ -60,7 +60,7 @@ class _InvocationAssignment(StageAssignment):
 
     @property
     def inbound_layers(self) -> Any:
-        """The layers whose outputs the call takes, in a list; the layer itself if it is one. Distinguishes calls."""
+        """The layers whose outputs the call takes, in a list; the layer itself if there is only one."""
         inbound = self._inbound
         if inbound is None:
             inbound = inbound_layers(self._layer._inbound_nodes[self._node_index])
@@ -96,7 +96,7 @@ class ModelLayerPipelineStageAssignment(_InvocationAssignment):
 class NestedModelPipelineStageAssignment(StageAssignment):
     """Base of the assignments of nested models: `pipeline_stage_assignments`, one for each of the model's layers.
 
-    `pipeline_stage` is that of all of them, None if they differ.
+    `pipeline_stage` is the stage of all layers, None if their stages differ.
 
     Args:
         nested_model: the model.
@@ -141,7 +141,7 @@ class SequentialNestedModelPipelineStageAssignment(
 
 
 class _NestedInvocationAssignment(NestedModelPipelineStageAssignment, _InvocationAssignment):
-    """An assignment of a call of a nested model in one that is not sequential."""
+    """An assignment of a call of a nested model in a model that is not sequential."""
 
     def __init__(self, nested_model: KerasModel, node_index: int, pipeline_stage_assignments: Sequence[Any]) -> None:
         super().__init__(nested_model, pipeline_stage_assignments)

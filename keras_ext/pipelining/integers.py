@@ -20,9 +20,9 @@ def are_integers(received: Sequence[Any]) -> bool:
 def stages_of_integers(model: KerasModel, calls: Calls, received: Sequence[Any]) -> tuple[StageTree, ...]:
     """The stage of each call of a sequential model, or of a subclass of `Model`.
 
-    Of a subclass the list has one for each call, or for each layer in the order of the first calls: then all calls of
-    a layer are in its stage, and operations that are no layers in the latest of those whose outputs they take. Raises
-    ConfigurationError for a list of another length.
+    For a subclass the list has an integer for each call, or for each layer in the order of first calls. In the latter
+    case all calls of a layer are in its stage, and an operation that is no layer is in the latest stage of those whose
+    outputs it takes. Raises ConfigurationError for a list of another length.
     """
     stages = [int(stage) for stage in received]
     if len(stages) == len(calls):

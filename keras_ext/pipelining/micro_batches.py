@@ -30,9 +30,9 @@ from keras_ext.types import KerasModel, Nest
 
 @contextmanager
 def pipelined_run(model: KerasModel, mode: str, arguments: Mapping[str, Any]) -> Iterator[None]:
-    """Context of a `fit`, `evaluate` or `predict` with these arguments: stages are known, and counts are legal.
+    """Finds the stages for a `fit`, `evaluate` or `predict`, and sets the IPUs of a replica while the context is open.
 
-    Raises ConfigurationErrors for assignments and options that contradict each other, AccumulationStepError for counts.
+    Raises ConfigurationError for assignments and options that contradict each other, AccumulationStepError for counts.
     """
     find_stages(model, arguments)
     pipelining = pipelining_of(model, mode == "train")
@@ -46,9 +46,9 @@ def pipelined_run(model: KerasModel, mode: str, arguments: Mapping[str, Any]) ->
 
 
 def find_stages(model: KerasModel, arguments: Mapping[str, Any]) -> None:
-    """Traces `call` of a subclass of `Model` that has stages, if that has not been done; of others never.
+    """Traces `call` of a subclass of `Model` that has stages, unless it has been traced.
 
-    Builds a sequential model that contains one. Raises StageAssignmentError for a `call` that cannot be traced,
+    Builds a sequential model that contains such a subclass. Raises StageAssignmentError for a `call` that cannot be traced,
     and for unknown shapes.
     """
     if not _lacks_graph(model):

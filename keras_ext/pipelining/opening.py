@@ -16,14 +16,14 @@ from keras_ext.types import KerasLayer, KerasModel
 NEVER_OPEN = frozenset(
     {"absl", "engine", "ipu", "jax", "keras", "keras_ext", "ml_dtypes", "numpy", "tensorflow", "tf_keras"}
 ) | frozenset(sys.stdlib_module_names)
-"""Packages whose functions open no scopes; those of others, `__main__` among them, are inspected."""
+"""Packages whose functions open no scopes; functions of others, `__main__` among them, are inspected."""
 
 
 def opens_stages(model: KerasModel) -> bool:
-    """Whether layers of the model were created in scopes, or the code of its class opens some, itself or in functions.
+    """Whether layers of the model were created in scopes, or the code of its class, or a function it names, opens some.
 
     Subclasses of `Model` inside it are checked, too. The code is inspected and not run: its names are looked up where
-    it was defined. Scopes opened elsewhere are found when a step is traced, which is an error then.
+    it was defined. A scope opened elsewhere is an error when a step is traced.
     """
     layers = model._flatten_layers(include_self=False)
     return any(noted_stage(layer) is not None for layer in layers) or _code_opens(model)

@@ -64,15 +64,15 @@ SET_BY_KERAS = {
 }
 """Arguments of `pipeline()` that a Keras model fills in, and their replacements."""
 PIPELINE_ARGUMENTS = frozenset(inspect.signature(pipeline).parameters) - set(SET_BY_KERAS)
-"""Arguments of `set_pipelining_options` that are named as those of `pipeline()`."""
+"""Arguments that `set_pipelining_options` and `pipeline()` share."""
 
 
 @dataclass(frozen=True)
 class ModelPipelining:
     """A model's pipelining: the stage of each call of a layer, the IPU of each stage, schedule and options.
 
-    `recomputation_mode` is None where activations are kept. `storage` moves data on the chip and `options` are those of
-    its libraries; neither changes numbers.
+    `recomputation_mode` is None where activations are kept. `storage` moves data on the chip and `options` set its
+    libraries; neither changes numbers.
     """
 
     stages: tuple[StageTree, ...]
@@ -120,9 +120,9 @@ class PipeliningOptions(Extension):
 
         Args:
             gradient_accumulation_steps_per_replica: the micro-batches that each replica takes with the same weights;
-                `fit` needs it but for the Sequential schedule.
+                `fit` needs it except with the Sequential schedule.
             device_mapping: the IPU of each stage; if None, stages that share layers share an IPU.
-            accumulate_outfeed: whether loss and metrics of an execution are the means of its micro-batches'.
+            accumulate_outfeed: whether loss and metrics of an execution are means over its micro-batches.
             gradient_accumulation_reduction_method: "sum", "mean" or "running_mean" of the micro-batches' gradients.
             **pipelining_kwargs: further arguments of `ipu.pipelining_ops.pipeline()`, which are not saved.
 
@@ -156,8 +156,8 @@ class PipeliningOptions(Extension):
 def pipelining_of(model: KerasModel, training: bool) -> ModelPipelining | None:
     """The pipelining of a model, None for one without stages; checks all that can be checked without data.
 
-    Called several times in each execution: the objects it depends on are replaced, never changed, so the result is
-    cached until then. Raises ConfigurationErrors for assignments and options that contradict each other.
+    It is called several times in each execution. The objects that the result depends on are replaced, never changed,
+    so it is cached until one of them is replaced. Raises ConfigurationError for assignments and options that contradict each other.
     """
     layers = model.layers if graphs_of(model).kind(model) == "sequential" else [subclass_graph(model)]
     depends_on = [current_system(), *map(options_of(model).get, OPTIONS), *layers]
@@ -249,7 +249,7 @@ def shared_weights(call: LayerCall) -> list[Any]:
 
 
 def accumulator_type_of_pipeline(model: KerasModel) -> AccumulatorType:
-    """The type in which a pipeline's gradients are accumulated; None for their own."""
+    """The type in which a pipeline's gradients are accumulated; None means the type of each gradient."""
     return option(model, ARGUMENTS, {}).get("gradient_accumulation_dtype")
 
 
@@ -259,7 +259,7 @@ def pipelining_steps(model: KerasModel) -> int | None:
 
 
 def outfeed_sum_dtype(model: KerasModel) -> Any:
-    """The type in which logs are summed over micro-batches, or a function of the tensor; None for their own."""
+    """The type in which logs are summed over micro-batches, or a function of the tensor; None for the log's own."""
     return option(model, ARGUMENTS, {}).get("accumulate_outfeed_dtype")
 
 

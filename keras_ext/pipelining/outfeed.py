@@ -17,14 +17,14 @@ _COUNTERS = "_ipu_outfeed_counters"
 
 
 def has_accumulated_logs(model: KerasModel, mode: str) -> bool:
-    """Whether callbacks get means once an execution, also where they are asynchronous; never those of `predict`."""
+    """Whether callbacks get means once an execution, even if they are asynchronous; never true for `predict`."""
     return mode != "predict" and accumulates_outfeed(model) and is_pipelined(model)
 
 
 def accumulated_logs(model: KerasModel, mode: str, logs: Logs, period: int | None) -> Any:
     """The means of a step's logs over the micro-batches so far, while the step is traced.
 
-    They are reset after `period` micro-batches, or where that is None by `begin_execution`.
+    The means are reset after `period` micro-batches, or by `begin_execution` if `period` is None.
     """
     asked = outfeed_sum_dtype(model)
     named = zip(names_of(logs), tf.nest.flatten(logs), strict=True)

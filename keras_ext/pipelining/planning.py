@@ -49,8 +49,8 @@ class PipelinePlan(Shown):
     """A proposed assignment of a model's layers to the stages of a pipeline, one on each IPU.
 
     Attributes:
-        stages: the stage of each call of a layer, in the order of execution; those in nested models count one by one.
-        plan: its parts: `estimate`, the cost report of the chip, and `profile`, the costs of layers.
+        stages: the stage of each call of a layer, in the order of execution; calls in nested models count one by one.
+        plan: the plan's parts, such as `estimate`, the cost report of the chip, and `profile`, the costs of layers.
     """
 
     model: Any
@@ -150,19 +150,19 @@ class PipelinePlanning(Extension):
         """Proposes an assignment of layers to `num_ipus` IPUs, prints the table of stages, and returns the plan.
 
         The model's step is traced as `fit` traces it, nothing is run, and the cost of each layer on the chip is
-        estimated. Of all cuts of the layers' order those are chosen with which the pipeline's period is shortest and
-        each stage fits into its IPU's tiles. `plan.apply()` puts them in force.
+        estimated. The plan cuts the layers' order where the pipeline's period is shortest and each stage fits into its
+        IPU's tiles. `plan.apply()` puts it in force.
 
         Args:
             num_ipus: the IPUs of a replica, at least 2; each has one stage.
             x, y: data, tf.data.Dataset or `tf.TensorSpec`s (nested as for `fit`) from which shapes are taken. By
                 default x has the shapes the model was built for, and y those of its losses' targets.
             batch_size: samples of a micro-batch, where the shapes do not give it; 32 by default.
-            gradient_accumulation_steps_per_replica: micro-batches of an update; as set before, or the fewest that are
-                legal and at least 4 for each stage.
-            pipeline_schedule: a `PipelineSchedule`; as set before, or Grouped.
-            training: whether for `fit`, or for `predict`; by default the former if the model has been compiled.
-            chip: "ipu2" or another, or a Target; that of the configuration by default.
+            gradient_accumulation_steps_per_replica: micro-batches of an update; by default the number set before, or
+                the smallest legal one with at least 4 for each stage.
+            pipeline_schedule: a `PipelineSchedule`; by default the one set before, or Grouped.
+            training: whether to plan for `fit`, not `predict`; by default True if the model has been compiled.
+            chip: the name of a chip, such as "ipu2", or a Target; by default the configured one.
             print_fn: function called with the table; None prints nothing.
 
         Returns:

@@ -25,7 +25,7 @@ class PipelineSchedules(Extension):
         """The work of each IPU in each slot of one execution of the pipeline that ran last.
 
         Args:
-            mode: "train", "test" or "predict" for that of the last `fit`, `evaluate` or `predict`; None for the last
+            mode: "train", "test" or "predict" for the last `fit`, `evaluate` or `predict`; None for the last
                 of all.
 
         Returns:
@@ -44,7 +44,7 @@ class PipelineSchedules(Extension):
 
         Args:
             path: a file of SVG or HTML, by its ending.
-            mode: "train", "test" or "predict" for that of the last `fit`, `evaluate` or `predict`; None for the last
+            mode: "train", "test" or "predict" for the last `fit`, `evaluate` or `predict`; None for the last
                 of all.
 
         Returns:

@@ -35,7 +35,7 @@ class StageScopes:
 
     @contextlib.contextmanager
     def _stage(self, stage: int) -> Iterator[None]:
-        """Operations created within have the stage in their names."""
+        """Puts the stage into the names of operations that are created while the context is open."""
         scope = tf.get_current_name_scope()
         key = (scope, stage)
         with tf.name_scope(self._entered.get(key) or _name(scope, stage)) as entered, refusing_scopes(IN_A_LAYER):
@@ -44,6 +44,6 @@ class StageScopes:
 
 
 def _name(scope: str, stage: int) -> str:
-    """Name of a new scope in a model's, or beside it, if the model has a name that backward passes have."""
+    """The name of a new scope inside a model's scope, or beside it if the model has a name of backward passes."""
     *outer, model = scope.split("/")
     return "/".join([*outer, f"{STAGE}{stage}", ""]) if in_gradient_scope(model) else f"{STAGE}{stage}"

@@ -16,7 +16,8 @@ from keras_ext.pipelining.errors import StageScopeError
 
 _STAGE = "_ipu_pipeline_stage"
 inside_layer_call: list[Callable[[], bool]] = []
-"""Predicates, one for each framework: whether this thread is in the call of a layer, whose model has the strategy."""
+"""Predicates, one for each framework: whether this thread is in the call of a layer. Its model then has the strategy.
+"""
 
 
 def is_inside_layer() -> bool:
@@ -67,8 +68,8 @@ class PipelineStage:
 
 
 def refusing_scopes(message: str, *, in_layers: bool = False) -> AbstractContextManager[Any]:
-    """Entering a PipelineStage within raises StageScopeError, as it would be ignored; with `in_layers` only in calls
-    of layers.
+    """Makes entering a PipelineStage raise StageScopeError, as it would be ignored; with `in_layers` only in calls of
+    layers.
     """
     return _refusal.replaced_by((message, in_layers))
 

@@ -47,7 +47,7 @@ def check_runnable(model: KerasModel, trees: Sequence[StageTree]) -> None:
 
 
 def _check_steps(calls: Calls, trees: Sequence[StageTree], before: int | None) -> int | None:
-    """Returns the last stage, given that before the calls; None at the beginning of the model."""
+    """Checks a sequential model's calls after the stage `before` (None at its beginning); returns the last stage."""
     for call, tree in zip(calls, trees, strict=True):
         if isinstance(tree, tuple) and call.inner is not None and call.inner.kind == "sequential":
             before = _check_steps(call.inner, tree, before)
@@ -65,7 +65,7 @@ def _check_steps(calls: Calls, trees: Sequence[StageTree], before: int | None) -
 
 
 def _check_order(calls: Calls, trees: Sequence[StageTree], sources: Sequence[Source]) -> list[Source]:
-    """Returns the sources of the outputs, given those of the inputs."""
+    """Checks the order of stages; returns the sources of the outputs, given those of the inputs."""
     if not calls.inputs:
         given = list(sources)
         for call, tree in zip(calls, trees, strict=True):

@@ -66,7 +66,7 @@ def _noted_of(call: LayerCall, by_call: bool, default: int | None) -> StageTree:
 def completed(calls: Sequence[Any], known: Mapping[int, StageTree]) -> dict[int, StageTree]:
     """The stages of calls (anything with a Keras `node`, in topological order) by the id of the node.
 
-    One that is not known is the latest stage of the nodes whose outputs the call takes, or 0.
+    A stage that is not known is the latest stage of the nodes whose outputs the call takes, or 0.
     """
     found = dict(known)
     for call in calls:
@@ -77,9 +77,9 @@ def completed(calls: Sequence[Any], known: Mapping[int, StageTree]) -> dict[int,
 
 
 def to_saved(calls: Calls, trees: Sequence[StageTree]) -> list[Any]:
-    """Trees in a form for JSON: a list of stages for a sequential model, otherwise triples of the number of the layer,
-    in the order of first calls, that of its call, and the stage. A nested model in several stages has such a list as
-    its stage.
+    """Trees in a form for JSON: a list of stages for a sequential model, otherwise triples of the layer's number in
+    the order of first calls, the index of its call, and the stage. A nested model in several stages has such a list
+    as its stage.
     """
     stages = [
         to_saved(call.inner, tree) if isinstance(tree, tuple) and call.inner is not None else tree

@@ -37,7 +37,7 @@ def outside_traces(model: KerasModel) -> Iterator[None]:
 
 
 def subclass_graph(model: KerasModel) -> Any:
-    """The graph traced last; None before."""
+    """The graph traced last; None before the first trace."""
     kept = vars(model).get(_GRAPH)
     return None if kept is None else kept.graph
 

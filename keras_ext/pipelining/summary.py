@@ -30,7 +30,7 @@ def print_summary(
 ) -> None:
     """Prints the stages of a model's calls line by line, in the form of TensorFlow for IPUs.
 
-    Of a nested model in several stages the layers follow in a table of its own. For a model that is built there are
+    The layers of a nested model in several stages follow in a table of their own. For a model that is built there are
     also lines about the stages.
     """
     show = print_fn or print
