@@ -60,8 +60,8 @@ class ProgramCache:
     """Programs by batch signature, updates and Keras' trace.
 
     The cache is freed with the function that owns it, which `compile()` drops. It drops the programs used longest ago
-    where there are more shapes than it keeps. A program keeps the optimizer that it was traced with, as Keras' functions do where
-    `model.optimizer` is replaced.
+    where there are more shapes than it keeps. A program keeps the optimizer that it was traced with, as Keras'
+    functions do where `model.optimizer` is replaced.
     """
 
     def __init__(self) -> None:

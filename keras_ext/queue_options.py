@@ -1,5 +1,4 @@
-"""`set_infeed_queue_options`, `set_outfeed_queue_options`: how far the host may be ahead of the engine, or behind it.
-"""
+"""`set_infeed_queue_options`, `set_outfeed_queue_options`: how far the host may be ahead of the engine, or behind."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Building of Keras 3's models for data, with an open number of rows where batches differ, and with Keras' own names.
-"""
+"""Building of Keras 3's models for data: with an open number of rows where batches differ, and named as by Keras."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def pipelined_run(model: KerasModel, mode: str, arguments: Mapping[str, Any]) ->
 def find_stages(model: KerasModel, arguments: Mapping[str, Any]) -> None:
     """Traces `call` of a subclass of `Model` that has stages, unless it has been traced.
 
-    Builds a sequential model that contains such a subclass. Raises StageAssignmentError for a `call` that cannot be traced,
-    and for unknown shapes.
+    Builds a sequential model that contains such a subclass. Raises StageAssignmentError for a `call` that cannot be
+    traced, and for unknown shapes.
     """
     if not _lacks_graph(model):
         return

@@ -157,7 +157,8 @@ def pipelining_of(model: KerasModel, training: bool) -> ModelPipelining | None:
     """The pipelining of a model, None for one without stages; checks all that can be checked without data.
 
     It is called several times in each execution. The objects that the result depends on are replaced, never changed,
-    so it is cached until one of them is replaced. Raises ConfigurationError for assignments and options that contradict each other.
+    so it is cached until one of them is replaced. Raises ConfigurationError for assignments and options that contradict
+    each other.
     """
     layers = model.layers if graphs_of(model).kind(model) == "sequential" else [subclass_graph(model)]
     depends_on = [current_system(), *map(options_of(model).get, OPTIONS), *layers]
