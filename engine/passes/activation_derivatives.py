@@ -1,7 +1,7 @@
 """Derivatives of activations that the forward pass stores, in place of the activation's input.
 
 The forward pass has most of a derivative at hand: gelu's erfc, silu's logistic. A backward pass that reads the stored
-derivative multiplies once, where it would have read the input and computed all of it again. As many arrays are kept.
+derivative multiplies once, instead of reading the input and computing the derivative. As many arrays are kept.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from engine.passes.recomputed import MOST_COST, SMALL
 from engine.passes.splats import splat_value
 
 LEAST_FUNCTION_COST = 8
-"""Cost of an operation on a point that is worth computing once."""
+"""Least cost per element of an operation that is worth computing only once."""
 MOST_INSTRUCTIONS = 1 << 16
-"""Instructions of a computation above which none are looked for: masks of all that precede each have n * n bits."""
+"""Most instructions of a computation that is searched: masks of the instructions that precede each have n * n bits."""
 MOST_OPERATIONS = 64
-"""Most operations of a derivative. Chosen by hand."""
+"""Most operations of a derivative."""
 
 
 class ActivationDerivatives:
@@ -62,7 +62,7 @@ class ActivationDerivatives:
         depends on.
 
         Its inputs must precede the gradient, and have no readers after it besides the expression. With `only_bounded`
-        its functions must have bounded values: f16 cannot hold all derivatives of others, times whatever gradient.
+        its functions must have bounded values: f16 cannot hold all derivatives of other functions, times any gradient.
         """
         factors = tuple(factors)
         if len(self.computation.instructions) > MOST_INSTRUCTIONS:
@@ -93,7 +93,7 @@ class ActivationDerivatives:
         return all(self._ends_with(each, inside, gradient) for each in (*read, *between))
 
     def _is_computed_where_read(self, instruction: Instruction) -> bool:
-        """Whether it is an elementwise operation or data movement, and so are all of its readers."""
+        """Whether an instruction and all of its readers are elementwise operations or data movement."""
         if instruction not in self._computed_where_read:
             readers = self.users[instruction]
             found = self._is_followable(instruction) and all(self._is_followable(u) for u in readers)
@@ -134,7 +134,7 @@ class ActivationDerivatives:
 
 
 def _is_bounded(function: Instruction) -> bool:
-    """Whether a function has small values for any input: of exponentials that of a negated square, as gelu's."""
+    """Whether a function has small values for any input; among exponentials, that of a negated square, as in gelu."""
     if function.opcode != "exponential":
         return OPCODES[function.opcode].bounded
     (negated,) = function.operands

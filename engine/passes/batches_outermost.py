@@ -17,7 +17,7 @@ from engine.passes.rewriting import Visit, changed, rewrite_each
 FAR_BYTES = 4096
 """Distance of a batch's rows from which each is in a page of its own, which no prefetcher reads ahead."""
 LEAST_BYTES = 1 << 17
-"""Bytes of a product from which its batches become outermost: a smaller one stays in a near cache. Chosen by hand."""
+"""Bytes of a product from which its batches become outermost: a smaller one stays in a near cache."""
 
 
 def batches_outermost(module: Module) -> Module:
@@ -67,7 +67,7 @@ def order_of_batches(product: Instruction, users: list[Instruction]) -> tuple[in
 
 
 def _batches_of(dot: Instruction, product: Instruction) -> list[frozenset[int]]:
-    """The dimensions of a product that are batches of a dot, for each operand that it is."""
+    """The product's dimensions that are batches of a dot, for each of the dot's operands that is the product."""
     numbers: DotDimensionNumbers = dot["dot_dimension_numbers"]
     sides = numbers.lhs_batch_dimensions, numbers.rhs_batch_dimensions
     return [frozenset(batch) for batch, each in zip(sides, dot.operands, strict=True) if each is product]

@@ -12,9 +12,9 @@ from engine.ir.opcodes import AFFINE
 from engine.passes.rewriting import with_parts
 
 REPEATED = AFFINE | {"constant", "iota"}
-"""Repeated in the gradient instead of being stored: they take no work, or no memory."""
+"""Opcodes that are repeated in the gradient instead of being stored: they take no work, or no memory."""
 UPSTREAM = "ipu.outlined_upstream"
-"""(gradient, results...) -> gradient: for an upstream gradient, which depends on the results."""
+"""The target of custom calls (gradient, results...) -> gradient: an upstream gradient depends on the results."""
 
 
 def upstream(builder: Builder, parameter: Instruction, results: Sequence[Instruction]) -> Instruction:
@@ -27,9 +27,8 @@ def split(
 ) -> tuple[Computation, Computation, list[Instruction]]:
     """The computation of the first `results` results, that of the others, and the values that the second reads.
 
-    These are further results of the first, a tuple, and the last parameters of the second; before them it has all
-    parameters of `joint`, of which the first has as many as `parameters`. `is_tuple` says whether the second's result
-    is a tuple.
+    The first computation returns these values as further elements of its tuple, and has only the first `parameters`
+    parameters of `joint`. The second has all of these, then the values. `is_tuple` says whether its result is a tuple.
     """
     ours = joint.root.operands[:results]
     function = set(topological(ours))
@@ -83,7 +82,7 @@ def _rest(
 
 
 def _needed(wanted: Sequence[Instruction], given: dict[Instruction, Instruction]) -> set[Instruction]:
-    """All that the wanted values depend on, up to those that are given."""
+    """All values on which the wanted ones depend, up to the given ones."""
     found: set[Instruction] = set()
     pending = list(wanted)
     while pending:

@@ -66,7 +66,7 @@ def _frozen(value: Any) -> Hashable:
 
 
 class EqualComputations:
-    """A table of computations with one representative for all of equal structure, by any instruction names."""
+    """A table of computations with one representative for all of equal structure, whatever names instructions have."""
 
     def __init__(self) -> None:
         self._by_structure: dict[Hashable, Computation] = {}

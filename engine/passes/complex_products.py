@@ -1,8 +1,8 @@
 """Products of complex arrays as one product of real ones, for which the engine has fast codelets.
 
-With real parts beside imaginary ones along a contracted dimension of one operand, [X, Y], and [[U, V], [-V, U]] of the
-other's, [X, Y] @ [[U, V], [-V, U]] is the real parts beside the imaginary ones of (X + iY) @ (U + iV). Each part sums
-the products that the definition sums; only their order differs.
+One operand becomes [X, Y], its real parts beside its imaginary ones along a contracted dimension. The other becomes
+[[U, V], [-V, U]]. Then [X, Y] @ [[U, V], [-V, U]] has the real parts of (X + iY) @ (U + iV) beside the imaginary ones.
+Each part sums the products that the definition sums; only their order differs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from engine.passes import construct
 from engine.passes.rewriting import RuleSet, make, rewrite
 
 LEAST_SIZES, LEAST_MULTIPLY_ADDS = (4, 8), 1 << 13
-"""Least sizes of free and of contracted dimensions, and least multiply-adds of complex numbers in total. Chosen by
-hand.
-"""
+"""Least sizes of free and of contracted dimensions, and least multiply-adds of complex numbers in total."""
 PARTS = {"c64": "f32"}
-"""The element types of their parts. Products of f64 have no faster codelet than those of c128."""
+"""Element types of the parts of complex types. Products of f64 have no faster codelet than products of c128."""
 
 rules = RuleSet()
 
@@ -66,7 +64,7 @@ def real_product(dot: Instruction) -> Instruction | None:
     operands = [_beside(dot, *parts_of(dot, each), contracted[k][-1]) for k, each in enumerate((a, b))]
     wide = free[doubled][-1]
     operands[doubled] = _doubled(dot, dot.operands[doubled], contracted[doubled][-1], wide)
-    # The results of a dot are the batch's dimensions, the left operand's and the right one's.
+    # The result of a dot has the batch's dimensions, then the left operand's, then the right operand's.
     along = len(batches[0]) + len(free[0]) - 1 + (len(free[1]) if doubled else 0)
     sizes = list(dot.array_shape.dimensions)
     size, sizes[along] = sizes[along], 2 * sizes[along]
@@ -82,7 +80,7 @@ def real_product(dot: Instruction) -> Instruction | None:
 
 @rules.on("real", "imag")
 def part_of_complex(part: Instruction) -> Instruction | None:
-    """A part of a number that is made of two parts."""
+    """Reads the real or imaginary part of a number that is made of two parts."""
     (operand,) = part.operands
     return operand.operands[part.opcode == "imag"] if operand.opcode == "complex" else None
 

@@ -2,8 +2,8 @@
 
 Branches are pure, so computing those not taken costs only time; on a BSP machine, where every tile runs the same
 program, it saves a decision on the host. Branches that contain loops or draw random numbers stay branches, chosen by
-predicates: a branch index becomes one comparison for each branch but the last. So do pairs of branches of which one
-does much work and the other almost none, as in a weight update that waits for the last of several batches.
+predicates: a branch index becomes one comparison for each branch but the last. Two branches also stay if one does much
+work and the other almost none, as in a weight update that waits for the last of several batches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STAYS_A_BRANCH = EFFECTS | opcodes_of("random") | {"while", "custom-call"}
 
 
 def conditionals_to_selects(module: Module) -> Module:
-    """Every conditional whose branches only compute becomes a select, its branches inlined."""
+    """Replaces every conditional whose branches only compute by a select, with its branches inlined."""
     return inline_calls(rewrite(module, RULES))
 
 

@@ -18,7 +18,7 @@ from engine.passes.splats import splat_value
 LARGEST_RESULT = 4096
 """Elements of a folded result: recomputing a larger one costs less than storing it."""
 LARGEST_OPERAND = 65536
-"""Largest sum of the elements of folded operands. Chosen by hand."""
+"""Largest sum of the elements of folded operands."""
 FOLDED = (ELEMENTWISE | DATA_MOVEMENT | {"reduce", "dot"}) - {"broadcast"}
 """A broadcast of a constant is kept: rules recognise it, and it needs no memory."""
 

@@ -11,7 +11,7 @@ from engine.ir.value_checks import ValueCheck, is_value_check
 from engine.passes.dynamic_dimensions import Resolver, Sizes, on, refused, resolve_dynamic_dimensions
 from engine.passes.rewriting import changed
 
-# Imported from here, it has its rules registered.
+# Import it from here: the rules below are registered then.
 __all__ = ["resolve_dynamic_dimensions"]
 Resolved = tuple[Instruction, Sizes]
 
@@ -116,7 +116,7 @@ def _reduce(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("custom-call")
 def _value_check(made: Resolver, instruction: Instruction) -> Resolved:
-    """Elements beyond the size become one that passes."""
+    """Elements beyond the size become a value that passes."""
     if not is_value_check(instruction):
         sizes = made.sizes_of(*instruction.operands)
         raise refused(instruction, next(iter(sizes)))

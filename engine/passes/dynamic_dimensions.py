@@ -53,7 +53,7 @@ class Resolver:
         return Computation(self.computation.name, self.instructions, root)
 
     def resolve(self, before: Instruction, instruction: Instruction) -> Instruction:
-        """The replacement of an instruction that has new operands; its sizes are recorded."""
+        """Records the sizes of an instruction that has new operands, and returns its replacement."""
         self.like = instruction
         if not any(self.sizes.get(operand) for operand in instruction.operands):
             if instruction.opcode != "set-dimension-size":

@@ -1,4 +1,4 @@
-"""Rows that are added to one row of a table: their sums at the first of them, before the table is touched."""
+"""Sums of rows that are added to the same row of a table, computed before the table is touched."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Frameworks multiply a gradient through each path of an activation: gelu's x * erfc(x) has two. Written as a product, the
 derivative does not depend on the gradient, and the forward pass can compute it. Its rounding differs, in the last bits.
-That of 16-bit floats is computed in f32 from what the forward pass has, and rounded once.
+A derivative of 16-bit floats is computed in f32 from values of the forward pass, and rounded once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from engine.passes.splats import splat_value
 
 SUMS, LINEAR = ("add", "subtract"), ("add", "subtract", "multiply", "negate")
 MOST_DEPTH = 12
-"""Most operations on one path from a gradient to the sum. Chosen by hand."""
+"""Most operations on one path from a gradient to the sum."""
 SMALLEST, LARGEST = 1e-30, 1e30
-"""Magnitudes of products of constants that are merged."""
+"""Bounds of the magnitude of products of constants that are merged."""
 SMALLEST_HALF, LARGEST_HALF = 2.0**-6, 2.0**6
-"""Bounds of a stored derivative of 16-bit floats: f16 has few magnitudes."""
+"""Bounds of these products in a stored derivative of 16-bit floats: f16 has few magnitudes."""
 WIDE = "f32"
 FLOATS = (WIDE, "f16", "bf16")
 Users = dict[Instruction, list[Instruction]]
@@ -40,7 +40,7 @@ class Scaled(NamedTuple):
 def factored_derivatives(module: Module) -> Module:
     """Factors gradients out of sums, where the other factor is a derivative that the forward pass may store.
 
-    These are f32, or 16-bit floats.
+    Derivatives are f32, or 16-bit floats.
     """
     return rewrite_each(module, _visit_for)
 
@@ -90,9 +90,9 @@ def _shared(
 
 
 class _Derivative:
-    """Divides a sum by a factor that all its terms have; the quotient's `value` is None where some have it twice.
+    """Divides a sum by a factor that all its terms have; the quotient's `value` is None if a term has it twice.
 
-    With `widens`, 16-bit factors are computed in f32: only those of a derivative, which are few.
+    With `widens`, 16-bit factors of a derivative, which are few, are computed in f32.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class _Derivative:
         self.value = self._without(root, 0)
 
     def _without(self, instruction: Instruction, depth: int) -> Scaled | None:
-        """Divides a term by the factor; each is visited once, as its one user may read it twice."""
+        """Divides a term by the factor. Each term is visited once, although its only user may read it twice."""
         if instruction not in self._remainders:
             self._remainders[instruction] = self._remainder(instruction, depth)
         return self._remainders[instruction]

@@ -1,6 +1,6 @@
 """Rules that are exact only in real arithmetic, for programs compiled with fast math.
 
-NaN, infinities, signed zeros and the rounding of each operation are not preserved. Floating-point types only.
+NaN, infinities, signed zeros and the rounding of each operation are not preserved. Integers are left alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RULES = RuleSet()
 
 @RULES.on("divide")
 def divide(instruction: Instruction) -> Instruction | None:
-    """Division by itself is 1; by a broadcast, a product with the reciprocals of its fewer elements."""
+    """Replaces x / x by 1, and division by a broadcast by a product with the reciprocals of its fewer elements."""
     x, y = instruction.operands
     if not is_float(x):
         return None

@@ -43,7 +43,7 @@ def fuse_computation(computation: Computation, callees: Callees) -> Computation:
 
 
 def _is_read_in_place(instruction: Instruction, users: dict[Instruction, list[Instruction]]) -> bool:
-    """Recomputing a conversion that is only read through data movement costs less than a buffer."""
+    """Whether a conversion is read through data movement alone: recomputing it costs less than a buffer."""
     readers = users[instruction]
     return (
         instruction.opcode == "convert"
@@ -67,7 +67,7 @@ def _position(instruction: Instruction, groups: Groups, users: dict[Instruction,
 
 
 def _join_readers(scatter: Instruction, groups: Groups, users: dict[Instruction, list[Instruction]]) -> None:
-    """Joins the groups that read sums of rows, as Lion's two: sums with one reader are never stored."""
+    """Joins the groups that read sums of rows, such as the two of Lion: sums with one reader are never stored."""
     found = [groups.of[u] for u in users[scatter] if u in groups.of and reads_pointwise(u, scatter)]
     kept = [g for g in dict.fromkeys(found) if g.reduced is None]
     for each in kept[1:]:

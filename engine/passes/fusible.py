@@ -11,12 +11,12 @@ BODY_EXTRAS = TUPLES | {"parameter", "constant"}
 
 
 def is_scalar_constant(instruction: Instruction) -> bool:
-    """Whether it is a constant of one element, of any rank."""
+    """Whether an instruction is a constant of one element, of any rank."""
     return instruction.opcode == "constant" and isinstance(instruction.shape, Shape) and instruction.shape.elements == 1
 
 
 def is_elementwise(instruction: Instruction) -> bool:
-    """Whether it computes each point from the same point of arrays of one shape, of types that an emitter supports."""
+    """Whether each point is computed from the same point of arrays of one shape, of types that an emitter supports."""
     if instruction.opcode not in ELEMENTWISE or instruction.opcode == "copy":
         return is_unit_reshape(instruction)
     shapes = [each.shape for each in (instruction, *instruction.operands) if isinstance(each.shape, Shape)]
@@ -37,14 +37,14 @@ def is_unit_reshape(instruction: Instruction) -> bool:
 
 
 def is_reduction(instruction: Instruction) -> bool:
-    """Whether it is a reduce whose body an emitter supports, over non-empty arrays."""
+    """Whether an instruction is a reduce over non-empty arrays, whose body an emitter supports."""
     if instruction.opcode != "reduce" or instruction.operands[0].array_shape.elements == 0:
         return False
     return is_scalar_body(instruction.called[0])
 
 
 def reads_pointwise(user: Instruction, operand: Instruction) -> bool:
-    """Whether it reads an operand point by point: a reduce its arrays, but not its initial values."""
+    """Whether a user reads an operand point by point: a reduce reads its arrays so, but not its initial values."""
     return user.opcode != "reduce" or operand not in user.operands[len(user.operands) // 2 :]
 
 
@@ -54,7 +54,7 @@ def is_scalar_body(body: Computation) -> bool:
 
 
 def is_moving(instruction: Instruction) -> bool:
-    """Whether a codelet can look through it: it only maps result elements to operand elements, by an affine map."""
+    """Whether a codelet can look through an instruction: it maps result elements to operand elements, affinely."""
     if instruction.opcode not in AFFINE or not isinstance(instruction.shape, Shape):
         return False
     rank = instruction.shape.rank

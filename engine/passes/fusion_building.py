@@ -11,7 +11,7 @@ from engine.passes.rewriting import Callees, changed, with_parts
 from engine.passes.transposed_products import is_made_transposed, moves_lanes
 
 LEAST_READERS = 2
-"""Groups that read a transposed array from which on storing it takes less time than its strided loads."""
+"""Fewest groups that read a transposed array for which storing it takes less time than strided loads."""
 
 
 def build_fusions(computation: Computation, groups: Groups, callees: Callees) -> Computation:
@@ -63,7 +63,7 @@ class _Builder:
         return group
 
     def _stand_in(self, instruction: Instruction) -> Instruction:
-        """The value of a member that is no result: outside, it is a reshape of one (or has no readers)."""
+        """The value of a member that is no result: a reshape of a result, or one that no outside instruction reads."""
         base = self.new[self._base(instruction)]
         if not self._is_read_outside(instruction, self.groups.of[instruction]):
             return base

@@ -10,9 +10,9 @@ from engine.ir.opcodes import OPCODES
 from engine.ir.shape import COMPLEX
 
 MOST_MEMBERS = 256
-"""Most instructions in a fusion. Chosen by hand."""
+"""Most instructions in a fusion."""
 MOST_CODE = 512
-"""Most code of a fusion, in additions: LLVM's time grows faster than the length of a loop's body. Chosen by hand."""
+"""Most code of a fusion, in additions: LLVM's time grows faster than the length of a loop's body."""
 CODE_OF_COMPLEX = 4
 WINDOW = 1 << 15
 """Instructions among which groups are made: masks of all that precede each of n instructions have n * n bits."""
@@ -88,7 +88,7 @@ class Groups:
         reached, wanted = start.below & outside, goal.above & outside
         if reached & wanted:
             return True
-        # Such a path leaves `start` into a group, and enters `goal` from one.
+        # A path through other groups leaves `start` into a group, and enters `goal` from one.
         several = self._in_several.get(start.begin, 0)
         if not (reached & several and wanted & several):
             return False
@@ -159,9 +159,9 @@ def code_of(instruction: Instruction) -> int:
 
 
 def ancestors(computation: Computation, window: int | None = None) -> list[int]:
-    """Bit sets of the positions that each instruction, by position, depends on.
+    """Bit sets, one for each instruction in order, of the positions of the instructions on which it depends.
 
-    With a window they are positions among as many instructions, of which bit 0 is the first.
+    With a window, the instructions are divided into runs of that many; bit 0 is the first instruction of a run.
     """
     position = {instruction: k for k, instruction in enumerate(computation.instructions)}
     above: list[int] = []

@@ -72,7 +72,7 @@ class _Inliner:
 
 
 def _scope(call: Instruction) -> str:
-    """The name of the call of an outlined function in a pipeline's stage, which those in its body lack; or none."""
+    """The name of an outlined function's call in a pipeline's stage, which names in its body lack; else empty."""
     return call.op_name if outlined_call(call) and stage_in(call.op_name) is not None else ""
 
 

@@ -22,7 +22,7 @@ class LiveStorage:
 
 
 def storage_of(computation: Computation, in_place: Iterable[Instruction] = ()) -> LiveStorage:
-    """The storage; results in `in_place`, also single ones of several results, overwrite memory that exists anyway."""
+    """The storage of a computation; results in `in_place`, or elements of them, overwrite memory that exists anyway."""
     storage = LiveStorage()
     overwriting = _bytes_overwritten(in_place)
     for instruction in computation.instructions:

@@ -1,8 +1,9 @@
 """Operations whose result a reshape merges are computed on the merged dimensions: bias, softmax and argmax of logits.
 
-Frameworks reshape a product's result to [batch, positions, classes], and for a loss back to [rows, classes]. What is
-between the two then has other loops than the loss, and becomes codelets of its own. A region of elementwise operations,
-all of whose inputs are merged as easily (products, broadcasts), is moved behind the reshape, with its reductions.
+Frameworks reshape a product's result to [batch, positions, classes], and for a loss back to [rows, classes]. Operations
+between the two reshapes then have other loops than the loss, and need codelets of their own. The pass moves a region of
+elementwise operations behind the second reshape, with its reductions, if all inputs of the region (products,
+broadcasts) can be merged as easily.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Merge:
         return (first, *self.split[self.count :])
 
     def after(self, dimensions: Iterable[int]) -> tuple[int, ...] | None:
-        """Some dimensions' numbers after the merge; None if there are some of those that are merged, but not all."""
+        """The numbers of some dimensions after the merge; None if some but not all merged ones are among them."""
         found = set(dimensions)
         gone = found & set(range(self.count))
         if gone and len(gone) != self.count:
@@ -95,7 +96,7 @@ class _Regions:
         self._add_reductions(list(inside), merge)
 
     def _add_reductions(self, arrays: list[Instruction], merge: Merge) -> None:
-        """Adds the reductions of some arrays over merged dimensions, all or none of them."""
+        """Adds the reductions of some arrays that reduce all or none of the merged dimensions."""
         for user in dict.fromkeys(user for each in arrays for user in self.users[each]):
             if not is_reduction(user):
                 continue
@@ -112,7 +113,7 @@ def _computes(instruction: Instruction) -> bool:
 
 
 def _merge_of(instruction: Instruction) -> Merge | None:
-    """The merge of leading dimensions that a reshape is."""
+    """The merge of leading dimensions that a reshape performs; None for all other instructions."""
     if instruction.opcode != "reshape":
         return None
     split, merged = instruction.operands[0].array_shape.dimensions, instruction.array_shape.dimensions
@@ -135,7 +136,7 @@ def _merge(split: tuple[int, ...], merged: tuple[int, ...]) -> Merge | None:
 
 
 def _merges(instruction: Instruction, merge: Merge) -> bool:
-    """Whether an array has its elements by the merged dimensions, or can be made so for nothing."""
+    """Whether an array can be read on the merged dimensions at no cost."""
     if splat_value(instruction) is not None:
         return True
     if instruction.array_shape.dimensions != merge.split:

@@ -54,7 +54,7 @@ def _widens(instruction: Instruction) -> bool:
 
 
 def _narrowed(argument: Instruction, widened: list[int]) -> Instruction:
-    """The tuple with 16-bit floats in place of those elements."""
+    """The tuple with 16-bit floats in place of the `widened` elements."""
     elements = [e.operands[0] if number in widened else e for number, e in enumerate(argument.operands)]
     return tuple_of(argument.name, elements)
 
@@ -67,7 +67,7 @@ def _reads_elements_alone(branch: Computation) -> bool:
 
 
 def _widening(branch: Computation, argument: Instruction, widened: list[int]) -> Computation:
-    """The branch with 16-bit floats in place of those elements of its argument."""
+    """The branch with 16-bit floats in place of the `widened` elements of its argument."""
     (old,) = branch.parameters
     parameter = parameter_of(old.name, [element.shape for element in argument.operands])
     replacements = {old: parameter}

@@ -1,6 +1,6 @@
-"""Sums along a large dimension of which a label selects the only term: the term itself, in place of all.
+"""Sums along a large dimension in which a label selects the only term: each becomes its term.
 
-The loss of sparse cross entropy is one over the vocabulary: a one-hot vector times the logarithms of probabilities.
+The loss of sparse cross entropy sums a one-hot vector times the logarithms of probabilities over the vocabulary.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _term(before: Instruction, instruction: Instruction) -> Instruction | None:
     found = _AtLabel(terms).value(summed)
     if found is None:
         return None
-    # As in a sum that begins at +0: a term of -0 becomes +0.
+    # A sum that begins at +0 turns a term of -0 into +0.
     zero = splat_of(instruction, start, found.array_shape)
     return reshape(instruction, elementwise(instruction, "add", zero, found), instruction.array_shape.dimensions)
 

@@ -48,7 +48,7 @@ class OneHotTerms:
         return cls(root, tuple(inside), *tests[0], choices)
 
     def are_zero_elsewhere(self) -> bool:
-        """Whether every sum is its term at the label: others are zeros, or that one is NaN with all others."""
+        """Whether every sum equals its term at the label: all other terms are zeros, or all terms are NaN."""
         for chosen in product(*(_choice(each) or () for each in self.choices)):
             known = dict(zip(self.choices, chosen, strict=True))
             other = self._value(known, np.bool_(False))
@@ -97,7 +97,7 @@ def _is_inside(instruction: Instruction) -> bool:
 
 
 def _labels(test: Instruction) -> Instruction | None:
-    """The labels that a comparison finds among indices along the last dimension; None if it is none."""
+    """The labels that a comparison finds among indices along the last dimension; None for other instructions."""
     if test.opcode != "compare" or test["direction"] != "EQ":
         return None
     last = test.array_shape.rank - 1
@@ -109,7 +109,7 @@ def _labels(test: Instruction) -> Instruction | None:
 
 
 def _choice(operand: Instruction) -> tuple[np.ndarray, np.ndarray] | None:
-    """The two values that each row of a broadcast has one of; None if it has others."""
+    """The two values of which each row of a broadcast has one; None if rows may have other values."""
     if operand.opcode != "broadcast" or operand.array_shape.rank - 1 in operand["dimensions"]:
         return None
     chosen = operand.operands[0]

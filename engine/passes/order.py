@@ -37,7 +37,7 @@ PREFERENCES: tuple[Preference, ...] = (most_bytes_first, freeing_first, as_given
 
 
 def schedule(module: Module, before: Before | None = None, options: CompilerOptions = DEFAULT_OPTIONS) -> Module:
-    """The module with its entry in the order that needs least memory of those tried, or in that of an algorithm.
+    """The module with its entry in the order that needs least memory of those tried, or in the order of an algorithm.
 
     `before[x]` lists instructions that must run before x although x does not read them. Raises InternalError
     if this creates a cycle.
@@ -141,7 +141,7 @@ def _list_schedule(storage: LiveStorage, needs: Needs, preference: Preference) -
         for source in storage.reads[instruction]:
             unread[source] -= 1
             if unread[source] == 1:
-                # Its last reader now frees it: pushed again, with a better preference.
+                # The last reader now frees the source: push it again, with a better preference.
                 last = next(reader for reader in storage.readers[source] if reader not in done)
                 if not missing[last]:
                     heapq.heappush(ready, entry(last))

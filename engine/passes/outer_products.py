@@ -1,7 +1,7 @@
 """Replacement of dots that sum a single term by multiplications, which fuse with their readers.
 
-The gradient by the input of a layer with one output is one, and that by a weight in a batch of one sample. Loops come
-first: they join such dots of their iterations to one.
+For a layer with one output, the gradient by the input is such a dot; for a batch of one sample, the gradient by a
+weight. Passes on loops run before: they join the dots of all iterations to one.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from engine.passes.scheduling import by_priority
 
 Prepare = Callable[[Module], Module]
 INLINED = CONTROL_FLOW | {"custom-call"} | EFFECTS
-"""Bodies with these are inlined."""
+"""Opcodes that a body cannot have without being inlined."""
 BODY = "body"
 """The attribute of a custom call OUTLINED: a prepared body. Other passes do not look into it."""
 

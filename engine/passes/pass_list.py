@@ -72,7 +72,7 @@ class PassPipeline(NamedTuple):
 SIMPLIFICATION: tuple[Pass, ...] = (
     inline_calls,
     dead_code,
-    # In the form in which pipelines are cut, whose steps are factored before: both find the same.
+    # Steps of pipelines are factored before they are cut, in this form, too: both find the same derivatives.
     factored_derivatives,
     expand_batch_norm,
     dead_code,

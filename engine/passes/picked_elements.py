@@ -1,6 +1,6 @@
-"""Single elements of arrays, taken from the arrays that these are moved and computed from.
+"""Single elements of arrays, gathered from the arrays from which these are moved and computed.
 
-A gather from a slice, a transpose or a sum would store these, where others read them in place.
+A gather needs its operand in memory, even a slice, a transpose or a sum that other readers read in place.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from engine.passes.rewriting import make
 
 ELEMENT_GATHER = GatherDimensionNumbers((), (0,), (0,), 1)
 MOST_ELEMENTS = 1 << 31
-"""Positions are s32."""
+"""Elements of an array from which on its positions do not fit in s32."""
 MOST_STEPS = 16
-"""Arrays that one array's elements are followed through."""
+"""Most arrays through which elements are followed."""
 
 
 class PickedElements:
@@ -63,7 +63,7 @@ def take_elements(vector: Instruction, at: Instruction) -> Instruction:
 
 
 def _before(moving: Instruction, at: Instruction) -> Instruction:
-    """The positions in its operand of the elements at positions in an instruction's result."""
+    """Positions in the operand of a moving instruction, given those in its result."""
     dimensions, operand = moving.array_shape.dimensions, moving.operands[0].array_shape
     rank = len(dimensions)
     indices = pull(moving, tuple(loop_index(d, rank) for d in range(rank)), rank)

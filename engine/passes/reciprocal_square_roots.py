@@ -12,8 +12,8 @@ from engine.passes.rewriting import RuleSet, make, rewrite
 RULES = RuleSet()
 ULPS = 2
 LEAST, LARGEST = 1e-12, 2.0**100
-"""Next to the least, roots of near-denormal numbers, whose estimates are imprecise, are negligible; and divisors stay
-far below the largest, where reciprocals are denormal."""
+"""Bounds of c. Roots of near-denormal numbers, whose estimates are imprecise, are negligible beside the least; with the
+largest, divisors stay far below numbers whose reciprocals are denormal."""
 
 
 @RULES.on("divide")

@@ -18,14 +18,14 @@ from engine.passes.rewriting import Visit, changed, make, rewrite_each
 from engine.passes.splats import splat_value
 
 MOST_OPERATIONS = 150
-"""Most operations of a subgraph that is considered. Chosen by hand."""
+"""Most operations of a subgraph that is considered."""
 LEAST_OPERATIONS = 20
-"""Subgraphs with fewer are left unchanged: few take longer than the function."""
+"""Subgraphs with fewer operations are left unchanged: few of them take longer than the function."""
 SAMPLES = np.sort(np.append(np.linspace(-12, 9, 1009), [-2.0, -1.0, 0.0, 1.0, 2.0])).astype(np.float32)
-"""Arguments up to where the function becomes denormal. Not np.unique, which imports numpy.ma."""
+"""Arguments up to where the function becomes denormal; np.unique would import numpy.ma."""
 EXPECTED = np.array([erfc(x) for x in SAMPLES.tolist()])
 TOLERANCE = 1e-5
-"""Largest relative error of a function that is recognised. Chosen by hand."""
+"""Largest relative error of a function that is recognised."""
 Path = tuple[int, ...]
 logger = logging.getLogger("ipu")
 
@@ -89,7 +89,7 @@ def _at_samples(root: Instruction, argument: Instruction, cone: list[Instruction
     with np.errstate(all="ignore"):
         for instruction in cone:
             operands = [values[o] if o in values else _repeated(o) for o in instruction.operands]
-            # definitions read the shape of their instruction: that of the samples, not of the program's array
+            # definitions read their instruction's shape, which has to be that of the samples
             here = changed(instruction, shape=Shape(instruction.array_shape.element_type, SAMPLES.shape))
             values[instruction] = np.asarray(DEFINITIONS[instruction.opcode](here, operands))
     return values[root].astype(np.float64)

@@ -37,7 +37,7 @@ def _visit_for(computation: Computation) -> Visit:
 
 
 def _is_cheap(instruction: Instruction, users: list[Instruction]) -> bool:
-    """Whether this is x minus a summary of x, read point by point by several users."""
+    """Whether an instruction is x minus a summary of x, which several users read point by point."""
     if instruction.opcode != "subtract" or len(set(users)) < 2:
         return False
     x, mean = instruction.operands

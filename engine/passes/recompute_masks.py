@@ -1,7 +1,7 @@
-"""Masks of a rectifier's gradient are computed from its input where that is read beside them, not from its result.
+"""Masks of a rectifier's gradient are computed from the input where this is read beside them, not from the result.
 
 The gradient of y = max(0, s * x + b), or of y clamped from above too, is zero where y is at a bound. Batch
-normalisation's gradient reads x at the same points: y is one large array more for nothing.
+normalisation's gradient reads x at the same points: reading y would cost one more large array.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.passes.rewriting import Visit, changed, rewrite_each
 from engine.passes.splats import splat_value
 
 STEPS = ("add", "subtract", "multiply")
-"""Operations between x and the rectifier; as many of them as of an affine map at most."""
+"""Operations between x and the rectifier; there are at most MOST_STEPS of them, as in an affine map."""
 MOST_STEPS = 2
 READERS = ("and", "select", "multiply")
 """Opcodes that may stand between a mask and the instruction that reads x."""
@@ -66,7 +66,7 @@ def _inner(rectifier: Instruction) -> Instruction:
 
 
 def _is_at_bound(mask: Instruction) -> bool:
-    """Whether it tests that a maximum or clamp is strictly within one of its bounds."""
+    """Whether a mask tests that a maximum or clamp is strictly within one of its bounds."""
     rectifier, compared = mask.operands
     value = splat_value(compared)
     if value is None:
@@ -85,9 +85,7 @@ def _is_at_bound(mask: Instruction) -> bool:
 
 
 def _only_array(value: Instruction) -> Instruction | None:
-    """The only large array of which a value is an affine function, with broadcast arrays as factors and terms; None if
-    none.
-    """
+    """The only large array of which a value is an affine function, with broadcast factors and terms; None if none."""
     for _ in range(MOST_STEPS):
         if value.opcode not in STEPS:
             break

@@ -15,7 +15,7 @@ from engine.passes.groups import Group, Groups
 LEAST_ELEMENTS = 1 << 17
 """Smaller results stay in a cache close to the core."""
 MOST_COST = 16
-"""Cost of operations on a point that take about as long as writing and re-reading it."""
+"""Cost of operations per element that take about as long as writing and re-reading the element."""
 MOST_COST_AT_HAND = 4
 """Cost of operations up to which a result that is re-read at once, from a cache, is recomputed."""
 MOST_COST_OF_LARGE = 8
@@ -43,7 +43,7 @@ class Recomputed:
         return instruction in self._of(instruction)[0]
 
     def is_on_the_way(self, instruction: Instruction) -> bool:
-        """Whether other groups look through a member, because they recompute it or need it to."""
+        """Whether other groups look through a member, because they recompute it, or another member from it."""
         return instruction in self._of(instruction)[1]
 
     def _of(self, instruction: Instruction) -> tuple[set[Instruction], set[Instruction]]:
@@ -79,7 +79,7 @@ class Recomputed:
         )
 
     def _pays(self, member: Instruction, group: Group, large: set[Instruction], cost: int) -> bool:
-        """Whether its readers read at most one array more instead, and that while it is in a cache."""
+        """Whether the readers of a recomputed member read at most one more array, and this one from a cache."""
         readers = {self.groups.of[u] for u in self._readers_outside(member, group)}
         more = sum(max(0, len(large - self._read_by(reader)) - 1) for reader in readers)
         available = [not self._are_products_between(group, reader) for reader in readers]
@@ -109,7 +109,7 @@ class Recomputed:
         return any(each.opcode in CONTRACTIONS for each in self.groups.between(group, reader))
 
     def _way_to(self, member: Instruction, group: Group) -> set[Instruction]:
-        """The members it is computed from, if those are few operations on arrays in memory; else the empty set."""
+        """The members from which a member is computed, if these are few operations on arrays in memory; else none."""
         cost, large, way = 0, set(), set()
         stack, seen = [member], {member}
         while stack:

@@ -116,7 +116,7 @@ class _Roundings:
         return changed(instruction, shape=wide_shape(instruction.shape), operands=operands, called=called)
 
     def _split(self, before: Instruction, wide: Instruction, stochastic: bool) -> Instruction:
-        """The rounded result in place of `before`; of a tuple each element that was f16."""
+        """The rounded result in place of `before`; in a tuple, each element that was f16 is rounded."""
         if not isinstance(before.shape, TupleShape):
             return self._rounded(before, wide, stochastic)
         parts = []

@@ -1,4 +1,4 @@
-"""The values of a forward pass that are dropped and recomputed: those that no later segment of it reads.
+"""The values of a forward pass that are dropped and recomputed: no later segment of the pass reads them.
 
 Segments end at the checkpoints that a user marked, else where fewest bytes cross. Small values are kept, as are random
 draws and the last segment, whose values the backward pass reads at once.
@@ -19,7 +19,7 @@ from engine.ir.properties import is_repeatable
 from engine.passes.liveness import bytes_of
 
 SMALL = 16
-"""Divisor of the largest activation's size below which values are kept. Chosen by hand."""
+"""Values of at most the largest activation's size divided by this are kept."""
 MOVES = AFFINE | SOURCES | TUPLES
 
 Numbers = Mapping[Instruction, int]
@@ -27,10 +27,10 @@ Numbers = Mapping[Instruction, int]
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Segments of a computation that are recomputed: of the `copied` values and of the tuples they are elements of.
+    """Segments of a computation that are recomputed: `copied` has the segment of each value, and of tuples of values.
 
     `sources` are the values that an instruction is or moves, `gates` the gradients that segments wait for. `is_marked`
-    says whether they end at checkpoints.
+    says whether segments end at checkpoints.
     """
 
     backward: Set[Instruction] = frozenset()
@@ -173,7 +173,7 @@ class _Forward:
         return found
 
     def _cut(self, count: int) -> Numbers:
-        """About equal bytes of activations for each segment, cut where fewest bytes cross, and there most evenly."""
+        """Cuts the pass into segments of about equal bytes of activations, where fewest bytes cross."""
         position = {maker: at for at, maker in enumerate(dict.fromkeys(self.values.values()))}
         change, size = [0] * (len(position) + 1), [0] * len(position)
         for value, maker in self.values.items():

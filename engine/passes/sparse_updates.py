@@ -20,10 +20,10 @@ from engine.passes.fusible import is_elementwise
 from engine.passes.rewriting import make, rewrite_each
 
 WORTH_ELEMENTS = 1 << 18
-"""Least elements of a table; a smaller one is updated whole. Chosen by hand."""
+"""Least elements of a table; a smaller one is updated whole."""
 SPARSENESS = 16
-"""The least ratio of the table's rows to the batch's ids. Below, it costs less to update the whole table and to sum
-the rows when it reads them."""
+"""The least ratio of the table's rows to the batch's ids. Below it, an update of the whole table, which sums rows where
+it reads them, costs less."""
 ROW_SCATTER = ScatterDimensionNumbers((1,), (0,), (0,), 1)
 
 
@@ -63,7 +63,7 @@ class RowUpdate:
 
 
 def is_row_sum(instruction: Instruction, batches: int = 1) -> bool:
-    """Whether it is scatter(zeros [rows, width], ids, rows, add) into a table much larger than `batches` batches."""
+    """Whether an instruction adds rows by ids to zeros [rows, width], a table much larger than `batches` batches."""
     if instruction.opcode != "scatter" or len(instruction.operands) != 3:
         return False
     table, ids, rows = instruction.operands
@@ -109,7 +109,7 @@ def _find_update(module: Module, gradients: list[Instruction]) -> RowUpdate | No
 
 
 def _is_by_row(operand: Instruction, gradient: Instruction) -> bool:
-    """Whether it is a table of the gradient's shape, or equal in all its rows."""
+    """Whether an operand is a table of the gradient's shape, or has only equal rows."""
     if operand.opcode == "parameter":
         return operand.shape == gradient.shape
     return operand.opcode == "broadcast" and 0 not in operand["dimensions"]

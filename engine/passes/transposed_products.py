@@ -1,7 +1,7 @@
 """Products that are read transposed: an attention's heads, which are side by side in each position's row.
 
-Where a dot cannot give the order of dimensions, its lowering writes the transposed array directly. To leave the other
-one without readers, sums over the product become sums over the transposed array.
+Where a dot cannot give the order of dimensions, its lowering writes the transposed array directly. Sums over the
+product become sums over the transposed array, so that only this one has readers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.passes.rewriting import Visit, changed, rewrite_each
 
 Order = tuple[int, ...]
 LEAST_ELEMENTS, LEAST_LANES = 1 << 14, 16
-"""Elements in total, and of both dimensions, of a transpose that is stored for several readers. Chosen by hand."""
+"""Fewest elements in total, and of both dimensions, of a transpose that is stored for several readers."""
 
 
 def order_wanted(product: Instruction, users: list[Instruction]) -> Order | None:
@@ -53,7 +53,7 @@ def moves_lanes(transpose: Instruction) -> bool:
 
 
 def is_sum(instruction: Instruction) -> bool:
-    """Whether it is a reduce of one array, whose dimensions may be in any order."""
+    """Whether an instruction is a reduce of one array, whose dimensions may be in any order."""
     return instruction.opcode == "reduce" and len(instruction.operands) == 2
 
 

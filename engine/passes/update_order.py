@@ -71,7 +71,7 @@ def _readers(parameter: Instruction, users: dict[Instruction, list[Instruction]]
 
 
 class _Orders:
-    """Orders of instructions that no data require: `before` has those that must come before each."""
+    """Orders of instructions that data do not require; `before` maps each to the instructions that must precede it."""
 
     def __init__(self, users: dict[Instruction, list[Instruction]]) -> None:
         self._users = users
@@ -79,7 +79,7 @@ class _Orders:
         self.before: dict[Instruction, list[Instruction]] = {}
 
     def put_first(self, reader: Instruction, writer: Instruction) -> None:
-        """Has a reader before a writer, unless it must come after it."""
+        """Puts a reader before a writer, unless the reader must come after it."""
         if reader is not writer and not self._reaches(writer, reader):
             self.before.setdefault(writer, []).append(reader)
             self._after.setdefault(reader, []).append(writer)

@@ -31,7 +31,7 @@ def on(*opcodes: str) -> Callable[[Rule], Rule]:
 
 
 def can_batch(instruction: Instruction) -> bool:
-    """Whether there is a rule for it. Instructions that vary from call to call, or call others, have none."""
+    """Whether an instruction has a rule. Instructions that vary from call to call, or call others, have none."""
     if instruction.opcode == "reduce":
         return len(instruction.operands) == 2
     return instruction.opcode in RULES or (not instruction.called and is_elementwise(instruction))
@@ -160,7 +160,7 @@ def summed_dot(instruction: Instruction, lhs: Instruction, rhs: Instruction) -> 
 
 
 def summed(instruction: Instruction, known: dict[Instruction, Operand], iterations: int) -> Instruction:
-    """The sum over `iterations` iterations; `known` has the values of it and its operands in all iterations."""
+    """The sum of an instruction over all iterations; `known` has its values and its operands' in all iterations."""
     value, batched = known[instruction]
     if not batched:
         count = construct.splat_of(instruction, np.array(iterations, value.array_shape.dtype), value.array_shape)

@@ -23,8 +23,8 @@ from engine.passes.rewriting import make, rewrite
 MOST_BYTES = 128 * 2**20
 """Most bytes that may be stored of one value for all iterations."""
 FAR_BYTES = 8 * 2**20
-"""Bytes of a value for all iterations that no worker's own cache holds: products of many rows are computed as fast as
-these are stored and read again. Chosen by hand, with the next two."""
+"""Bytes of a value for all iterations that no worker's own cache holds: storing and re-reading it then takes as long as
+computing products of many rows."""
 MANY_ROWS, SHORT_K = 128, 256
 """Rows from which several products at once are no faster, and most multiply-adds for each of their elements."""
 INDEX = Shape("s32", ())
@@ -194,7 +194,7 @@ class _Distribution:
         return not batched or (self._fits(instruction) and not self._stays_for_the_cache(instruction))
 
     def _stays_for_the_cache(self, instruction: Instruction) -> bool:
-        """Whether its costly work is products that are near the peak within an iteration, with results in the cache."""
+        """Whether the costly work is products that run near the peak within an iteration, with results in the cache."""
         if self.iterations.number * instruction.array_shape.bytes <= FAR_BYTES or instruction in self.listed:
             return False
         costly = [i for i in topological([instruction]) if i in self.early and i.opcode in CONTRACTIONS]
@@ -244,7 +244,7 @@ class _Distribution:
 
 
 def _has_many_rows(product: Instruction) -> bool:
-    """Whether it is a matrix product with so many rows that joining several is no faster."""
+    """Whether a product is of matrices, with so many rows that joining several products is no faster."""
     if product.opcode != "dot" or product.array_shape.rank != 2:
         return False
     left, numbers = product.operands[0].array_shape, product["dot_dimension_numbers"]

@@ -16,7 +16,7 @@ NOT_COPIED = TUPLES | CONTROL_FLOW | {"parameter", "custom-call"}
 
 
 class Iterations:
-    """A loop with a known number of iterations. Values of all are stored in their order, reversed if `descending`."""
+    """A loop with a known number of iterations, whose values are in their order, or reversed if `descending`."""
 
     def __init__(self, view: LoopView, counts: TripCounts, iterations: int) -> None:
         self.view = view
@@ -86,7 +86,7 @@ class Iterations:
         return changed(instruction, operands=[value for value, _ in operands]), False
 
     def _result(self, instruction: Instruction, value: Instruction, batched: bool) -> Operand | None:
-        """One of several results, as those of a sort."""
+        """One of several results of an instruction such as a sort."""
         if batched:
             return None
         if instruction.operands[0] in self.costly:
@@ -94,7 +94,7 @@ class Iterations:
         return element_of(value, instruction["tuple_index"]), False
 
     def _rows(self, instruction: Instruction, data: Operand) -> Operand | None:
-        """A slice of one row, another one in each iteration, of a loop-invariant array."""
+        """A slice of one row of a loop-invariant array, a different row in each iteration."""
         value, batched = data
         dimensions = instruction.array_shape.dimensions
         if batched or not dimensions or dimensions[0] != 1 or dimensions[1:] != value.array_shape.dimensions[1:]:

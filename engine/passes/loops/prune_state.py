@@ -131,7 +131,7 @@ class _Pruning:
                 pending += self._needs(self.view.following[stand])
 
     def _alike(self) -> dict[int, list[int]]:
-        """Elements to which any iteration gives the same value, in some shape: for each of them, the whole group."""
+        """Maps elements to the group of elements to which each iteration gives the same value, in some shape."""
         if not self.counts.iterations(self.view.loop):
             return {}
         groups: dict[Instruction, list[int]] = {}

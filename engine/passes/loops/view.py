@@ -10,7 +10,7 @@ from engine.passes.rewriting import changed
 
 
 def element_read(instruction: Instruction) -> int | None:
-    """The index of the element of its computation's argument that an instruction reads; None if it does not."""
+    """The index of the element of its computation's argument that an instruction reads; None if it reads none."""
     if instruction.opcode == "get-tuple-element" and instruction.operands[0].opcode == "parameter":
         return int(instruction["tuple_index"])
     return None
@@ -71,8 +71,8 @@ def remade(
 ) -> Instruction:
     """The loop with the elements `kept`, then `inserted` ones: (value before, value after an iteration).
 
-    `parameter` is the new body's; `replacements` has those of instructions of the old body, `stands` those of elements
-    that are read but not kept.
+    `parameter` is the new body's parameter; `replacements` replace instructions of the old body, `stands` elements that
+    are read but not kept.
     """
     initial = tuple_of(
         f"{view.loop.name}.initial", [view.initial[k] for k in kept] + [before for before, _ in inserted]

@@ -88,7 +88,7 @@ def summed_16_bit_dot(narrow: Instruction) -> Instruction | None:
     """Merges a dot of 16-bit floats with the f32 sum of its batches into a dot that contracts them; None where it
     cannot.
 
-    It rounds once where the sum rounds each batch's result, too.
+    The new dot rounds once, where the sum rounds each batch's result, too.
     """
     total, kind = narrow.operands[0], narrow.array_shape.element_type
     if total.opcode != "reduce" or kind not in ("f16", "bf16") or total.operands[0].opcode != "convert":

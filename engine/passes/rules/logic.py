@@ -22,7 +22,7 @@ def is_all_ones(instruction: Instruction) -> bool:
 @RULES.on("and", "or")
 @either_order
 def conjunction_or_disjunction(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """x and x, all ones or zero; x or the same."""
+    """Simplifies x and y, and x or y, where y is x, all ones or zero."""
     neutral, absorbing = is_all_ones(other), is_splat_of(other, 0)
     if instruction.opcode == "or":
         neutral, absorbing = absorbing, neutral
@@ -32,7 +32,7 @@ def conjunction_or_disjunction(instruction: Instruction, x: Instruction, other: 
 @RULES.on("xor")
 @either_order
 def exclusive_or(instruction: Instruction, x: Instruction, other: Instruction) -> Instruction | None:
-    """x xor x, all ones or zero."""
+    """Simplifies x xor y where y is x, all ones or zero."""
     if is_splat_of(other, 0):
         return x
     if x is other:

@@ -11,7 +11,7 @@ RULES = RuleSet()
 
 @RULES.on("transpose")
 def moves_only_unit_dimensions(instruction: Instruction) -> Instruction | None:
-    """Elements keep their order, so it is a reshape, or the operand where it moves no dimension."""
+    """A transpose that keeps the order of elements is a reshape, or the operand where no dimension moves."""
     operand = instruction.operands[0]
     old = operand.array_shape.dimensions
     order = [d for d in instruction["dimensions"] if old[d] != 1]
