@@ -83,7 +83,7 @@ def emit_extremum(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.V
 
 @emitter("maximum-number")
 def emit_maximum_number(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The greater one, of equal ones the first; of a number and NaN the number."""
+    """The greater operand, or the first of equal ones; a number wins over NaN."""
     x, y = operands
     first = lanes.builder.or_(lanes.builder.fcmp_ordered(">=", x, y), lanes.builder.fcmp_unordered("uno", y, y))
     return lanes.builder.select(first, x, y)
@@ -97,13 +97,13 @@ def _has_nan(constant: ir.Constant) -> bool:
 
 @emitter("and", "or", "xor")
 def emit_bitwise(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Bit by bit; on pred the logical operation."""
+    """Operates bit by bit, and logically on pred."""
     return {"and": lanes.builder.and_, "or": lanes.builder.or_, "xor": lanes.builder.xor}[op.opcode](*operands)
 
 
 @emitter("not")
 def emit_not(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Bit by bit; on pred the logical operation."""
+    """Inverts bit by bit, and logically on pred."""
     return lanes.builder.not_(operands[0])
 
 
@@ -207,7 +207,7 @@ def emit_is_finite(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
 
 
 def is_finite_16(lanes: Lanes, bits: ir.Value, element_type: str) -> ir.Value:
-    """Tests whether 16-bit floats, as they are in memory, are finite, by their exponents' bits: none is converted."""
+    """Tests the exponent bits of 16-bit floats as they are in memory: true where a value is finite."""
     ones = lanes.constant("u16", FLOATS_16[element_type])
     return lanes.builder.icmp_unsigned("!=", lanes.builder.and_(bits, ones), ones)
 

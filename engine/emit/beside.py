@@ -1,6 +1,7 @@
-"""A process beside one with many loops to compile: it compiles them from the last on, the program from the first.
+"""A helper process for a program with many loops, which compiles them from the last on, the program from the first.
 
-It gets the loops as data, and stores object code where this process looks for it. Neither waits for the other.
+The helper receives the loops as data, and stores object code where this process looks for it. Neither waits for the
+other.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from engine.machine_code.helper_process import locked, may_start, spawn
 from engine.private_files import fault_of_folder, make_private
 
 FEWEST = 24
-"""Fewer loops are compiled in the time in which a process starts, or little more."""
+"""Fewest loops for which a helper is started: fewer are compiled in about the time in which a process starts."""
 MODULE = "engine.emit.compile_beside"
 """The helper's main module."""
 
 
 def compile_beside(generated: Sequence[object], folder: Path) -> bool:
-    """Starts a helper that compiles these from the last on; whether one stores objects in `folder`.
+    """Starts a helper that compiles the loops from the last on; returns whether one stores objects in `folder`.
 
-    None is started for a few, on one core, or where the user wants none or `folder` cannot be written. Never raises.
+    No helper is started for few loops, on one core, where the user refuses helpers, or if `folder` cannot be written.
+    Never raises.
     """
     if len(generated) < FEWEST or _cores() < 2 or not has_compiler() or not may_start():
         return False

@@ -1,8 +1,9 @@
 """Floating-point exceptions of a nest: detected as values arise, classified by their operands, counted for each node.
 
 In the normal case a point costs one test of the few values through which every infinity and NaN must propagate. Only
-behind that test is it determined which operation raised it: IEEE 754's invalid operation gives NaN from operands that
-are not NaN; a division by zero and an overflow give infinity from finite ones. Propagated values are no exceptions.
+after that test does the code determine which operation raised the exception: IEEE 754's invalid operation gives NaN
+from operands that are not NaN; a division by zero and an overflow give infinity from finite ones. Propagated values
+are no exceptions.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ Masks = dict[str, ir.Value]
 
 
 def raises(operation: Operation) -> bool:
-    """Whether exceptions of an operation are checked; those on complex numbers are not."""
+    """Whether an operation is checked for exceptions; operations on complex numbers are not."""
     if operation.opcode in QUIET or not is_float(operation.element_type):
         return False
     return not any(is_complex(t) for t in operation.operand_types)
 
 
 def is_limited(operation: Operation) -> bool:
-    """Whether it converts floats to 16-bit floats with a given overflow mode, which need not give an infinity."""
+    """Whether an operation converts to 16-bit floats with an overflow mode: an overflow need not give infinity."""
     return "overflow" in dict(operation.attributes)
 
 
@@ -61,7 +62,7 @@ class Checks:
             self._explain(point)
 
     def sum(self, number: int, lanes: Lanes, value: ir.Value, element_type: str, mask: ir.Value | None) -> None:
-        """Checks a reduction's result: infinite or NaN although no value was. Called after it is computed."""
+        """Checks a reduction's result: infinite or NaN although no value was. Called after the result is computed."""
         if number not in (summed for summed, _ in self._summed) or not is_float(element_type):
             return
         non_finite = _is(lanes, value, NAN | INFINITE)
@@ -77,7 +78,7 @@ class Checks:
             self._count(lanes, masks, mask, ExceptionCounters.of_reduction(self.nest, number))
 
     def _non_finite(self, point: Point, number: int) -> ir.Value:
-        """Lanes of a node in which there may be an exception."""
+        """The lanes in which a node may have raised an exception."""
         node, lanes = self.nest.nodes[number], point.lanes
         if isinstance(node, Apply) and is_limited(node.operation):
             magnitude = lanes.intrinsic("fabs", point.value(node.operands[0]))
@@ -168,7 +169,7 @@ class Checks:
 
 
 def _tested(nest: Nest) -> list[int]:
-    """The nodes to check, the last ones first: those whose infinities and NaNs do not propagate to another of them."""
+    """The nodes to check, last ones first: nodes whose infinities and NaNs do not propagate to another checked node."""
     shown: set[int] = set()
     tested: list[int] = []
     for number in range(len(nest.nodes) - 1, -1, -1):

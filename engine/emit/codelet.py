@@ -24,14 +24,14 @@ SIGNATURE = ir.FunctionType(VOID, [I64] * ARGUMENTS)
 SIDE_BY_SIDE = 4
 """Vectors of columns that are reduced together: 256 bytes of a row with AVX-512, on which this was timed."""
 MANY_SIDE_BY_SIDE = 8
-"""Vectors of columns of 16-bit floats that are reduced together: 16 take longer again on a Zen 5."""
+"""Vectors of columns of 16-bit floats that are reduced together: 16 were slower on a Zen 5."""
 Addresses = list[ir.Value]
 Leaf = Callable[[Addresses, Carried], Carried]
 LaneLeaf = Callable[[ir.Value, ir.Value | None, Carried], Carried]
 
 
 def emit_codelet(nest: Nest, name: str, width: int) -> str:
-    """The LLVM IR text of a module with the one function `name`."""
+    """Writes the LLVM IR text of a module with the one function `name`."""
     module = ir.Module(name)
     function = ir.Function(module, SIGNATURE, name)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -40,7 +40,7 @@ def emit_codelet(nest: Nest, name: str, width: int) -> str:
 
 
 def _is_parallel(reduction: Reduction) -> bool:
-    """Whether lanes may each reduce some of the values."""
+    """Whether each lane may reduce a part of the values."""
     return isinstance(reduction.combine, str) or extremum.sign_of(reduction) is not None
 
 
@@ -101,7 +101,7 @@ class CodeletEmitter:
         return []
 
     def _moved(self, addresses: Addresses, dimension: int, index: ir.Value) -> Addresses:
-        """Addresses of all accesses (of one or several copies of them), `index` further along a dimension."""
+        """Moves the addresses of all accesses, or of several copies of them, by `index` along a dimension."""
         strides = self.strides * (len(addresses) // len(self.strides)) if self.strides else []
         return [
             self.builder.add(address, self.builder.mul(index, each[dimension]))
@@ -109,9 +109,7 @@ class CodeletEmitter:
         ]
 
     def _along(self, addresses: Addresses, index: ir.Value) -> Addresses:
-        """Moves the addresses along the last dimension, as pointers to neighbours, so that one register indexes them
-        all.
-        """
+        """Moves the addresses along the last dimension; contiguous ones become pointers that share one index."""
         return [
             self.lanes.element(address, access.element_type, index)
             if near
@@ -136,7 +134,7 @@ class CodeletEmitter:
         )
 
     def _loop(self, dimensions: tuple[int, ...], addresses: Addresses, held: Carried, body: Leaf) -> Carried:
-        """body(addresses, held) with the addresses at every index of the dimensions."""
+        """Emits a loop over the dimensions: held = body(addresses, held), with the addresses at each index."""
 
         def at(indices: Carried, inside: Carried) -> Carried:
             moved = addresses
@@ -147,7 +145,7 @@ class CodeletEmitter:
         return joint_loop(self.builder, [self.ranges[d] for d in dimensions], held, at)
 
     def _lane_loop(self, held: Carried, leaf: LaneLeaf) -> Carried:
-        """leaf(index, mask, held) over the last dimension: whole vectors, then the masked remainder."""
+        """Emits held = leaf(index, mask, held) over the last dimension: whole vectors, then the masked remainder."""
         builder, width = self.builder, self.lanes.width
         start, stop = self.ranges[-1]
         if width == 1:
@@ -207,7 +205,7 @@ class CodeletEmitter:
                 position += 1
 
     def _line(self) -> None:
-        """All rows as one line, in as many vectors at a time as repeated rows take to begin with a whole one again."""
+        """Emits one loop over all rows; an iteration computes whole vectors and whole periods of repeated rows."""
         builder, width, period = self.builder, self.lanes.width, self.nest.period
         repeated = period // gcd(period, width)
         count = repeated * -(-(MANY_SIDE_BY_SIDE if rounds_often(self.nest) else SIDE_BY_SIDE) // repeated)
@@ -242,7 +240,7 @@ class CodeletEmitter:
         counted_loop(builder, whole, last, repeated * width, [], rest)
 
     def _columns(self, addresses: Addresses) -> None:
-        """Code for a parallel last dimension: each lane has accumulators of its own."""
+        """Emits the code for a parallel last dimension, where each lane has its own accumulators."""
         if self.nest.reductions:
             self._reduced_columns(addresses)
             return
@@ -262,7 +260,7 @@ class CodeletEmitter:
         self.ranges[-1] = whole
 
     def _columns_side_by_side(self, addresses: Addresses, ready: dict[int, ir.Value]) -> ir.Value:
-        """Several vectors of columns at a time; returns the first column that is left."""
+        """Emits several vectors of columns at a time; returns the first column that is left."""
         builder, width, (start, stop) = self.builder, self.lanes.width, self.ranges[-1]
 
         def several(count: int, index: ir.Value, _: Carried) -> Carried:
@@ -280,7 +278,7 @@ class CodeletEmitter:
         return start
 
     def _reduced_columns(self, addresses: Addresses) -> None:
-        """Several vectors of columns side by side, so that rows are read in long runs; then one at a time."""
+        """Reduces several vectors of columns side by side, so that rows are read in long runs; then one at a time."""
         builder, nest = self.builder, self.nest
         start, stop = self.ranges[-1]
 
@@ -383,7 +381,7 @@ class CodeletEmitter:
         return [self._neutral(r) for r in self.nest.reductions]
 
     def _lane_accumulators(self, addresses: Addresses) -> Carried:
-        """Neutral elements; of a greatest or least value the initial one, which may be taken more than once."""
+        """Neutral elements, but the initial value for a greatest or least value, which may take it twice."""
         held: Carried = []
         initial = self._initial(addresses, self.lanes)
         for reduction in self.nest.reductions:

@@ -1,8 +1,8 @@
 """A scatter's body as machine code: `void combine(i64 target, i64 source, i64 count, i64 others)`.
 
 It combines `count` neighbouring updates of each operand into as many neighbouring elements. Target and source are the
-addresses for operand 0. For several operands `others` is the address of a table with two words for each, where its
-target and its updates begin; all have the same dimensions, so the others' offsets follow from operand 0's.
+addresses for operand 0. For several operands, `others` is the address of a table with two words for each operand: the
+addresses of its target and of its updates. All operands have the same dimensions, so operand 0's offset is theirs too.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from engine.machine_code.llvm import ir
 
 @dataclass(frozen=True, slots=True)
 class Combiner:
-    """A body over 2n arguments, n elements followed by n updates of these types, with n results."""
+    """A body over 2n arguments, n elements followed by n updates, with n results; `element_types` has n types."""
 
     body: Body
     element_types: tuple[str, ...]
 
 
 def emit_combiner(combiner: Combiner, name: str, width: int) -> str:
-    """The LLVM IR text of a module with the one function `name`."""
+    """Writes the LLVM IR text of a module with the one function `name`."""
     module = ir.Module(name)
     function = ir.Function(module, SIGNATURE, name)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
@@ -54,7 +54,7 @@ def emit_combiner(combiner: Combiner, name: str, width: int) -> str:
 def _positions(
     builder: ir.IRBuilder, types: tuple[str, ...], first: ir.Value, others: ir.Value, column: int
 ) -> list[ir.Value]:
-    """The address for each operand, from that for operand 0."""
+    """Computes the address for each operand from the address for operand 0."""
     if len(types) == 1:
         return [first]
     table = builder.inttoptr(others, I64.as_pointer())

@@ -24,7 +24,7 @@ class Comparator:
 
 
 def emit_comparator(comparator: Comparator, name: str) -> str:
-    """The LLVM IR text of a module with the one function `name`."""
+    """Writes the LLVM IR text of a module with the one function `name`."""
     module = ir.Module(name)
     function = ir.Function(module, SIGNATURE, name)
     builder = ir.IRBuilder(function.append_basic_block("entry"))

@@ -1,4 +1,4 @@
-"""The helper of engine/emit/beside.py: compiles the last loops of a program, which compiles the first, then ends."""
+"""The helper process of engine/emit/beside.py: compiles a program's loops from the last on, then ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.machine_code.objects import object_at
 def main(handle: str) -> None:
     """Stores the objects of the loops in an open file, from the last on, until all have been stored by anyone."""
     with os.fdopen(int(handle), "rb") as file:
-        generated = pickle.load(file)  # of the process that has started this one
+        generated = pickle.load(file)  # written by the process that started this one
     for each in reversed(generated):
         path = path_of(each)
         if not path.exists():

@@ -70,7 +70,7 @@ class Parts:
         return builder.fmul(power, self.of("cosine", b)), builder.select(flat, b, imaginary)
 
     def logarithm(self, x: Pair) -> Pair:
-        """ln x; near the unit circle from |x|^2 - 1, where the log of the rounded magnitude loses all digits."""
+        """ln x; near the unit circle from |x|^2 - 1, because the log of the rounded magnitude has no correct digits."""
         builder = self.builder
         a, b = (self.of("abs", v) for v in x)
         large, small = self.of("maximum", a, b), self.of("minimum", a, b)
@@ -210,14 +210,14 @@ FUNCTIONS: dict[str, Callable[..., Pair]] = {
 
 @complex_emitter(*FUNCTIONS)
 def emit_function(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Functions whose result's parts depend on both parts."""
+    """Emits functions for which each part of the result depends on both parts of the operands."""
     parts = Parts(lanes, PART_TYPES[op.element_type])
     return lanes.paired(*FUNCTIONS[op.opcode](parts, *(lanes.parts(x) for x in operands)))
 
 
 @complex_emitter("add", "subtract")
 def emit_sum(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Part by part, without separating real and imaginary lanes."""
+    """Adds or subtracts part by part, without separating real and imaginary lanes."""
     return (lanes.builder.fadd if op.opcode == "add" else lanes.builder.fsub)(*operands)
 
 
@@ -229,7 +229,7 @@ def emit_magnitude(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.
 
 @complex_emitter("compare")
 def emit_equality(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Equality only: complex numbers have no order."""
+    """Compares for equality only: complex numbers have no order."""
     builder = lanes.builder
     (a, b), (c, d) = (lanes.parts(x) for x in operands)
     equal = builder.and_(builder.fcmp_ordered("==", a, c), builder.fcmp_ordered("==", b, d))

@@ -1,7 +1,8 @@
-"""Fused multiply-adds, rounded once: in nests that allow a few ULP of error, as optimiser updates do.
+"""Fused multiply-adds, rounded once, in nests that allow a few ULP of error, such as optimizer updates.
 
-Terms that share an input may cancel: x * y - x * y is 0 only if both products are rounded. A statistic's gradient of a
-batch of one row is such a difference, which optimizers that normalise would enlarge. Terms like these stay as they are.
+Terms that share an input may cancel: x * y - x * y is 0 only if both products are rounded. The gradient of a statistic
+over a batch of one row is such a difference, and optimizers that normalise would enlarge its error. These terms are not
+fused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from engine.emit.nest import Apply, Constant, MultiplyAdd, Nest, Node
 
 
 def contracted(nest: Nest) -> Nest:
-    """The nest with multiply-adds in place of f32 sums one of whose terms is a product or an estimated quotient.
+    """Replaces f32 sums by multiply-adds where one term is a product or an estimated quotient.
 
     Nodes keep their numbers. Where exceptions are checked, no operations are fused.
     """
@@ -36,7 +37,7 @@ def _uses(nest: Nest) -> Counter[int]:
 
 
 def _inputs(nodes: Sequence[Node]) -> list[int]:
-    """The inputs that each node is computed from, as bits."""
+    """Returns, for each node, the inputs from which it is computed, as bits."""
     found: list[int] = []
     for number, node in enumerate(nodes):
         own = 0 if isinstance(node, Constant) else 1 << number

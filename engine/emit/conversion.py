@@ -23,9 +23,7 @@ from engine.machine_code.llvm import ir
 
 @emitter("convert")
 def emit_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Converts to another element type; `overflow`, for 16-bit floats, names the replacement of too large finite
-    floats.
-    """
+    """Converts to another element type; `overflow` says how finite floats beyond the range of f16 are replaced."""
     x, source = operands[0], op.operand_types[0]
     overflow = dict(op.attributes).get("overflow")
     if overflow is not None:
@@ -34,7 +32,7 @@ def emit_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Va
 
 
 def convert(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
-    """Float to integer saturates and converts NaN to 0; to pred means "is not zero"."""
+    """Converts lanes: float to integer saturates, with NaN as 0; conversion to pred tests for "is not zero"."""
     builder, result = lanes.builder, lanes.type(target)
     if source == target:
         return x
@@ -61,7 +59,7 @@ def convert(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
 
 
 def _convert_complex(lanes: Lanes, x: ir.Value, source: str, target: str) -> ir.Value:
-    """A real number has the imaginary part 0; a complex one becomes its real part in a real type."""
+    """Converts a real number to one with imaginary part 0, and a complex one to its real part in a real type."""
     part = PART_TYPES.get(target, target)
     if not is_complex(source):
         return lanes.paired(convert(lanes, x, source, part), lanes.constant(part, 0))
@@ -85,13 +83,13 @@ def _convert_floats(lanes: Lanes, x: ir.Value, target: str) -> ir.Value:
 
 
 def _with_last_bit_odd(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """An f64 with 16 bits of mantissa, the last one set if bits were truncated: a second rounding finds no tie."""
+    """Cuts an f64 to 16 bits of mantissa, with the last one set if bits were lost: a second rounding finds no tie."""
     cut = _cut_off(lanes, lanes.builder.bitcast(x, lanes.of(I64)), MANTISSA_BITS["f64"] - 15)
     return lanes.builder.bitcast(cut, x.type)
 
 
 def _wide_to_double(lanes: Lanes, x: ir.Value, source: str) -> ir.Value:
-    """An integer as f64; beyond 53 bits the last bit is set if bits were truncated, so that nothing is rounded."""
+    """Converts an integer to f64 without rounding: beyond 53 bits, the last bit kept is set if bits were cut off."""
     builder = lanes.builder
     if REGISTER_TYPES[source].width == 64:
         size = lanes.call(f"llvm.abs.{intrinsic_suffix(x.type)}", x.type, [x, ir.Constant(I1, 0)])
@@ -102,7 +100,7 @@ def _wide_to_double(lanes: Lanes, x: ir.Value, source: str) -> ir.Value:
 
 
 def _cut_off(lanes: Lanes, bits: ir.Value, count: int) -> ir.Value:
-    """An i64 with its last bits truncated; the next one is set if any of them was."""
+    """Clears the last `count` bits of an i64, and sets the next one if any of them was set."""
     builder = lanes.builder
     rest = builder.and_(bits, lanes.splat_constant(I64, (1 << count) - 1))
     some = builder.icmp_unsigned("!=", rest, lanes.splat_constant(I64, 0))
@@ -112,7 +110,7 @@ def _cut_off(lanes: Lanes, bits: ir.Value, count: int) -> ir.Value:
 
 @emitter("bitcast-convert")
 def emit_bitcast_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Same width only: other widths change the shape and are not elementwise."""
+    """Reinterprets bits in a type of the same width; other widths change the shape and are not elementwise."""
     x, source, target = operands[0], op.operand_types[0], op.element_type
     if source in ("f16", "bf16"):
         x = lanes.to_memory(x, source)

@@ -1,7 +1,7 @@
-"""Roundings to f16 that the store makes: of operations whose results only go to memory, through maxima and the like.
+"""Roundings to f16 left to the store, for operations whose results only go to memory, if by way of maxima and the like.
 
 Rounding to nearest keeps order, signs and zeros, so a maximum of rounded numbers is the rounded maximum, bit for bit.
-bf16 is left out: its stores take the upper halves of rounded numbers.
+bf16 is left out: its stores take the upper halves of numbers that are rounded already.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from engine.emit.nest import Apply, Constant, Nest, Node
 from engine.emit.registry import EXACT
 
 NEGATIVE_ZERO = "-0.0"
-"""Numbers that become zeros would compare with it in another way before they do."""
+"""A number that rounds to zero compares differently with this constant before it is rounded."""
 
 
 def deferred_roundings(nest: Nest) -> frozenset[int]:
@@ -33,7 +33,7 @@ def deferred_roundings(nest: Nest) -> frozenset[int]:
 
 
 def _passes(nodes: tuple[Node, ...], user: int, number: int) -> bool:
-    """Whether a node has one of its operands as its result, also if that is rounded afterwards."""
+    """Whether node `user` gives the same bits if its operand `number` is rounded after the node, not before it."""
     node = nodes[user]
     if not isinstance(node, Apply) or node.operation.opcode not in EXACT:
         return False

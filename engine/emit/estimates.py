@@ -9,13 +9,13 @@ from engine.machine_code.llvm import ir
 
 ALL = ir.Constant(I16, -1)
 AS_THE_STATE_SAYS = ir.Constant(I32, 4)
-"""Rounding mode of an AVX-512 instruction: that of the control register."""
+"""Rounding mode of an AVX-512 instruction: taken from the control register."""
 ZERO, NEGATIVE_INFINITY, INFINITY = 2, 4, 5
-"""Classes of numbers in the numbering of `vfixupimmps`; zeros of either sign are one."""
+"""Classes of numbers as `vfixupimmps` numbers them; zeros of either sign are one class."""
 ITSELF, SIGNED_INFINITY, NEGATIVE_ZERO, POSITIVE_ZERO = 1, 6, 7, 8
 """Replacements by `where_it_is`: the number itself, infinity with its sign, or a zero."""
 LARGEST_POWER = 96
-"""Quotients of f16 by 2**96 are no denormal f32, nor is the reciprocal."""
+"""Exponent of the largest divisor that needs no scaling: neither f16 / 2**96 nor 2**-96 is a denormal f32."""
 
 
 def constant(lanes: Lanes, value: float) -> ir.Constant:
@@ -29,19 +29,19 @@ def fused(lanes: Lanes, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
 
 
 def estimated(lanes: Lanes, name: str, x: ir.Value) -> ir.Value:
-    """rcp14 or rsqrt14: within 2**-14 of the reciprocal (square root), relatively; exact for zeros and infinities."""
+    """rcp14 or rsqrt14: within a relative error of 2**-14 of 1 / x or 1 / sqrt(x); exact for zeros and infinities."""
     return lanes.call(f"llvm.x86.avx512.{name}.ps.512", x.type, [x, x, ALL])
 
 
 def where_it_is(lanes: Lanes, x: ir.Value, known: dict[int, int], result: ir.Value) -> ir.Value:
-    """The result, but in lanes where x is of a class in `known`, the replacement given there: one instruction."""
+    """Replaces the result in lanes where x is of a class in `known` as given there, with one instruction."""
     table = lanes.splat_constant(I32, sum(response << 4 * kind for kind, response in known.items()))
     arguments = [result, x, table, ir.Constant(I32, 0), ALL, AS_THE_STATE_SAYS]
     return lanes.call("llvm.x86.avx512.mask.fixupimm.ps.512", x.type, arguments)
 
 
 def _half(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """x / 2 by its exponent, an integer's instruction; for ordinary x, others only where the result is not used."""
+    """Halves ordinary x by an integer subtraction from the exponent; results for other x are not used."""
     bits = lanes.builder.bitcast(x, lanes.of(I32))
     return lanes.builder.bitcast(lanes.builder.sub(bits, lanes.splat_constant(I32, 1 << MANTISSA_BITS["f32"])), x.type)
 
@@ -75,9 +75,9 @@ def guarded_quotient(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.
 
 
 def quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """The correctly rounded f32 quotient of f16 by a loop-invariant divisor: a product with its reciprocal.
+    """Divides f16 by a loop-invariant divisor, correctly rounded to f32, as a product with the divisor's reciprocal.
 
-    That of a power of two, as loss scales are, is exact. Others' product is corrected.
+    The reciprocal of a power of two, such as a loss scale, is exact. For other divisors the product is corrected.
     """
     builder = lanes.builder
     one = builder.extract_element(divisor, I32(0))
@@ -93,11 +93,11 @@ def quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.
 
 
 def _corrected_quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Value) -> ir.Value:
-    """Divides exactly by any divisor, where the dividend was f16.
+    """Divides a widened f16 by any divisor, correctly rounded.
 
-    The product is off by an ULP at most; a step with the exact remainder ends at the nearest (Markstein's theorem). A
-    dividend that was f16 is so far above the smallest f32 that remainders never underflow; divisors whose reciprocal
-    would are scaled. Where there is no such step, at zero and infinity, the product is what division gives.
+    The product is off by at most one ULP, and a step with the exact remainder reaches the nearest f32 (Markstein's
+    theorem). A widened f16 is so far above the smallest f32 that remainders never underflow; divisors whose reciprocal
+    would underflow are scaled. Where the product is zero or infinite no step is taken: the product is the quotient.
     """
     builder = lanes.builder
     huge = builder.fcmp_ordered(">", lanes.intrinsic("fabs", divisor), constant(lanes, 2.0**LARGEST_POWER))
@@ -109,7 +109,7 @@ def _corrected_quotient_of_half(lanes: Lanes, dividend: ir.Value, divisor: ir.Va
     nearest = fused(lanes, remainder, inverse, product)
     if lanes.width == 16:
         return where_it_is(lanes, product, {ZERO: ITSELF, NEGATIVE_INFINITY: ITSELF, INFINITY: ITSELF}, nearest)
-    # If both are equal the product has the sign of a zero; it is kept, too, where the step gave a NaN.
+    # If both are equal, the product has the right sign of zero; the product is also kept where the step gave NaN.
     return builder.select(builder.fcmp_ordered("!=", nearest, product), nearest, product)
 
 
@@ -123,9 +123,7 @@ def reciprocal_square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def square_root(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """Computes square roots within 2 ULP from their reciprocals' estimates: AVX-512's instruction runs at a third of
-    the speed.
-    """
+    """Computes square roots within 2 ULP from estimated reciprocals: AVX-512's sqrt runs at a third of the speed."""
     if lanes.width != 16:
         return lanes.intrinsic("sqrt", x)
     estimate = estimated(lanes, "rsqrt14", x)

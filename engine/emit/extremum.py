@@ -1,8 +1,8 @@
-"""Greatest or least values with their first positions, as argmax and argmin are traced, reduced in lanes.
+"""Reductions to the greatest or least value and its first position, as argmax and argmin are traced, in lanes.
 
-Bodies of other reductions take their values in order. This one may take them in any: equal values are told apart by
-their positions. NaN alone makes the order matter, as it replaces all values before it, and each value after it replaces
-it: vectors with one are rare, and begin again.
+Bodies of other reductions take their values in order. This one may take them in any order, because positions decide
+between equal values. Only NaN makes the order matter: it replaces all values before it, and the value after it replaces
+it. A vector with a NaN, which is rare, therefore resets the accumulators.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SIGNS = {"GE": ">", "LE": "<"}
 
 
 def sign_of(reduction: Reduction) -> str | None:
-    """ ">" or "<" of a reduction to the greatest or least value and its first position, None for others."""
+    """ ">" or "<" for a reduction to the greatest or least value and its first position, None for others."""
     body = reduction.combine
     if not isinstance(body, Body) or len(body.results) != 2 or reduction.element_types[1][0] not in "su":
         return None
@@ -31,7 +31,7 @@ def sign_of(reduction: Reduction) -> str | None:
 
 
 def _expression(nodes: tuple[Node, ...], number: int) -> object:
-    """A node as nested tuples: opcodes and directions, around the numbers of the body's arguments."""
+    """Writes a node as nested tuples of opcodes and directions, with the numbers of the body's arguments as leaves."""
     node = nodes[number]
     if isinstance(node, Argument):
         return node.number
@@ -43,7 +43,7 @@ def _expression(nodes: tuple[Node, ...], number: int) -> object:
 
 
 def take(lanes: Lanes, reduction: Reduction, held: Carried, values: Carried, mask: ir.Value | None) -> Carried:
-    """The accumulators after the values in the lanes of the mask."""
+    """Updates the accumulators with the values in the lanes of the mask."""
     assert isinstance(reduction.combine, Body)
     body, builder = reduction.combine, lanes.builder
     results = apply_body(lanes, body, held + values)
@@ -57,9 +57,7 @@ def take(lanes: Lanes, reduction: Reduction, held: Carried, values: Carried, mas
 
 
 def _after_the_last(lanes: Lanes, nan: ir.Value, values: Carried, mask: ir.Value | None) -> Carried:
-    """Resets accumulators at a NaN: lanes behind the vector's last one keep their values, the others become that
-    NaN.
-    """
+    """Resets accumulators at a NaN: lanes after the vector's last NaN take their values, the others that NaN."""
     builder = lanes.builder
     bits = builder.zext(builder.bitcast(nan, ir.IntType(lanes.width)), I32)
     last = builder.sub(I32(31), lanes.intrinsic("ctlz", bits, ir.Constant(ir.IntType(1), 0)))
@@ -69,7 +67,7 @@ def _after_the_last(lanes: Lanes, nan: ir.Value, values: Carried, mask: ir.Value
 
 
 def first_of(lanes: Lanes, reduction: Reduction, held: Carried) -> Carried:
-    """The accumulators of all lanes as one: lanes that are still NaN have taken nothing since."""
+    """Combines the accumulators of all lanes into one; a lane that is still NaN has taken no value since."""
     builder, count, sign = lanes.builder, lanes.width, sign_of(reduction)
     value_type, position_type = reduction.element_types
     earlier = builder.icmp_signed if is_signed(position_type) else builder.icmp_unsigned

@@ -1,8 +1,8 @@
 """Values of HLO element types as SIMD lanes in LLVM IR: types, constants, loads, stores.
 
-In registers a pred is an i1 and a 16-bit float is an f32 that it can represent exactly; in memory they take
-one and two bytes. Every value is a vector of `width` lanes, or a scalar when width is 1. Complex values are vectors
-of twice as many floats: real and imaginary parts alternate, as in memory, where they move as one wide integer.
+In registers a pred is an i1 and a 16-bit float is an f32 of the same value; in memory they take one and two bytes.
+Every value is a vector of `width` lanes, or a scalar when width is 1. Complex values are vectors of twice as many
+floats: real and imaginary parts alternate, as in memory, where a complex value moves as one wide integer.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Lanes:
         return self.shuffled(real, imaginary, [k for lane in range(self.width) for k in (lane, self.width + lane)])
 
     def shuffled(self, first: ir.Value, second: ir.Value, positions: Iterable[int]) -> ir.Value:
-        """A shuffle of the concatenation of two vectors, with `positions` as its indices."""
+        """Shuffles the concatenation of two vectors, with `positions` as the indices."""
         chosen = list(positions)
         return self.builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, len(chosen)), chosen))
 
@@ -242,7 +242,7 @@ class Lanes:
         return self.builder.bitcast(raw, self.type(element_type)) if is_complex(element_type) else raw
 
     def from_bits(self, bits: ir.Value, element_type: str) -> ir.Value:
-        """16-bit floats from the integers that have their bits."""
+        """Converts integers that hold the bits of 16-bit floats to these floats."""
         return self.from_memory(self.builder.bitcast(bits, self.of(MEMORY_TYPES[element_type])), element_type)
 
     def to_memory(self, value: ir.Value, element_type: str) -> ir.Value:

@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent
 _LOCK = threading.Lock()
 _ADDRESSES: dict[Generated, int] = {}
 IN_LLVM = 2
-"""Loops whose IR is compiled or waits for it, where another process may compile the others."""
+"""Loops whose IR may exist at a time, compiling or waiting, while another process may compile the others."""
 Listener = Callable[[int, int], None]
 
 
@@ -42,7 +42,7 @@ def path_of(generated: Generated) -> Path:
 
 
 def addresses_of(generated: Iterable[Generated], listener: Listener | None = None) -> dict[Generated, int]:
-    """The address of the machine code of each, for the lifetime of the process.
+    """Compiles code that is new, and returns the address of each machine code, valid for the lifetime of the process.
 
     `listener(done, total)` is called as new code is compiled.
     """
@@ -58,7 +58,7 @@ def addresses_of(generated: Iterable[Generated], listener: Listener | None = Non
                 for done, each in enumerate(missing):
                     check_time()
                     if is_shared and done >= IN_LLVM:
-                        pending[-IN_LLVM][1]()  # IR that is written later may not be needed
+                        pending[-IN_LLVM][1]()  # a helper may have stored the object before its IR is written here
                     if listener is not None:
                         listener(done, len(missing))
                     name = paths[each].stem

@@ -11,7 +11,7 @@ from engine.machine_code.llvm import ir
 Carried = list[ir.Value]
 Range = tuple[ir.Value, ir.Value]
 MOST_NESTED = 6
-"""Loops that are emitted one in another: LLVM's time grows with their depth, to 6 s of 18 and minutes of 24."""
+"""Most loops that are nested in one another. LLVM's time grows with the depth: 6 s for 18 loops, minutes for 24."""
 
 
 def word(value: int) -> ir.Constant:
@@ -55,7 +55,7 @@ def counted_loop(
 
 
 def loops_of(dimensions: list[int]) -> list[tuple[int, ...]]:
-    """The dimensions of each of at most MOST_NESTED loops: of the first one several, where there are more."""
+    """Assigns the dimensions to at most MOST_NESTED loops; the first loop takes several where there are more."""
     outer = max(0, len(dimensions) - MOST_NESTED + 1)
     return [tuple(dimensions[:outer]), *((d,) for d in dimensions[outer:])] if outer > 1 else [(d,) for d in dimensions]
 

@@ -101,7 +101,7 @@ class Body:
 class Reduction:
     """Values combined over the reduced dimensions, from the initial nodes on, and stored once.
 
-    `combine` is the opcode of a body that is one associative operation, or a Body. `element_types` are those of the
+    `combine` is the opcode of a body that is one associative operation, or a Body. `element_types` are the types of the
     accumulators; an access may have a narrower one, to which the result is rounded once.
     """
 
@@ -120,8 +120,8 @@ class Nest:
     stride in bytes along each dimension and the pitch between the partial results of units.
     Units split dimension `partition` into blocks of `grain`; where that dimension is reduced, each unit writes a
     partial result of its own, without the initial value.
-    With a `period` rows have that many columns and follow one another in all arrays but those that are splat or
-    periodic: they may run as one line.
+    With a `period`, rows have that many columns and are contiguous in all arrays but splat and periodic ones, so that
+    all rows may run as one loop.
     With `exceptions` the nest checks for these; the last parameter is the address of its Record.
     """
 
@@ -159,7 +159,7 @@ class Nest:
 class ExceptionCounters:
     """The int64 words in which a nest counts exceptions: three counters for each node, then for each reduction.
 
-    A reduction has two more words: the last step, from 1 on, in which it has read a NaN, and an infinity.
+    A reduction has two more words: the numbers, from 1 on, of the last steps that read a NaN and an infinity.
     """
 
     STOP = ExceptionWord.STOP

@@ -15,13 +15,11 @@ from engine.ir.opcodes import OPCODES
 from engine.machine_code.llvm import ir
 
 LEAST_ROUNDED = 3
-"""Fewest operations of 16-bit floats of which several vectors are interleaved. Chosen by hand."""
+"""Fewest operations of 16-bit floats for which several vectors are interleaved."""
 MOST_NODES_SIDE_BY_SIDE = 64
-"""Most nodes of a nest of which several vectors of columns are computed together. Chosen by hand."""
+"""Most nodes of a nest whose vectors of columns are computed several at a time."""
 MOST_CODE_SIDE_BY_SIDE = 256
-"""Most machine code of a nest whose columns are computed together, in additions: LLVM's time grows faster than the
-code.
-"""
+"""Most machine code, in additions, of such a nest: LLVM's time grows faster than the code."""
 
 
 def element_type_of(nodes: tuple[Node, ...], number: int, accesses: tuple[Access, ...]) -> str:
@@ -57,10 +55,10 @@ class Point:
         self.addresses, self.steps, self.mask = addresses, steps, mask
         self._values: dict[int, ir.Value] = dict(ready or {})
         self._bits: dict[int, ir.Value] = {}
-        """Bits of the 16-bit floats loaded, by access: their memory may be stored to before they are tested."""
+        """Bits of loaded 16-bit floats by access, kept as their memory may be overwritten before they are tested."""
 
     def has(self, number: int) -> bool:
-        """Whether a node's value is computed so far."""
+        """Whether a node's value has been computed."""
         return number in self._values
 
     def value(self, number: int) -> ir.Value:
@@ -70,7 +68,7 @@ class Point:
         return self._values[number]
 
     def needed(self, number: int) -> list[int]:
-        """The nodes to be computed for node `number`, in order."""
+        """The nodes that are still to be computed for node `number`, in order."""
         needed, stack = set(), [number]
         while stack:
             current = stack.pop()
@@ -124,14 +122,14 @@ class Point:
         return widens and self.lanes.width > 1 and self.accesses[divisor.access].inner == "splat"
 
     def _converts_arithmetic(self, node: Apply) -> bool:
-        """Whether a result of f32 arithmetic is converted: under the executor it is no denormal number."""
+        """Whether a node converts a result of f32 arithmetic, which under the executor is no denormal number."""
         if node.operation.opcode != "convert" or node.operation.operand_types != ("f32",):
             return False
         source = self.nodes[node.operands[0]]
         return isinstance(source, MultiplyAdd) or (isinstance(source, Apply) and source.operation.opcode in FLUSHING)
 
     def _gaussian_root(self, node: Apply) -> int | None:
-        """The node whose negated square an f32 exponential has as its exponent: erfc has the same power."""
+        """Returns node x if `node` is an f32 exponential of -x * x, a power that erfc computes as well."""
         current: Node = node
         for opcode in ("exponential", "negate"):
             if not _is_f32(current, opcode):
@@ -142,7 +140,7 @@ class Point:
         return current.operands[0]
 
     def _tested_16(self, node: Apply) -> int | None:
-        """The access of 16-bit floats in memory that an is-finite tests, also widened, as loss scaling does."""
+        """Returns the access of 16-bit floats that an is-finite tests, directly or widened as in loss scaling."""
         if node.operation.opcode != "is-finite":
             return None
         tested = self.nodes[node.operands[0]]
@@ -183,9 +181,9 @@ def _is_f32(node: Node, opcode: str) -> TypeGuard[Apply]:
 
 
 def has_long_chains(nest: Nest) -> bool:
-    """Whether a point's operations wait for each other longer than the processor looks ahead: it helps to interleave.
+    """Whether a point's operations depend on one another for longer than the processor looks ahead: interleaving helps.
 
-    Those of 16-bit floats do, which are rounded one by one, and functions, which are polynomials.
+    Operations of 16-bit floats do, as each is rounded, and so do functions, which are polynomials.
     """
     applied = [node.operation for node in nest.nodes if isinstance(node, Apply)]
     functions = any(each.opcode in LONG_FUNCTIONS and is_float(each.element_type) for each in applied)
@@ -207,7 +205,7 @@ def rounds_often(nest: Nest) -> bool:
 
 
 def evaluate_together(points: list[Point], numbers: list[int]) -> None:
-    """Evaluates nodes and their operands, each at all points before the next: their chains of latencies overlap."""
+    """Evaluates each node at all points before the next node, so that the latencies of several points overlap."""
     needed = {each for number in numbers for each in points[0].needed(number)}
     for number in sorted(needed):
         for point in points:

@@ -56,12 +56,12 @@ def limited(lanes: Lanes, x: ir.Value, low: float, high: float, element_type: st
 
 
 def keep_nan(lanes: Lanes, x: ir.Value, result: ir.Value) -> ir.Value:
-    """The result, or x where that is NaN."""
+    """The result, or x where x is NaN."""
     return lanes.builder.select(lanes.builder.fcmp_unordered("uno", x, x), x, result)
 
 
 def keep_tiny(lanes: Lanes, x: ir.Value, below: float, result: ir.Value) -> ir.Value:
-    """The result, or x where that is NaN or its magnitude below a bound."""
+    """The result, or x where x is NaN or smaller in magnitude than a bound."""
     tiny = lanes.builder.fcmp_unordered("<", lanes.intrinsic("fabs", x), constant(lanes, below))
     return lanes.builder.select(tiny, x, result)
 
@@ -73,7 +73,7 @@ def power_of_two(lanes: Lanes, exponent: ir.Value) -> ir.Value:
 
 
 def times_power_of_two(lanes: Lanes, y: ir.Value, n: ir.Value) -> ir.Value:
-    """y * 2**n for whole n: one AVX-512 instruction; elsewhere in two factors so that denormals are correct."""
+    """y * 2**n for whole n, by one AVX-512 instruction; elsewhere by two factors, so that denormals are correct."""
     if lanes.width == 16:
         arguments = [y, n, y, ALL, AS_THE_STATE_SAYS]
         return lanes.call("llvm.x86.avx512.mask.scalef.ps.512", y.type, arguments)
@@ -85,13 +85,13 @@ def times_power_of_two(lanes: Lanes, y: ir.Value, n: ir.Value) -> ir.Value:
 
 
 def exponential(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """e**x: x = n ln 2 + r, a polynomial in r, times 2**n. Beyond the bounds that gives 0 or infinity."""
+    """e**x as a polynomial in r times 2**n, where x = n ln 2 + r; 0 or infinity beyond the bounds."""
     n, p = _reduced_exponential(lanes, limited(lanes, x, EXP_LOWEST, EXP_HIGHEST))
     return times_power_of_two(lanes, lanes.builder.fadd(p, constant(lanes, 1.0)), n)
 
 
 def exponential_minus_one(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """e**x - 1, as twice 2**(n - 1) p + (2**(n - 1) - 1 / 2), which is not infinite too early; x where that is tiny."""
+    """e**x - 1 as twice (2**(n - 1) p + 2**(n - 1) - 1 / 2), which does not overflow too early; x itself if tiny."""
     builder, one = lanes.builder, constant(lanes, 1.0)
     n, p = _reduced_exponential(lanes, limited(lanes, x, EXPM1_LOWEST, EXP_HIGHEST))
     half = power_of_two(lanes, builder.fptosi(builder.fsub(n, one), lanes.of(I32)))
@@ -100,7 +100,7 @@ def exponential_minus_one(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def _reduced_exponential(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Reduces an exponential: n and p such that e**x = 2**n (1 + p)."""
+    """Returns n and p such that e**x = 2**n (1 + p)."""
     n = lanes.intrinsic("rint", lanes.builder.fmul(x, constant(lanes, LOG2_E)))
     r = fused(lanes, n, constant(lanes, -LN2_HIGH), x)
     r = fused(lanes, n, constant(lanes, -LN2_LOW), r)
@@ -118,20 +118,20 @@ def logarithm(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def logarithm_plus_one(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """ln(1 + x): the rounding error of 1 + x is added to its mantissa, which as a distance from 1 has bits for it."""
+    """ln(1 + x); the mantissa, as a distance from 1, has bits left for the rounding error of 1 + x, which is added."""
     builder, one = lanes.builder, constant(lanes, 1.0)
     raised = builder.fadd(one, x)
     part = builder.fsub(raised, one)
     lost = builder.fadd(builder.fsub(one, builder.fsub(raised, part)), builder.fsub(x, part))
     e, m = exponent_and_mantissa(lanes, raised)
-    # Above 2**64 nothing that is lost counts.
+    # Above 2**64 the lost bits do not count.
     down = builder.fneg(limited(lanes, e, -64.0, 64.0))
     m = builder.fadd(m, times_power_of_two(lanes, lost, down))
     return keep_tiny(lanes, x, 2.0**-25, _logarithm_from(lanes, raised, e, m))
 
 
 def exponent_and_mantissa(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Decomposes x: a whole number e and m such that x = 2**e (1 + m), with 1 + m between the roots of 1 / 2 and 2."""
+    """Returns a whole number e and m such that x = 2**e (1 + m), with 1 + m between sqrt(1 / 2) and sqrt(2)."""
     builder, integer = lanes.builder, lanes.of(I32)
     tiny = builder.fcmp_ordered("<", x, constant(lanes, 1.17549435e-38))
     scaled = builder.select(tiny, builder.fmul(x, constant(lanes, 8388608.0)), x)
@@ -149,7 +149,7 @@ def exponent_and_mantissa(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value
 
 
 def _logarithm_from(lanes: Lanes, x: ir.Value, e: ir.Value, m: ir.Value) -> ir.Value:
-    """Computes e ln 2 + ln(1 + m), and the right result for an x that is zero, negative, infinite or NaN."""
+    """Computes e ln 2 + ln(1 + m), or the right result for an x that is zero, negative, infinite or NaN."""
     builder, zero = lanes.builder, constant(lanes, 0.0)
     z = builder.fmul(m, m)
     y = builder.fmul(builder.fmul(horner(lanes, m, LOG), m), z)
@@ -163,7 +163,7 @@ def _logarithm_from(lanes: Lanes, x: ir.Value, e: ir.Value, m: ir.Value) -> ir.V
 
 
 def hyperbolic_tangent(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """A rational function; x itself near 0 and exactly 1 for large |x|."""
+    """tanh x as a rational function; x itself near 0 and exactly 1 for large |x|."""
     builder = lanes.builder
     inside = limited(lanes, x, -TANH_ONE_ABOVE, TANH_ONE_ABOVE)
     z = builder.fmul(inside, inside)
@@ -178,7 +178,7 @@ def hyperbolic_tangent(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def error_function(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """A rational function on [-3.83, 3.83]."""
+    """erf x as a rational function on [-3.83, 3.83]."""
     inside = limited(lanes, x, -ERF_ONE_ABOVE, ERF_ONE_ABOVE)
     z = lanes.builder.fmul(inside, inside)
     p = lanes.builder.fmul(horner(lanes, z, ERF_ODD), inside)
@@ -186,19 +186,19 @@ def error_function(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def gaussian(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """e**(-x * x), of the square as it is rounded."""
+    """e**(-x * x), with the square rounded to f32."""
     magnitude = _bounded_magnitude(lanes, x)
     return _gaussian_of(lanes, lanes.builder.fmul(magnitude, magnitude))
 
 
 def _bounded_magnitude(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """|x|, or a bound with the same power of e where |x| is larger; NaN stays NaN."""
+    """|x|, or for larger |x| a bound with the same power of e, which is 0; NaN stays NaN."""
     magnitude, highest = lanes.intrinsic("fabs", x), constant(lanes, GAUSSIAN_ZERO_ABOVE)
     return lanes.builder.select(lanes.builder.fcmp_ordered("<", highest, magnitude), highest, magnitude)
 
 
 def _gaussian_of(lanes: Lanes, square: ir.Value) -> ir.Value:
-    """e**-square for squares up to 121, which need no bounds."""
+    """e**-square for squares up to 121, which need no clamping."""
     n = lanes.intrinsic("rint", lanes.builder.fmul(square, constant(lanes, -LOG2_E)))
     r = fused(lanes, n, constant(lanes, -LN2_HIGH), lanes.builder.fneg(square))
     r = fused(lanes, n, constant(lanes, -LN2_LOW), r)
@@ -220,7 +220,7 @@ def complementary_error_function(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def logistic(lanes: Lanes, x: ir.Value) -> ir.Value:
-    """1 / (1 + e**-x); 0 where that is a denormal."""
+    """1 / (1 + e**-x); 0 where the quotient is a denormal number."""
     builder, one = lanes.builder, constant(lanes, 1.0)
     divisor = builder.fadd(one, exponential(lanes, builder.fneg(x)))
     if lanes.width != 16:

@@ -8,11 +8,11 @@ from engine.emit.polynomials import exponent_and_mantissa, limited, small_expone
 from engine.machine_code.llvm import ir
 
 LOG2 = (0.3407727409506262, 0.4116705198330758, 0.577083619692688, 0.9617966731711876, 2.8853900817902116)
-"""log2((1 + s) / (1 - s)) = s * p(s * s), in f64: a power multiplies its error, too."""
+"""log2((1 + s) / (1 - s)) = s * p(s * s), in f64, because a power multiplies the error."""
 LN2 = 0.6931471805599453
 POWER_LOWEST, POWER_HIGHEST = -152.0, 130.0
 INVERSE_CUBE_ROOT = 0x54A21D2A
-"""Minuend of the bits of an inverse cube root: it minus a third of an f32's bits is a first estimate."""
+"""This number minus a third of an f32's bits is a first estimate of the bits of its inverse cube root."""
 SMALLEST_NORMAL = 2.0**-126
 
 

@@ -10,7 +10,7 @@ from engine.machine_code.llvm import ir
 
 
 def combine(lanes: Lanes, reduction: Reduction, held: list[ir.Value], values: list[ir.Value]) -> list[ir.Value]:
-    """The accumulators updated with one value each."""
+    """Updates the accumulators with one value each."""
     if isinstance(reduction.combine, str):
         element_type = reduction.element_types[0]
         operation = Operation(reduction.combine, element_type, (element_type, element_type))
@@ -19,27 +19,27 @@ def combine(lanes: Lanes, reduction: Reduction, held: list[ir.Value], values: li
 
 
 def without_mask_registers(lanes: Lanes, value: ir.Value) -> ir.Value:
-    """Lanes of pred as all ones or zeros of 16 bits: these combine in one cycle, mask registers in four."""
+    """Packs lanes of pred into the bits of an integer: integers combine in one cycle, mask registers in four."""
     if lanes.width == 1 or value.type != lanes.type("pred"):
         return value
     return lanes.builder.bitcast(value, ir.IntType(lanes.width))
 
 
 def as_lanes(lanes: Lanes, accumulator: ir.Value, element_type: str) -> ir.Value:
-    """The lanes that a wide accumulator holds."""
+    """Unpacks an accumulator that `without_mask_registers` packed; returns others as they are."""
     is_wide = accumulator.type != lanes.type(element_type)
     return lanes.builder.bitcast(accumulator, lanes.type(element_type)) if is_wide else accumulator
 
 
 def apply_body(lanes: Lanes, body: Body, arguments: list[ir.Value]) -> list[ir.Value]:
-    """The results of a body applied to accumulators and values."""
+    """Applies a body to accumulators and values, and returns its results."""
     ready = {k: arguments[node.number] for k, node in enumerate(body.nodes) if hasattr(node, "number")}
     point = Point(lanes, body.nodes, (), [], [], None, ready)
     return [point.value(result) for result in body.results]
 
 
 def across_lanes(lanes: Lanes, opcode: str, element_type: str, vector: ir.Value) -> ir.Value:
-    """All lanes combined into one scalar, always in the same tree order."""
+    """Combines all lanes into one scalar, always in the same tree order."""
     builder, count = lanes.builder, lanes.width
     operation = Operation(opcode, element_type, (element_type, element_type))
     floats = 2 if is_complex(element_type) else 1

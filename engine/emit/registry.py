@@ -13,7 +13,7 @@ from engine.machine_code.llvm import ir
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation as its emitter sees it: result and operand element types, and HLO's attributes as sorted pairs."""
+    """An operation for an emitter: result and operand element types, and HLO's attributes as sorted pairs."""
 
     opcode: str
     element_type: str
@@ -31,12 +31,12 @@ class Operation:
 
 Emitter = Callable[[Lanes, Operation, list[ir.Value]], ir.Value]
 EXACT = frozenset(("abs", "clamp", "maximum", "maximum-number", "minimum", "negate", "select"))
-"""Operations whose result is one of the operands, or has its sign changed: never rounded."""
+"""Operations that return an operand, if with another sign: results are never rounded."""
 LONG_FUNCTIONS = frozenset(("erf", "erfc", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic"))
 LONG_FUNCTIONS |= {"tanh", "sine", "cosine", "power"}
 """Functions that are polynomials of many terms."""
 FLUSHING = frozenset(("add", "subtract", "multiply", "divide", "sqrt", "rsqrt")) | LONG_FUNCTIONS
-"""Arithmetic: results that are denormal numbers are zeros under the executor."""
+"""Arithmetic whose denormal results are zeros under the executor."""
 EMITTERS: dict[str, Emitter] = {}
 COMPLEX_EMITTERS: dict[str, Emitter] = {}
 """The emitters of operations with complex operands or results."""
@@ -65,9 +65,9 @@ def complex_emitter(*opcodes: str) -> Callable[[Emitter], Emitter]:
 
 
 def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value], is_normal: bool = False) -> ir.Value:
-    """One elementwise operation, rounded to its element type.
+    """Emits one elementwise operation, rounded to its element type.
 
-    With `is_normal` the result is known to be no denormal number under the executor, as it converts one of arithmetic.
+    With `is_normal` the result is no denormal number under the executor, because it converts a result of arithmetic.
     """
     value = emit_unrounded(lanes, operation, operands)
     if operation.opcode in EXACT and operation.element_type in operation.operand_types:
@@ -78,7 +78,7 @@ def emit_operation(lanes: Lanes, operation: Operation, operands: list[ir.Value],
 
 
 def emit_unrounded(lanes: Lanes, operation: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Emits an operation without rounding its result. Raises UnsupportedOperation without an emitter."""
+    """Emits an operation without rounding its result. Raises UnsupportedOperation if there is no emitter."""
     complex_types = any(map(is_complex, (operation.element_type, *operation.operand_types)))
     write = (COMPLEX_EMITTERS if complex_types else EMITTERS).get(operation.opcode)
     if write is None:
@@ -90,7 +90,7 @@ def emit_unrounded(lanes: Lanes, operation: Operation, operands: list[ir.Value])
 
 
 def _is_scaled_by_power_of_two(operation: Operation, operands: list[ir.Value]) -> bool:
-    """Whether a product of bf16 is exact: all but denormal numbers have the range of f32."""
+    """Whether a product of bf16 is exact: a factor is a power of two, and bf16 has the exponent range of f32."""
     if (operation.opcode, operation.element_type) != ("multiply", "bf16"):
         return False
     factors = [value for each in operands if isinstance(each, ir.Constant) and (value := _number(each)) is not None]
@@ -98,7 +98,7 @@ def _is_scaled_by_power_of_two(operation: Operation, operands: list[ir.Value]) -
 
 
 def _number(constant: ir.Constant) -> float | None:
-    """The number in all lanes, if it is one."""
+    """Returns the float that a constant has in all lanes, or None if the lanes differ."""
     values = constant.constant if isinstance(constant.constant, list | tuple) else [constant.constant]
     first = getattr(values[0], "constant", values[0])
     same = all(getattr(each, "constant", each) == first for each in values)

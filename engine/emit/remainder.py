@@ -1,4 +1,4 @@
-"""The remainder of f32 lanes, which is exact: by f64 quotients, of which a huge one takes several."""
+"""The exact remainder of f32 lanes by f64 quotients; a huge quotient is computed in several steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def remainder(lanes: Lanes, x: ir.Value, y: ir.Value) -> ir.Value:
 
 
 def _step(lanes: Lanes, a: ir.Value, b: ir.Value) -> ir.Value:
-    """The remainder of a by b for a quotient below 2**48; its rounding may have been to the next whole number."""
+    """The remainder of a by b for a quotient below 2**48, corrected where the rounded quotient is one too large."""
     builder = lanes.builder
     whole = lanes.intrinsic("trunc", builder.fdiv(a, b))
     rest = lanes.intrinsic("fma", builder.fneg(whole), b, a)

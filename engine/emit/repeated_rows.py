@@ -1,4 +1,4 @@
-"""Vectors of rows that are read again and again, as a bias of few features is for each pixel."""
+"""Vectors of rows that are read again and again, such as a bias of few features that is added to each pixel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.machine_code.llvm import ir
 
 
 def repeated_rows(lanes: Lanes, nest: Nest, bases: list[ir.Value], column: int) -> dict[int, ir.Value]:
-    """The nodes that load periodic arrays, with their vectors from a column on."""
+    """Loads the vectors of periodic arrays from a column on, by the nodes that load them."""
     found: dict[int, ir.Value] = {}
     for number, node in enumerate(nest.nodes):
         if isinstance(node, Input) and nest.accesses[node.access].inner == "periodic":
@@ -19,9 +19,9 @@ def repeated_rows(lanes: Lanes, nest: Nest, bases: list[ir.Value], column: int) 
 
 
 def _repeated(lanes: Lanes, row: ir.Value, element_type: str, period: int, column: int) -> ir.Value:
-    """Elements from a column on of the row at an address, which begins again after `period` of them.
+    """Loads a vector from a column on of the row at an address, which repeats after `period` elements.
 
-    One masked load for each time that the row begins: lanes outside its mask are not read.
+    Each repetition takes one masked load; lanes outside the mask are not read.
     """
     builder, width = lanes.builder, lanes.width
     vector, lane = lanes.constant(element_type, 0), 0

@@ -20,12 +20,12 @@ from engine.machine_code.llvm import ir
 ONE = 127 << 23
 """The bits of 1.0; the 23 bits of the mantissa follow them."""
 FIRST_OVERFLOW = 65520.0
-"""Overflows the largest f16 when rounded to nearest even."""
+"""The least f32 that overflows f16 when rounded to nearest even."""
 
 
 @emitter("random-bits")
 def emit_random_bits(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """A hash of an element's number and a key; LLVM hashes the number once for all keys."""
+    """Hashes an element's number and a key; LLVM hashes the number once for all keys."""
     index, key = operands
     bits = _mixed(lanes, _mixed(lanes, index, INDEX_MIXING, None), KEY_MIXING, key)
     return lanes.builder.mul(bits, lanes.splat_constant(I32, LAST_FACTOR))
@@ -39,7 +39,7 @@ def _mixed(lanes: Lanes, bits: ir.Value, mixing: tuple[int, int], key: ir.Value 
 
 @emitter("stochastic-convert")
 def emit_stochastic_convert(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """The f32 in units of the spacing of f16, rounded up if its fraction exceeds a random threshold."""
+    """Rounds f32 to f16: up if the fraction, in units of f16's spacing, exceeds a random threshold."""
     x, bits = operands
     builder = lanes.builder
 
@@ -64,7 +64,7 @@ def emit_stochastic_convert(lanes: Lanes, op: Operation, operands: list[ir.Value
 
 
 def limited(lanes: Lanes, x: ir.Value, element_type: str, overflow: str) -> ir.Value:
-    """A float to be converted to f16; if it would overflow, replaced as `overflow` says."""
+    """Replaces floats that would overflow in f16 as `overflow` says."""
     magnitude = lanes.intrinsic("fabs", x)
     beyond = lanes.builder.fcmp_ordered(">=", magnitude, lanes.constant(element_type, FIRST_OVERFLOW))
     kept = _overflowed(lanes, magnitude, magnitude, beyond, overflow, element_type)

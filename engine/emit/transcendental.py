@@ -1,4 +1,4 @@
-"""exponential, log, tanh, power and similar in LLVM IR: own polynomials up to f32, the C library for f64."""
+"""exponential, log, tanh, power and similar in LLVM IR: polynomials up to f32, the C library for f64."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ROUNDINGS = {
 
 @emitter(*(opcode for opcode in C_NAMES if opcode != "power"))
 def emit_function(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Own polynomials, except in f64 and where there is none."""
+    """Emits a polynomial, or calls the C library for f64 and where there is no polynomial."""
     if op.opcode in POLYNOMIALS and op.element_type != "f64":
         return POLYNOMIALS[op.opcode](lanes, *operands)
     suffix = "" if op.element_type == "f64" else "f"
@@ -58,16 +58,14 @@ def emit_function(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.V
 
 @emitter("power")
 def emit_power(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """pow of floats; of integers by squaring."""
+    """pow of floats; integer powers by repeated squaring."""
     if is_float(op.element_type):
         return emit_function(lanes, op, operands)
     return _integer_power(lanes, op, *operands)
 
 
 def _integer_power(lanes: Lanes, op: Operation, base: ir.Value, exponent: ir.Value) -> ir.Value:
-    """Raises to an integer power by squaring, over all bits; a negative one gives the truncated power, and 0 for base
-    0.
-    """
+    """Raises to an integer power by squaring, over all bits; a negative one truncates, and gives 0 for base 0."""
     kind = REGISTER_TYPES[op.element_type]
     builder = lanes.builder
     zero, one, minus_one = (lanes.splat_constant(kind, v) for v in (0, 1, -1))
@@ -86,7 +84,7 @@ def _integer_power(lanes: Lanes, op: Operation, base: ir.Value, exponent: ir.Val
 
 @emitter("sqrt")
 def emit_square_root(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
-    """Rounded correctly, or estimated where that is allowed."""
+    """The correctly rounded square root, or an estimate where the operation allows it."""
     if op.is_estimated:
         return estimates.square_root(lanes, operands[0])
     return lanes.intrinsic("sqrt", operands[0])

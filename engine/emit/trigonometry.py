@@ -14,7 +14,7 @@ DIGITS = tuple(float(TWO_OVER_PI >> 29 * k & (1 << 29) - 1) * 2.0 ** (29 * k - 2
 """Digits of 29 bits of 2 / pi: the product of an f32 with one is exact in f64."""
 HALF_PI_HIGH, HALF_PI_LOW = 1.5707963267948966, 6.123233995736766e-17
 NEAREST_WHOLE = 1.5 * 2.0**52
-"""Added to an f64 below 2**51 this leaves its nearest whole number in the last bits."""
+"""Added to an f64 below 2**51, this leaves the nearest whole number in the last bits of the sum."""
 FAR = 2.0**40
 """Magnitude from which on the rounding of the quotient by pi / 2 would count."""
 SINE = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
@@ -31,9 +31,7 @@ PI_HIGH, PI_LOW = 3.1415927410125732, -8.742277657347586e-08
 
 
 def _quarters(lanes: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Reduces x to n pi / 2 + r, |r| <= pi / 4: the lowest bits of n as i32, r rounded to f32, and the rounding
-    error.
-    """
+    """Reduces x to n pi / 2 + r, |r| <= pi / 4: the lowest bits of n as i32, r in f32, and the rounding error of r."""
     builder, wide = lanes.builder, lanes.of(F64)
     magic, one_quarter = lanes.constant("f64", NEAREST_WHOLE), lanes.constant("f64", TWO_OVER_PI * 2.0**-203)
     exact = builder.fpext(x, wide)
@@ -113,7 +111,7 @@ def tangent(lanes: Lanes, x: ir.Value) -> ir.Value:
 
 
 def arctangent(lanes: Lanes, y: ir.Value, x: ir.Value) -> ir.Value:
-    """The angle of the point (x, y), from -pi to pi: of the smaller coordinate by the larger, taken from its axis."""
+    """atan2(y, x), from -pi to pi: the arctangent of the smaller coordinate by the larger, from the nearer axis."""
     builder, zero, one = lanes.builder, constant(lanes, 0.0), constant(lanes, 1.0)
     a, b = (lanes.intrinsic("fabs", each) for each in (y, x))
     steep = builder.fcmp_ordered(">", a, b)

@@ -53,7 +53,7 @@ def words_of_call(state: np.ndarray) -> np.ndarray:
 
 
 class BoundQueues:
-    """The ring of each queue of a program, and its call block, if any, through which codelets see the call."""
+    """The rings of a program's queues, and its call block, if any, through which codelets see the call."""
 
     def __init__(self, queues: Mapping[str, ProgramQueue], call: Buffer | None) -> None:
         self._queues, self._call_block = dict(queues), call
@@ -63,7 +63,7 @@ class BoundQueues:
         self._call = np.zeros(Call.WORDS, np.int64)
 
     def bind(self, rings: Mapping[str, AnyRing]) -> dict[Buffer, int]:
-        """The addresses that blocks do not have yet; raises ConfigurationError for rings that do not fit."""
+        """Returns addresses that parameter blocks lack so far; raises ConfigurationError for rings that do not fit."""
         if self._is_bound and all(rings.get(n) is r for n, r in self._rings.items()):
             return {}
         check_rings(self._signatures, rings)
@@ -77,7 +77,7 @@ class BoundQueues:
 
     @property
     def call_block(self) -> np.ndarray | None:
-        """The call block's words, which `words_of_call` gives; None for a program without one."""
+        """The words of the call block, to be set to `words_of_call`; None for a program without one."""
         return None if self._call_block is None else self._call
 
     def note_bound(self) -> None:

@@ -1,7 +1,7 @@
-"""A call of one step by the calling thread, with all that is equal in each call prepared.
+"""A call of one step by the calling thread, with everything prepared that is the same in each call.
 
-A step that reads more weights than fit into the processor's cache displaces the interpreter's code and data from it, so
-that each line of Python after the step costs several times its usual time: these calls have few.
+A step that reads more weights than fit into the processor's cache displaces the interpreter's code and data from it.
+Each line of Python after the step then costs several times its usual time, so these calls run few lines.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ COMPLETED = int(State.COMPLETED)
 class BriefCall:
     """Runs a step table of one worker for one step, with arrays as its feeds; not for concurrent calls.
 
-    `builder` owns arrays whose addresses are in the table. `feeds` and `outputs` are views of the program's memory: its
-    feeds, by number, and its results. `choice` gets the time of each call, if others could have several workers.
-    `call_block` is the program's, if it has one, for its `checks` of values.
+    `builder` owns arrays whose addresses are in the table. `feeds`, by number, and `outputs` are views of the program's
+    memory. `choice` records the time of each call if the program could have several workers. `call_block` is the
+    program's call block, if it has one, and `checks` are its checks of values.
     """
 
     workers = 1
@@ -52,11 +52,11 @@ class BriefCall:
         self._feeds, self._outputs, self._choice = tuple(feeds), tuple(outputs), choice
 
     def run_rows(self, feeds: Sequence[RowFeed], counts: Sequence[int]) -> list[np.ndarray]:
-        """Copies of the results for the first rows of feeds, of each one's number of rows."""
+        """Runs a step on the first `counts[k]` rows of each feed k, and returns copies of the results."""
         return self.run([feed.step(0, rows) for feed, rows in zip(feeds, counts, strict=True)])
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Copies of the results; `arrays` has one of exactly the shape and dtype of each feed."""
+        """Runs a step on one array of exactly the shape and dtype of each feed; returns copies of the results."""
         begin = 0.0 if self._choice is None else time.perf_counter()
         for feed, array in zip(self._feeds, arrays, strict=True):
             feed[...] = array

@@ -47,7 +47,7 @@ def aligned_zeros(nbytes: int) -> np.ndarray:
 
 
 def aligned_copy(value: np.ndarray | None) -> np.ndarray:
-    """The bytes of a constant's value as `aligned_zeros` gives them, at least ALIGNMENT."""
+    """Copies a constant's value into aligned memory of at least ALIGNMENT bytes."""
     assert value is not None
     raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     memory = aligned_zeros(max(raw.size, ALIGNMENT))
@@ -59,7 +59,7 @@ class DeviceBuffer:
     """The device's copy of one variable: aligned memory at an address that never changes."""
 
     writer: object = None
-    """Stands for the executable and variable as which this was written last, if it is large; None after `write`."""
+    """Identifies the executable, and its variable, that wrote a large buffer last; None after `write`."""
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -77,7 +77,7 @@ class DeviceBuffer:
         return self._value.copy()
 
     def read_into(self, memory: np.ndarray | None) -> np.ndarray:
-        """The value, copied to `memory` if that has its shape and dtype, else to a new array."""
+        """Copies the value to `memory` if shape and dtype are equal, else to a new array; returns the copy."""
         if memory is None or memory.shape != self._value.shape or memory.dtype != self._value.dtype:
             return self._value.copy()
         memory[...] = self._value
@@ -91,7 +91,7 @@ class DeviceBuffer:
         self.writer = None
 
     def begins_with(self, other: DeviceBuffer) -> bool:
-        """Whether this value's first bytes are all those of another one."""
+        """Whether this value's first bytes equal all bytes of another one."""
         size = other.shape.bytes
         words = size // 8 * 8
         mine, its = self._memory[:size], other._memory[:size]

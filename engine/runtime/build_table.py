@@ -36,10 +36,10 @@ class TableBuilder:
     rows: list[list[int]] = field(default_factory=list)
     labels: dict[int, int] = field(default_factory=dict)
     preds: dict[PerIteration, np.ndarray] = field(default_factory=dict)
-    """A pred for each iteration of a loop, int8; rows have their addresses."""
+    """Preds for each iteration of a loop, int8; rows refer to them by address."""
 
     def build(self) -> np.ndarray:
-        """The table. `claims` then has the words of the parts that workers claim, to be 0 before each call."""
+        """Returns the table; `claims` then holds the words of parts that workers claim, to be 0 before each call."""
         waits, free = syncs(self.sets, self.workers, self.location, self.marks)
         at_position: dict[int, list[Mark]] = {mark.position: [] for mark in self.marks}
         for mark in self.marks:
@@ -66,8 +66,8 @@ class TableBuilder:
     def _add_marks(self, marks: Sequence[Mark], free: set[Mark]) -> None:
         """Control flow rows, with labels in place of row numbers for now.
 
-        A sync precedes the first, and stands between a branch, or a branch's target, and the next jump or
-        branch: a slow worker may still test the predicate that the others have followed. `free` marks need no sync.
+        A sync precedes the first row. Another one precedes the next jump or branch after a branch or its target,
+        because a slow worker may still test the predicate that the others have followed. `free` marks need no sync.
         """
         met = False
         rows, workers = self.rows, self.workers

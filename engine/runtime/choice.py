@@ -1,10 +1,10 @@
 """The number of workers, when other threads and processes use the cores too, or the cores are far apart.
 
-Workers wait at many barriers in each step, so one without a core delays all. This shows as time for which they were
-runnable but did not run. Then fewer workers are tried, and the faster count is kept. After a while the other count is
-tried again, briefly: the load changes. Of short steps, for which lines of cache between the cores may weigh more than
-the work, fewer workers are tried at times, too: the host of a virtual machine moves its cores. All numbers of workers
-compute the same bits.
+Workers wait at many barriers in each step, so one without a core delays all. Its delay shows as time for which it was
+runnable but did not run. The engine then tries fewer workers and keeps the faster number. After a while it briefly
+tries the other number again, because the load changes. For short steps, in which cache lines that move between cores
+may cost more than the work, it tries fewer workers at times as well: the host of a virtual machine moves its cores. All
+numbers of workers compute the same bits.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from engine.runtime.delays import idle_seconds
 logger = logging.getLogger("ipu")
 
 WINDOW_SECONDS = 0.02
-"""Shortest measurement that a decision is based on: several time slices of the scheduler."""
+"""Shortest measurement on which a decision is based: several time slices of the scheduler."""
 FIRST_WAIT, LONGEST_WAIT = 0.03, 0.8
 """Seconds until the other number of workers is tried again, doubled each time it was slower."""
 LONGEST_TRUST = 4.0
 """Seconds after which all workers are tried even where no core seems idle."""
 LOSER = 0.05
-"""Fraction of its time that a worker with a core of its own never loses."""
+"""A worker that loses more than this fraction of its time has no core of its own."""
 LEAST_CROWD = 0.1
-"""Fraction of a window that workers must have lost together for cores to count as crowded. Chosen by hand."""
+"""Fraction of a window that workers must have lost together for cores to count as crowded."""
 DISTURBED = 2.0
-"""A call that takes this multiple of the last one's time is disturbed. Chosen by hand."""
+"""A call that takes this multiple of the last one's time is disturbed."""
 FEWER_BETTER, MORE_BETTER = 0.95, 0.8
-"""Factors by which a step must be faster for a switch to fewer or more workers: more also displace other threads."""
+"""A switch to fewer or to more workers needs a step time below this multiple: more workers displace other threads."""
 
 SHORT_STEP = 4e-4
-"""Seconds of a step up to which fewer workers may be faster on free cores. Chosen by hand."""
+"""Longest step, in seconds, for which fewer workers may be faster on free cores."""
 FIRST_TRIAL, LONGEST_PAUSE = 0.1, 8.0
 """Seconds before fewer workers are first tried on free cores, and most until the next trial, doubled each time."""
 SLOWED = 1.3
-"""A multiple of a step's time at the last trial from which on fewer workers are tried at once. Chosen by hand."""
+"""Fewer workers are tried at once when a step takes this multiple of its time at the last trial."""
 
 
 @dataclass
@@ -65,8 +65,8 @@ class Window:
 def losers(seconds: float, delays: Sequence[float]) -> int:
     """Number of workers that other threads have kept from running, given each worker's delay in `seconds` seconds.
 
-    0 if fewer workers cannot be faster: each barrier waits for the slowest, so delays add up, and without the
-    losers the others would do their part of the work.
+    0 if fewer workers cannot be faster: each barrier waits for the slowest worker, so delays add up, and without the
+    losers the others would do the losers' part of the work.
     """
     lost = [delay for delay in delays if delay > LOSER * seconds]
     return len(lost) if sum(lost) > max(LEAST_CROWD, 0.5 * len(lost) / max(len(delays), 1)) * seconds else 0
@@ -82,7 +82,7 @@ class WorkerChoice:
     def __init__(self, idle: Callable[[], float] = idle_seconds) -> None:
         self._idle = idle
         self.step_seconds = math.inf
-        """Recent seconds per step, its part of starting and joining threads included; infinity before the first."""
+        """Seconds of a recent step, including its share of starting and joining threads; infinity before the first."""
         self._is_disturbed = False
         self._begin(0)
 
@@ -116,7 +116,7 @@ class WorkerChoice:
     def note_brief(self, seconds: float, had_cores: bool) -> None:
         """Records a call of one step, measured by its time alone, and whether its workers kept their cores.
 
-        What disturbs it is measured in the next calls.
+        If the call was disturbed, the next calls are measured in full.
         """
         self._is_disturbed = not had_cores or seconds > DISTURBED * self.step_seconds
         self.step_seconds = seconds
@@ -185,7 +185,7 @@ class WorkerChoice:
             self._compare(window, now)
 
     def _begin_trial(self, step_seconds: float, now: float) -> None:
-        """Has half of the workers tried on free cores, if steps are short, and have become slower or it is time."""
+        """Tries half of the workers on free cores if steps are short, and have become slower or a trial is due."""
         if self._most == 1 or step_seconds > SHORT_STEP:
             return
         if self._trial_at == math.inf:
@@ -196,7 +196,7 @@ class WorkerChoice:
             self._wait, self._retry_at = FIRST_WAIT, now
 
     def _end_trial(self, now: float) -> None:
-        """Goes on with all workers after a trial on free cores."""
+        """Ends a trial on free cores: all workers go on."""
         self._fewer, self._is_apart = None, False
         self._trial_at = now + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)

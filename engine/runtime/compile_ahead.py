@@ -1,4 +1,4 @@
-"""The helper of engine/codelets/ahead.py: compiles the codelets that do not depend on a model, then ends."""
+"""The helper process of engine/codelets/ahead.py: compiles the codelets that do not depend on a model, then ends."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.runtime.general_codelets import codelets_of, general_codelets
 
 
 def main(folder: str) -> None:
-    """Stores the objects of all general codelets, and a note in `folder` that they are there.
+    """Stores the objects of all general codelets, and a note in `folder` that they exist.
 
-    Those that every program needs come first; the others are left to cores that nothing else uses.
+    It compiles the codelets that every program needs first, and the others at low priority, for cores that are idle.
     """
     make(codelets_of(ahead.MODULES[: ahead.NEEDED_FIRST]))
     os.nice(19)

@@ -14,9 +14,9 @@ if sys.platform.startswith("linux"):
         return delay_of("thread-self") if getrusage(RUSAGE_THREAD).ru_nivcsw else 0.0
 
     def delay_of(thread: int | str) -> float:
-        """Seconds for which a thread of this process was runnable but had no core, since it began; 0 if it is gone."""
+        """Seconds for which a thread of this process was runnable but had no core, since it began; 0 if it ended."""
         path = f"/proc/{thread}/schedstat" if isinstance(thread, str) else f"/proc/self/task/{thread}/schedstat"
-        try:  # a thread may end before its file is opened, or between that and the reading
+        try:  # a thread may end before its file is opened or read
             with open(path, "rb", buffering=0) as file:
                 return 1e-9 * int(file.read(100).split()[1])
         except (OSError, IndexError):  # ended, or a kernel without schedstat
@@ -35,13 +35,13 @@ if sys.platform.startswith("linux"):
 else:
 
     def delay_here() -> float:
-        """Unknown on this system."""
+        """Returns 0: delays are unknown on this system."""
         return 0.0
 
     def delay_of(thread: int | str) -> float:
-        """Unknown on this system."""
+        """Returns 0: delays are unknown on this system."""
         return 0.0
 
     def idle_seconds() -> float:
-        """Unknown on this system."""
+        """Returns infinity: idle times are unknown on this system."""
         return math.inf

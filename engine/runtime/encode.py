@@ -1,4 +1,4 @@
-"""Encoding of a program for an executable; programs whose encoding a file has need none of these modules."""
+"""Encoding of a program for an executable; a program that a file holds encoded needs none of these modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.runtime.encoded_program import EncodedProgram
 
 
 def encode_program(program: Program) -> EncodedProgram:
-    """Runs the host's passes, encodes all work and plans the memory. Raises ResourceLimit for a file's program."""
+    """Runs the host's passes, encodes all work and plans the memory. Raises ResourceLimit beyond a file's limits."""
     with collector_paused(), interruptible():
         running = run_passes(program, HOST_PASSES)
         blocks = [encoded(each.work) for each in running.compute_sets]

@@ -1,8 +1,8 @@
-"""A program of a file with its encoding, kept beside its object code: a process that has both lowers nothing.
+"""Encoded programs of files, kept beside their object code: a process that has both lowers nothing.
 
-The encoding is data, of addresses and strides that nothing checks: it is as trusted as machine code is. It refers to
-object code by name, and to the arrays of the program's file by their offsets in it; both are those of one release of
-the engine and of one program.
+An encoding contains addresses and strides that nothing checks, so it needs the same trust as machine code. It refers to
+object code by name, and to arrays by their offsets in the program's file. It is valid for one release of the engine and
+one program.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EncodedFile:
-    """Everything that a file's program needs to run; the fields are those of ExecutableFile."""
+    """Everything that a file's program needs to run, in the fields of ExecutableFile."""
 
     name: str
     signature: Signature
@@ -67,7 +67,7 @@ FORMAT = Format(
 
 
 def _home(value: Any, data: np.ndarray) -> list[Any] | None:
-    """Reference in place of a codelet, by the name of its object code, or of an array of the program's file."""
+    """Refers to a codelet by the name of its object code, or to an array by its offset in the program's file."""
     if isinstance(value, Codelet):
         libraries = [[each.name, list(each.functions)] for each in value.libraries]
         return ["codelet", given_objects.name_of(value.path), libraries]
@@ -94,7 +94,7 @@ def _at_home(reference: list[Any], data: bytes) -> Any:
 
 @cache
 def _given_codelet(file: str, libraries: tuple[tuple[str, tuple[str, ...]], ...]) -> Codelet:
-    """One object for each name, so that its code is linked once."""
+    """Returns one object for each name, so that its code is linked once."""
     return GivenCodelet(file, tuple(Library(*each, _no_text) for each in libraries))
 
 
@@ -103,14 +103,14 @@ def _no_text() -> str:
 
 
 def name_of(data: bytes) -> str:
-    """The name of the encoding of the program in a file with this content, among the objects of a file."""
+    """Names the encoding of the program in a file with this content, as files of objects store it."""
     return f"programs/{digest_of_engine()[:32]}-{digest_of_file(data)[:32]}"
 
 
 def to_bytes(file: EncodedFile, data: bytes) -> bytes | None:
-    """The encoding of the program in a file with the content `data`, before an executable has taken over its blocks.
+    """Encodes the program in a file with the content `data`, before an executable has taken over its blocks.
 
-    None for a program that calls the host, has queues, or draws from the random states of its process.
+    Returns None for a program that calls the host, has queues, or draws from the random states of its process.
     """
     program = file.program
     if program.program.call is not None or program.program.queues or program.program.exceptions is not None:
@@ -128,9 +128,9 @@ def to_bytes(file: EncodedFile, data: bytes) -> bytes | None:
 
 
 def find(data: bytes, origin: str) -> EncodedFile | None:
-    """The program of a file with the content `data`, if its encoding was given with object code; else None.
+    """Finds the encoded program of a file with the content `data` among the given objects; None if there is none.
 
-    None, too, if the variables of this process' environment choose otherwise than those of the one that encoded it.
+    Returns None, too, if environment variables choose other options than when the program was encoded.
     Raises InvalidFile for an altered file.
     """
     kept = given_objects.find(Path(name_of(data)))
@@ -153,7 +153,7 @@ def _choices() -> tuple[object, ...]:
 
 
 def _draws(block: Encoded) -> bool:
-    """Whether it has the address of a hidden state, which is that of this process."""
+    """Whether a block has the address of a random state, which belongs to this process."""
     from engine.runtime.generators import RNG_STATE, ROUNDING_STATE  # with definitions that a server does without
 
     return bool(np.isin(block.words, (RNG_STATE.address, ROUNDING_STATE.address)).any())
@@ -166,7 +166,7 @@ def _without_addresses(block: Encoded) -> Encoded:
 
 
 def _without_work(program: Program, sets: Sequence[ComputeSet]) -> Program:
-    """The program with only the parts of these compute sets that executables read."""
+    """Keeps only those parts of these compute sets that executables read."""
     plain = [ComputeSet(e.name, Work(), e.units, e.reads, e.writes) for e in sets]
     for each, old in zip(plain, sets, strict=True):
         each.one_worker, each.claimed, each.overwrites = old.one_worker, old.claimed, old.overwrites

@@ -11,10 +11,11 @@ from engine.program.work.base import Encoded
 
 @dataclass(frozen=True, slots=True)
 class EncodedProgram:
-    """`running` is the program after the host's passes, `blocks` have the work of its compute sets.
+    """A program after the host's passes (`running`), with the encoded work of its compute sets (`blocks`).
 
-    One executable takes over the blocks. `work_estimate` counts elements and multiply-adds of a step, and executions of
-    compute sets as so many of them; `is_fine_grained` says whether its parts are too small to distribute among workers.
+    Only one executable may take over the blocks. `work_estimate` is the number of elements and multiply-adds of a step,
+    with each execution of a compute set counted as some of them; `is_fine_grained` says whether the step's parts are
+    too small to distribute among workers.
     """
 
     program: Program

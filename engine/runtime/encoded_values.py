@@ -1,7 +1,7 @@
-"""Encoding of programs for files: values of a closed list of classes as JSON and arrays. No code is in it.
+"""Encoding of programs for files: values of a closed list of classes as JSON and arrays, without code.
 
-Each value that is no number, text, boolean or None is an entry of a table, which refers to earlier entries alone; an
-object that is met twice is one entry, and one object again.
+Each value but integers, texts, booleans and None is an entry of a table, which refers only to earlier entries. An
+object that occurs twice has one entry, and is decoded as one object.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Format:
         return pack({}, {"values": text.encode(), "arrays": writer.arrays.content()})
 
     def from_bytes(self, content: bytes, origin: str, foreign: Callable[[list[Any]], Any]) -> Any:
-        """The value of these bytes; `foreign` gives the objects that have another home. Raises InvalidFile."""
+        """Decodes a value; `foreign` returns the objects that are stored elsewhere. Raises InvalidFile."""
         _, sections = unpack(content, origin)
         try:
             fields = parse(sections["values"], origin)
@@ -58,7 +58,7 @@ class _Writer:
         self._classes, self._foreign = classes, foreign
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []
-        """All that has a number, so that no other object gets its identity."""
+        """The objects that have numbers, kept alive so that no other object gets the identity of one."""
 
     def reference(self, value: Any) -> Reference:
         """The value itself, or a list with the number of its entry."""

@@ -50,7 +50,7 @@ def inline_work() -> float:
 
 
 WAKING = 0.4
-"""The share of the least work worth threads below which a call wakes no persistent ones either. Chosen by hand."""
+"""The fraction of `inline_work` below which a call does not even wake persistent threads."""
 
 
 class Executable:
@@ -142,14 +142,14 @@ class Executable:
                 block.words[relocation.word] = self._addresses[address.buffer] + address.offset
 
     def _bind(self, variables: list[DeviceBuffer]) -> None:
-        """Relocates the program to its variables, unless they are those of the last call."""
+        """Relocates the program to its variables, unless the last call had the same ones."""
         self._relocate_to(variables)
         if not self._is_prepared:
             self._prepare()
         self._row_flags.begin(variables)
 
     def _prepare(self) -> None:
-        """Runs the compute sets that run once: here, as a program that is compiled ahead of time may never run."""
+        """Runs the compute sets that run once: now, as a program that is compiled ahead of time may never be called."""
         numbers = [k for k, each in enumerate(self._all_sets) if each.once]
         if numbers:
             table, _kept = self._table_of(numbers, [], 1)
@@ -190,7 +190,7 @@ class Executable:
 
     @property
     def is_brief(self) -> bool:
-        """Whether a call of one step is one of the calling thread alone, and short."""
+        """Whether a call of one step is short and runs on the calling thread alone."""
         return self._may_be_brief and self._is_small
 
     def _location(self, buffer: Buffer) -> tuple[int, int]:
@@ -209,8 +209,8 @@ class Executable:
     def _built_table(
         self, sets: Sequence[ComputeSet], marks: Sequence[Mark], workers: int, first: int = 0
     ) -> tuple[np.ndarray, TableBuilder]:
-        """The table of `sets`, of which the first is number `first` of all sets, and its builder; without those before
-        the first step."""
+        """Builds the table of `sets`, from number `first` of all sets on, without those that run once; returns its
+        builder, too."""
         numbers = [first + k for k, each in enumerate(sets) if not each.once]
         if len(numbers) < len(sets):
             before = [0, *accumulate(each.once for each in sets)]
@@ -234,13 +234,13 @@ class Executable:
     ) -> list[np.ndarray]:
         """Runs `steps` steps; variables are updated in place.
 
-        Returns the results that update no variable: of the last step, or of all steps with a leading [steps], fewer if
-        the observer ended the call. An observer follows it from another thread, so it needs the outputs of all steps.
-        `queues` has a ring for each of the program's queues; elements that a call does not take stay for the next one.
-        Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short;
+        Returns the results that update no variable: of the last step, or of all steps with a leading [steps], which are
+        fewer if the observer ended the call. An observer follows the call from another thread, and needs the outputs of
+        all steps. `queues` has a ring for each of the program's queues; elements that a call does not take stay for the
+        next. Raises StepCountError, leaving the variables alone, when there is no step or a feed is too short;
         ConfigurationError for rings that do not fit; the error of a closed ring, a host function or a check of values,
         whose step counts as not begun; CallTimeout at the end of the time of `limit`, with variables as after the last
-        whole step: a loop that may take long is left between two iterations.
+        whole step. A loop that may take long is then left between two iterations.
         """
         self._check(steps, feeds)
         brief = self.brief_call(variables) if steps == 1 and observer is None and not queues else None
@@ -285,7 +285,7 @@ class Executable:
         return rings if outputs == "all" else [self._output(k).copy() for k in range(len(self.program.outputs))]
 
     def brief_call(self, variables: list[DeviceBuffer]) -> BriefCall | SharedCall | None:
-        """A prepared call of one step, without queues; None unless it is better now than one that is not prepared.
+        """Returns a prepared call of one step without queues, or None if an ordinary call is better now.
 
         It is valid until the next use of this executable with other variables.
         """
@@ -371,7 +371,7 @@ class Executable:
         return feed
 
     def _output(self, number: int) -> np.ndarray:
-        """An output in the arena (or the variable that is also an output)."""
+        """An output in the arena, or in the variable that is also an output."""
         buffer, shape = self.program.outputs[number], self.program.output_shapes[number]
         if buffer.kind == "variable":
             position = sorted(self.program.variables).index(buffer.index)
@@ -382,7 +382,7 @@ class Executable:
         return self._value(buffer, shape)
 
     def _value(self, buffer: Buffer, shape: Shape) -> np.ndarray:
-        """The array of that shape in a buffer in the arena."""
+        """The array of a shape in a buffer in the arena."""
         start = self.plan.offsets[buffer]
         return self._arena[start : start + shape.bytes].view(shape.dtype).reshape(shape.dimensions)
 

@@ -1,12 +1,11 @@
 """Executions of programs that share variables are serialised, whichever threads they are called from.
 
-Each variable has a lock; an execution holds those of all its variables and that of its program, taken in one order. So
-threads that train one model lose no step, and a reader of a variable sees it as after a whole execution. Variables
-that have the same first program share one lock, so a program acquires few.
+An execution acquires the locks of all its variables and of its program, always in the same order. So threads that train
+one model lose no step, and a reader of a variable sees the value after a whole execution. Variables whose first program
+is the same share one lock, so a program acquires few.
 
-An execution that waits for a thread, as for a callback that takes the results of its steps, must not wait for one that
-itself waits for its locks: such a thread sets a function to call meanwhile, so that the execution goes on
-(`while_waiting`).
+An execution may wait for another thread, for example for a callback that takes the results of its steps. If that thread
+waits for a lock of the execution, it calls a function meanwhile that lets the execution go on (`while_waiting`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _ATTRIBUTE = "_ipu_execution_lock"
 POLL_SECONDS = 5e-4
-"""Seconds between attempts to take a lock, when Python handles signals. Chosen by hand."""
+"""Seconds between attempts to take a lock, when Python handles signals."""
 
 
 class _Thread(threading.local):
@@ -33,9 +32,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def while_waiting(meanwhile: Callable[[], object]) -> Iterator[None]:
-    """Calls `meanwhile` repeatedly whenever this thread waits for another one's execution, while the context is
-    open.
-    """
+    """Calls `meanwhile` repeatedly whenever this thread waits for another thread's execution inside the context."""
     outer, _thread.meanwhile = _thread.meanwhile, meanwhile
     try:
         yield
@@ -45,12 +42,12 @@ def while_waiting(meanwhile: Callable[[], object]) -> Iterator[None]:
 
 def holding(lock: threading.RLock) -> contextlib.AbstractContextManager[Any]:
     """A context that holds the lock of a variable or program."""
-    # Otherwise the lock itself: its context is C code, which Ctrl-C cannot leave half entered or half left.
+    # The lock's own context is C code, which Ctrl-C cannot leave half entered or half left.
     return lock if _thread.meanwhile is None else _Waiting(lock, _thread.meanwhile)
 
 
 class _Waiting:
-    """A context that holds a lock, and calls a function repeatedly while it waits for it."""
+    """A context that holds a lock, and calls a function repeatedly while it waits for the lock."""
 
     def __init__(self, lock: threading.RLock, meanwhile: Callable[[], object]) -> None:
         self._lock, self._meanwhile = lock, meanwhile
@@ -79,9 +76,9 @@ def locked_by(variable: object, lock: threading.RLock) -> threading.RLock:
 
 
 class Execution:
-    """Calls functions while no other thread's execution has one of these variables, or is of the same program.
+    """Calls functions while no other thread executes the same program, or one with any of these variables.
 
-    Variables of a program have a `lock_holder`: the variable itself, or the one it is an alias of.
+    The `lock_holder` of a variable is the variable itself, or the one of which it is an alias.
     """
 
     def __init__(self, variables: Iterable[Any]) -> None:

@@ -4,12 +4,12 @@ The step table is int64 [rows, 6 + 2 * workers], a row for each compute set or s
 execution. Every step begins with a sync of its own, so a table need not end with one.
 
 * compute row: each worker calls the codelet on its units lo <= unit < hi; an empty range is skipped.
-* claimed row: the same in PARTS of each range, which any worker claims; before, it waits for the parts of other rows.
+* claimed row: a compute row in PARTS of each range, which any worker may claim; it waits for parts of other rows first.
 * sync row: no worker continues before all have arrived.
 * branch and jump rows: continue at row TARGET, on a predicate or always. A sync precedes each of them, so that all
   workers take the same path. An endless step can be left at a jump with TRUTH.
 * repeat row: go back to row TARGET until all iterations are done. Each worker counts for itself, so none need wait.
-* turn row: continue at row TARGET in some iterations of the enclosing loop, which each worker counts.
+* iteration row: continue at row TARGET in some iterations of the enclosing loop, which each worker counts.
 
 The first 64 bytes of a worker's scratch area belong to the executor (see Scratch), codelets use what follows.
 """
@@ -58,7 +58,7 @@ class RowKind(IntEnum):
 
 
 PARTS = 4
-"""Parts of a worker's share that other workers may claim. Chosen by hand."""
+"""Parts of a worker's range that other workers may claim."""
 COMPUTING = (RowKind.COMPUTE, RowKind.CLAIMED)
 CONTROL_FLOW = (RowKind.BRANCH, RowKind.JUMP, RowKind.REPEAT, RowKind.ITERATION)
 
@@ -84,7 +84,7 @@ class State(IntEnum):
     ROWS = 1
     COLUMNS = 2
     STEPS = 3
-    FIRST = 4  # the first step of these workers; earlier segments have done those before it
+    FIRST = 4  # the first step of these workers; earlier segments have done the steps before it
     STOP = 5  # a request of the host to end: see Stop
     STOP_AT = 6  # worker 0's answer: no worker begins this step
     COMPLETED = 7  # steps that all workers have finished
@@ -95,7 +95,7 @@ class State(IntEnum):
     TAKEN = 12  # steps whose results the host has taken
     WAITS = 13  # number of times the workers waited for TAKEN
     CHANGE = 14  # the host requests another number of workers: these end after their step
-    DEADLINE = 15  # when worker 0, if no other thread monitors it, requests that; ns of CLOCK_MONOTONIC, 0 is never
+    DEADLINE = 15  # time at which worker 0 requests CHANGE itself; ns of CLOCK_MONOTONIC, 0 is never
     WAITING = 16  # from here on a waiting block
     CLOCK = 24  # address of clock_gettime, then space for a timespec
     ASLEEP = 32  # number of sleeping workers
@@ -212,7 +212,7 @@ def _leaves(state: int, worker: int, workers: int) -> bool:
 
 @inner
 def another_iteration(row: int, scratch: int) -> bool:
-    """Counts an iteration; whether there is another one. Resets the counter after the last."""
+    """Counts an iteration, and returns whether there is another one. Resets the counter after the last."""
     counter = scratch + 8 * (Scratch.ITERATION + word(row, Column.PARAMETERS))
     iteration = word(counter, 0) + 1
     again = iteration < word(row, Column.PREDICATE)
@@ -229,7 +229,7 @@ def is_followed_now(row: int, scratch: int) -> bool:
 
 @inner
 def _run_rows(state: int, worker: int, workers: int, scratch: int) -> bool:
-    """All rows of one step; False if it cannot be finished."""
+    """Runs all rows of one step; False if the step cannot be finished."""
     row_bytes = 8 * word(state, State.COLUMNS)
     first = word(state, State.TABLE)
     end = first + row_bytes * word(state, State.ROWS)
@@ -270,7 +270,7 @@ def _run_rows(state: int, worker: int, workers: int, scratch: int) -> bool:
 
 @codelet
 def executor(state: int, worker: int, workers: int, scratch: int) -> None:
-    """Runs the steps of one call as one of its workers. A codelet itself: cached, runs without the GIL.
+    """Runs the steps of one call as one of its workers. As a codelet it is cached, and runs without the GIL.
 
     A step that is left inside a loop counts as not begun: nothing has written a variable by then.
     """
@@ -296,10 +296,10 @@ def compute_row(codelet_address: int, parameters: int, ranges: Sequence[tuple[in
 
 
 def claimed_row(computes: list[int], words: int, awaited: int, parts: int = PARTS) -> list[int]:
-    """A row like `claimed_row` with each range in `parts`, and `words` int64 [parts * workers] by address, 0 before a
-    call.
+    """A row like the compute row `computes`, with each range in `parts` that workers claim.
 
-    All parts with words from address `awaited` to this row's are complete before.
+    `words` is the address of int64 [parts * workers], 0 before a call. The row waits until all parts with words from
+    address `awaited` up to `words` are complete.
     """
     return [RowKind.CLAIMED, *computes[1 : Column.TARGET], words, awaited, parts, *computes[Column.RANGES :]]
 
@@ -320,9 +320,7 @@ def jump_row(workers: int, target: int, leaves: bool = False) -> list[int]:
 
 
 def repeat_row(workers: int, target: int, iterations: int, counter: int, leaves: bool = False) -> list[int]:
-    """A row that jumps to row `target` until `iterations` iterations are done, counted by a counter that starts at
-    0.
-    """
+    """A row that jumps to row `target` until a worker's counter, which starts at 0, has counted `iterations`."""
     return [RowKind.REPEAT, 0, counter, target, iterations, int(leaves)] + [0] * (2 * workers)
 
 

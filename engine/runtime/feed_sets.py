@@ -10,7 +10,7 @@ from engine.program.work.codelet_work import CodeletWork
 
 
 def infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
-    """Copies a step's rows of the array that a feed block points to, to the buffer of a feed."""
+    """A compute set that copies a step's rows from the array of a feed block to the buffer of a feed."""
     shape = buffer.shape
     batch = shape.dimensions[0] if shape.rank else 1
     row_elements = shape.elements // batch if batch else 0
@@ -27,6 +27,6 @@ def infeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
 
 
 def outfeed_set(buffer: Buffer, block: np.ndarray) -> ComputeSet:
-    """Copies a result to a step's slot of the array that a feed block points to."""
+    """A compute set that copies a result to a step's slot in the array of a feed block."""
     parameters, units = encode_outfeed(block.ctypes.data, Address(buffer), buffer.shape.bytes)
     return ComputeSet(f"outfeed {buffer.name}", CodeletWork(outfeed, parameters), units, [Span(buffer)], [])

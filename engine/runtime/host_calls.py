@@ -26,7 +26,7 @@ class HostCalls:
                 if region.long
             )
         )
-        """Whether the calling thread should be the worker that calls, as signals and thread-local data are there.
+        """Whether the calling thread should run host functions, because it handles signals and has thread-local data.
 
         Not in programs that may run for long without calling Python: it would not see a signal.
         """
@@ -37,7 +37,7 @@ class HostCalls:
         return bool(self._functions)
 
     def check_idle(self) -> None:
-        """Raises HostFunctionError in a function that calls the program which is calling it."""
+        """Raises HostFunctionError if a host function calls the program that is calling it."""
         if self._running:
             raise HostFunctionError(
                 f"Expected host functions ({', '.join(map(str, self._functions))}) to leave the program that calls "
@@ -45,7 +45,7 @@ class HostCalls:
             )
 
     def begin(self) -> None:
-        """Prepares for a call of the program, which `end` follows, also after an error."""
+        """Prepares for a call of the program; `end` must follow, also after an error."""
         self._running = bool(self._functions)
         for each in self._functions:
             each.begin()

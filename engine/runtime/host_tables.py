@@ -33,7 +33,7 @@ class TableMemory(Protocol):
 class HostTable:
     """A table that programs use while they run: one array for all functions of all programs that run.
 
-    `variable` is what the memory belongs to, if anything: programs that call the functions must not use it themselves.
+    `variable` is the variable that owns the memory, if any: programs that call the functions must not use it.
     """
 
     def __init__(self, name: str, memory: TableMemory, variable: object = None) -> None:
@@ -51,7 +51,7 @@ class HostTable:
             return self._array
 
     def end(self, user: HostFunction) -> None:
-        """Ends the use by a function, which may not have begun."""
+        """Ends the use by a function, even if that has not begun."""
         with self._lock:
             self._users.discard(user)
             if not self._users and self._array is not None:
@@ -72,7 +72,7 @@ class TableFunction(HostFunction):
 
     @property
     def codelet(self) -> Any:
-        """The machine code."""
+        """The codelet that looks up rows."""
         return look_up_rows
 
     def begin(self) -> None:
@@ -80,7 +80,7 @@ class TableFunction(HostFunction):
         self.words[Table.ROWS] = self.table.begin(self).ctypes.data
 
     def end(self) -> None:
-        """Releases it."""
+        """Releases the table's memory."""
         self.table.end(self)
 
     def bind(self, operands: Shapes, results: Shapes) -> BoundFunction:
@@ -108,7 +108,7 @@ class Update(TableFunction):
 
     @property
     def codelet(self) -> Any:
-        """The machine code."""
+        """The codelet that updates rows of the table's element type."""
         return subtract_rows(self.shape.element_type)
 
     def begin(self) -> None:
@@ -135,7 +135,7 @@ class Update(TableFunction):
 
 
 class _TableCall(BoundFunction):
-    """One call in a program, of a codelet."""
+    """One call of a table's codelet in a program."""
 
     def __init__(self, function: TableFunction, operands: Shapes, results: Shapes) -> None:
         self.codelet, self._table = function.codelet, function
@@ -148,7 +148,7 @@ class _TableCall(BoundFunction):
 
     def _call(self, operands: int, results: int) -> None:
         unused = np.ones(1, np.int64)
-        left = np.full(Call.WORDS, unused.ctypes.data, np.int64)  # all that leaving a step writes to
+        left = np.full(Call.WORDS, unused.ctypes.data, np.int64)  # leaving a step writes to these words
         arrays = (ctypes.c_int64 * (len(self.operands) + len(self.results))).from_address(operands)
         head = HostCallBlock(
             call=left.ctypes.data, function=0, data=self.data, status=self.status, operands=len(self.operands)

@@ -132,7 +132,7 @@ class NativeThreadPool:
         self._call(join_threads if self._first else start_threads)
 
     def wait(self, seconds: float) -> bool:
-        """Whether all threads have ended; sleeps until then, until a signal comes or time is up."""
+        """Sleeps until all threads have ended, a signal comes or time is up; returns whether all threads have ended."""
         block = self._block
         if block[ThreadPool.STARTED] and not block[ThreadPool.JOINED]:
             whole = int(seconds)

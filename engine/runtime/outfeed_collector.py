@@ -1,4 +1,4 @@
-"""A thread that drains the rings of outfeeds while programs run, so that these need not wait for space."""
+"""A thread that drains the rings of outfeeds while programs run, so that programs need not wait for space."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from typing import Protocol
 
 FIRST_NAP, SHORTEST_NAP, LONGEST_NAP = 0.0005, 0.00005, 0.002
-"""Seconds between polls of a ring. Chosen by hand."""
+"""Seconds between polls of a ring."""
 IDLE_SECONDS = 0.5
 """Seconds for which the thread stays alive for the next program."""
 
@@ -36,7 +36,7 @@ class Collector:
         with self._lock:
             self._watched.append(outfeed)
             self._wanted.set()
-            if self._thread is None or not self._thread.is_alive():  # which a fork leaves
+            if self._thread is None or not self._thread.is_alive():  # a fork leaves a dead one
                 self._thread = threading.Thread(target=self._run, name="ipu-outfeeds", daemon=True)
                 self._thread.start()
 

@@ -1,7 +1,7 @@
-"""The persistent threads of this process: workers of brief calls, which would take as long to start as a call runs.
+"""The persistent threads of this process: workers of calls so brief that starting threads would take as long.
 
-They are started for the first such call, sleep soon after the last, and end before a fork and at exit. One call has
-them at a time.
+They are started for the first such call, sleep soon after the last, and end before a fork and at exit. Only one call
+uses them at a time.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def codelets_of_persistent_threads() -> list[Codelet]:
 
 
 class PersistentThreads:
-    """`workers` - 1 threads for calls of as many workers, for the present cores of the process.
+    """`workers` - 1 threads for calls of `workers` workers, on the present cores of the process.
 
-    Raises InternalError if a thread cannot be started; those that were have ended then.
+    Raises InternalError if a thread cannot be started; threads that were started have ended then.
     """
 
     def __init__(self, workers: int) -> None:
@@ -60,9 +60,9 @@ class PersistentThreads:
             raise InternalError(f"A worker failed: can't start new thread: {os.strerror(failure)}.")
 
     def call(self, state: int, scratch: int, scratch_bytes: int) -> bool:
-        """Runs the call of the state block at address `state`; whether no worker has lost its core to another thread.
+        """Runs the call of the state block at address `state`; returns whether all workers kept their cores.
 
-        `scratch` is the address of scratch areas of so many bytes each.
+        `scratch` is the address of scratch areas of `scratch_bytes` bytes each.
         """
         words = self._words
         words[ThreadPool.STATE], words[ThreadPool.SCRATCH] = state, scratch
@@ -72,12 +72,12 @@ class PersistentThreads:
         return bool(words[ThreadPool.LOST] == lost)
 
     def serve(self, workers: int) -> bool:
-        """Whether they are the threads for a call of `workers` workers on the present cores."""
+        """Whether these threads fit a call of `workers` workers on the present cores."""
         return self.workers == workers and self.cores == cores_to_spread(workers)
 
     @property
     def have_ended(self) -> bool:
-        """Whether `end` has joined them, even if Ctrl-C has interrupted it then."""
+        """Whether `end` has joined the threads, even if Ctrl-C interrupted it afterwards."""
         return bool(self._words[ThreadPool.JOINED])
 
     def end(self) -> None:
@@ -93,19 +93,17 @@ _blocks: dict[int, np.ndarray] = {}
 _lock = threading.Lock()
 _threads: PersistentThreads | None = None
 _owner = 0
-"""The thread whose call has the threads; 0 for none."""
+"""The identifier of the thread whose call uses the persistent threads; 0 for none."""
 
 
 def has_persistent_threads() -> bool:
-    """Whether a call of this thread has them: a signal's handler that makes another call would wait for itself."""
+    """Whether a call of this thread uses the threads: another one, from a signal handler, would wait for itself."""
     return _owner == threading.get_ident()
 
 
 @contextmanager
 def persistent_threads(workers: int) -> Iterator[PersistentThreads]:
-    """Holds the threads for a call of `workers` workers, which has them alone; raises the errors of
-    PersistentThreads.
-    """
+    """Holds the threads for one call of `workers` workers. Raises the errors of PersistentThreads."""
     global _threads, _owner
     caller = threading.get_ident()
     with _lock:
@@ -122,7 +120,7 @@ def persistent_threads(workers: int) -> Iterator[PersistentThreads]:
 
 
 def end_persistent_threads(patience: float = 0.0) -> None:
-    """Ends the threads unless a call has them for longer than `patience` seconds."""
+    """Ends the threads unless a call uses them for longer than `patience` seconds."""
     global _threads
     until = time.monotonic() + patience
     while _lock.locked() and time.monotonic() < until:

@@ -1,7 +1,7 @@
-"""Sums over the processes of one machine in the middle of a step: by a codelet, through memory that they share.
+"""Sums over the processes of one machine in the middle of a step, by a codelet through shared memory.
 
-`SharedRows` is one process' view of that memory, which others see as it does; stores must become visible in the order
-of the program, as those of x86 do. The protocol is that of `engine.codelets.threads.process_sum`.
+`SharedRows` is one process's view of that memory. Stores must become visible to other processes in program order, as
+they do on x86. The protocol is described in `engine.codelets.threads.process_sum`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.host_functions import BoundFunction, PythonCall, PythonFunction, Sha
 class SharedRows:
     """The rows of all processes, uint8 [size, bytes], the same memory in each; all zeros before the first call.
 
-    `words` are those of `Rows`.
+    `words` is the block that `Rows` describes.
     """
 
     def __init__(self, rows: np.ndarray, rank: int) -> None:
@@ -42,7 +42,7 @@ class SharedRows:
         self.words[Rows.PAUSES] = max(1, int(seconds * pauses_per_second()))
 
     def fits(self, shapes: Shapes) -> bool:
-        """Whether each process may read so much of all others; more is summed faster in parts."""
+        """Whether each process may read arrays of these shapes of all others; larger ones are summed in parts."""
         size = sum(shape.bytes for shape in shapes) * max(1, self.size - 1)
         return all(shape.element_type == "f32" for shape in shapes) and size <= int(self.words[Rows.HALF_BYTES])
 
@@ -89,10 +89,10 @@ class SharedRows:
 
 
 class ProcessSum(PythonFunction):
-    """(arrays) -> their sums over processes. Those that fit into `rows` are summed by a codelet.
+    """(arrays) -> their sums over processes; a codelet sums arrays that fit into `rows`.
 
-    `callable` sums others, `continued` those that fit where the codelet has not. `digest_of` gives the digest of a call
-    of so many values. `follow` is called after each program.
+    `callable` sums larger arrays, and `continued` arrays that fit but that the codelet has not summed. `digest_of`
+    returns the digest of a call for a number of values. `follow` is called after each program.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ProcessSum(PythonFunction):
         self.continued, self.rows, self.digest_of, self._follow = continued, rows, digest_of, follow
 
     def end(self) -> None:
-        """Follows a call of a program with this function."""
+        """Calls `follow` after a call of a program with this function."""
         self._follow()
 
     def bind(self, operands: Shapes, results: Shapes) -> BoundFunction:

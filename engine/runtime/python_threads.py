@@ -21,7 +21,7 @@ def spread(worker: int, cores: Sequence[int]) -> None:
 
 
 class PythonThreadPool:
-    """The first thread starts the others, as signals only ever reach the calling thread."""
+    """A thread pool whose first thread starts the others, because signals only reach the calling thread."""
 
     def __init__(
         self, work: Callable[[int], None], workers: int, abort: Callable[[], None], watch: Watch | None
@@ -43,7 +43,7 @@ class PythonThreadPool:
         self._members[0].start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether no worker runs; after a cancellation, whether none ever will. Waits at most `seconds`."""
+        """Waits at most `seconds`; returns whether no worker runs and, after a cancellation, none ever will."""
         if self._cancelled and not self._begun:
             return True
         if not self._finished.wait(seconds):

@@ -21,9 +21,7 @@ def _loaded_openblas() -> list[ctypes.CDLL]:
 
 
 def quiet_from_the_start() -> None:
-    """Makes NumPy's threads, which spin for 0.1 s as soon as they exist, sleep after 0.1 ms: called before NumPy is
-    imported.
-    """
+    """Makes NumPy's threads sleep after 0.1 ms, not 0.1 s, from their start on; to be called before NumPy's import."""
     if "numpy" not in sys.modules and sys.platform.startswith("linux"):
         os.environ.setdefault(VARIABLE, TICKS)
 
@@ -32,7 +30,7 @@ def quiet_from_the_start() -> None:
 def quiet_openblas() -> int:
     """Makes idle OpenBLAS threads sleep after 0.1 ms, not 0.1 s; returns the number of libraries reached.
 
-    After any matrix product of NumPy its threads would otherwise spin on the workers' cores (1.7 times slower
+    NumPy's threads would otherwise spin on the workers' cores after any matrix product (1.7 times slower
     steps). Results, speed and number of BLAS threads stay as they are. Works once per process, on Linux.
     OPENBLAS_THREAD_TIMEOUT in the environment disables it; 28 is OpenBLAS' own value. Do not call while another
     thread is in a BLAS function.

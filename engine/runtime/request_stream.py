@@ -14,11 +14,11 @@ from engine.runtime.rings import InfeedRing, OutfeedRing
 NAP = 0.0005
 """Seconds between polls of the outfeed."""
 MOST_ZEROS = 32
-"""Most rows of zeros that are pushed at once to flush a pipeline. Chosen by hand."""
+"""Most rows of zeros that are pushed at once to flush a pipeline."""
 
 
 class RequestStream:
-    """Feeds a program that is run repeatedly while there are requests, and not while there are none.
+    """Feeds a program that is run repeatedly while there are requests.
 
     A run may need more rows than there are requests, because it is a loop or a pipeline. After `timeout` seconds
     without a request it is fed zeros until it ends; their results are dropped.
@@ -82,7 +82,7 @@ class RequestStream:
                 self._collect()
                 idle = time.monotonic() - self._last
                 if idle >= self._timeout and not self._infeed.available() and not self._infeed.closed:
-                    # A long run needs many; zeros that it does not take are taken back.
+                    # A long run needs many zeros; those that it does not take are removed.
                     self._zeros = max(1, min(2 * self._zeros, MOST_ZEROS, self._infeed.space()))
                     self._infeed.put([leaf[: self._zeros] for leaf in zeros])
                     self._pending += [None] * self._zeros

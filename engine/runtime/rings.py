@@ -16,9 +16,9 @@ from engine.runtime.buffers import ALIGNMENT, aligned_zeros
 
 RING_BYTES = 1 << 20
 MOST_SLOTS = 1 << 14
-"""Suggested bytes of a ring, and most rows. Chosen by hand."""
+"""Suggested bytes of a ring, and most rows."""
 FIRST_NAP, LONGEST_NAP = 0.00005, 0.002
-"""Seconds between polls of a ring, doubled each time. Chosen by hand."""
+"""Seconds between polls of a ring, doubled each time."""
 ENDLESS = 1 << 62
 """More rows than any program takes or appends."""
 
@@ -32,7 +32,7 @@ def suggested_slots(shapes: Sequence[Shape]) -> int:
 class _Ring:
     """Slots for rows of leaves, and the control block. One thread of the host at a time, and one running program.
 
-    `address` is the control block's, `leaf_addresses` those of the slots of each leaf.
+    `address` is the address of the control block; `leaf_addresses` has the address of the slots of each leaf.
     """
 
     def __init__(self, shapes: Sequence[Shape], slots: int) -> None:

@@ -30,9 +30,9 @@ class RowFlags:
         return bool(self._written)
 
     def begin(self, variables: list[DeviceBuffer]) -> None:
-        """Begins a call: with another generation of flags if others have written one of their variables."""
+        """Begins a call, with a new generation of flags if others have written one of the flagged variables."""
         if any(variables[number].writer != (self._token, number) for number in self._flagged):
-            self._token = object()  # marks of earlier calls are of other flags
+            self._token = object()  # marks of earlier calls belong to other flags
             for words, number in self._words:
                 words[number] += 1
         for number in self._written:

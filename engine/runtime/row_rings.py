@@ -33,7 +33,7 @@ class RowRing(InfeedRing):
         self.leaf_addresses = [rows.ctypes.data for rows in self._rows]
 
     def _new_leaves(self) -> list[np.ndarray]:
-        """The parts' addresses and their bytes, for each leaf; its slots point to them."""
+        """The addresses of the parts and their bytes, for each leaf; the slots of a leaf point to them."""
         addresses = [np.zeros((self.slots, count), np.int64) for count in self._parts]
         self._rows = [np.zeros((self.slots, RowSlot.WORDS), np.int64) for _ in self._parts]
         for rows, table in zip(self._rows, addresses, strict=True):

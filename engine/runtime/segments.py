@@ -14,10 +14,10 @@ from engine.runtime.time_limit import TimeLimit
 from engine.runtime.workers import request_change, run_segment
 
 LOOK_SECONDS = 0.02
-"""Seconds between checks for signals and other threads. Chosen by hand."""
+"""Seconds between checks for signals and other threads."""
 BRIEF_SECONDS = 0.05
-"""Segments expected to take no longer run on the calling thread, which then cannot be interrupted. One that takes
-longer all the same ends, and new threads run the next."""
+"""Segments expected to take no longer run on the calling thread, which then cannot be interrupted. A segment that
+takes longer all the same ends, and new threads run the next one."""
 
 
 class SegmentWatch:
@@ -70,9 +70,10 @@ def run_in_segments(
 ) -> int:
     """Runs a call that `begin_call` has begun with at most `most` workers; returns how many workers ended it.
 
-    Exactly as many where their number `is_given`. `table` and `scratch` return those of a number of workers. With
-    `may_be_inline` the call waits for no host, so brief ones can do without Ctrl-C; with `is_inline` the calling thread
-    works in any case. `interrupt` is called when workers must leave their step. Raises what `run_table` raises.
+    If `is_given`, exactly `most` workers run. `table` and `scratch` return the step table and the scratch areas for a
+    number of workers. With `may_be_inline` the call does not wait for the host, so brief ones can do without Ctrl-C;
+    with `is_inline` the calling thread is a worker in any case. `interrupt` is called when workers must leave their
+    step. Raises the errors of `run_table`.
     """
     completed = 0
     while True:

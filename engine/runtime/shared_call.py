@@ -1,4 +1,4 @@
-"""A call of one step by the calling thread and persistent threads, with all that is equal in each call prepared."""
+"""A call of one step by the calling thread and persistent threads, with everything prepared that each call shares."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MOST_SECONDS = 0.02
 class SharedCall:
     """Runs a step table of several workers for one step, with arrays as its feeds; not for concurrent calls.
 
-    `builder` owns arrays whose addresses are in the table, whose first compute sets copy the feeds: `feeds` has
-    the block of each. `outputs` are views of the program's results. `choice` gets the time of each call.
-    `call_block` is the program's, if it has one, for its `checks` of values.
+    `builder` owns arrays whose addresses are in the table. The table's first compute sets copy the feeds: `feeds` has
+    the feed block of each. `outputs` are views of the program's results. `choice` records the time of each call.
+    `call_block` is the program's call block, if it has one, and `checks` are its checks of values.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class SharedCall:
         self._call_words = None if call_block is None else words_of_call(state)
 
     def run_rows(self, feeds: Sequence[RowFeed], counts: Sequence[int]) -> list[np.ndarray]:
-        """Copies of the results for the first rows of feeds, of each one's number of rows."""
+        """Runs a step on the first `counts[k]` rows of each feed k, and returns copies of the results."""
         for block, feed in zip(self._feeds, feeds, strict=True):
             point_feed(block, feed.array, feed.rows)
         return self._run()
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Copies of the results; `arrays` has one of exactly the shape and dtype of each feed."""
+        """Runs a step on one array of exactly the shape and dtype of each feed; returns copies of the results."""
         held = [np.ascontiguousarray(array) for array in arrays]
         for block, array in zip(self._feeds, held, strict=True):
             point_feed(block, array)

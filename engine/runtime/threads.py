@@ -1,6 +1,6 @@
 """Worker threads: their number, and a thread pool for each call, whose caller stays interruptible.
 
-No such thread outlives the call, so there is nothing to shut down at exit and nothing to restart after a fork. The
+No thread of a pool outlives its call, so there is nothing to shut down at exit and nothing to restart after a fork. The
 kernel schedules new threads better than parked ones; none is ever pinned. There are two implementations, a file each.
 """
 
@@ -85,7 +85,7 @@ class CallThreads(Protocol):
         """Starts the threads."""
 
     def wait(self, seconds: float) -> bool:
-        """Whether all of them have ended; waits for that, at most `seconds` seconds."""
+        """Waits at most `seconds` seconds for all threads to end; returns whether they have ended."""
 
     def cancel(self) -> None:
         """Keeps threads that have not begun from beginning."""

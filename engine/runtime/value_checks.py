@@ -1,4 +1,4 @@
-"""The checks of values of a program: the error of one that has failed in a call."""
+"""The checks of values of a program, and the error of a check that has failed in a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.program.work.value_check import ValueCheckWork
 
 
 class ValueChecks:
-    """The checks in the compute sets of a program, in their order."""
+    """The checks of values in the compute sets of a program, in order."""
 
     def __init__(self, program: Program) -> None:
         self._checks = [each.work for each in program.compute_sets if isinstance(each.work, ValueCheckWork)]

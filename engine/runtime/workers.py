@@ -20,7 +20,7 @@ from engine.runtime.time_limit import TimeLimit
 PAUSE_SECONDS = 0.0002
 """Seconds for which a worker spins before it sleeps: a wake-up takes some 50 microseconds, and few waits are longer."""
 LONGEST_SLEEP_NANOSECONDS = 10_000_000
-"""Nanoseconds after which a sleeping worker checks for itself, should a wake-up be lost. Chosen by hand."""
+"""Nanoseconds after which a sleeping worker checks for itself, should a wake-up be lost."""
 _WAITING = slice(int(State.WAITING), State.WAITING + Waiting.WORDS)
 
 
@@ -118,9 +118,9 @@ def run_table(
 ) -> int:
     """Runs `steps` steps and returns how many were completed (fewer only after `request_stop`).
 
-    `table`, `scratch`, `state`: of `step_table`, `new_scratch`, `new_state` in executor.py, for `workers`
+    `table`, `scratch` and `state` come from `step_table`, `new_scratch` and `new_state` in executor.py, for `workers`
     workers; a state block serves one call at a time. With `inline` the calling thread is worker 0, where the system
-    allows that: one thread less is started and no caller woken at the end, but Ctrl-C waits for it, so use it for
+    allows that: one thread less is started and no caller woken at the end, but Ctrl-C waits for the call, so use it for
     calls of a few milliseconds. With `held` the workers wait while that many complete steps are not TAKEN.
     Raises KeyboardInterrupt after the step during which it came, or inside a long loop of that step if it does
     not end soon, and InternalError when a worker fails.
@@ -145,7 +145,7 @@ def run_segment(
     """Runs the steps from `first` on of a call that `begin_call` has begun; returns how many are complete.
 
     These are fewer than `steps` only after `request_stop` or `request_change`, or when the deadline, in nanoseconds
-    of the monotonic clock, has passed. `interrupt` is called when workers must leave their step. Otherwise as
+    of the monotonic clock, has passed. `interrupt` is called when workers must leave their step. All else is as in
     `run_table`. Raises CallTimeout if the time of `limit` ends first.
     """
     if steps <= first:
