@@ -12,7 +12,7 @@ LOG2 = (0.3407727409506262, 0.4116705198330758, 0.577083619692688, 0.96179667317
 LN2 = 0.6931471805599453
 POWER_LOWEST, POWER_HIGHEST = -152.0, 130.0
 INVERSE_CUBE_ROOT = 0x54A21D2A
-"""This number minus a third of an f32's bits is a first estimate of the bits of its inverse cube root."""
+"""Minuend of a first estimate: minus a third of an f32's bits, it gives the bits of the inverse cube root."""
 SMALLEST_NORMAL = 2.0**-126
 
 

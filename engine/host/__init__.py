@@ -1,3 +1,1 @@
-"""The host's half of compilation: chooses an algorithm for each piece of typed work, by estimated time on this
-processor.
-"""
+"""The host's half of compilation: chooses an algorithm for typed work by its estimated time on this processor."""

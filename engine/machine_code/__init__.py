@@ -1,3 +1,1 @@
-"""Compilation of LLVM IR to machine code in memory: the processor, LLVM's passes, object code on disk, its keys, the
-ABI.
-"""
+"""Compilation of LLVM IR to machine code in memory: processor, LLVM's passes, object code and its keys, ABI."""

@@ -1,7 +1,7 @@
-"""Costs of operations on a processor: a table by processor, with a default for those that were not measured.
+"""Costs of operations on a processor: a table by processor, with defaults for processors that were not measured.
 
-`SOFTWARE_IPU_COSTS` names a TOML file with other values, which `python -m benchmarks.tune` writes: those of its section
-"schedule" never change the bits of a result, those of "results" do.
+`SOFTWARE_IPU_COSTS` names a TOML file with other values, as `python -m benchmarks.tune` writes it. Values in its
+section "schedule" never change the bits of a result; values in "results" do.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ MOST_BYTES = 1 << 20
 """Most bytes of a file of costs."""
 WINOGRAD = "SOFTWARE_IPU_WINOGRAD"
 RESULTS = ("multiply_add", "split_multiply_add", "split", "gather")
-"""Costs by which products are computed in one way or another."""
+"""Costs that decide how products are computed."""
 
 MOST_UNITS = 64
-"""Units that one compute set is partitioned into. Chosen by hand: many more than two workers need, for even loads."""
+"""Most units of one compute set: many more than two workers need, so that their loads are even."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Nanoseconds on one worker, but for the bytes."""
+    """Costs in nanoseconds on one worker, and the size of its cache in bytes."""
 
     multiply_add: float
     """One float32 multiply-add in the micro-kernels."""
     split_multiply_add: float
     """One multiply-add on matrix registers: six products of three bfloat16 parts. Infinite where they are not used."""
     split: float
-    """Splitting one element into these parts."""
+    """Splitting one float32 element into three bfloat16 parts."""
     gather: float
     """Extra cost of an element of A whose neighbours along k are not contiguous."""
     barrier: float = 200.0
-    """A barrier of two workers: loops whose compute sets do less run on one."""
+    """A barrier of two workers: loops whose compute sets take less time run on one worker."""
     small_element: float = 0.1
     """An element or multiply-add of a compute set that takes about as long as a barrier."""
     threads: float = 390_000.0
@@ -53,7 +53,7 @@ class Costs:
 DEFAULT = Costs(multiply_add=1 / 77, split_multiply_add=inf, split=0.28, gather=0.4)
 """Safe on any processor: no product is split."""
 MEASURED = {"amx-bf16": Costs(multiply_add=1 / 77, split_multiply_add=1 / 172, split=0.28, gather=0.4)}
-"""Keyed by a feature of the processor, as a hypervisor may hide its model.
+"""Costs by a feature of the processor, as a hypervisor may hide the model.
 
 amx-bf16: two cores of a Xeon with AVX-512, AMX and 2 MiB of second-level cache, November 2026.
 """
@@ -61,7 +61,7 @@ amx-bf16: two cores of a Xeon with AVX-512, AMX and 2 MiB of second-level cache,
 
 @cache
 def costs() -> Costs:
-    """Costs on the processor that code is compiled for, or those of the file that `SOFTWARE_IPU_COSTS` names.
+    """Costs on the processor that code is compiled for, or of the file that `SOFTWARE_IPU_COSTS` names.
 
     Raises ConfigurationError for a file that cannot be read or has something other than positive costs.
     """
@@ -71,9 +71,10 @@ def costs() -> Costs:
 
 
 def most_winograd_outputs() -> int:
-    """Most outputs along each side of the tiles by which convolutions are transformed; 0 if none are.
+    """Most outputs along each side of a tile of Winograd's transforms; 0 if no convolution is transformed.
 
-    SOFTWARE_IPU_WINOGRAD in the environment, 4 unless set; raises ConfigurationError for other than 0, 2 and 4.
+    The environment variable SOFTWARE_IPU_WINOGRAD sets it, by default to 4. Raises ConfigurationError for values other
+    than 0, 2 and 4.
     """
     given = os.environ.get(WINOGRAD, "").strip() or "4"
     if given not in ("0", "2", "4"):
@@ -85,8 +86,8 @@ def most_winograd_outputs() -> int:
 
 
 def with_file(found: Costs, path: Path) -> Costs:
-    """The costs with those of a file in their place; raises ConfigurationError as `costs` does."""
-    import tomllib  # only for those who name a file
+    """Replaces costs by those that a file gives; raises ConfigurationError as `costs` does."""
+    import tomllib  # needed only where a file is named
 
     try:
         sections = tomllib.loads(read_regular(path, MOST_BYTES).decode())

@@ -14,7 +14,7 @@ from engine.errors import InternalError
 SECTION, SYMBOL, RELOCATION = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), struct.Struct("<QQq")
 MACHINE_X86_64 = 62
 SYMTAB, RELA, NOBITS, UNWIND = 2, 4, 8, 0x70000001  # types of sections
-WRITE, ALLOC = 1, 2  # their flags
+WRITE, ALLOC = 1, 2  # flags of sections
 UNDEFINED = 0
 ADDRESS, RELATIVE = 1, 24  # R_X86_64_64 and R_X86_64_PC64, the only ones of the large code model
 ALIGNMENT = 64
@@ -39,13 +39,13 @@ class Section(NamedTuple):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the program needs it in memory; nothing unwinds a codelet."""
+        """Whether the section is needed in memory; nothing unwinds a codelet."""
         return bool(self.flags & ALLOC and self.size and self.type != UNWIND)
 
 
 @dataclass
 class _Object:
-    """An object file; `offsets` are those of loaded sections in memory."""
+    """An object file; `offsets` are the offsets of loaded sections in memory."""
 
     data: bytes
     sections: list[Section] = field(default_factory=list)
@@ -77,7 +77,7 @@ def define(name: str, address: int) -> None:
 
 
 def link(objects: list[bytes], names: Sequence[str]) -> dict[str, int]:
-    """Addresses of functions of these objects, which stay in executable memory for the lifetime of the process."""
+    """Links objects in executable memory for the lifetime of the process; returns addresses of the named functions."""
     files = [_Object(data) for data in objects]
     size = 0
     for file in files:

@@ -1,4 +1,4 @@
-"""Object code of a file, for a process without a compiler; and a record of the objects that a process takes."""
+"""Object code from files, for a process without a compiler, and records of the objects that a process uses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from engine.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Origin:
-    """The compiler and the processor of object code: `key` is that of keys.py, `cpu` and `features` are LLVM's
-    names.
-    """
+    """The compiler and the processor of object code; `key` comes from keys.py, `cpu` and `features` from LLVM."""
 
     key: str
     cpu: str
@@ -35,7 +33,7 @@ def has_compiler() -> bool:
 
 
 def give(origin: Origin, objects: dict[str, bytes]) -> None:
-    """Adds object code, by the names of `name_of`. Raises ConfigurationError for another origin than the first's."""
+    """Adds object code by the names of `name_of`. Raises ConfigurationError if its origin is not that of the first."""
     global _origin
     if _origin not in (None, origin):
         raise ConfigurationError(
@@ -57,7 +55,7 @@ def origin() -> Origin:
 
 
 def name_of(path: Path) -> str:
-    """The name of the object code that the cache has under this path."""
+    """The name of the object code at this path of the cache."""
     return f"{path.parent.name}/{path.name}"
 
 
@@ -78,7 +76,7 @@ def missing(path: Path) -> ConfigurationError:
 
 @contextmanager
 def recording() -> Iterator[dict[str, bytes]]:
-    """Adds all object code that the process takes to the dict, by name, while the context is open."""
+    """Adds all object code that the process uses to the dict, by name, while the context is open."""
     objects: dict[str, bytes] = {}
     _records.append(objects)
     try:

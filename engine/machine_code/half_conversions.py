@@ -1,6 +1,6 @@
 """Conversions between f32 and f16 for x86 processors without F16C, under the names of the functions that LLVM calls.
 
-Round to nearest even, denormals and infinities included, quiet NaN: bit for bit as the instructions.
+They round to nearest even, denormals and infinities included, and return quiet NaN: bit for bit like the instructions.
 """
 
 from __future__ import annotations

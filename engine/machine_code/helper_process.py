@@ -1,6 +1,7 @@
-"""Processes of the engine alone beside a program, which store object code that it needs.
+"""Helper processes beside a program, which store object code that it needs.
 
-They are no children of the program, print nothing, and hold a lock as long as they live: one at a time for each lock.
+They are no children of the program, print nothing, and hold a lock as long as they live: there is one helper at a time
+for each lock.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from engine.machine_code.switches import is_on
 
 VARIABLE = "SOFTWARE_IPU_COMPILE_AHEAD"
-"""An environment variable: 0 starts no helper."""
+"""The environment variable that switches helpers off where it is 0."""
 PATIENCE = 5.0
 """Seconds for a shell to start a helper. It takes some milliseconds."""
 
@@ -56,7 +57,7 @@ def spawn(module: str, argument: str, *handles: int) -> None:
 
 
 def isolation() -> list[str]:
-    """The options of this interpreter that keep it from variables of Python, and from the user's packages."""
+    """The options by which this interpreter ignores Python's environment variables and the user's packages."""
     options = {"-I": sys.flags.isolated, "-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site}
     return [option for option, is_set in options.items() if is_set]
 
@@ -79,7 +80,7 @@ def locked(path: Path) -> Iterator[int | None]:
 
 
 def is_locked(lock: Path) -> bool:
-    """Whether the helper that has this lock lives."""
+    """Whether a living helper holds this lock."""
     if not lock.exists():
         return False
     try:

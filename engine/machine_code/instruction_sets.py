@@ -1,4 +1,4 @@
-"""Instruction sets that object code for another machine may use, and those that this machine has."""
+"""Instruction sets that object code for another machine may use, and the instruction sets of this machine."""
 
 from __future__ import annotations
 

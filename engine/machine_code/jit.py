@@ -18,7 +18,7 @@ def define(name: str, address: int) -> None:
 
 
 def link(objects: list[bytes], names: Sequence[str]) -> dict[str, int]:
-    """Addresses of functions of these objects, which stay in executable memory."""
+    """Links objects in executable memory; returns the addresses of the named functions."""
     machine = new_target_machine(level=2)
     empty = binding.parse_assembly("")
     empty.triple = machine.triple

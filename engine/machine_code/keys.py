@@ -24,9 +24,7 @@ def fingerprint(position: Path) -> str:
 
 
 def compilers_and_processor() -> str:
-    """Versions and processor on which object code depends beside its sources; those of given object code where it is
-    used.
-    """
+    """Names what object code depends on beside its sources: compilers and processor, or the key of given objects."""
     if not given_objects.has_compiler():
         return given_objects.origin().key
     from importlib import metadata

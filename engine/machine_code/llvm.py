@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 
 class _Missing(type):
-    """The type of a class that stands for any name of `llvmlite.ir` where that is not installed: constants, types and
-    classes of codelets can be defined, and no code can be emitted."""
+    """The type of a stand-in for `llvmlite.ir` where that is not installed.
+
+    Any name can be read from it: constants, types and classes of codelets can be defined, but no code can be emitted.
+    """
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):

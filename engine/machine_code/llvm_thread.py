@@ -18,7 +18,7 @@ _before = 0.0
 
 @contextmanager
 def llvm_thread() -> Iterator[ThreadPoolExecutor]:
-    """One thread for functions that mostly call LLVM. llvmlite lets no two threads call it at once."""
+    """Yields one thread for functions that mostly call LLVM: llvmlite lets no two threads call it at once."""
     global _open, _before
     with _lock:
         if _open == 0:

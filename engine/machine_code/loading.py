@@ -26,7 +26,7 @@ def load_objects(objects: list[tuple[str, bytes]]) -> dict[str, int]:
 
 
 def provide(code: bytes, names: Sequence[str]) -> None:
-    """Loads object code whose functions of these names objects loaded later can call."""
+    """Loads object code, so that objects loaded later can call its functions of these names."""
     if not converts_half():
         _provide_half_conversions()
     _provide(code, names)

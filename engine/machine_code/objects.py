@@ -14,7 +14,7 @@ from engine.machine_code.llvm_thread import llvm_thread
 Compile = Callable[[], bytes]
 """Compiles, or waits for, an object."""
 Prepare = Callable[[], Compile]
-"""Writes LLVM IR."""
+"""Writes LLVM IR, and returns the function that compiles it."""
 
 
 def begin_object(path: Path, prepare: Prepare, pool: Executor) -> Compile:

@@ -15,8 +15,8 @@ from engine.machine_code.processor import features_text, target
 class Pipeline:
     """LLVM's passes at an optimisation level, with or without loop vectorisation and unrolling.
 
-    `level` is that of the instructions' selection, too. With `is_simple` the passes are those of level 1; with
-    `only_combines` the only one is that which combines instructions.
+    Instruction selection uses `level`, too. With `is_simple` the passes of level 1 run; with `only_combines` only the
+    pass that combines instructions runs.
     """
 
     level: int
@@ -28,7 +28,7 @@ class Pipeline:
 WRITTEN_IN_VECTORS = Pipeline(level=2, loops=False)
 """Pipeline for IR whose loops are vectorised by hand: the vectorisers would only cost compile time."""
 WRITTEN_NESTS = Pipeline(level=2, loops=False, is_simple=True)
-"""Pipeline for IR of one function with nothing to share: the nests of four models had the same machine code by both."""
+"""Pipeline for IR of one function with nothing to share: nests of four models had the same code as with level 2."""
 WRITTEN_OUT = Pipeline(level=2, loops=False, only_combines=True)
 """Pipeline for IR that has nothing to inline, to hoist or to share: the other passes would only cost compile time."""
 

@@ -77,14 +77,14 @@ def rounds_to_bf16() -> bool:
 
 @cache
 def multiplies_bf16_pairs() -> bool:
-    """Whether two products of bf16 take the time of one of float32: AMD's from Zen 4 on; Intel's take longer."""
+    """Whether two products of bf16 take as long as one of float32: on AMD from Zen 4 on; on Intel they take longer."""
     name, features = target()
     return name.startswith("znver") and "avx512bf16" in features and lanes() == 16
 
 
 @cache
 def widens_beside_products() -> bool:
-    """Whether widening f16 takes no time from multiply-adds: on Zen 5, which has other pipes for it; not on Intel's."""
+    """Whether widening f16 takes no time from multiply-adds: on Zen 5, which has other pipes for it; not on Intel."""
     return target()[0] == "znver5" and lanes() == 16 and converts_half()
 
 

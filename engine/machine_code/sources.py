@@ -1,4 +1,4 @@
-"""The source files that generated code depends on: those of a package, and the engine modules that they import.
+"""The source files that generated code depends on: the files of a package, and the engine modules that they import.
 
 Constants of imported modules are compiled into the code, so cache keys are hashes of these files' contents.
 """
@@ -17,12 +17,12 @@ IMPORT = re.compile(r"^[ \t]*(?:from +(engine[\w.]*) +import +(\([^)]*\)|[^\n]*)
 
 
 def digest(*positions: Path, engine: Path = ENGINE) -> bytes:
-    """A hash of the names and contents of `sources(*places)`."""
+    """A hash of the names and contents of `sources(*positions)`."""
     return digest_of(sources(*positions, engine=engine), engine)
 
 
 _digests: dict[str, bytes] = {}
-"""Digests by the position's path in the engine; they are those of an engine with these sources."""
+"""Digests by a position's path in the engine, for the engine's present sources."""
 
 
 def digest_at(position: Path) -> bytes:

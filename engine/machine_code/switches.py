@@ -8,7 +8,7 @@ from engine.errors import ConfigurationError
 
 
 def is_on(variable: str) -> bool:
-    """Whether a part of the engine is used: unless its variable is 0. Read at each call.
+    """Whether a part of the engine is switched on: its variable, which is read at each call, is not 0.
 
     Raises ConfigurationError for values other than 0 and 1: "false" must not count as "on" in silence.
     """

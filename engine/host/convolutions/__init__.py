@@ -1,1 +1,1 @@
-"""Convolutions on this processor: one file for each way, and the choice among them."""
+"""Convolutions on this processor: a file for each algorithm, and the choice among them."""

@@ -142,7 +142,7 @@ def _kernel(builder: ProgramBuilder, draft: ConvolutionDraft) -> View:
 def _contraction(
     draft: ConvolutionDraft, arrays: tuple[View, View, View], phases: tuple[Phase, ...], lows: list[int]
 ) -> ContractionDraft:
-    """The contraction of a combination of phases, of `arrays`: padded input, kernel and result."""
+    """Makes the contraction of a combination of phases; `arrays` are the padded input, the kernel and the result."""
     left, right, target = arrays
     numbers, groups, batch_groups = draft.numbers, draft.feature_groups, draft.batch_groups
     spatial = list(zip(phases, numbers.input_spatial_dimensions, numbers.output_spatial_dimensions, strict=True))
@@ -195,7 +195,7 @@ def _contraction(
 
 
 def _has_runs_backward(left: View, k_a: np.ndarray) -> bool:
-    """Whether bf16 that the processor multiplies in pairs are contiguous pairs in the opposite order alone."""
+    """Whether bf16 values, which the processor multiplies in pairs, are contiguous pairs only in the opposite order."""
     if left.shape.element_type != "bf16" or not multiplies_bf16_pairs():
         return False
     forward, backward = (run_of(np.ascontiguousarray(each), left.item_bytes) for each in (k_a, k_a[::-1]))

@@ -12,7 +12,7 @@ from engine.program.convolution_size import ConvolutionSize, Phase, phases_of, s
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionDraft:
-    """The arrays of a convolution, and HLO's attributes. `shape` is that of the result, which is row-major."""
+    """The arrays of a convolution, and HLO's attributes. The result is row-major."""
 
     name: str
     op_name: str
@@ -46,7 +46,7 @@ class ConvolutionDraft:
 
     @property
     def dilation(self) -> int:
-        """The input's positions with the inserted ones, for each one: the product over spatial dimensions."""
+        """Positions of the dilated input for each position of the input: the product over spatial dimensions."""
         return prod(w.base_dilation for w in self.window)
 
     @property
@@ -56,7 +56,7 @@ class ConvolutionDraft:
 
     @property
     def multiply_adds(self) -> int:
-        """Products with every tap at every output position: for groups of the batch, of all groups together."""
+        """Products with every tap at every output position; for groups of the batch, of all groups together."""
         features = self.right.shape.dimensions[self.numbers.kernel_output_feature_dimension]
         return self.shape.elements // max(1, features) * self.right.shape.elements
 

@@ -1,7 +1,7 @@
-"""Convolutions whose operands are exchanged, as the other one has more features to fill the lanes.
+"""Convolutions whose operands are exchanged, where the other operand has more features to fill the lanes.
 
-The gradient by a kernel with few output features is of this kind: the window is the array of a whole batch's gradients.
-Its input features become the columns, and the result is reversed along its spatial dimensions.
+One example is the gradient by a kernel with few output features, whose window is the array of a whole batch's
+gradients. Its input features become the columns, and the result is reversed along its spatial dimensions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ cache (timed on an EPYC)."""
 
 
 def exchanged_cycles(draft: ConvolutionDraft) -> tuple[float, float, float] | None:
-    """Estimated cycles of the convolution with exchanged operands, of this one, and the worth of the exchange.
+    """Estimates cycles with exchanged operands and without, and returns the share at which the exchange is worth it.
 
     None where operands cannot be exchanged. A gradient with one output position is a product, either way.
     """
@@ -57,7 +57,7 @@ def exchanged_cycles(draft: ConvolutionDraft) -> tuple[float, float, float] | No
 
 
 def product_cycles(rows: int, columns: int) -> float:
-    """Estimated cycles of one k of a product with a long k."""
+    """Estimated cycles per element of k of a product with a long k."""
     return panel_cycles(rows, columns) * (LONG_SINGLE_VECTOR if columns <= lanes() else 1.0)
 
 
@@ -68,7 +68,7 @@ def _is_exchangeable(window: WindowDimension) -> bool:
 def emit_exchanged(
     builder: ProgramBuilder, draft: ConvolutionDraft, emit: Callable[[ProgramBuilder, ConvolutionDraft], None]
 ) -> None:
-    """Emits the convolution with exchanged operands by `emit`, and the copy of its result, reversed, to its place."""
+    """Emits the convolution with exchanged operands by `emit`, then the copy of the reversed result to its buffer."""
     made = with_exchanged_operands(draft, draft.result)
     buffer = builder.new_buffer(made.name, draft.shape)
     source = whole(buffer, draft.shape)

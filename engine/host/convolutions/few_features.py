@@ -20,10 +20,10 @@ from engine.program.work.few_features import FewFeatures, Reads, plane_bytes, wi
 T = TypeVar("T")
 
 WINDOW_BYTES = 192 << 10
-"""Bytes of a unit's rows in scratch that fit in the second-level cache: a unit reads no more if it can."""
+"""Bytes of a unit's rows in scratch that fit in the second-level cache: a unit reads no more where possible."""
 MOST_WINDOW_BYTES = 512 << 10
 UNITS, LEAST_UNITS = 16, 4
-"""Units to aim at, and fewer than which leave workers idle."""
+"""The number of units to aim at, and the least with which no worker is idle."""
 FILL_CYCLES, PRODUCT_CYCLES, STORE_CYCLES = 3.0, 0.7, 1.0
 """Cycles for a vector that is transposed, a multiply-add of vectors, and an element of a result."""
 
@@ -49,7 +49,7 @@ def emit_few_features(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
 
 
 def _is_possible(draft: ConvolutionDraft) -> bool:
-    """Whether an image has few output features, contiguous input features, and enough rows of outputs for units."""
+    """Whether a float32 convolution has few output features, contiguous input features, and columns read one by one."""
     numbers, left = draft.numbers, draft.left
     if draft.shape.element_type != "f32" or draft.groups != 1 or not 1 <= len(draft.window) <= 3:
         return False
@@ -156,7 +156,7 @@ def _reads(phases: tuple[Phase, ...]) -> tuple[Reads, Reads, Reads]:
 def _unit_rows(
     images: int, inputs: int, features: int, field: list[int], reads: tuple[Reads, Reads, Reads]
 ) -> int | None:
-    """Rows of a unit: enough units, whole kernels, and a window that fits; None if that of one row does not."""
+    """Chooses a unit's rows for enough units, whole kernels and a window that fits; None if one row's does not fit."""
     row = inputs * plane_bytes(field[2], reads[2].reach)
     slices, rows = len(reads[0].starts), reads[1]
     if window_bytes(row, slices, rows, 1) > MOST_WINDOW_BYTES:

@@ -1,9 +1,9 @@
 """Grouped convolutions with few output features in a group: several groups are computed as one, to fill the lanes.
 
-Those of float32 images with contiguous features are left as they are, as windows of images fill the lanes there.
+Convolutions of float32 images with contiguous features are not merged, as windows of images fill the lanes there.
 
-The kernel of merged groups has zeros between the input features of one group and the output features of another. Of a
-gradient by the kernel, those between groups are not read. Lanes would be as idle without; short loops are saved.
+The kernel of merged groups has zeros between the input features of one group and the output features of another. In a
+gradient by the kernel, products between groups are not read. Lanes would be as idle without; short loops are saved.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from engine.program.building.copies import copy
 from engine.program.building.views import View, whole
 
 LEAST_TAPS = 2.0
-"""Fewest taps of an output for each position of its image from which on copies of windows are worth it. By estimate."""
+"""Estimated fewest reads of each position of an image for which copies of windows are worth it."""
 
 
 def merged_count(draft: ConvolutionDraft) -> int:
-    """The number of groups that are computed as one: 1 where lanes are full, run over groups, or would save little."""
+    """The number of groups to compute as one; 1 where lanes are full or run over groups, or the gain is small."""
     groups, numbers, kernel = draft.groups, draft.numbers, draft.right.shape
     if groups == 1 or min(draft.feature_groups, draft.batch_groups) > 1 or draft.shape.element_type not in TYPES:
         return 1
@@ -68,9 +68,9 @@ def emit_merged(
     count: int,
     emit: Callable[[ProgramBuilder, ConvolutionDraft], None],
 ) -> None:
-    """Emits the convolution with fewer groups, `count` of which are one, by `emit`.
+    """Emits by `emit` a convolution in which `count` groups each are merged into one.
 
-    Of its products those between groups were not asked for; the host's other ways do not apply to the rest.
+    Work estimates leave out the products between groups, and the convolution: the host's other algorithms do not apply.
     """
     by_batch, before = draft.batch_groups > 1, len(builder.compute_sets)
     merged = _with_merged_batch(builder, draft, count) if by_batch else _with_merged_kernel(builder, draft, count)
@@ -110,7 +110,7 @@ def _with_merged_batch(builder: ProgramBuilder, draft: ConvolutionDraft, count: 
 
 
 def _store_groups(builder: ProgramBuilder, draft: ConvolutionDraft, source: View, count: int) -> None:
-    """Copies the result of a convolution with groups of the batch from that of `_with_merged_batch`."""
+    """Copies the result of a convolution with groups of the batch from the result of `_with_merged_batch`."""
     target, numbers, groups = draft.result, draft.numbers, draft.batch_groups
     batch, feature = numbers.output_batch_dimension, numbers.output_feature_dimension
     step = target.shape.dimensions[batch] * source.strides[batch]

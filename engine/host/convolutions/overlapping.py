@@ -21,13 +21,13 @@ from engine.program.work.overlap_add import OverlapAdd, whole_vectors
 MOST_PRODUCT_BYTES = 1 << 20
 """Capacity for an image's products: they have to stay in the second-level cache."""
 SHORT_K = 1.3
-"""Factor on the time of a contraction with a small k: it stores more."""
+"""Factor on the time of a contraction with a small k, which stores more for each multiply-add."""
 ADD_CYCLES = 9
 """Cycles per vector of sums: measured with 16 lanes on a Xeon."""
 FEW_IMAGES = 8
-"""Fewer images than these leave workers idle where each is one long unit."""
+"""With fewer images, workers are idle where each image is one long unit."""
 LONG_IMAGE = 50_000
-"""Cycles from which few images, each of them one unit, would leave workers idle."""
+"""Cycles of an image from which on few images, one unit each, would leave workers idle."""
 
 
 def overlap_cycles(draft: ConvolutionDraft) -> float | None:

@@ -25,9 +25,9 @@ TYPES = frozenset({"f32", *HALF_TYPES})
 WORTH = 0.93
 """Share of the cycles below which another layout of the kernel and of the result is worth it."""
 LEAST_MULTIPLY_ADDS = 500_000
-"""Multiply-adds of a convolution below which the kernel keeps its layout. Chosen by hand."""
+"""Multiply-adds of a convolution below which the kernel keeps its layout."""
 MOST_POSITIONS = 16
-"""Neighbouring positions besides features in the lanes: as many as lanes of AVX-512."""
+"""Most neighbouring positions beside features in the lanes: as many as AVX-512 has lanes."""
 SINGLE_VECTOR = 1.15
 """Factor on the time of kernels of one vector where k is long: they wait for memory (timed on a Xeon)."""
 COPY_CYCLES = 0.4
@@ -38,8 +38,8 @@ COPY_CYCLES = 0.4
 class PositionGroup:
     """P positions along spatial dimension `axis` (an index among the spatial ones).
 
-    If `backward`, a group's columns hold its last position first: then the kernel keeps its order in memory, and the
-    result, which is one group then, is reversed. Otherwise the kernel is.
+    If `backward`, a group's columns hold its last position first: the kernel keeps its order in memory, and the
+    result, which is a single group, is reversed. Otherwise the kernel is reversed.
     """
 
     axis: int
@@ -48,7 +48,7 @@ class PositionGroup:
 
 
 def panel_cycles(rows: int, columns: int) -> float:
-    """Estimated cycles of one k of a contraction."""
+    """Estimated cycles per element of k of a contraction."""
     panels, rest = divmod(-(-columns // lanes()), panel_vectors())
     return panels * rows_cycles(rows, panel_vectors()) + (rows_cycles(rows, rest) if rest else 0)
 

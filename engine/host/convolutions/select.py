@@ -1,6 +1,6 @@
-"""The choice of how this processor computes each convolution of a program: every way that can bids cycles.
+"""The choice of how this processor computes each convolution: every algorithm that can compute it bids cycles.
 
-A way that copies or reorders arrays has to be clearly faster than the next: by the worth that is named with it.
+An algorithm that copies or reorders arrays has to be clearly faster than the next: a constant says by how much.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from engine.program.rewriter import ProgramRewriter
 from engine.program.work.convolution import Convolution
 
 FEW_FEATURES_WORTH = 0.9
-"""Share of the estimated cycles of other ways below which few features are worth it: none of 23 was slower so."""
+"""Share of other algorithms' cycles below which few features are worth it: none of 23 convolutions was slower so."""
 OVERLAP_WORTH = 0.8
-"""Share of the estimated cycles below which overlapping products are worth it. Chosen by hand."""
+"""Share of the estimated cycles below which overlapping products are worth it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The way that won, its emitter, and the cycles that were bid, by way: ways that cannot compute it do not bid."""
+    """The algorithm that won, its emitter, and the bids in cycles of all that can compute the convolution."""
 
     way: str
     emit: Callable[[ProgramBuilder, ConvolutionDraft], None]
@@ -65,12 +65,12 @@ def draft_of(compute_set: ComputeSet) -> ConvolutionDraft:
 
 
 def emit_convolution(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
-    """Emits the compute sets of the way that is chosen for a convolution."""
+    """Emits the compute sets of the algorithm that is chosen for a convolution."""
     choose(draft).emit(builder, draft)
 
 
 def choose(draft: ConvolutionDraft) -> Choice:
-    """The way of computing a convolution, among those that change its groups or operands, too."""
+    """Chooses an algorithm among all, including those that change a convolution's groups or operands."""
     count = merged_count(draft)
     if count > 1:
         emit = emit_convolution if draft.batch_groups > 1 else _emit_in_order
@@ -87,7 +87,7 @@ def choose(draft: ConvolutionDraft) -> Choice:
 
 
 def choose_in_order(draft: ConvolutionDraft) -> Choice:
-    """The way of computing a convolution by windows over its first operand."""
+    """Chooses an algorithm among those that move windows over the first operand."""
     group, few, overlapping = choose_group(draft), few_cycles(draft), overlap_cycles(draft)
     single = contraction_cycles(draft)
     grouped = single if group is None else contraction_cycles(draft, group.positions)

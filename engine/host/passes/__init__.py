@@ -1,1 +1,1 @@
-"""Program passes for the host only: the program that the device model estimates is without them."""
+"""Program passes for the host only: the device model estimates the program without them."""

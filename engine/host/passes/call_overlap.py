@@ -1,4 +1,4 @@
-"""Compute sets that do not depend on a call of the host run beside it.
+"""Compute sets that run beside a call of the host, because they do not depend on it.
 
 Between two marks, the order becomes: what the call depends on, the call, what does not depend on it, the mark at which
 a failed call leaves the step, and the rest. So one worker calls, and the others claim the work in between.
@@ -13,7 +13,7 @@ from engine.program.program import Buffer, ComputeSet, Program, Span
 from engine.program.work.host_call import HostCall
 
 LEAST_WORK = 100_000
-"""Elements and multiply-adds that are worth claiming parts: some ten microseconds. Chosen by hand."""
+"""Elements and multiply-adds for which claiming parts is worth it: some ten microseconds."""
 
 
 def overlap_calls(program: Program) -> Program:
@@ -52,7 +52,7 @@ class _Uses:
         self.written |= _buffers(compute_set.writes)
 
     def order(self, compute_set: ComputeSet) -> bool:
-        """Whether a compute set depends on these, or they on it."""
+        """Whether a compute set depends on the others, or they on it."""
         written = _buffers(compute_set.writes)
         return not (self.written.isdisjoint(_buffers(compute_set.reads) | written) and self.read.isdisjoint(written))
 

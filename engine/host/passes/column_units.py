@@ -1,7 +1,7 @@
 """Products of few rows in units of columns: each worker then packs only its own columns of a large right operand.
 
-In units of rows every worker packs all of it, which for few rows takes long beside their multiply-adds. For the host
-only: a chip's tiles hold their operands.
+In units of rows every worker packs all of the operand, which takes long beside the multiply-adds of few rows. For the
+host only: a chip's tiles hold their operands.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from engine.program.program import ComputeSet, Partition, Program
 from engine.program.work.contraction import Contraction, Grid
 
 PANEL = 64
-"""Columns in which units are counted, one to WIDEST times: a multiple of all panels' widths."""
+"""Units have one to WIDEST times as many columns, a multiple of all panels' widths."""
 WIDEST = 4
 MOST_UNEVEN = 1.03
 """Most columns of the busier one of two workers, as a multiple of half of all columns."""
 MOST_ROWS = 383
-"""Most rows of all units together: beside more, packing takes little time, and their blocks of A fill the cache."""
+"""Most rows of a product: with more, packing takes little of the time, and blocks of A fill the cache."""
 LEAST_SHARE = 1 / 2
-"""Share of a worker's cache from which a right operand is divided by columns; smaller ones are read as fast by all."""
+"""Share of a worker's cache from which a right operand is divided; all workers read smaller ones as fast."""
 
 
 def cut_columns(program: Program) -> Program:
@@ -43,7 +43,7 @@ def _pays(product: ComputeSet) -> bool:
 
 
 def _width(columns: int) -> int:
-    """Chooses the columns of a unit, for two workers almost as even as rows; 0 if no width does that.
+    """Chooses the columns of a unit so that two workers have almost equal shares, as with rows; 0 if no width does.
 
     No unit is narrower than a panel: it would be cut along k in another way, and have other bits.
     """

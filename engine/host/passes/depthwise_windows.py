@@ -22,7 +22,7 @@ from engine.program.work.offsets import Offsets
 from engine.program.work.winograd_tiles import Strides
 
 UNITS = 16
-"""Most units of a convolution. Chosen by hand: neighbours copy rows of the image that both read."""
+"""Most units of a convolution: neighbouring units both copy rows of the image that both read."""
 GRADIENT_UNITS = 8
 """Units of channels of a gradient without partial sums."""
 
@@ -45,7 +45,7 @@ def window_depthwise(program: Program) -> Program:
 
 
 def _replaced(rewriter: ProgramRewriter, at: int, work: Windowed) -> set[int]:
-    """Gives compute set `at` other work, of the array before it was padded; returns the number of that copy, if any."""
+    """Lets compute set `at` read the array before it was padded; returns the number of the padded copy, if any."""
     inputs = work.group.before(work.channels)
     each, found = rewriter.sets[at], original(rewriter, at, work.a, (work.images, inputs), work.strides_a)
     if found is not None:
@@ -58,7 +58,7 @@ def _replaced(rewriter: ProgramRewriter, at: int, work: Windowed) -> set[int]:
 
 
 def _windowed(product: ComputeSet) -> Windowed | None:
-    """The work in place of a compute set's, if that is a depthwise or grouped convolution of evenly spaced images."""
+    """Makes work for a compute set that is a depthwise or grouped convolution of evenly spaced images; else None."""
     work, size = product.work, product.work_estimate.convolution
     if not isinstance(work, Contraction) or size is None or len(size.field) != 2:
         return None
@@ -83,7 +83,7 @@ def _group(work: Contraction) -> Group | None:
 
 
 def _forward(work: Contraction, size: ConvolutionSize, group: Group) -> DepthwiseWindows | None:
-    """Rows of the contraction are positions of outputs, k are taps and the inputs of a group."""
+    """Makes the work of a convolution: contraction rows are output positions, k are taps and a group's inputs."""
     field, step = (size.field[0], size.field[1]), _whole(size.steps)
     images = size.batch, *field
     if step is None or step[1] not in STEPS or len(work.row_a) != np.prod(images):
@@ -105,14 +105,12 @@ def _forward(work: Contraction, size: ConvolutionSize, group: Group) -> Depthwis
 
 
 def _order(taps: Taps, group: Group) -> list[int]:
-    """Order of the taps: unchanged for depthwise convolutions; else neighbouring columns of a plane one after the
-    other.
-    """
+    """Orders taps: as they are for depthwise convolutions, else neighbouring columns of a plane one after the other."""
     return sorted(range(len(taps)), key=lambda tap: taps[tap]) if group != DEPTHWISE else list(range(len(taps)))
 
 
 def _gradient(work: Contraction, size: ConvolutionSize, group: Group) -> DepthwiseGradient | None:
-    """Rows of the contraction are taps and the inputs of a group, k are positions of outputs."""
+    """Makes the work of a gradient: contraction rows are taps and a group's inputs, k are output positions."""
     field, step = (size.taps[0], size.taps[1]), _whole(size.dilations)
     images = size.inputs, *field
     if step is None or step[1] not in STEPS or len(work.k_a) != np.prod(images):
@@ -144,7 +142,7 @@ def _windows(
     offsets: np.ndarray,
     group: Group,
 ) -> dict[str, Any] | None:
-    """Fields that both have, from offsets in bytes: of the positions of all images in both arrays, and of the taps."""
+    """Finds fields of both kinds of work from byte offsets of the images' positions in both arrays, and of the taps."""
     moved, strides_c = evenly(inputs, images), evenly(outputs, images)
     if moved is None or strides_c is None:
         return None
@@ -211,7 +209,7 @@ def _taps(offsets: np.ndarray, strides: Strides, group: Group) -> Taps | None:
 def evenly(offsets: np.ndarray, extents: Sequence[int]) -> Strides | None:
     """The strides along three dimensions, if offsets are those of all their positions in order.
 
-    Images may be one, whose stride is 0; rows and columns of which there is one have no stride.
+    A single image has stride 0. Returns None for a single row or column.
     """
     grid = offsets.reshape(extents) - offsets.reshape(-1)[0]
     if min(extents[1:]) < 2:

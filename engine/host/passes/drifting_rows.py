@@ -1,6 +1,4 @@
-"""The update of one row of a table without the gradient and the moments: it leaves the row as it is, or lets it
-drift.
-"""
+"""The part of a table's update that needs neither gradient nor moments: it keeps a row, or lets it drift."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from engine.emit.nest import Apply, MultiplyAdd, Nest, Node, Store
 
 
 def parts_of(nest: Nest, new: int, old: int) -> tuple[int, int] | None:
-    """The nodes (base, other) with new = base + other, base - other or other + base, of which only base needs `old`."""
+    """Returns nodes (base, other): new is base + other, base - other or other + base, and only base needs `old`."""
     made, dependents = nest.nodes[new], _dependents(nest, old)
     if not isinstance(made, Apply) or made.operation.opcode not in ("add", "subtract"):
         return None
@@ -54,7 +52,7 @@ def drift_of(nest: Nest, stores: Sequence[Store], without: Mapping[int, int]) ->
     numbers = {node: number for number, node in enumerate(order)}
     made = [nest.nodes[node] for node in order]
     if any(isinstance(each, Apply) and each.operation.is_estimated for each in made):
-        return None  # that would be contracted once more, by uses within the drift
+        return None  # it would be contracted once more, by uses within the drift
 
     def numbered(nodes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(numbers[without.get(each, each)] for each in nodes)

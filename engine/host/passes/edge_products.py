@@ -1,7 +1,7 @@
-"""Sums of products of two gathered rows, as attention over edges has them, that store none of these rows.
+"""Sums of products of two gathered rows, as in attention over edges, that store none of these rows.
 
 A nest that adds up the products of two arrays of gathered rows, row by row, becomes a codelet that reads the rows where
-the gathers would read them. The gathers stay for what else reads their rows. For the host only.
+the gathers would read them. A gather stays if anything else reads its rows. For the host only.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from engine.program.work.codelet_work import CodeletWork
 from engine.program.work.fused_loop import FusedLoop, Strided
 
 FEWEST_EDGES = 1024
-"""Fewer rows are not worth it. Chosen by hand."""
+"""Fewest rows for which fusing is worth it."""
 
 
 def multiply_edges(program: Program) -> Program:
-    """Has sums of products of rows read the rows where gathers would read them."""
+    """Lets sums of products of rows read the rows where gathers would read them."""
     if program.exceptions is not None:
         return program
     rewriter = ProgramRewriter(program)
@@ -56,7 +56,7 @@ def _fuse(rewriter: ProgramRewriter, at: int, loop: FusedLoop) -> None:
 
 
 def _product(loop: FusedLoop) -> tuple[Buffer, Buffer] | None:
-    """The two arrays whose products a nest adds up, row by row, from zero on."""
+    """Returns the two arrays whose products a nest adds up, row by row, from zero on; None for other nests."""
     nest = loop.nest
     if nest.reduced != (False, True) or nest.partition or nest.stores or len(nest.reductions) != 1:
         return None

@@ -1,7 +1,7 @@
-"""Sums over the edges of a graph that store no array of edges: gathered rows, times a number of each edge, scattered.
+"""Sums over edges of a graph without arrays of edges: rows are gathered, multiplied by a number each, and scattered.
 
 A scatter-add whose updates are gathered rows, or a nest's products of these and one number a row, computes them itself.
-The gather stays for what else reads its rows. For the host only: on a chip, rows are exchanged either way.
+A gather stays if anything else reads its rows. For the host only: on a chip, rows are exchanged either way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Scale(NamedTuple):
 
 
 def sum_edges(program: Program) -> Program:
-    """Has scatter-adds of rows read the rows where a gather would read them."""
+    """Lets scatter-adds of rows read the rows where a gather would read them."""
     if program.exceptions is not None:
         return program
     rewriter = ProgramRewriter(program)
@@ -73,7 +73,7 @@ def _fuse(rewriter: ProgramRewriter, at: int, work: CodeletWork) -> None:
 
 
 def _product(work: object, updates: Buffer, edges: int) -> tuple[Buffer, _Scale] | None:
-    """The array of which a nest multiplies each edge's row by a number to make the updates, and these numbers."""
+    """Returns the array of rows and the numbers whose products a nest stores as updates; None for other nests."""
     if not isinstance(work, FusedLoop) or work.nest.reductions or len(work.nest.stores) != 1 or work.record is not None:
         return None
     nest, extents = work.nest, work.extents

@@ -1,6 +1,6 @@
 """Tests of gradients of 16-bit floats for infinities and NaN, as loss scaling makes them, by a codelet of their own.
 
-A nest tests each element and combines truth values; the codelet takes a maximum of the bits without their signs, of
+A nest tests each element and combines truth values. The codelet takes the maximum of the bits without their signs, of
 twice as many elements in a vector. For the host only.
 """
 
@@ -53,7 +53,7 @@ def _test(compute_set: ComputeSet) -> CodeletWork | None:
 
 
 def _tested(nest: Nest) -> int | None:
-    """The access of 16-bit floats of a nest that combines whether they are finite, over its only loop."""
+    """Returns the access of 16-bit floats for a nest that only combines, in one loop, whether they are finite."""
     if nest.reduced != (True,) or nest.stores or len(nest.reductions) != 1 or len(nest.accesses) != 2:
         return None
     (reduction,) = nest.reductions

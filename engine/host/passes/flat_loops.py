@@ -1,7 +1,7 @@
-"""Nests of rows that run as one long line: a row's loop costs as much as a few vectors, a short row's rest a whole one.
+"""Nests of rows that run as one long loop: a loop per row costs a few vectors, the rest of a short row a whole one.
 
-Rows that are contiguous with one another become one loop. Where an array has one row for all of them, as a bias has, a
-nest is told how long it is: its vectors repeat after a few. For the host only: units keep their rows.
+Rows that are contiguous with one another become one loop. Where an array has one row for all, such as a bias, the nest
+has its length as a period: vectors repeat after a few. For the host only: units keep their rows.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from engine.program.work.fused_loop import Count, FusedLoop, Strided
 from engine.program.work.unit_chain import UnitChain
 
 MOST_VECTORS = 8
-"""Most vectors of all repeated rows: they stay in registers. Chosen by hand."""
+"""Most vectors of all repeated rows: they stay in registers."""
 MOST_NODES = 128
-"""Most nodes of the vectors of one period, which are emitted again until there are four or eight. Chosen by hand."""
+"""Most nodes of the vectors of one period, which are emitted again until there are four or eight vectors."""
 FEWEST_ROWS = 16
-"""Rows of a unit from which on repeated vectors pay for being composed. Chosen by hand."""
+"""Rows of a unit from which on composing repeated vectors pays."""
 
 
 def flatten_loops(program: Program) -> Program:
@@ -52,13 +52,13 @@ def _flat_work(work: Work) -> Work:
 
 
 def _is_one_line(work: FusedLoop, loop: int) -> bool:
-    """Whether every array goes on along a loop where the loop before it steps."""
+    """Whether one step of the loop before equals all steps of this loop in every array."""
     extent = work.extents[loop]
     return extent > 1 and all(o.strides[loop - 1] == o.strides[loop] * extent for o in work.operands)
 
 
 def _merged(work: FusedLoop, loop: int) -> FusedLoop:
-    """The work with a loop and the one before it as one."""
+    """Merges a loop with the one before it."""
     extent, partition = work.extents[loop], work.nest.partition
     nest = replace(work.nest, reduced=work.nest.reduced[1:], partition=partition - (partition > loop))
     return replace(
@@ -75,7 +75,7 @@ def _without(operand: Strided | Count, loop: int) -> Strided | Count:
 
 
 def _repeated(work: FusedLoop) -> FusedLoop:
-    """The work whose rows follow one another but for those that are read again for each row."""
+    """Gives a nest a period if rows are contiguous in all arrays but those that each row reads again."""
     nest = work.nest
     if nest.rank != 2 or nest.partition or min(work.grain, work.extents[0]) < FEWEST_ROWS:
         return work
@@ -91,9 +91,7 @@ def _repeated(work: FusedLoop) -> FusedLoop:
 
 
 def _kind(work: FusedLoop, number: int, columns: int) -> str | None:
-    """Access pattern of an array along the rows: "contiguous", "periodic" (each row reads the same one) or "splat";
-    else None.
-    """
+    """Access of an array along the rows: "contiguous", "periodic" (each row reads the same one), "splat" or None."""
     access, operand = work.nest.accesses[number], work.operands[number]
     item = ITEM_BYTES[access.element_type]
     if isinstance(operand, Count) or is_complex(access.element_type) or operand.pitch:

@@ -59,7 +59,7 @@ def writer(rewriter: ProgramRewriter, buffer: Buffer, before: int) -> int | None
 
 
 def are_kept(rewriter: ProgramRewriter, buffers: Iterable[Buffer], begin: int, end: int) -> bool:
-    """Whether no compute set from one to another, itself included, writes the buffers."""
+    """Whether no compute set from `begin` to `end`, both included, writes the buffers."""
     return not any(is_any_between(rewriter.uses.writers(each), begin, end + 1) for each in buffers)
 
 

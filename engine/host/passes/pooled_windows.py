@@ -23,7 +23,7 @@ from engine.program.work.window_loop import WindowLoop
 OPCODES = ("add", "maximum", "maximum-number", "minimum")
 TYPES = ("f32", "f16", "bf16")
 FEW_POSITIONS = 4
-"""Positions of windows that loops combine as fast, where these step over elements and nothing is padded."""
+"""Positions of a window up to which loops are as fast, where windows step over elements and nothing is padded."""
 
 
 def pool_unpadded(program: Program) -> Program:
@@ -42,7 +42,7 @@ def pool_unpadded(program: Program) -> Program:
 
 
 def _spatial(loop: WindowLoop) -> int | None:
-    """The first of two neighbouring dimensions with windows, if others have none and the array's order is its own."""
+    """Returns the first of two neighbouring dimensions with windows, if others have none and the array is dense."""
     windowed = [d for d, w in enumerate(loop.window) if not w.is_trivial]
     if not loop.is_neutral or len(windowed) != 2 or windowed[1] - windowed[0] > 1:
         return None
@@ -121,5 +121,5 @@ def _replaced(rewriter: ProgramRewriter, at: int, loop: WindowLoop, start: int) 
 
 
 def _reach(w: WindowDimension, windows: int) -> int:
-    """Elements that all windows have."""
+    """The number of elements that all windows cover together."""
     return (windows - 1) * w.stride + w.size

@@ -1,7 +1,6 @@
-"""Operands of the next head prefetched before a head of an attention is computed.
+"""Prefetching of the next head's operands before a head of an attention is computed.
 
-A unit's product of a head takes about as long as its operands take to be read from beyond the caches. For
-the host only.
+A unit's product of a head takes about as long as reading its operands from beyond the caches. For the host only.
 """
 
 from __future__ import annotations
@@ -16,21 +15,15 @@ from engine.program.work.contraction import Contraction
 from engine.program.work.unit_chain import UnitChain
 
 LEAST_SHARE = 1 / 4
-"""Share of a worker's cache from which both operands together are prefetched: smaller ones may still be there. Chosen
-by hand.
-"""
+"""Share of a worker's cache from which both operands together are prefetched: smaller ones may still be there."""
 MOST_UNIT_SHARE = 1 / 16
-"""Largest share of a worker's cache for both operands of a batch: the next unit's must not displace this unit's. Chosen
-by hand.
-"""
+"""Largest share of a worker's cache for both operands of a batch: the next unit's must not displace this unit's."""
 LEAST_SIDE = 16
-"""Rows, and columns, of a product from which prefetching its operands pays: with fewer it waits for memory in any
-case.
-"""
+"""Rows, and columns, of a product from which prefetching pays: with fewer it waits for memory in any case."""
 
 
 def prefetch_units(program: Program) -> Program:
-    """Names the operands of which batched products prefetch the next unit's; results are the same."""
+    """Marks the operands that batched products prefetch for their next unit; results are the same."""
     sets = [_prefetching(each) for each in program.compute_sets]
     changed = any(new is not old for new, old in zip(sets, program.compute_sets, strict=True))
     return replace(program, compute_sets=sets) if changed else program
@@ -49,7 +42,7 @@ def _prefetching(each: ComputeSet) -> ComputeSet:
 
 
 def _of_product(work: Work, near: set[Buffer]) -> Work:
-    """The product with those of its operands that are in memory far away; any other work as it is."""
+    """Marks the operands of a product that are in memory far away; returns other work as it is."""
     if not isinstance(work, Contraction) or not work.is_float32 or not _is_of_heads(work):
         return work
     along_k = work.run_a == len(work.k_a)

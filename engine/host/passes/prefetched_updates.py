@@ -1,4 +1,4 @@
-"""Arrays of an optimizer prefetched beside the product whose slices it reads, in one chain.
+"""Prefetching of an optimizer's arrays beside the product whose slices the optimizer reads, in one chain.
 
 Weights and moments of a large layer come from memory far away, which a product hardly uses. For the host only.
 """
@@ -15,9 +15,7 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import UnitChain
 
 LEAST_SHARE = 2
-"""Multiple of a worker's cache from which arrays, together, are prefetched: smaller ones are still there from the last
-step. Chosen by hand.
-"""
+"""Multiple of a worker's cache from which all arrays are prefetched: fewer are still there from the last step."""
 
 
 def prefetch_updates(program: Program) -> Program:
@@ -28,7 +26,7 @@ def prefetch_updates(program: Program) -> Program:
 
 
 def _prefetching(chain: ComputeSet) -> ComputeSet:
-    """The chain of a product and an update, whose arrays are prefetched if they are large; any other as it is."""
+    """Lets a chain of a product and an update prefetch arrays if they are large; returns other chains as they are."""
     work = chain.work
     if not isinstance(work, UnitChain) or [type(link.work) for link in work.links] != [Contraction, FusedLoop]:
         return chain

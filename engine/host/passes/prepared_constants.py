@@ -1,7 +1,7 @@
-"""Constant weights packed or transformed once for all steps, as those of exported programs.
+"""Constant weights, such as those of exported programs, packed or transformed once for all steps.
 
-Where a product's right operand is constant, its panels are; so are kernels that Winograd's convolutions transform. The
-executable runs compute sets that prepare them before its first step. For the host only.
+If a product's right operand is constant, so are its panels; the same holds for kernels that Winograd's convolutions
+transform. Compute sets that prepare them run before the executable's first step. For the host only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.program.work.winograd import WinogradKernel
 PANEL = 64
 """Columns, a multiple of all panels' widths."""
 LEAST_BYTES = 1 << 15
-"""Bytes of a right operand from which it is packed once: a smaller one stays in the nearest cache. Chosen by hand."""
+"""Bytes of a right operand from which it is packed once: a smaller one stays in the nearest cache."""
 
 
 def prepare_constants(program: Program) -> Program:

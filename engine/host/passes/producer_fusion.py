@@ -1,9 +1,9 @@
 """Producers fused into their consumers: each unit of a product is followed at once by the unit that reads its result.
 
 The weight gradient of a dense layer thus goes to its optimizer slice by slice, never stored as a whole. This is for the
-host's caches only: the program that the device model estimates keeps the two compute sets. A product of a long k is
-left alone: operands that its units share, packed once for all of them, are worth more. So is one that matrix registers
-multiply faster.
+host's caches only: the program that the device model estimates keeps the two compute sets. A product with a long k is
+not fused: packing the operands that its units share once for all of them is worth more. Nor is a product fused that
+matrix registers compute faster.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 
 SHARE = 1 / 16
-"""Share of a worker's cache: smaller arrays stay in it anyway, and a unit forwards at most so much, to find it there
-when read.
-"""
+"""Share of a worker's cache: smaller arrays stay in it anyway, and a unit's slice is no larger, to stay there."""
 LONGEST_K = 256
 """Longest k for which a product's units share nothing worth packing once."""
 FEW_ROWS = 16
-"""Units of fewer rows take longer to read a right operand beyond the cache each than the result takes to be stored."""
+"""Units of fewer rows take longer to read a right operand beyond the cache than storing the result takes."""
 
 
 def fuse_producers(program: Program) -> Program:
@@ -44,7 +42,7 @@ def fuse_producers(program: Program) -> Program:
 
 
 def _producer(rewriter: ProgramRewriter, span: Span, at: int) -> int | None:
-    """The compute set whose units those of compute set `at` can follow, if only `at` reads `span`'s buffer."""
+    """Finds the compute set that writes `span`'s buffer, if only `at` reads it and can follow unit by unit."""
     buffer, uses = span.buffer, rewriter.uses
     if (
         buffer.kind != "arena"
@@ -113,7 +111,7 @@ def _may_wait(program: Program, before: int, at: int) -> bool:
 
 
 def _fused(producer: ComputeSet, consumer: ComputeSet, span: Span) -> ComputeSet:
-    """The two as one compute set."""
+    """Makes one compute set of both."""
     links = tuple(ChainedWork(each.work, 1, each.units) for each in (producer, consumer))
     return ComputeSet(
         f"{producer.name} {consumer.name}",

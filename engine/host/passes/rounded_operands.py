@@ -1,7 +1,7 @@
 """Float32 weights rounded to f16 by the products that read them, in place of narrowed copies.
 
-A narrowed copy takes a pass over the weight in each step, which is far away by then. Products that widen what they
-pack round it there as well, with the same bits. For the host only: a chip's products read 16-bit floats.
+A narrowed copy takes a pass over the weight in each step, when the weight has left the caches. Products that widen what
+they pack can round there as well, with the same bits. For the host only: a chip's products read 16-bit floats.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NARROWING = (Operation("convert", "f16", ("f32",)),)
 MOST_ROWS = 384
 """Most rows of A: units of more rows pack B again and again, from twice the bytes."""
 LEAST_ELEMENTS = 4096
-"""Elements of a weight from which it is rounded once. Chosen by hand."""
+"""Elements of a weight from which it is rounded once."""
 
 
 def round_operands(program: Program) -> Program:
@@ -43,7 +43,7 @@ def round_operands(program: Program) -> Program:
 
 
 def _narrowed(compute_set: ComputeSet) -> tuple[Buffer, Buffer] | None:
-    """The arrays of a compute set that does nothing but to round all of a float32 array to f16, in its order."""
+    """Returns the arrays of a compute set that only rounds all of a float32 array to f16, in order; else None."""
     work = compute_set.work
     if not isinstance(work, FusedLoop) or compute_set.overwrites or work.record is not None:
         return None
@@ -68,7 +68,7 @@ def _narrowed(compute_set: ComputeSet) -> tuple[Buffer, Buffer] | None:
 
 
 def _readers(rewriter: ProgramRewriter, at: int, wide: Buffer, narrow: Buffer) -> list[int]:
-    """The products that read a narrowed array, if no others do, and none of them after the wide one has changed."""
+    """Returns the products that read a narrowed array, if nothing else does, and none after the wide one changes."""
     uses = rewriter.uses
     if narrow.kind != "arena" or narrow.permanent or narrow.carried or uses.escapes(narrow):
         return []
@@ -84,7 +84,7 @@ def _readers(rewriter: ProgramRewriter, at: int, wide: Buffer, narrow: Buffer) -
 
 
 def _rounds(product: ComputeSet, narrow: Buffer) -> bool:
-    """Whether a compute set is a product of few rows by that array, which it packs or reads by rows or columns."""
+    """Whether a compute set is a product of few rows by `narrow`, which it packs or reads by rows or columns."""
     work = product.work
     if not isinstance(work, Contraction) or product.overwrites or [a.buffer for a in work.addresses].count(narrow) != 1:
         return False
@@ -96,13 +96,13 @@ def _rounds(product: ComputeSet, narrow: Buffer) -> bool:
 
 
 def _has_runs(work: Contraction) -> bool:
-    """Whether the elements of B along k are contiguous, which are transposed where they are packed."""
+    """Whether the elements of B along k are contiguous: packing then transposes them."""
     table = work.k_b.table
     return len(table) >= GROUP and bool((table[1:] - table[:-1] == 2).all())
 
 
 def _rounding(product: ComputeSet, wide: Buffer, narrow: Buffer) -> ComputeSet:
-    """The product by the array itself."""
+    """Makes a product read the wide array itself."""
     work = product.work
     assert isinstance(work, Contraction)
     k_b, batch_b = (Offsets(2 * each.table) for each in (work.k_b, work.batch_b))

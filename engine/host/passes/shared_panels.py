@@ -21,9 +21,9 @@ from engine.program.work.panels import PanelPacking
 from engine.program.work.unit_chain import UnitChain
 
 FEWEST_UNITS = 8
-"""Units of a chain for packing to take little time beside them. Chosen by hand."""
+"""Fewest units of a chain beside which packing takes little time."""
 LEAST_PITCH = 1024
-"""Bytes between rows of B from which few sets of the cache hold a panel: nearer ones are read as fast. By hand."""
+"""Bytes between rows of B from which few sets of the cache hold a panel: nearer ones are read as fast."""
 PANEL = 64
 """Columns, a multiple of all panels' widths."""
 

@@ -41,7 +41,7 @@ class _Copy:
 
 
 def _copy_of(each: ComputeSet) -> _Copy | None:
-    """The copy of a whole contiguous slot that a compute set makes, if its address is known per iteration alone."""
+    """Returns the copy that a compute set makes of a whole contiguous slot with an address per iteration; else None."""
     slices = parameters_of(each.work, DynamicSlice)
     if slices is None or not slices.is_one_run:
         return None
@@ -54,7 +54,7 @@ def _copy_of(each: ComputeSet) -> _Copy | None:
 
 
 def _users_instead(rewriter: ProgramRewriter, at: int, copy: _Copy) -> list[int] | None:
-    """The compute sets that can use the slot itself, which are all that use its copy; None if they cannot."""
+    """Returns the compute sets that use a slot's copy, if all of them can use the slot itself; else None."""
     box, ring, uses = copy.box, copy.ring.buffer, rewriter.uses
     users = [user for user in uses.users(box) if user != at]
     if not users or uses.escapes(box):

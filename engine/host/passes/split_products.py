@@ -14,9 +14,9 @@ from engine.program.work.contraction import Contraction
 LEAST_MULTIPLY_ADDS = 1 << 23
 """Smaller products are not considered."""
 LEAST_K = 64
-"""Least k of a contraction: splitting an element costs several products. Chosen by hand."""
+"""Least k of a contraction: splitting an element costs several products."""
 WORTH = 0.8
-"""Share of the time at which splitting is worth it. Chosen by hand: times are those of an otherwise idle processor."""
+"""Share of the time below which splitting is worth it: times are those of an otherwise idle processor."""
 
 
 def split_products(program: Program) -> Program:
@@ -26,8 +26,8 @@ def split_products(program: Program) -> Program:
 
 
 def is_split(program: Program, work: Work) -> bool:
-    """Whether work of a program is a product for which that is faster."""
-    if program.exceptions is not None:  # which must be detected in the operands' own products
+    """Whether work of a program is a product for which splitting is faster."""
+    if program.exceptions is not None:  # exceptions must be detected in the operands' own products
         return False
     return isinstance(work, Contraction) and _pays(work) and may_use_matrix_registers()
 

@@ -1,4 +1,4 @@
-"""Updates of embedding tables that leave untouched rows as they are, such as Adam's, read and write touched ones only.
+"""Updates of embedding tables, such as Adam's, that read and write only the rows that batches have touched.
 
 The moments of a row that no batch has named yet are zero, and so is its gradient. A nest is rewritten whose new values
 are, for such a row, the same for all rows (new moments), or its own value plus or minus such a number. Then the codelet
@@ -28,7 +28,7 @@ Tables = tuple[tuple[int, int, int], ...]
 
 
 def skip_untouched_rows(program: Program) -> Program:
-    """Replaces every update of rows by sums that is known to keep untouched rows, with zeros for some moments."""
+    """Replaces each update of rows by sums that leaves untouched rows as they are, or lets them drift."""
     rewriter = ProgramRewriter(program)
     found = [at for at, each in enumerate(program.compute_sets) if isinstance(each.work, SummedRows)]
     for at in found:
@@ -57,7 +57,7 @@ def _skipping(compute_set: ComputeSet, uses: BufferUses) -> TouchedRowsWork | No
 
 
 def _updated_tables(summed: SummedRows, uses: BufferUses) -> tuple[Tables, Nest | None]:
-    """The tables that the update reads and writes in place, and the drift; no tables if it may change any row."""
+    """Returns the tables that the update reads and writes in place, and the drift; no tables if any row may change."""
     loop, nest = summed.reader, summed.reader.nest
     loads = {n.access: k for k, n in enumerate(nest.nodes) if isinstance(n, Input)}
     found = []
@@ -106,7 +106,7 @@ def _are_same(loop: FusedLoop, one: int, other: int) -> bool:
 
 
 def _table(summed: SummedRows, access: int) -> Buffer | None:
-    """The buffer of an access that runs over a whole table as the sums', in row-major order; None for others."""
+    """Returns the buffer of an access that runs over a whole table like the sums, in row-major order; else None."""
     loop = summed.reader
     table, operand = summed.tables[0].table, loop.operands[access]
     packed = tuple(4 * prod(loop.extents[d + 1 :]) for d in range(len(loop.extents)))
@@ -120,7 +120,7 @@ def _table(summed: SummedRows, access: int) -> Buffer | None:
 
 
 def _even_nodes(summed: SummedRows, moments: set[int]) -> set[int]:
-    """The nodes that are equal in all rows whose sum and moments, given by the nodes that load them, are zero."""
+    """The nodes that are equal in all rows with zero sums and zero moments; `moments` are the nodes that load these."""
     nest, even = summed.reader.nest, set(moments)
     for number, node in enumerate(nest.nodes):
         if isinstance(node, Constant):

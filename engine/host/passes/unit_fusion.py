@@ -20,21 +20,19 @@ from engine.program.work.fused_loop import FusedLoop
 from engine.program.work.unit_chain import ChainedWork, UnitChain
 
 LEAST_SHARE = 1 / 16
-"""Share of a worker's cache from which fusing units is worth it: arrays that several touch and that are smaller stay
-there anyway.
-"""
+"""Fusing pays if arrays that several compute sets touch exceed this share of a worker's cache."""
 MOST_UNIT_SHARE = 1 / 4
 """Largest share of a worker's cache that a fused unit may touch: more would not be there when it is read again."""
 MOST_LINKS = 12
-"""Most compute sets of a chain. Chosen by hand."""
+"""Most compute sets of a chain."""
 FARTHEST = 4
-"""Most compute sets between two of a chain that run after it instead."""
+"""Most compute sets between two of a chain that are moved behind it."""
 FEWEST_UNITS = 16
-"""Units of a chain whose compute sets have different numbers of units, to be partitioned as evenly as before."""
+"""Fewest units of a chain whose compute sets have different numbers of units, for loads as even as before."""
 
 
 def fuse_units(program: Program) -> Program:
-    """Fuses compute sets that read slices of arrays that others of them write, or also read."""
+    """Fuses compute sets that read slices of arrays that others in the chain write or read."""
     if program.exceptions is not None:
         return program
     rewriter = ProgramRewriter(program)
@@ -57,7 +55,7 @@ def fuse_units(program: Program) -> Program:
 
 
 class _Uses:
-    """Buffers that only some compute sets use, by spans or addresses: `engine.debug` runs work where they differ."""
+    """Users of buffers by spans and by addresses, which differ in programs that `engine.debug` runs."""
 
     def __init__(self, program: Program) -> None:
         self.sets, self.uses = program.compute_sets, BufferUses(program)
@@ -159,7 +157,7 @@ def _of_chain(partition: Partition | None, ratio: int) -> Partition | None:
 
 
 def _block(buffer: Buffer, partition: Partition | None) -> object:
-    """Equal for partitions that give each unit the same elements."""
+    """A value that is equal for partitions that give each unit the same elements."""
     if partition is None or partition.inner * partition.extent != buffer.shape.elements:
         return partition
     return partition.inner * partition.grain
@@ -177,7 +175,7 @@ def _gain(links: list[ComputeSet]) -> int:
 
 
 def _fused(links: list[ComputeSet], own: list[Buffer]) -> ComputeSet:
-    """The compute sets as one."""
+    """Makes one compute set of a chain."""
     units = min(each.units for each in links)
     blocks = _blocks(links, own, units)
     chained = (ChainedWork(each.work, each.units // units, each.units) for each in links)
@@ -197,7 +195,7 @@ def _fused(links: list[ComputeSet], own: list[Buffer]) -> ComputeSet:
 
 
 def _blocks(links: list[ComputeSet], own: list[Buffer], units: int) -> dict[Buffer, int]:
-    """Buffers of a chain's own that can be kept in scratch, with the bytes of a unit's slice."""
+    """The buffers of a chain that can be kept in scratch, with the bytes of a unit's slice."""
     found: dict[Buffer, int] = {}
     first = {s.buffer: each for each in reversed(links) for s in _spans(each)}
     for buffer in own:
@@ -215,7 +213,7 @@ def _blocks(links: list[ComputeSet], own: list[Buffer], units: int) -> dict[Buff
 
 
 def _merged(spans: list[tuple[Span, ComputeSet]], blocks: dict[Buffer, int], units: int) -> list[Span]:
-    """The spans of all links as those of a chain's units."""
+    """The spans of all links by units of the chain, without buffers kept in scratch."""
     moved = [
         Span(span.buffer, _of_chain(span.partition, each.units // units))
         for span, each in spans

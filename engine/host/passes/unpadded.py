@@ -12,7 +12,7 @@ from engine.program.work.fused_loop import Strided
 from engine.program.work.winograd_tiles import Strides
 
 KINDS = ("arena", "variable", "constant", "feed")
-"""Buffers that compute sets other than the copy may read in its place."""
+"""Kinds of buffers that compute sets may read in place of the copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Original:
 
 
 def reading(compute_set: ComputeSet, padded: Address, original: Span) -> ComputeSet:
-    """The compute set with a span in place of that of the padded array."""
+    """Replaces the span of the padded array among a compute set's reads."""
     return replace(compute_set, reads=[original if s.buffer is padded.buffer else s for s in compute_set.reads])
 
 
@@ -43,8 +43,8 @@ def original(
 ) -> Original | None:
     """The array that a padded one is a copy of, if it still has the same contents where compute set `at` reads it.
 
-    `images` are their number and features; `strides` those of images, rows and columns of the padded array,
-    whose elements have `item` bytes. Without `between_zeros` the array may have other values around the images.
+    `images` are the numbers of images and features; `strides` are the padded array's strides of images, rows and
+    columns. Its elements have `item` bytes. Without `between_zeros` the array may have other values around the images.
     """
     uses, writers = rewriter.uses, rewriter.uses.writers(padded.buffer)
     if not padded.buffer.permanent or len(writers) != 1 or writers[0] > at:
@@ -62,7 +62,7 @@ def original(
         return None
     if innermost_region(rewriter.program, writers[0]) != innermost_region(rewriter.program, at):
         return None
-    if images[0] == 1:  # whose stride is 0; nothing follows it, so it has all rows, also one that ends early
+    if images[0] == 1:  # its stride is 0; nothing follows it, so it has all rows, also one that ends early
         strides = (-(-padded.buffer.shape.bytes // strides[1]) * strides[1], *strides[1:])
     box = _box(copy.work, source.strides, target.strides, (*strides, item))
     low = _low(target.address.offset - padded.offset, strides)

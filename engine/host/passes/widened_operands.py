@@ -1,7 +1,7 @@
-"""Copies of 16-bit floats for products, as of padded images and of overlapping windows, stored as float32.
+"""Copies of 16-bit floats for products, such as padded images and overlapping windows, stored as float32.
 
-Products widen what they read; copies that nothing else reads may be widened where they are made, once for all units.
-Sums have the same parts and bits. For the host only: a chip's products read 16-bit floats.
+Products widen what they read. Copies that nothing else reads are widened where they are written, once for all units;
+sums have the same terms and bits. For the host only: a chip's products read 16-bit floats.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _copies_to(compute_set: ComputeSet, buffer: Buffer) -> bool:
 
 
 def _widened(compute_set: ComputeSet, wide: dict[Buffer, Buffer]) -> ComputeSet:
-    """A copy to float32, or the product of a widened copy."""
+    """Makes a copy store float32, or a product read widened copies."""
     work = compute_set.work
     assert isinstance(work, Contraction | Copy)
     return replace(

@@ -1,7 +1,7 @@
 """3 x 3 convolutions of stride 1 by Winograd's F(4 x 4, 3 x 3) or F(2 x 2, 3 x 3), where that is faster.
 
-So are their gradients by inputs, which are such convolutions, and by kernels. Taps in depth are summed like features of
-neighbouring slices. For the host only: the program that the device model estimates has contractions.
+Gradients by inputs, which are such convolutions, and by kernels are computed likewise. Taps in depth are summed like
+features of neighbouring slices. For the host only: the program that the device model estimates has contractions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KERNEL_TRANSFORM = {OUTPUTS: 300, WIDE_OUTPUTS: 600}
 SUM_OF_PAIRS = 24
 """Multiply-adds that a sum of products of pairs takes besides its transforms."""
 WORTH = 0.85
-"""Share of the multiply-adds at which transforming is worth it. Chosen by hand."""
+"""Share of the multiply-adds below which transforming is worth it."""
 
 
 def use_winograd(program: Program) -> Program:
@@ -51,7 +51,7 @@ def use_winograd(program: Program) -> Program:
 
 
 def hoist_transformed_kernels(program: Program) -> Program:
-    """Hoists transforms of kernels out of loops that do not change these: those over micro-batches."""
+    """Hoists transforms of kernels out of loops that do not change the kernels: loops over micro-batches."""
     return hoist_loop_invariants(program, WinogradKernel)
 
 
@@ -78,9 +78,9 @@ def _tile(product: ComputeSet) -> int | None:
 
 
 def bids(product: ComputeSet) -> dict[int, float]:
-    """The time of a convolution, or its gradient by the kernel, by outputs along each side of a tile.
+    """Estimates times of a convolution, or its gradient by the kernel, by outputs along each side of a tile.
 
-    It is a share of the contraction's; there are none where Winograd's tiles cannot compute it.
+    Times are shares of the contraction's time. There are none where Winograd's tiles cannot compute it.
     """
     work, size = product.work, product.work_estimate.convolution
     if not isinstance(work, Contraction) or size is None or size.groups != 1 or len(size.taps) > 3:
@@ -123,9 +123,9 @@ def _cost(tile: int, images: int, field: tuple[int, ...], inputs: int, outputs: 
 
 
 def written_sums(rewriter: ProgramRewriter, at: int) -> tuple[Buffer | None, list[int]]:
-    """The array with the sums of a contraction, and the compute set that adds its partial sums to these, if any.
+    """Returns the array with the sums of a contraction, and the compute set that adds partial sums to it, if any.
 
-    None for the sums of a part of an array, as one slot of a ring.
+    The array is None if the sums are a part of an array, such as a slot of a ring.
     """
     work = rewriter.sets[at].work
     assert isinstance(work, Contraction)

@@ -1,4 +1,4 @@
-"""Winograd's convolutions of arrays as they are: their tiles read zeros where these were copied between zeros."""
+"""Winograd's convolutions of arrays without padded copies: tiles read zeros outside of the images themselves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _inputs_in_place(rewriter: ProgramRewriter, at: int, work: WinogradProduct |
 
 
 def _gradients_in_place(rewriter: ProgramRewriter, at: int) -> set[int]:
-    """Reads the gradients of outputs in place, without the copy that pads them with zeros: all of them exist."""
+    """Reads the gradients of outputs in place, without the copy that pads them, if the copy has all of them."""
     work = rewriter.sets[at].work
     assert isinstance(work, WinogradGradient)
     found = original(rewriter, at, work.gradients, (work.images, work.outputs), work.strides_g, _item(work))
@@ -54,9 +54,7 @@ def _gradients_in_place(rewriter: ProgramRewriter, at: int) -> set[int]:
 
 
 def _tiles_in_place(rewriter: ProgramRewriter, at: int, work: TileTransform) -> set[int]:
-    """Reads the tiles of a convolution with a wide kernel in place, without the copy that pads its images with
-    zeros.
-    """
+    """Reads the tiles of a convolution with a wide kernel in place, without the copy that pads its images."""
     old = work.source
     if old.first != (0, 0) or 0 in old.elements:
         return set()

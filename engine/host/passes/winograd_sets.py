@@ -20,9 +20,9 @@ from engine.program.work.winograd_gradient import WinogradGradient, WinogradSums
 from engine.program.work.winograd_tiles import Depth, Strides
 
 GRADIENT_UNITS = 16
-"""Units of a gradient. Chosen by hand: each part of the tiles has sums of its own, to be added."""
+"""Units of a gradient: each part of the tiles has sums of its own, to be added."""
 PART_TILES = 128
-"""Fewest tiles of a part. Chosen by hand."""
+"""Fewest tiles of a part."""
 
 Sets = tuple[ComputeSet, ComputeSet]
 
@@ -30,7 +30,7 @@ Sets = tuple[ComputeSet, ComputeSet]
 def convolution_sets(
     product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer, tile: int
 ) -> Sets | None:
-    """Makes the transform of the kernel and the products by these tiles, if all three arrays are evenly spaced."""
+    """Makes the transform of the kernel and the products by its tiles, if all three arrays are evenly spaced."""
     field, slices, taps_deep = (size.field[-2], size.field[-1]), prod(size.field[:-2]), prod(size.taps[:-2])
     features = taps_deep * size.inputs
     if work.size != (1, size.batch * slices * field[0] * field[1], size.outputs, TAPS * features):
@@ -81,12 +81,12 @@ def convolution_sets(
 def gradient_sets(
     product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer, tile: int
 ) -> Sets | None:
-    """The partial sums and the taps of a gradient by the kernel, if all three arrays are evenly spaced."""
+    """Makes the partial sums and the taps of a gradient by the kernel, if all three arrays are evenly spaced."""
     slices, deep, field = prod(size.taps[:-2]), prod(size.field[:-2]), (size.taps[-2], size.taps[-1])
     images, features = size.inputs * slices, size.batch
     item, row_c = _item(work), _in_items_of(work, written)
-    # Few features are grouped: with them the columns of C have the window's, from the last to the first, and those of B
-    # slide over rows of gradients with zeros before and after.
+    # Few features are grouped: the columns of C then have those of the window, from the last to the first, and the
+    # columns of B slide over rows of gradients with zeros before and after.
     group = work.columns // size.outputs
     if group not in (1, WINDOW) or work.stride_b != item or (group > 1 and len(size.taps) > 2):
         return None
@@ -189,7 +189,7 @@ def _partition(made: WinogradProduct) -> Partition | None:
 
 
 def even_strides(offsets: Offsets, extents: tuple[int, int, int]) -> Strides | None:
-    """The strides along three dimensions, if offsets are those of all their positions in order."""
+    """The strides along three dimensions, if offsets are those of all positions in order; else None."""
     grid = offsets.table.reshape(extents) - offsets.table[0]
     last = (int(grid[-1, 0, 0]), int(grid[0, -1, 0]), int(grid[0, 0, -1]))
     strides = tuple(each // max(1, extent - 1) for each, extent in zip(last, extents, strict=True))
@@ -199,9 +199,9 @@ def even_strides(offsets: Offsets, extents: tuple[int, int, int]) -> Strides | N
 
 
 def _deep_strides(rows: np.ndarray, parts: np.ndarray) -> tuple[Strides, int] | None:
-    """The strides of images, rows and columns, and that of slices, of positions by image, slice, row and column.
+    """Finds the strides of images, rows and columns, and of slices, in positions by image, slice, row and column.
 
-    `parts` have the taps of each slice that a slice of outputs reads. The stride of one slice is 0.
+    `parts` has the taps of each slice that a slice of outputs reads. A single slice has stride 0.
     """
     images, slices, *field = rows.shape
     strides = even_strides(Offsets(rows[:, 0].reshape(-1)), (images, field[0], field[1]))

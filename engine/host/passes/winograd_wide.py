@@ -1,7 +1,7 @@
-"""Convolutions with wide kernels, as 5 x 5, 1 x 7, or 4 x 4 of stride 2, by Winograd's transforms where faster.
+"""Convolutions with wide kernels, such as 5 x 5, 1 x 7, or 4 x 4 of stride 2, by Winograd's transforms where faster.
 
-So are their gradients by inputs and by kernels. For the host only: the program that the device model estimates has
-contractions.
+Gradients by inputs and by kernels are computed likewise. For the host only: the program that the device model estimates
+has contractions.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ along two dimensions (timed on EPYCs): of large arrays, and of those that stay i
 NEAR_BYTES = 1 << 22
 """Bytes up to which the transformed arrays of a convolution stay near, so that transforms are fast."""
 WORTH = 0.72
-"""Share of the multiply-adds at which transforming is worth it. Chosen by hand."""
+"""Share of the multiply-adds below which transforming is worth it."""
 MOST_BYTES = 1 << 28
 """Most bytes of all transformed arrays of a convolution."""
 
 
 def use_wide_winograd(program: Program) -> Program:
-    """Transforms the convolutions for which it is faster, unless SOFTWARE_IPU_WINOGRAD allows for small tiles alone."""
+    """Transforms the convolutions for which it is faster, unless SOFTWARE_IPU_WINOGRAD allows only small tiles."""
     if program.exceptions is not None or most_winograd_outputs() < WIDE_OUTPUTS:
         return program
     rewriter, changed = ProgramRewriter(program), False
@@ -54,7 +54,7 @@ def use_wide_winograd(program: Program) -> Program:
 
 
 def hoist_wide_kernels(program: Program) -> Program:
-    """Hoists transforms of kernels out of loops that do not change these: those over micro-batches."""
+    """Hoists transforms of kernels out of loops that do not change the kernels: loops over micro-batches."""
     return hoist_loop_invariants(program, KernelTransform)
 
 
@@ -77,7 +77,7 @@ def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[tuple[ComputeSet, 
 
 
 def bids(multiplied: ComputeSet) -> dict[str, float]:
-    """The least time as a convolution, and as a gradient by the kernel, as shares of the contraction's.
+    """Estimates the least times as a convolution and as a gradient by the kernel, as shares of the contraction's.
 
     There are none where tiles cannot compute it.
     """
@@ -93,9 +93,9 @@ def _has_tiles(work: Contraction, size: ConvolutionSize) -> bool:
 
 
 def _best_tilings(size: ConvolutionSize) -> dict[bool, tuple[Tiling, float]]:
-    """The tiles by which it takes least time as a convolution (False), and as a gradient by the kernel, and the shares.
+    """Finds the fastest tiles as a convolution (False) and as a gradient by the kernel (True), with their shares.
 
-    The one with the fewer taps comes first.
+    The kind with fewer taps comes first.
     """
     fewer_taps = prod(size.field) >= prod(size.taps)
     found = {backward: _tiling(size, backward) for backward in (not fewer_taps, fewer_taps)}
@@ -123,8 +123,9 @@ def undilated(size: ConvolutionSize) -> ConvolutionSize:
 
 
 def _tiling(size: ConvolutionSize, backward: bool) -> tuple[Tiling, float] | None:
-    """The tiles by which a convolution, or its gradient by the kernel, takes least time, as a share of the
-    contraction's; None where it has no tiles.
+    """Finds the fastest tiles of a convolution, or its gradient by the kernel, and their share of the direct time.
+
+    The direct time is that of the contraction. None where there are no tiles.
     """
     steps = _steps(size, backward)
     taps = flat(size.field if backward else size.taps)
@@ -142,9 +143,9 @@ def _tiling(size: ConvolutionSize, backward: bool) -> tuple[Tiling, float] | Non
 
 
 def _steps(size: ConvolutionSize, backward: bool) -> Pair | None:
-    """Inputs between two outputs, or of a gradient by the kernel between two of outputs' gradients.
+    """Inputs between two outputs or, for a gradient by the kernel, between two gradients of outputs.
 
-    None unless taps, or the gradients by these, are neighbours.
+    None unless taps, or the gradients by taps, are neighbours.
     """
     of_field, of_taps = (
         [step if extent > 1 else 1.0 for step, extent in zip(steps, extents, strict=True)]

@@ -1,7 +1,7 @@
 """The compute sets of Winograd's convolutions with wide kernels: transforms of tiles around batched products.
 
-A kernel with more taps than a tile is cut into parts, each of which reads the tiles that are so many further on: inputs
-are transformed once, and products sum over parts and features. A convolution of stride 2 is one of stride 1 over its
+A kernel with more taps than a tile is cut into parts, and each part reads tiles that are further on: inputs are
+transformed once, and products sum over parts and features. A convolution of stride 2 is one of stride 1 over its
 phases: every second input, from the first or from the second on, with every second tap. Products sum over phases, too.
 Transformed arrays are [position, image, tile, phase, feature].
 """
@@ -28,11 +28,11 @@ from engine.program.work.winograd_tiles import Strides
 PADDING = 64
 """Bytes between positions, so that these do not share cache sets."""
 LEAST_UNITS = 32
-"""Units of the products. Chosen by hand: units share panels."""
+"""Least units of the products."""
 TOGETHER_BYTES = 1 << 22
-"""Bytes of the transformed arrays of images that are multiplied together. Measured: larger ones leave the cache."""
+"""Most bytes of transformed arrays of images that are multiplied together: larger ones leave the cache."""
 HEIGHT = 12
-"""Rows of a unit are multiples: whole kernels. Neighbouring units of a worker are multiplied as one."""
+"""Rows of a unit are multiples of this, for whole micro-kernels; a worker multiplies neighbouring units as one."""
 
 Axes = tuple[Axis, Axis]
 
@@ -58,7 +58,7 @@ class Tiling:
         return self.axes[0].tiles(field[0]), self.axes[1].tiles(field[1])
 
     def input_tiles(self, field: Pair) -> Pair:
-        """The tiles of inputs that these read, of each phase."""
+        """The tiles of inputs that the tiles of outputs read, in each phase."""
         return self.axes[0].input_tiles(field[0]), self.axes[1].input_tiles(field[1])
 
     @property
@@ -91,7 +91,7 @@ class Transformed:
 
     @classmethod
     def of(cls, name: str, axes: Axes, images: int, tiles: Pair, features: int, phases: Pair = (1, 1)) -> Transformed:
-        """A new one."""
+        """Makes a new transformed array."""
         positions, column = axes[0].side * axes[1].side, prod(phases) * 4 * features
         between = phases[1] * 4 * features, 4 * features
         position = images * tiles[0] * tiles[1] * column + PADDING
@@ -118,7 +118,7 @@ class Transformed:
 def convolution_sets(
     product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer, tiling: Tiling
 ) -> tuple[ComputeSet, ...] | None:
-    """Transforms of the kernel and of inputs, products, and the transform to outputs; None for uneven arrays."""
+    """Makes transforms of kernel and inputs, products, and the transform to outputs; None for uneven arrays."""
     field, taps, axes = flat(size.field), flat(size.taps), tiling.axes
     if work.size != (1, size.batch * prod(field), size.outputs, prod(taps) * size.inputs):
         return None
@@ -183,7 +183,7 @@ def _images_together(size: ConvolutionSize, tiling: Tiling, k: int) -> int:
 def gradient_sets(
     product: ComputeSet, work: Contraction, size: ConvolutionSize, written: Buffer, tiling: Tiling
 ) -> tuple[ComputeSet, ...] | None:
-    """Transforms of inputs and of outputs' gradients, products summed over tiles, and the transform of sums to taps."""
+    """Makes transforms of inputs and outputs' gradients, products summed over tiles, and the transform to taps."""
     field, taps, axes = flat(size.taps), flat(size.field), tiling.axes
     images, features = size.inputs, size.batch
     if work.size != (1, prod(taps) * features, size.outputs, prod(field) * images):
@@ -258,7 +258,7 @@ class _Kernels:
 def _kernel_set(
     product: ComputeSet, work: Contraction, size: ConvolutionSize, tiling: Tiling, kernel: tuple[int, Strides]
 ) -> tuple[ComputeSet, _Kernels]:
-    """The transform of a kernel, whose lanes are those features that are contiguous: outputs, or inputs."""
+    """Makes the transform of a kernel, with the features that are contiguous, outputs or inputs, in the lanes."""
     begin, (row, column, feature) = kernel
     taps, axes, parts = flat(size.taps), tiling.axes, tiling.parts
     phases = tiling.phases(taps)
@@ -281,9 +281,9 @@ def _kernel_set(
 def _window(
     work: Contraction, taps: Pair, field: Pair, features: int, strides: Strides, steps: Pair
 ) -> tuple[int, tuple[int, Strides], Strides] | None:
-    """Start of the window in A; start and strides of its taps in B, by rows, columns and features; strides of A.
+    """Finds the window's start in A, its taps' start and strides in B (rows, columns, features), and strides in A.
 
-    The last are those of images and elements; `strides` are those of positions. None if offsets are not regular.
+    The last are strides of images and elements; `strides` are strides of positions. None if offsets are not regular.
     """
     of_a, of_b = (each.table.reshape(prod(taps), features) for each in (work.k_a, work.k_b))
     order = np.argsort(of_a[:, 0], kind="stable")
@@ -302,7 +302,7 @@ def _window(
 def _of_elements(
     taps: Pair, of_taps: tuple[int, ...], field: Pair, strides: tuple[int, ...], steps: Pair
 ) -> Pair | None:
-    """The strides of the inputs' rows and columns.
+    """Returns the strides of the inputs' rows and columns.
 
     None unless positions are `steps` taps apart, and more than one along dimensions with several taps.
     """
@@ -324,7 +324,7 @@ def _moved(address: Address, offset: int) -> Address:
 
 
 def _grid(positions: int, rows: int, columns: int, k: int) -> Grid:
-    """An even number of units, or many: positions, and blocks of their rows where these are few or odd."""
+    """Chooses an even number of units, at least LEAST_UNITS: positions, and blocks of rows where those are few."""
     blocks = -(-LEAST_UNITS // positions)
     blocks += positions * blocks % 2
     return Grid(min(rows, -(-rows // blocks // HEIGHT) * HEIGHT), columns, k)
