@@ -64,7 +64,7 @@ def isolation() -> list[str]:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int | None]:
-    """The handle of a file, locked; None if another process has locked it. Copies of the handle hold the lock, too."""
+    """Yields the handle of a locked file, None if another process holds the lock; copies of a handle hold it, too."""
     import fcntl  # not on Windows, where no helper is started
 
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

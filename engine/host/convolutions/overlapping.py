@@ -25,7 +25,7 @@ SHORT_K = 1.3
 ADD_CYCLES = 9
 """Cycles per vector of sums: measured with 16 lanes on a Xeon."""
 FEW_IMAGES = 8
-"""With fewer images, workers are idle where each image is one long unit."""
+"""Fewest images with which no worker is idle where each image is one long unit."""
 LONG_IMAGE = 50_000
 """Cycles of an image from which on few images, one unit each, would leave workers idle."""
 
