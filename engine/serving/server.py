@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from heapq import nsmallest
 from typing import Any, cast
 
 import h11
@@ -48,6 +49,9 @@ BACKLOG = 1024
 ACCEPTED_AT_ONCE = 8
 """Connections that are accepted before other work of the server: a flood of them keeps no client waiting."""
 
+CLOSED_SHARE = 64
+"""Part of all connections that is closed for a new one, of an address with over a quarter: a flood delays nobody."""
+
 OTHER_FILES = 256
 """Open files of a server besides its connections."""
 
@@ -70,10 +74,11 @@ class Connection(H11Protocol):
 
     def __init__(self, most: int, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._most = most
+        self.most = most
         self._deadline: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
-        self._idle_since = 0.0
+        self.address = ""
+        self.idle_since = 0.0
 
     @property
     def is_idle(self) -> bool:
@@ -86,19 +91,15 @@ class Connection(H11Protocol):
         return self.is_idle or self.cycle.more_body
 
     @property
-    def _address(self) -> str:
-        return network(self.client)
-
-    @property
     def _unread(self) -> int:
         return self.transport.get_write_buffer_size()
 
     def connection_made(self, transport: Any) -> None:
         """Starts the deadline of the first request; makes space for it where there is none."""
         super().connection_made(transport)
-        self._idle_since = self.loop.time()
-        self._deadline = self.loop.call_later(HEADER_TIMEOUT, self._close)
-        if len(self.connections) > self._most and not self._make_space():
+        self.address, self.idle_since = network(self.client), self.loop.time()
+        self._deadline = self.loop.call_later(HEADER_TIMEOUT, self.close)
+        if not _have_space(self.connections, self.most, self):
             self.app = _full
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -116,11 +117,11 @@ class Connection(H11Protocol):
                 self._deadline.cancel()
                 self._deadline = None
         elif self._deadline is None:
-            self._deadline = self.loop.call_later(HEADER_TIMEOUT, self._close)
+            self._deadline = self.loop.call_later(HEADER_TIMEOUT, self.close)
 
     def on_response_complete(self) -> None:
         """Starts the deadline of the answer, where the client has not read it yet."""
-        self._idle_since = self.loop.time()
+        self.idle_since = self.loop.time()
         if self._unread and self._reading is None:
             self._watch_reading(self._unread)
             self._bound_unread()
@@ -134,20 +135,9 @@ class Connection(H11Protocol):
             self.transport.write(self.conn.send(event))
         self.transport.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Ends the connection without a word."""
         self.transport.abort()
-
-    def _make_space(self) -> bool:
-        """Closes a connection that waits for its client; whether there was one."""
-        others = [each for each in self.connections if isinstance(each, Connection) and each is not self]
-        waiting = [each for each in others if each.waits_for_client]
-        if not waiting:
-            return False
-        counts = Counter(each._address for each in others)
-        closed = max(waiting, key=lambda each: (counts[each._address], -each._idle_since))
-        closed._close()
-        self.connections.discard(closed)
-        return True
 
     def _watch_reading(self, before: int) -> None:
         self._reading = self.loop.call_later(UNREAD_PERIOD, self._check_reading, before)
@@ -157,14 +147,88 @@ class Connection(H11Protocol):
         if not self._unread:
             return
         if self._unread > before - LEAST_READ:
-            self._close()
+            self.close()
         else:
             self._watch_reading(self._unread)
 
     def _bound_unread(self) -> None:
         unread = {each: each._unread for each in self.connections if isinstance(each, Connection)}
         if sum(unread.values()) > MOST_UNREAD:
-            max(unread, key=lambda each: unread[each])._close()
+            max(unread, key=lambda each: unread[each]).close()
+
+
+class Handshake(asyncio.Protocol):
+    """A connection until the client has finished TLS' handshake; then `connection` takes it over.
+
+    It counts as a connection, which asyncio's own handshakes do not, and has the deadline of a request's head.
+    """
+
+    waits_for_client = True
+
+    def __init__(self, connection: Connection, context: ssl.SSLContext) -> None:
+        self._connection, self._context = connection, context
+        self._connections: set[Any] = connection.connections
+        self._received: list[bytes] = []
+        self._task: asyncio.Task[None] | None = None
+        self.address = ""
+        self.idle_since = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        """Starts the handshake of a new socket; makes space for it where there is none."""
+        if self._task is not None:  # TLS' own transport
+            return
+        transport.pause_reading()  # the first bytes are for TLS
+        self._transport, connections = transport, self._connections
+        self.address, self.idle_since = network(transport.get_extra_info("peername")), self._connection.loop.time()
+        connections.add(self)
+        if not _have_space(connections, self._connection.most, self):
+            self.close()
+        self._task = self._connection.loop.create_task(self._shake())
+
+    async def _shake(self) -> None:
+        try:
+            made: Any = await self._connection.loop.start_tls(
+                self._transport, self, self._context, server_side=True, ssl_handshake_timeout=HEADER_TIMEOUT
+            )
+        except (OSError, TimeoutError):  # an SSLError, too, is an OSError
+            self.close()
+            return
+        finally:
+            self._connections.discard(self)
+        if made is None or made.is_closing():
+            return
+        made.set_protocol(self._connection)
+        self._connection.connection_made(made)
+        for data in self._received:
+            self._connection.data_received(data)
+
+    def data_received(self, data: bytes) -> None:
+        """Keeps what arrives before the connection is taken over."""
+        self._received.append(data)
+
+    def close(self) -> None:
+        """Ends the connection without a word."""
+        self._transport.abort()
+
+    shutdown = close
+
+
+def _have_space(connections: set[Any], most: int, new: Connection | Handshake) -> bool:
+    """Whether there are few connections, or some that wait for their client could be closed for the new one."""
+    if len(connections) <= most:
+        return True
+    others = [each for each in connections if isinstance(each, Connection | Handshake) and each is not new]
+    waiting = [each for each in others if each.waits_for_client]
+    if not waiting:
+        return False
+    counts = Counter(each.address for each in others)
+    address = max((each.address for each in waiting), key=lambda each: counts[each])
+    of_one = [each for each in waiting if each.address == address]
+    count = max(1, most // CLOSED_SHARE) if len(of_one) > most // 4 else 1
+    for closed in nsmallest(count, of_one, lambda each: each.idle_since):
+        closed.close()
+        connections.discard(closed)
+    return True
 
 
 class _Server(uvicorn.Server):
@@ -254,7 +318,14 @@ def server(
             f"Expected a certificate chain and its private key in PEM, by --ssl-certfile and --ssl-keyfile. Received: "
             f"{certificate.chain if certificate else None}: {error}."
         ) from error
+    if config.ssl is not None:
+        config.http_protocol_class = cast(Any, partial(_with_tls, config.ssl, most_connections))
+        config.ssl = None  # or asyncio makes the handshakes
     return _Server(config)
+
+
+def _with_tls(context: ssl.SSLContext, *arguments: Any, **named: Any) -> Handshake:
+    return Handshake(Connection(*arguments, **named), context)
 
 
 def _allow_files(count: int) -> None:

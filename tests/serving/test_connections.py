@@ -222,12 +222,19 @@ def test_it_speaks_tls(mlp: tuple[Path, Any], tmp_path: Path) -> None:
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(chain)]
     subprocess.run([*made, *subject], check=True, capture_output=True)
-    with running(mlp[0], certificate=server.Certificate(str(chain), str(key))) as client:
-        trusting = ssl.create_default_context(cafile=str(chain))
+    certificate = server.Certificate(str(chain), str(key))
+    trusting = ssl.create_default_context(cafile=str(chain))
+    with running(mlp[0], certificate=certificate, most_connections=40) as client, contextlib.ExitStack() as opened:
+        silent = [opened.enter_context(connected(client, b"")) for _ in range(100)]
+        for words in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"):
+            opened.enter_context(connected(client, words))
         connection = http.client.HTTPSConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS, context=trusting)
-        connection.request("GET", client.root)
-        assert connection.getresponse().status == 200
+        for _ in range(2):
+            connection.request("GET", client.root)
+            response = connection.getresponse()
+            assert response.status == 200 and response.read()
         connection.close()
+        assert is_closed(silent[0]), "more handshakes are pending than connections are allowed"
     with pytest.raises(ConfigurationError, match="--ssl-certfile"):
         server.server(Application([]), 10, server.Certificate(str(tmp_path / "missing.pem")))
     with pytest.raises(ConfigurationError, match="--ssl-certfile"):
