@@ -14,7 +14,7 @@ class Accumulation:
 
     A replica's gradients are reduced by `reduction`, then summed over replicas. Micro-batch i belongs to replica
     i % replicas. `together` consecutive replicas (a divisor of `replicas`) run their micro-batches in one iteration,
-    because statistics of batch normalisation are over them.
+    because batch normalisation takes its statistics over them.
     """
 
     steps: int = 1

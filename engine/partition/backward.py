@@ -1,8 +1,9 @@
-"""Instructions of a step's backward pass, and the stages of those gradients that have no stage's scope.
+"""Instructions of a step's backward pass, and the stages of gradients that no stage's scope names.
 
-The scope of gradients is `gradient_tape` or `gradients`. Operations traced in a stage's scope outside of it are
-forward: so are loops to which TensorFlow, once gradients are requested, adds lists of the values these need, in the
-loops' scope. The backward pass of a `tf.function` is a call of its own, and only its operands show its stage.
+The scope of gradients is `gradient_tape` or `gradients`. Operations traced in a stage's scope, but outside of that one,
+are forward. So are loops to which TensorFlow, once gradients are requested, adds lists of the values that gradients
+need: it adds them in the loops' scope. The backward pass of a `tf.function` is a call of its own, and only its operands
+show its stage.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _CALL = re.compile(r"(?:^|.*?/)(?:Stateful)?PartitionedCall(?:_\d+)?(?=/)")
 
 
 def is_forward_of_a_stage(op_name: str) -> bool:
-    """Whether a name is that of an operation of a stage's layers; gradients taken inside a layer count too."""
+    """Whether an operation of a stage's layers has this name; gradients taken inside a layer count too."""
     stage, gradient = STAGE_SCOPE.search(op_name), GRADIENT_SCOPE.search(op_name)
     return stage is not None and (gradient is None or stage.start() < gradient.start())
 

@@ -1,7 +1,7 @@
 """Batch normalisation over groups of replicas: its sums over a batch become sums over the batches of a group.
 
 A statistic is a cross-replica sum marked as one (see `is_statistic`). It is all-reduced in the forward and backward
-pass; the gradients of scale and offset are those of the replica's own batch.
+pass; the gradients of scale and offset are sums over the replica's own batch.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def synchronise(
 ) -> list[Instruction]:
     """Each replica's result of a collective of all replicas' operands, in the order of the replicas.
 
-    With `processes` the copies are those of one process, and groups may span them: sums of all replicas are reduced
+    With `processes` the copies belong to one process, and groups may span processes: sums of all replicas are reduced
     inside each process first; other collectives gather the operands.
 
     Raises ConfigurationError if the replicas cannot be divided into the requested groups, or for an unknown operation.
@@ -80,7 +80,7 @@ def stacked(b: Builder, copies: Copies) -> Instruction:
 
 
 def unstacked(b: Builder, rows: Instruction, number: int) -> Instruction:
-    """One of stacked copies."""
+    """Copy number `number` among stacked copies."""
     dimensions = rows.array_shape.dimensions[1:]
     return b.reshape(b.slice(rows, (number, number + 1), *((0, size) for size in dimensions)), dimensions)
 
@@ -107,7 +107,7 @@ def _is_narrow(copies: Copies) -> bool:
 
 
 def _shares(b: Builder, copies: Copies, count: int) -> Copies:
-    """The copies of 16-bit floats, each divided by the count, in float32: a sum of them would overflow before."""
+    """The copies of 16-bit floats, each divided by the count, in float32: their sum could overflow otherwise."""
     return [_over(b, b.convert(copy, "f32"), count) for copy in copies]
 
 

@@ -22,10 +22,10 @@ RECOMPUTED = NOT_STORED - SOURCES - {"get-tuple-element"}
 class PartPlan:
     """Plan of one part: forward or backward of a stage.
 
-    `reads` are values and variables of earlier positions; `feeds` and `shared` the other parameters that it needs,
-    `variables` the parameters, with their numbers, that are updated here; `copied` is what it computes, in order. Its
-    results are `crossings` (old values of variables too), the marked gradients `marks`, the new values of `states`
-    (parameter numbers), and `last`. `stands_for` maps a recomputed value to its replacement in this plan.
+    `reads` are values and variables of earlier positions; `feeds` and `shared` the other parameters that the part
+    needs, `variables` the parameters, with their numbers, that it updates; `copied` the instructions that it computes,
+    in order. The results are `crossings` (old values of variables too), the marked gradients `marks`, the new values of
+    `states` (parameter numbers), and `last`. `stands_for` maps a recomputed value to its replacement in this plan.
     """
 
     position: int
@@ -91,7 +91,7 @@ def plan_parts(
 
 
 class _Walk:
-    """Walk from results to their operands, as far as one part computes them."""
+    """A walk from results to their operands, as far as one part computes them."""
 
     def __init__(
         self, position: int, placed: dict[Instruction, int], again: int | None, from_checkpoints: bool

@@ -25,8 +25,8 @@ COUNTER = 0
 class Loop(ABC):
     """Adds a loop to an entry computation and holds its results.
 
-    `reduced` has the replacement of each mark, `last` those of values of the last micro-batch, `moved` the new value of
-    each variable by its parameter's number, or of all its replicas' rows.
+    `reduced` maps each mark, and `last` each value of the last micro-batch, to its replacement. `moved` maps the number
+    of a variable's parameter to the variable's new value, or to the new rows of all replicas.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Loop(ABC):
         """Adds the loop, given the entry's parameters and those of the replicas' rows."""
 
     def add_counter(self) -> None:
-        """Adds the first element."""
+        """Adds the element that counts iterations, which is the first one."""
         self.add(self.entry.constant(0, INDEX))
 
     def add(self, initial: Instruction) -> int:
@@ -63,7 +63,7 @@ class Loop(ABC):
         return (self.add(self.zeros(mark.array_shape.with_type(accumulator_of(mark)))),)
 
     def anything(self, shape: Shape) -> Instruction:
-        """An element's initial value, which is written before it is read."""
+        """An initial value of any contents, for an element that is written before it is read."""
         zero = self.entry.constant(0, shape.element_type)
         return self.entry.instruction("broadcast", shape, (zero,), (), dimensions=(), **{HOLDS_ANYTHING: True})
 

@@ -16,7 +16,7 @@ from engine.ir.module import topological
 
 GRADIENT = "ipu.gradient"
 """The target of a mark's custom call. Its backend_config is JSON: the names "variable" and "accumulator" (a type), and
-whether its operand is a "total", summed whatever the reduction of gradients is."""
+whether the operand is a "total", which is summed for any reduction of gradients."""
 
 
 def is_mark(instruction: Instruction) -> bool:
@@ -25,7 +25,7 @@ def is_mark(instruction: Instruction) -> bool:
 
 
 def mark_config(variable: str, accumulator: str | None, total: bool = False) -> str:
-    """The backend_config of a mark: the gradient's variable, and the accumulator's element type if not the gradient's.
+    """The backend_config of a mark: the gradient's variable, and the accumulator's element type unless it is the same.
 
     A `total` is not a gradient but another value that is summed over micro-batches.
     """
@@ -51,8 +51,9 @@ def is_total(mark: Instruction) -> bool:
 class Cut:
     """The two parts of a step; parameters and results have their numbers in the module.
 
-    `moving` has the new value of each variable that the gradient part updates, `updates` that of the others; `outputs`
-    the results that belong to no variable; `last` the values of the gradient part that outputs are computed from.
+    `moving` has the new value of each variable that the gradient part updates, `updates` of each other variable;
+    `outputs` has the results that belong to no variable, `last` the values of the gradient part from which outputs are
+    computed.
     """
 
     marks: tuple[Instruction, ...]
@@ -68,7 +69,7 @@ def cut(
     """Cuts a module whose calls have been inlined.
 
     `once` are the numbers of parameters that only the optimizer updates, with or without a gradient (its count of
-    steps); `names` those of variables, for messages. A step without marks is allowed only if not `training`. Raises
+    steps); `names` are names of variables, for messages. A step without marks is allowed only if not `training`. Raises
     ConfigurationError for steps that cannot be cut.
     """
     marks = _marks(module)

@@ -1,4 +1,4 @@
-"""Metrics as totals over all micro-batches of an update, which replicas in other processes add to, too."""
+"""Metrics as totals over all micro-batches of an update, to which replicas in other processes add, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.passes.loops.rebuilding import with_own_names
 def with_totals(module: Module, metrics: Collection[int], names: Mapping[int, str], replicas: int) -> Module:
     """An inlined step whose metrics add a total over all micro-batches, replicas and processes, in the update part.
 
-    `metrics` are the numbers of their parameters. Raises ConfigurationError for one that is updated otherwise.
+    `metrics` are the numbers of their parameters. Raises ConfigurationError for a metric that is updated otherwise.
     """
     parameters, b = module.entry.parameters, Builder(module.entry.name)
     added: dict[Instruction, tuple[Instruction, str]] = {}

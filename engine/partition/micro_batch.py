@@ -33,7 +33,7 @@ class MicroBatch:
         return self.taken(rows, self.replica)
 
     def with_row(self, rows: Instruction, value: Instruction) -> Instruction:
-        """All replicas' values of a variable, with this one's replaced."""
+        """All replicas' values of a variable, with this replica's value replaced."""
         return self.put(rows, self.replica, value)
 
     def taken(self, rows: Instruction, number: Instruction) -> Instruction:
@@ -78,7 +78,7 @@ class MicroBatch:
     def with_named_rows(
         self, ids: Instruction, rows: Instruction, gradient: Instruction
     ) -> tuple[Instruction, Instruction]:
-        """The ids and rows of all micro-batches with those of this one, of a gradient that is a sum of rows."""
+        """Puts the ids and rows of this micro-batch, whose gradient is a sum of rows, among those of all others."""
         b = self._builder
         sums = EqualRows(gradient).sums(gradient.operands[2])
         known = set(b.instructions)

@@ -50,7 +50,7 @@ def owners_by_themselves(
 def _own(
     varying: Sequence[Instruction], owned: Mapping[Instruction, Instruction], acting: Set[Instruction]
 ) -> set[Instruction]:
-    """The instructions that depend only on variables of their kind."""
+    """The instructions that depend only on variables whose next values depend on such variables alone."""
     kept = dict(owned)
     while True:
         own: set[Instruction] = set()

@@ -31,8 +31,8 @@ ACCUMULATE = "Accumulate"
 
 @dataclass(frozen=True, slots=True)
 class PartStep:
-    """A stage's forward or backward for one micro-batch, or its update. `keys` and `made` are those of parameters and
-    results; a result computed from a variable or an accumulator has the same key, and replaces it."""
+    """A stage's forward or backward for one micro-batch, or its update. `keys` are the keys of parameters, `made` of
+    results; a result with the key of a variable or an accumulator replaces it."""
 
     kind: Literal["forward", "backward", "update"]
     stage: int
@@ -80,7 +80,7 @@ def stage_of_mark(mark: Instruction, placement: Placement) -> int:
 
 
 def _foreign(values: Mapping[int, Instruction], stage: int, parts: Cut, placement: Placement) -> set[Instruction]:
-    """Values of other stages' gradients that a stage's updates read: small arrays of those alone (a norm, say)."""
+    """Values from other stages that updates read: gradients, or small arrays of gradients alone (a norm, say)."""
     stages: dict[Instruction, set[int]] = {}
     marks = set(parts.marks)
     for each in up_to(values.values(), marks):

@@ -79,7 +79,7 @@ class PipelineSource:
 
 @dataclass(frozen=True, slots=True)
 class Pipelined(Replicated):
-    """A step that is a pipeline, like `Replicated`: its schedule, its report on stored values, its source."""
+    """A replicated step that is a pipeline, with its schedule, its report on stored values, and its source."""
 
     schedule: Schedule
     report: PipelineReport
@@ -134,7 +134,7 @@ def pipelined(
     names: Mapping[int, str],
     processes: Processes | None = None,
 ) -> Pipelined:
-    """The pipeline of a module that is inlined and cut into `parts`. Raises ConfigurationError as `pipeline`."""
+    """The pipeline of a module that is inlined and cut into `parts`. Raises ConfigurationError as `pipeline` does."""
     accumulation = Accumulation(pipelining.steps, pipelining.replicas, pipelining.reduction)
     sequential = schedule.kind == "Sequential"
     empty = pipelining.empty_stages

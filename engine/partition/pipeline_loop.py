@@ -1,8 +1,8 @@
 """The loop over a pipeline's schedule: an iteration is one period, in which each part with a micro-batch runs once.
 
-In the ramps at the beginning and at the end some parts have none: each is a branch, taken or not. Values that cross to
-later parts wait in ring buffers for as many iterations as the schedule requires. Where a micro-batch goes through all
-parts in one iteration there are neither branches nor rings. Iterations alternate between replicas, so each keeps to
+In the ramps at the beginning and at the end some parts have no micro-batch: so each part is a branch. Values that cross
+to later parts wait in ring buffers for as many iterations as the schedule requires. Where a micro-batch goes through
+all parts in one iteration there are neither branches nor rings. Iterations alternate between replicas, so each keeps to
 the schedule.
 """
 
@@ -24,7 +24,7 @@ from engine.passes.conditionals import STAYS
 from engine.passes.loops.rebuilding import with_own_names
 
 SMALL_BYTES = 1 << 16
-"""Bytes of an array that cost less to copy or to keep than waiting for other workers."""
+"""Bytes of an array below which copying or keeping it costs less than waiting for other workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Item:
 def items_of(schedule: Schedule, plans: Mapping[Part, PartPlan], replicas: int) -> list[Item]:
     """The parts in the order in which an iteration runs them.
 
-    Of parts that share a slot, readers come before writers of the values they read: no extra copy is kept for them.
+    Among parts that share a slot, readers of a value come before its writer: no extra copy is kept for them.
     """
     ordered = sorted(plans, key=lambda part: (part.start % schedule.period, -schedule.position(part)))
     return [Item(part, plans[part], schedule.iteration_of(part) * replicas) for part in ordered]
@@ -104,7 +104,7 @@ class PipelineLoop(Loop):
         self.take_results(self._while(), state_slots.gradients, state_slots.lasts, state_slots.states)
 
     def _add_crossings(self) -> None:
-        """One ring per value serves all its readers; a value that all read before the next is written needs no ring."""
+        """Adds a ring for each value, or one element if all readers read it before the next value is written."""
         state_slots, waits = self.state_slots, waiting(self.items)
         state_slots.depths = {value: depth for value, depth in waits.items() if depth > 1}
         for value in waits:

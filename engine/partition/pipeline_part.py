@@ -58,7 +58,7 @@ def add_part(
 ) -> dict[int, Instruction]:
     """Adds a part's instructions; returns the new values of the elements that it changes.
 
-    `crossed` has the values that come from earlier parts of the same iteration, and gets those that this one computes.
+    `crossed` has the values from earlier parts of the same iteration; those that this part computes are added to it.
     """
     new = {p: elements[state_slots.given[p]] for p in plan.shared}
     new |= {p: iteration.feed(elements[state_slots.given[p]], p) for p in plan.feeds}

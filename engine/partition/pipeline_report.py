@@ -17,10 +17,10 @@ from engine.partition.storage import Storage, share
 
 @dataclass(frozen=True, slots=True)
 class StageEstimate:
-    """One stage: it holds activations of at most `micro_batches`, `activation_bytes` for each.
+    """The data of one stage: activations of at most `micro_batches` micro-batches, `activation_bytes` for each.
 
-    At most `stashed_bytes` wait for its backward part, `arriving_bytes` are buffered between it and other stages.
-    `contents` are its variables and buffers. Of the sum, `tile_bytes` are on the tiles of one replica and
+    At most `stashed_bytes` wait for the stage's backward part, `arriving_bytes` are buffered between it and other
+    stages. `contents` are its variables and buffers. Of the sum, `tile_bytes` are on the tiles of one replica and
     `streaming_bytes` in its streaming memory.
     """
 
@@ -39,7 +39,7 @@ class StageEstimate:
 class PipelineReport:
     """Bytes that one replica of a pipeline stores, and for each IPU the fraction of slots in which it is idle.
 
-    `transfers` are those that its storage options add to the schedule.
+    `transfers` are the transfers that the storage options add to the schedule.
     """
 
     schedule: str
@@ -125,11 +125,11 @@ def report_on(
 def _waiting(
     schedule: Schedule, placement: Placement, plans: Sequence[PartPlan], stage: int
 ) -> tuple[list[Instruction], dict[Instruction, int]]:
-    """The values stored for the backward part of a stage, and, with depths, those from other stages."""
+    """The values stored for the backward part of a stage, and the values from other stages with their depths."""
     parts = {schedule.position(part): part for part in schedule.parts if part.kind != "recompute"}
 
     def crossing(plan: PartPlan) -> list[Instruction]:
-        """The values read from other parts. One micro-batch at a time reads variables where they are stored."""
+        """The values read from other parts. A sequential schedule reads variables where they are stored."""
         return [v for v in plan.reads if schedule.kind != "Sequential" or v.opcode != "parameter"]
 
     backward = plans[2 * schedule.stages - 1 - stage]

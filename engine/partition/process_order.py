@@ -19,7 +19,7 @@ TOKEN = Shape("s32")
 
 
 def in_one_order(module: Module) -> Module:
-    """The module, whose calls are inlined and whose loops and branches have tuples, with calls in program order."""
+    """The module with calls between processes in program order; its loops and branches must take tuples."""
     return Module(module.name, _copied(module.entry, False, False), module.aliases)
 
 
@@ -29,12 +29,12 @@ def communicates(computation: Computation) -> bool:
 
 
 def communicates_in(instruction: Instruction) -> bool:
-    """Whether computations that an instruction calls do."""
+    """Whether computations that an instruction calls communicate with other processes."""
     return any(map(communicates, instruction.called))
 
 
 def _copied(computation: Computation, takes_token: bool, gives_token: bool) -> Computation:
-    """A copy whose one parameter, and whose root, have the token as an additional last element."""
+    """A copy whose parameter (`takes_token`) and root (`gives_token`) have the token as an additional last element."""
     copy = _Copy(Builder(computation.name))
     for item in with_sums_together(computation.instructions, communicates_in):
         if isinstance(item, Instruction):
@@ -68,7 +68,7 @@ class _Copy:
             self._new[instruction] = add_copy(self.b, instruction, map(self.whole, instruction.operands))
 
     def add_sums(self, calls: Sequence[Instruction]) -> None:
-        """Copies calls that sum, whose operands have been copied, as one."""
+        """Copies several calls that sum as one call; their operands have been copied."""
         operands = [self.whole(operand) for call in calls for operand in call.operands[:-1]]
         shape = TupleShape((*(each for call in calls for each in call.tuple_shapes[:-1]), TOKEN))
         made = changed(calls[0], shape=shape, operands=[*operands, self._latest()])

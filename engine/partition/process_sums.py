@@ -15,7 +15,7 @@ def with_sums_together(
 ) -> Iterator[Instruction | list[Instruction]]:
     """The instructions in an order in which calls that sum follow each other; several of them are a list.
 
-    Other calls between processes, and loops and branches that communicate, keep their order among these.
+    Other calls between processes, and loops and branches that communicate, keep their order relative to these calls.
     """
     group_of = _groups(instructions, communicates_in)
     late: list[Instruction] = []
@@ -36,7 +36,7 @@ def with_sums_together(
 def _groups(
     instructions: Sequence[Instruction], communicates_in: Callable[[Instruction], bool]
 ) -> dict[Instruction, list[Instruction]]:
-    """The calls that sum, each with those that it is computed together with, in order."""
+    """Maps each call that sums to the calls that are computed together with it, in order, itself included."""
     found: dict[Instruction, list[Instruction]] = {}
     group: list[Instruction] = []
     after: set[Instruction] = set()

@@ -17,7 +17,7 @@ from engine.partition.process_sums import SUM
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """The `count` processes of a program, of which this is number `index`. Each has as many replicas.
+    """The `count` processes of a program, of which this is number `index`. All have equally many replicas.
 
     `all_reduce` gives the sums of its operands over the processes; `all_gather` gives the [count, ...] values of its
     one operand. `begin` takes the number of a bucket and its values, whose sums are computed beside the program, and
@@ -39,7 +39,7 @@ class Processes:
         return _call(b, self.all_reduce, values, [value.array_shape for value in values], SUM)
 
     def gathered(self, b: Builder, value: Instruction) -> Instruction:
-        """[count, ...]: a value of each process."""
+        """[count, ...]: the value of each process."""
         shape = value.array_shape
         return _call(b, self.all_gather, [value], [shape.with_dimensions((self.count, *shape.dimensions))])[0]
 
@@ -66,7 +66,7 @@ class Processes:
         return dict(zip(ordered, sums, strict=True))
 
     def _buckets(self, values: Iterable[Instruction]) -> list[list[Instruction]]:
-        """Successive values, of as many bytes together as a bucket has."""
+        """Divides values, in order, into buckets of at most `bucket_bytes`, or of one larger value."""
         found: list[list[Instruction]] = []
         size = 0
         for value in values:

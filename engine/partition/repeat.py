@@ -35,7 +35,7 @@ BEFORE: tuple[Pass, ...] = (inline_calls, dead_code, simplify_shapes, dead_code)
 """Passes that expose marks and updates: TensorFlow puts reshapes around every assignment."""
 WITH_BODIES: tuple[Pass, ...] = (inline_other_calls, *BEFORE[1:])
 """Passes for modules whose outlined functions stay calls."""
-# Cut into parts, a derivative and its function are no longer seen together: it is factored here, as in a step unsplit.
+# After the cut no pass sees a derivative together with its function: derivatives are factored here, as without stages.
 # Arrays, not tuples, cross between stages, and weights that loops only read come from the variables, so they are not
 # kept for each micro-batch.
 BEFORE_STAGES: tuple[Pass, ...] = (inline_calls, dead_code, factored_derivatives, *BEFORE[1:], *FLAT_LOOP_STATES)
@@ -55,8 +55,8 @@ def repeat(
 ) -> Replicated:
     """The step that makes one update from `accumulation.micro_batches` of the batches of `module`.
 
-    `once` and `metrics` are the numbers of parameters that belong to the optimizer, and to metrics; `names` those of
-    variables, for messages. With `processes` gradients and metrics are summed over them, too. A step that is not
+    `once` and `metrics` are the numbers of parameters that belong to the optimizer, and to metrics; `names` are names
+    of variables, for messages. With `processes` gradients and metrics are summed over them, too. A step that is not
     `training` may have no gradients. Raises ConfigurationError for steps that cannot be cut at their gradients, and for
     metrics that replicas cannot share.
     """

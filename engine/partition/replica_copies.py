@@ -27,7 +27,7 @@ from engine.passes.loops.rebuilding import with_own_names
 from engine.passes.rewriting import changed
 
 FOLD = 0x9E3779B97F4A7C15
-"""Replica r's random numbers are those of the key xor (r times this odd number), 2**64 over the golden ratio."""
+"""An odd number, 2**64 over the golden ratio: replica r draws random numbers with the key xor (r times this)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class ReplicaCopies:
         taken = [operand.of(replica) for replica in self.replicas]
         copies = synchronise(self.b, instruction, taken, self.uniformity.processes)
         (kind,) = self.uniformity.after(instruction, [(operand.kind,)])
-        # Where groups of fewer replicas got one value, they have one result too.
+        # A result that is the same on all replicas has one copy.
         copies = copies if kind is Differing.VARYING else copies[:1]
         return [Held(kind, tuple(copies))]
 

@@ -35,7 +35,7 @@ def kinds_of(
     """The storage kind of each variable that the gradient part updates.
 
     A metric that is only added to is shared, so it is exact over all replicas; so is a random state, from which
-    replicas draw one after another. Of all others (moving statistics, counts of steps) each replica has a row.
+    replicas draw one after another. Of all other variables (moving statistics, counts of steps) each replica has a row.
     Raises ConfigurationError for metrics that are updated otherwise.
     """
     kinds: dict[int, Kind] = {}

@@ -1,4 +1,4 @@
-"""Builds from a program of one replica one of R replicas: copies of values that differ, one of the others."""
+"""Builds a program of R replicas from a program of one: values that differ are copied, all others are not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replicate(
     R-th, beginning with the r-th. A variable whose new value may differ between replicas has a value for each replica.
     An outfeed enqueues rows [replicas, ...] of all replicas if there are more than one. Replicas draw different
     random numbers where the generator's state is a variable's, the same ones where it is computed from constants and
-    arguments. `names` are those of variables, for printouts. With `processes` the replicas are those of one of them.
+    arguments. `names` are names of variables, for printouts. With `processes` the replicas belong to one process.
     Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
     that only some replicas enter; StepCountError for gradients accumulated in a loop with a wrong number of iterations.
     """

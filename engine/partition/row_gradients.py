@@ -1,7 +1,7 @@
 """Gradients of large embedding tables over micro-batches: the rows of each are kept, and added after the loop.
 
-A loop would add a whole table in each iteration. Of one micro-batch rows of equal ids are added up first, at the first
-of them; so all sums have the bits of those of whole tables.
+A loop would add a whole table in each iteration. Rows of one micro-batch with equal ids are summed first, at the first
+of these ids, so that all sums have the same bits as sums of whole tables.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def row_shapes(mark: Instruction, micro_batches: int) -> tuple[Shape, Shape]:
 
 
 def accumulated(micro_batch: MicroBatch, mark: Instruction, totals: Totals, gradient: Instruction) -> Totals:
-    """A mark's totals with the gradient of one micro-batch, the copy of the marked one."""
+    """Adds the gradient of one micro-batch, a copy of the marked one, to a mark's totals."""
     if len(totals) == 1:
         return (micro_batch.accumulated(mark, totals[0], gradient),)
     ids, rows = totals

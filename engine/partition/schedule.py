@@ -13,7 +13,7 @@ from typing import Literal
 ScheduleKind = Literal["Grouped", "Interleaved", "Sequential"]
 """Names of `PipelineSchedule` (Graphcore's documentation, "Pipelined training")."""
 Recomputation = Literal["none", "then_backpropagate", "with_backpropagation"]
-"""Whether forward parts run again before their backward parts: not, in rows of their own, or in the backward row."""
+"""The place of recomputed forward parts: nowhere, in rows of their own, or in the backward part's row."""
 Kind = Literal["forward", "recompute", "backward", "update"]
 Devices = tuple[tuple[int, ...], ...]
 """IPUs of each stage: one, or one for each of its concurrent parts."""
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stage's forward, recompute or backward: micro-batch 0's runs at `start`, in slots that may be empty."""
+    """A stage's forward, recompute or backward: for micro-batch 0 it runs at `start`, where empty slots count, too."""
 
     kind: Kind
     stage: int
@@ -88,7 +88,7 @@ class Schedule:
     def bubbles(self, durations: Mapping[tuple[Kind, int], float] | None = None) -> dict[int, float]:
         """Fraction of the time, without the update, in which each IPU is idle.
 
-        `durations` are those of (kind, stage), in any unit; without them all rows take the same time.
+        `durations` maps (kind, stage) to a time in any unit; without it all rows take the same time.
         """
         longest: dict[int, float] = {}
         busy = dict.fromkeys(self.ipus, 0.0)
@@ -166,7 +166,7 @@ def _sequential(devices: Devices, training: bool, recomputes: bool) -> tuple[int
 
 
 def _lanes(devices: Devices) -> tuple[list[int], int]:
-    """Number of each stage's slot among those in which all IPUs run the same kind of part, and the count of these."""
+    """The number of each stage's slot, among slots in which all IPUs run one kind of part, and the count of slots."""
     taken: dict[int, int] = {}
     lanes = []
     for ipus in devices:

@@ -18,7 +18,7 @@ TEXT = 'text-anchor="middle" font-size="11" font-family="sans-serif" fill="#fff"
 
 class ScheduleRows(list[Row], Shown):
     """A list of rows, shown as a table: F1 is the forward pass of micro-batch 1, R, B and U recomputation, backward
-    pass and update, `.` a bubble. Where an IPU has several stages, F2.1 is that of stage 2.
+    pass and update, `.` a bubble. Where an IPU has several stages, F2.1 is the forward pass of stage 2.
     """
 
     def __init__(self, rows: Iterable[Row], title: str = "") -> None:

@@ -15,7 +15,7 @@ def check_shared_variables(pipelined: Pipelined, names: Mapping[int, str]) -> No
     """Raises ConfigurationError for a weight that operations of two stages on different IPUs read.
 
     Variables that each micro-batch changes (states of random numbers) are exempt, and so are uses outside of all
-    stages' scopes (a regularisation loss). `names` are those of variables by their parameter's number.
+    stages' scopes (a regularisation loss). `names` are names of variables by their parameter's number.
     """
     source, devices = pipelined.source, pipelined.schedule.devices
     first_use: dict[Instruction, int] = {}

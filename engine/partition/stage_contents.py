@@ -15,8 +15,8 @@ from engine.partition.stages import Placement
 @dataclass(frozen=True, slots=True)
 class StageContents:
     """Bytes of one stage: `weights` stay the same during an execution, `states` change with each micro-batch,
-    `optimizer_state` is used by the update alone. `accumulators` are of gradients in the type they are summed in,
-    `output_sums` of accumulated outputs. A variable of several stages counts for the first.
+    only the update uses `optimizer_state`. `accumulators` hold gradients, in the type in which they are summed,
+    `output_sums` accumulated outputs. A variable of several stages counts for the first.
     """
 
     weights: int
@@ -59,7 +59,7 @@ def is_state(parameter: Instruction, cut: Cut) -> bool:
 def _optimizer_state(
     stages: int, cut: Cut, counted: set[Instruction], stage_of_mark: Mapping[Instruction, int]
 ) -> list[int]:
-    """The bytes of variables of the update alone, in the stage of their gradients; those without any in stage 0."""
+    """The bytes of variables of the update alone, in the stage of their gradients; without gradients in stage 0."""
     sizes = [0] * stages
     for number, value in cut.updates.items():
         parameters, marks = _sources(value)
@@ -71,7 +71,7 @@ def _optimizer_state(
 
 
 def _sources(value: Instruction) -> tuple[list[Instruction], list[Instruction]]:
-    """The parameters and the marks that a new value is computed from in the update."""
+    """The parameters and the marks from which the update computes a new value."""
     pending, seen = [value], {value}
     parameters, marks = [], []
     while pending:

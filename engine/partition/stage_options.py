@@ -24,9 +24,9 @@ class LibraryOptions:
 
 @dataclass(frozen=True, slots=True)
 class StageOptions:
-    """The options of a pipeline's parts, over those of the whole program: one for each stage, or none.
+    """The options of a pipeline's parts, which override the whole program's: one for each stage, or none.
 
-    `update` is that of all weight updates. A recomputation that is a row of the schedule has the options of the forward
+    `update` holds for all weight updates. A recomputation that is a row of the schedule has the options of the forward
     part that it repeats; one inside a backward part has those of the backward part.
     """
 

@@ -1,7 +1,7 @@
 """Assigns each instruction of a step to a stage of a pipeline, by the name scopes that were traced with it.
 
-A stage's scope is a component `ipu_stage_<k>` of the op_name (TensorFlow adds `_<n>` to one entered again); that of
-gradients is `gradient_tape` or `gradients`. Positions 0 to N - 1 are the stages' forward parts, N to 2N - 1 their
+A stage's scope is a component `ipu_stage_<k>` of the op_name (TensorFlow adds `_<n>` to one entered again); the scope
+of gradients is `gradient_tape` or `gradients`. Positions 0 to N - 1 are the stages' forward parts, N to 2N - 1 their
 backward parts, the last stage's first: within a micro-batch values only flow to the same or to later positions.
 An instruction without a scope goes where its value is read, or to its operands if those are larger than its result.
 """
@@ -27,7 +27,7 @@ FEED = -1
 
 
 def stage_of(instruction: Instruction) -> int | None:
-    """The stage in whose scope an instruction was traced, None outside of all."""
+    """The stage in whose scope an instruction was traced; None outside of all stages."""
     return stage_in(instruction.op_name)
 
 
@@ -163,14 +163,14 @@ class _Placing:
         return 2 * self.stages - 1 - stage if instruction in self.backward else stage
 
     def _latest(self) -> dict[Instruction, int]:
-        """The earliest position at which a value is read; its own if it has a scope."""
+        """Maps each instruction to the earliest position that reads its value, or to its own if it has a scope."""
         latest: dict[Instruction, int] = {}
         for i in reversed(self.needed):
             latest[i] = self.wanted.get(i, min((latest[user] for user in self.users[i]), default=NOWHERE))
         return latest
 
     def _sweep(self, fixed: Mapping[Instruction, int], owners: Mapping[Instruction, int]) -> dict[Instruction, int]:
-        """Positions in the module's order: `owners` are those of variables, before which no instruction reads them."""
+        """Assigns positions in the module's order; no instruction reads a variable before its position in `owners`."""
         position: dict[Instruction, int] = {}
         for i in self.varying:
             operands = [operand for operand in i.operands if operand in position]
@@ -193,7 +193,7 @@ class _Placing:
         return position
 
     def _gathers(self, instruction: Instruction) -> bool:
-        """Whether computing it at its operands sends fewer bytes to its readers (a sum of gradients, say)."""
+        """Whether an instruction computed at its operands sends fewer bytes to readers (a sum of gradients, say)."""
         taken = [operand for operand in dict.fromkeys(instruction.operands) if operand in self.varying]
         sizes = [sum(shape.bytes for shape in each.tuple_shapes) for each in (*taken, instruction)]
         return sum(sizes[:-1]) > sizes[-1]

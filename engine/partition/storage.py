@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The options that move data; None, where TensorFlow for IPUs decides itself, leaves them on the tiles.
+    """The options that move data; None, with which TensorFlow for IPUs decides itself, leaves data on the tiles.
 
     Optimizer state is divided only where it is offloaded, and weights are offloaded only where they are divided.
     """

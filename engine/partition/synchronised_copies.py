@@ -18,8 +18,8 @@ Wanted = tuple[int, Instruction]
 class CopiesTogether:
     """Copies instructions on demand, once for each replica; parameters have replacements already.
 
-    `stands` has those of each replica. `states` has the new values of variables that replicas share, by parameter: each
-    replica reads the value that the previous one computed.
+    `stands` has these replacements for each replica. `states` has the new values of variables that replicas share, by
+    parameter: each replica reads the value that the previous one computed.
     """
 
     def __init__(

@@ -26,9 +26,9 @@ def up_to(roots: Iterable[Instruction], ends: Collection[Instruction]) -> list[I
 def taken(values: Mapping[int, Instruction], ends: Collection[Instruction]) -> dict[int, Instruction]:
     """The values with the results of the longer branch in place of those of each `conditional`.
 
-    An optimizer with loss scaling updates all variables in one branch, if all gradients are finite: without it each
-    update depends on its own gradient alone. Instructions that depend on no conditional, and those of `ends`, the
-    gradients, stay the same objects.
+    An optimizer with loss scaling updates all variables in one branch, if all gradients are finite: without the
+    condition each update depends on its own gradient alone. Instructions that depend on no conditional, and those of
+    `ends`, the gradients, stay the same objects.
     """
     new: dict[Instruction, Instruction] = {}
     for each in up_to(values.values(), ends):

@@ -58,7 +58,7 @@ def _is_iteration(instruction: Instruction) -> bool:
 
 
 class _Body:
-    """A loop's new body; `numbers` are those of the state's elements that it changes, in the order of its results."""
+    """A loop's new body; `numbers` are the state's elements that the pipeline changes, in the order of its results."""
 
     def __init__(self, made: Pipelined, numbers: list[int]) -> None:
         self.pipelined, self._numbers = made, numbers

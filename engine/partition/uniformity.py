@@ -74,7 +74,7 @@ class Uniformity:
         self.every = replicas * (1 if processes is None else processes.count)
         """Number of replicas in all processes."""
         self.first = 0 if processes is None else replicas * processes.index
-        """Number of this process's first replica among them."""
+        """Number of this process's first replica among the replicas of all processes."""
         self.different = Differing.VARYING if self.every > 1 else Differing.STATE
         """The kind of replica indices, infeed elements and random numbers."""
         self._computations: dict[tuple[Computation, Kinds], Kinds] = {}
