@@ -1,6 +1,4 @@
-"""A codelet that calls a C function of the host in the middle of a step, with the floating-point state that C
-expects.
-"""
+"""A codelet that calls a C function of the host in the middle of a step, in the floating-point state that C expects."""
 
 from __future__ import annotations
 
@@ -29,9 +27,9 @@ class HostCallBlock(Record):
     """Parameters of `host_call`, before the addresses of the operands, then those of the results."""
 
     call: Address = 0  # the call block
-    function: int  # its address
-    data: int  # its last argument
-    status: Table  # its return value
+    function: int  # address of the function
+    data: int  # last argument of the function
+    status: Table  # return value of the function
     operands: int  # number of operands
 
 
@@ -76,5 +74,5 @@ def call_host(parameters: int) -> None:
 
 @codelet
 def host_call(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Calls the function; where it returns another number than 0, all workers leave the step at the next jump."""
+    """Calls the function; if it does not return 0, all workers leave the step at the next jump."""
     call_host(parameters)

@@ -27,9 +27,9 @@ class Table(IntEnum):
     WIDTH = 2  # elements of a row
     ROW_BYTES = 3
     RATE = 4  # factor of a gradient, a float64 for tables of f64, else a float32
-    CALLS = 5  # with gradients, in one update
-    KEPT_CALLS = 6  # since the last update
-    KEPT = 7  # rows of gradients in them
+    CALLS = 5  # calls with gradients in one update
+    KEPT_CALLS = 6  # calls since the last update
+    KEPT = 7  # rows of gradients in these calls
     KEPT_INDICES = 8  # address, int64
     KEPT_GRADIENTS = 9  # address
     WRONG = 10  # the index that ended the step
@@ -48,7 +48,7 @@ class TableCall(IntEnum):
 
 @inner
 def _array(parameters: int, number: int) -> int:
-    """The address of an operand, or, with a number after those, of a result."""
+    """The address of an operand or, for numbers after the operands, of a result."""
     return word(parameters, HostCallBlock.WORDS + number)
 
 
@@ -60,7 +60,7 @@ def _index(call: int, indices: int, number: int) -> int:
 
 @inner
 def _are_inside(parameters: int) -> bool:
-    """Whether all indices are those of rows; all workers leave the step otherwise."""
+    """Whether all indices name rows of the table; otherwise all workers leave the step."""
     call, indices = word(parameters, HostCallBlock.DATA), _array(parameters, 0)
     table = word(call, TableCall.TABLE)
     store_i64(word(parameters, HostCallBlock.STATUS), 0)
@@ -90,7 +90,7 @@ def look_up_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @cache
 def subtract_rows(element_type: str) -> Codelet:
-    """The codelet that subtracts a multiple of a gradient from the row of each index, in order, equal ones too.
+    """The codelet that subtracts a multiple of a gradient from the row of each index, in order, repeated ones too.
 
     With several calls in an update it keeps indices and gradients until the last of them.
     """

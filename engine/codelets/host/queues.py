@@ -1,7 +1,7 @@
 """Queues between host and device: rings of slots, with a wait for the other side.
 
-A ring's control block has one word in each CONTROL_LINE; the slots of each leaf are contiguous. Slots of an infeed have
-rows, or say where in the host's arrays they lie: `RowSlot`. Only one worker waits, takes and publishes. It reads the
+A ring's control block has one word in each CONTROL_LINE; the slots of each leaf are contiguous. A slot of an infeed
+holds a row, or a `RowSlot` that points into the host's arrays. Only one worker waits, takes and publishes. It reads the
 state of the running call from a *call block* of addresses, which the host writes before each call.
 
 A worker whose wait ends without a row, because the ring is closed or the call ends inside its step, asks all workers to
@@ -30,7 +30,7 @@ from engine.codelets.language.record import Address, Record
 from engine.machine_code.llvm import ir
 
 CONTROL_LINE = 16  # words: two cache lines, as processors fetch them in pairs
-NAP_MICROSECONDS = 50  # of a worker between two reads of a ring. Chosen by hand
+NAP_MICROSECONDS = 50  # of a worker between two reads of a ring
 LEAVE_INSIDE_STEP = 2
 
 
@@ -87,7 +87,7 @@ class Leaf(Record):
 class LeafCopy(Leaf):
     """Parameters of `infeed_copy` and `outfeed_copy`."""
 
-    slot: Address = 0  # the number of the slot in use; of a RowSlot -1 minus its number
+    slot: Address = 0  # the number of the slot in use, or -1 minus that of a RowSlot
     unit: int  # bytes of a unit
 
 
@@ -150,7 +150,7 @@ def _wait(call: int, ring: int, index: int, least: int) -> bool:
 
 @inner
 def _next_row(parameters: int) -> int:
-    """Releases the last row's slot and waits for another row: the number of its slot, -1 if there is none."""
+    """Releases the last row's slot and waits for the next row; returns the number of its slot, -1 if there is none."""
     ring = word(parameters, Queue.RING)
     taken = word(_control(ring, Ring.TAKEN), 0)
     store_release(_control(ring, Ring.READ), taken)
@@ -162,13 +162,13 @@ def _next_row(parameters: int) -> int:
 
 @inner
 def _as_read(parameters: int, slot: int) -> int:
-    """The number of a slot as LeafCopy.SLOT has it."""
+    """The number of a slot in the encoding of LeafCopy.SLOT."""
     return -1 - slot if word(_control(word(parameters, Queue.RING), Ring.SLOTS), 1) != 0 else slot
 
 
 @inner
 def _copy_row(leaf: int, slot: int, start: int, end: int) -> None:
-    """Copies the bytes start <= i < end of a leaf's row to the arena; `slot` as LeafCopy.SLOT has it."""
+    """Copies the bytes start <= i < end of a leaf's row to the arena; `slot` is encoded as in LeafCopy.SLOT."""
     ring, arena = word(leaf, Leaf.RING), word(leaf, Leaf.ARENA)
     if slot >= 0:
         copy_bytes(arena + start, ring + slot * word(leaf, Leaf.BYTES) + start, end - start)
@@ -184,7 +184,7 @@ def _copy_row(leaf: int, slot: int, start: int, end: int) -> None:
 
 @inner
 def _free_slot(parameters: int) -> int:
-    """Waits for space: the number of a free slot, -1 if the step is left."""
+    """Waits for space; returns the number of a free slot, -1 if the step is left."""
     ring = word(parameters, Queue.RING)
     slots, written = word(_control(ring, Ring.SLOTS), 0), word(_control(ring, Ring.WRITTEN), 0)
     if load_acquire(_control(ring, Ring.CLOSED)) != 0:
@@ -204,7 +204,7 @@ def _publish(parameters: int) -> None:
 
 @codelet
 def infeed_wait(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Takes the next row; stores the number of its slot in SLOT, as LeafCopy has it."""
+    """Takes the next row; stores the number of its slot in SLOT, encoded as in LeafCopy."""
     slot = _next_row(parameters)
     if slot >= 0:
         store_i64(word(parameters, Queue.SLOT), _as_read(parameters, slot))

@@ -18,7 +18,7 @@ from engine.codelets.language.memory import POINTER, VOID, call, intrinsic, load
 from engine.codelets.language.record import Address, Record
 from engine.machine_code.llvm import ir
 
-OUTFEED_CHUNK = 16384  # bytes of a unit. Chosen by hand
+OUTFEED_CHUNK = 16384  # bytes of a unit
 
 
 class Feed(IntEnum):

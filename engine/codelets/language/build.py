@@ -93,7 +93,7 @@ class Codelet:
 
 
 class GivenCodelet(Codelet):
-    """A codelet of whose object code only the name in a file is known, that of `given_objects.name_of`."""
+    """A codelet of which only the name of its object code is known, as returned by `given_objects.name_of`."""
 
     def __init__(self, file: str, libraries: tuple[Library, ...]) -> None:
         path = Path(file)
@@ -121,9 +121,7 @@ def inner(function: Callable[..., Any]) -> Any:
 
 @contextmanager
 def building(listener: Callable[[str], None]) -> Iterator[None]:
-    """Calls `listener(codelet name)` before each codelet that the disk cache lacks is compiled, while the context is
-    open.
-    """
+    """Calls `listener(name)` before a codelet that the disk cache lacks is compiled, while the context is open."""
     _listeners.append(listener)
     try:
         yield
@@ -132,7 +130,7 @@ def building(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 def make(codelets: Iterable[Codelet]) -> None:
-    """Compiles those of these codelets that this process does not have, or loads them from the disk cache."""
+    """Compiles codelets that this process does not have, or loads them from the disk cache."""
     with making(codelets):
         pass
 
@@ -141,7 +139,8 @@ def make(codelets: Iterable[Codelet]) -> None:
 def making(codelets: Iterable[Codelet]) -> Iterator[None]:
     """Makes codelets like `make`, but they have addresses only when the context ends.
 
-    LLVM works on one codelet, without the GIL, while the IR of the next is written, and then the caller's block.
+    LLVM works on one codelet, without the GIL, while the IR of the next is written, and then while the caller's block
+    runs.
     """
     with _lock:
         missing = list(dict.fromkeys(each for each in codelets if not each.is_made))
@@ -165,7 +164,7 @@ def making(codelets: Iterable[Codelet]) -> Iterator[None]:
 
 
 def _shared(codelets: list[Codelet], paths: list[Path]) -> list[Path]:
-    """The files, which are not there yet, of objects that another process is compiling, in its order."""
+    """The missing files of objects that another process is compiling, in its order."""
     if not ahead.is_running():
         return []
     places: dict[Path, int] = {}
@@ -177,9 +176,9 @@ def _shared(codelets: list[Codelet], paths: list[Path]) -> list[Path]:
 
 
 def _begun_from_the_end(paths: list[Path], wanted: dict[Path, Prepare], pool: Executor) -> dict[Path, Compile]:
-    """Begins objects of which another process compiles the first ones, so that each compiles about half of them.
+    """Begins objects from the last on, as another process compiles them from the first on: each compiles about half.
 
-    One is in LLVM while the IR of the next is written. What the other has stored by then is loaded.
+    One is in LLVM while the IR of the next is written. Objects that the other process has stored by then are loaded.
     """
     begun: dict[Path, Compile] = {}
     latest: list[Compile] = []
@@ -192,7 +191,7 @@ def _begun_from_the_end(paths: list[Path], wanted: dict[Path, Prepare], pool: Ex
 
 
 def _compiled(library: Library) -> Callable[[], bytes]:
-    """The function that writes and compiles a library, which needs no frontend."""
+    """Returns the function that compiles a library from LLVM IR, which needs no frontend."""
     from engine.machine_code.optimising import WRITTEN_OUT, compile_text
 
     return lambda: compile_text(library.text(), WRITTEN_OUT)

@@ -26,7 +26,7 @@ NUMBA_NAMES = {
     "c64": "complex64",
     "c128": "complex128",
 }
-"""The Numba types of arithmetic."""
+"""The Numba types in which elements are computed."""
 BYTES = {"f16": 2, "bf16": 2, "c64": 8, "c128": 16} | {
     name: int(name[1:]) // 8 for name in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
 }

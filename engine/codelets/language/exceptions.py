@@ -33,7 +33,7 @@ class ExceptionCheck(Record):
     inner: int
     extent: int
     grain: int
-    operands: int  # their number
+    operands: int  # number of operands
     result: Array
 
 

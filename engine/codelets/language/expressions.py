@@ -1,4 +1,4 @@
-"""Expressions of codelets, as LLVM IR: constants are computed here, the rest has Numba's types and operators."""
+"""Expressions of codelets, as LLVM IR: constants are computed at translation, the rest with Numba's operators."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ UNARY: dict[type[ast.unaryop], Callable[..., Any]] = {ast.USub: operator.neg, as
 
 
 class Expressions(Operations, ast.NodeVisitor):
-    """Translates expressions. A visit of one writes IR at the builder's position, and returns a Value."""
+    """Translates expressions: a visit writes IR at the builder's position, and returns a Value."""
 
     def generic_visit(self, node: ast.AST) -> NoReturn:
         raise InternalError(
@@ -65,7 +65,7 @@ class Expressions(Operations, ast.NodeVisitor):
         return Tuple(tuple(self.arguments(node.elts)))
 
     def arguments(self, nodes: list[ast.expr]) -> list[Value]:
-        """The values of expressions, of which starred ones are tuples."""
+        """The values of expressions; starred ones are tuples, and replaced by their items."""
         found: list[Value] = []
         for node in nodes:
             found += self.items(self.visit(node.value)) if isinstance(node, ast.Starred) else [self.visit(node)]
@@ -145,7 +145,7 @@ class Expressions(Operations, ast.NodeVisitor):
         return self._chosen(node, node.test, lambda: self.visit(node.body), lambda: self.visit(node.orelse))
 
     def _chosen(self, node: ast.expr, test: ast.expr, *values: Callable[[], Value]) -> Value:
-        """One of two values, in a variable of its own."""
+        """Emits the choice of one of two values, in a variable of its own."""
         name = f"{type(node).__name__}.{node.lineno}.{node.col_offset}"
         yes, no, chosen = (self.builder.append_basic_block(each) for each in ("yes", "no", "chosen"))
         self.branch(test, yes, no, isinstance(node, ast.BoolOp))
@@ -177,7 +177,7 @@ class Expressions(Operations, ast.NodeVisitor):
         return isinstance(self.bound[name], Constant) if name in self.bound else name in self.outer
 
     def branch(self, test: ast.expr, yes: ir.Block, no: ir.Block, is_value: bool = False) -> None:
-        """Ends the block: continues at `yes` if the condition is true. A condition that `is_value` is of booleans."""
+        """Ends the block; continues at `yes` if the condition is true, else at `no`. With `is_value` it is boolean."""
         known = self.known(test)
         if known is not None:
             self.builder.branch(yes if known else no)

@@ -35,7 +35,7 @@ from numba.core.registry import CPUTarget
 from engine.codelets.language.frontend_passes import IRWriting, MembersAsNumbers, TypeInference
 from engine.errors import InternalError
 
-NAME = "codelets"  # of this target among those of Numba
+NAME = "codelets"  # of this target in Numba
 OPTIONS: dict[str, Any] = {
     "nopython": True,
     "error_model": "numpy",
@@ -48,7 +48,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class Library(codegen.CodeLibrary):
-    """The IR of one function, and the libraries of those it calls."""
+    """The IR of one function, and the libraries of its callees."""
 
     def __init__(self, owner: Any, name: str) -> None:
         super().__init__(owner, name)
@@ -149,7 +149,7 @@ class CodeletContext(cpu.CPUContext):
 
 
 class CodeletTarget(CPUTarget):
-    """Types and code kept apart from those of the user's own Numba functions."""
+    """The target of codelets, whose types and code are kept apart from the user's own Numba functions."""
 
     @property
     def typing_context(self) -> Any:
@@ -261,7 +261,7 @@ class Passes(compiler.CompilerBase):
 
 
 class Codelets(target_extension.CPU):
-    """Inherits all that Numba implements for CPUs."""
+    """The class of the target, which inherits all that Numba implements for CPUs."""
 
 
 target_extension.target_registry[NAME] = Codelets

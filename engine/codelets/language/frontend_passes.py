@@ -1,4 +1,4 @@
-"""Passes of Numba's frontend over the functions of vertices, which replace some of its own."""
+"""Passes over the functions of vertices, in place of some of Numba's own."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent.parent
 
 
 def path_of(function: Callable[..., Any], name: str) -> Path:
-    """The file of a codelet's object code; a change in `engine/codelets` changes its folder, as they call others."""
+    """The file of a codelet's object code; its folder depends on all of `engine/codelets`, as codelets call others."""
     digest = hashlib.sha256(_sources(inspect.getfile(function)))
     digest.update(repr(identity(function)).encode())
     return keys.folder("codelets", FOLDER) / f"{name}-{digest.hexdigest()[:32]}.o"

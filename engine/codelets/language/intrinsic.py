@@ -27,7 +27,7 @@ class Inner:
 class Intrinsic:
     """Decorates like `numba.extending.intrinsic`, but without loading Numba until a codelet that calls it is compiled.
 
-    The definition takes a typing context and argument types, of which texts are literal ones, and returns a signature
+    The definition takes a typing context and argument types, in which texts are literal types, and returns a signature
     and a function that emits code.
     """
 

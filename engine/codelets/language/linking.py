@@ -14,7 +14,7 @@ RUNTIMES = ("numba", "NRT_", "Py", "_Py", "_ZN08NumbaEnv")
 
 
 def object_of(texts: list[str], function: str, name: str, in_vectors: bool = False) -> bytes:
-    """Object code with one symbol, the codelet `name`, from the modules' IR, in which it is `function`.
+    """Links modules of IR, and compiles object code with one symbol, the codelet `name`; in the IR it is `function`.
 
     With `in_vectors` the loops of the IR are vectorised by hand.
 

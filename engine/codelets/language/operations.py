@@ -32,7 +32,7 @@ ORDERS: dict[Any, Callable[..., Any]] = {min: operator.lt, max: operator.gt}
 
 
 class Operations(ABC):
-    """Operations write IR at the builder's position, and return a Value."""
+    """Operations that write IR at the builder's position, and return a Value."""
 
     def __init__(self, translation: Translation, outer: dict[str, Any]) -> None:
         self.translation, self.outer = translation, outer
@@ -46,7 +46,7 @@ class Operations(ABC):
 
     @abstractmethod
     def assign(self, name: str, value: Value) -> None:
-        """Assigns to a local variable, whose type becomes one that has all of its values."""
+        """Assigns to a local variable, and widens its type to one that has all of its values."""
 
     def number(self, value: Value) -> Number:
         """A value as one number of a Numba type; a tuple becomes one of Numba's."""
@@ -69,12 +69,12 @@ class Operations(ABC):
         return self._called(signature, implementation, numbers)
 
     def _called(self, signature: Any, implementation: Any, numbers: list[Number], of: Number | None = None) -> Value:
-        """Calls code that Numba implements, on numbers, after the object of which it is a method."""
+        """Calls code that Numba implements, on numbers; a method gets the object `of` first."""
         cast = [self.cast(each, kind) for each, kind in zip(numbers, signature.args, strict=True)]
         return self._result(signature, implementation(self.builder, cast if of is None else [of.value, *cast]))
 
     def _result(self, signature: Any, result: ir.Value) -> Value:
-        """A result of Numba's; a tuple as its items."""
+        """Wraps a result of Numba's; a tuple becomes its items."""
         kind = signature.return_type
         if not isinstance(kind, types.BaseTuple):
             return NOTHING if kind == types.none else Number(kind, result)
@@ -129,7 +129,7 @@ class Operations(ABC):
         return rebuilt(form, (self.builder.extract_value(result, k) for k in range(len(result.type.elements))))
 
     def passed(self, value: Value) -> Value:
-        """An argument or result: a constant number as any other, which LLVM sees when inlining."""
+        """An argument or result; a constant number is passed like others, as LLVM sees it when inlining."""
         if isinstance(value, Tuple):
             return value._replace(items=tuple(self.passed(each) for each in value.items))
         return self.number(value) if is_plain(value) else value
@@ -144,7 +144,7 @@ class Operations(ABC):
         return self._result(signature, emit(self.translation.context, self.builder, signature, tuple(values)))
 
     def _literal(self, value: Value) -> Number:
-        """An argument of an intrinsic: a text as a type of Numba's."""
+        """An argument of an intrinsic; a text becomes a literal type of Numba's."""
         if isinstance(value, Constant) and isinstance(value.value, str):
             return Number(types.StringLiteral(value.value), None)
         return self.number(value)

@@ -7,7 +7,7 @@
 
 A kernel reads `word(parameters, Slice.LIMITS)`, where `Slice.LIMITS` is the constant 1; `Slice.WORDS` is 3. The host
 creates `Slice(array=address, limits=table)` and a `block` of it. The fields of a derived record follow those of its
-base, and a field whose type is a record has the words of that.
+base, and a field whose type is a record has that record's words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from engine.errors import InternalError
 
 Address = Any
-"""The type of a field for an address: an int, or an object that stands for an address known later: a relocation."""
+"""The type of a field for an address: an int, or a relocation, which stands for an address known later."""
 Table = Any
 """The type of a field for the address of a C-contiguous array, which the block keeps alive; None is 0."""
 
@@ -94,7 +94,7 @@ Part = Record | Sequence[Record] | Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A parameter block: `words`, int64; (index, object) of words to be relocated, and (index, array) of tables'."""
+    """A parameter block: int64 `words`, (index, object) of words to relocate, (index, array) of words with tables."""
 
     words: np.ndarray
     relocations: tuple[tuple[int, Any], ...]

@@ -59,7 +59,7 @@ def _addresses(builder: ir.IRBuilder, source: ir.Value, offsets: ir.Value) -> li
 
 
 def _read_columns(builder: ir.IRBuilder, element_type: str, source: ir.Value, offsets: ir.Value) -> list[ir.Value]:
-    """Reads a whole block transposed. Of float32 every QUARTER-th row is loaded into one vector, without a shuffle."""
+    """Reads a whole block transposed; float32 vectors are loaded from every QUARTER-th row, without a shuffle."""
     addresses = _addresses(builder, source, offsets)
     if element_type != "f32":
         return _shuffle(builder, [vector.load_vector(builder, each, None, element_type) for each in addresses])

@@ -13,7 +13,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 LINE = 64
 GAP = 64
-"""Bytes of a gap, at least: a vector, and areas keep their alignment."""
+"""Least bytes of a gap: a vector, and areas keep their alignment."""
 Range = tuple[int, int]
 
 
@@ -25,7 +25,7 @@ def after(begin: int, size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ScratchSpace:
-    """Bytes of scratch after the executor's words, and ranges begin <= byte < end of them that are not accessed."""
+    """Bytes of scratch after the executor's words, and their ranges begin <= byte < end that are not accessed."""
 
     bytes: int = 0
     gaps: tuple[Range, ...] = ()
@@ -58,7 +58,7 @@ class ScratchLayout:
         return RESERVED_SCRATCH + self.area(size)
 
     def nested(self, reserved: int, *spaces: ScratchSpace) -> int:
-        """The offset of an area that codelets use one after the other as their scratch, `reserved` bytes before it."""
+        """Adds an area that codelets use as scratch one after the other, after `reserved` bytes; returns its offset."""
         space = shared(spaces)
         begin = self.area(reserved + space.bytes)
         self._gaps += [(begin + reserved + first, begin + reserved + end) for first, end in space.gaps]

@@ -33,11 +33,11 @@ RESULTS = {"int": types.int64, "bool": types.boolean, "None": NOTHING}
 
 
 class Widened(Exception):
-    """A variable or the result has values of a type that the IR written so far does not have."""
+    """Signals that a variable or the result needs a wider type than the IR written so far has."""
 
 
 def write_function(translation: Translation, function: Callable[..., Any], forms: tuple[Form, ...]) -> Written:
-    """The LLVM function for arguments of these forms, and the form of its result."""
+    """Writes the LLVM function for arguments of these forms; returns it and the form of its result."""
     writer = FunctionWriter(translation, function, forms)
     while True:
         written = writer.begin()
@@ -53,8 +53,8 @@ def write_function(translation: Translation, function: Callable[..., Any], forms
 class FunctionWriter(Expressions):
     """Writes one function.
 
-    A variable is in memory, from which LLVM's passes take it, and has one type in all of the function. If a later value
-    needs a wider one, the function is written again.
+    A variable is in memory, which LLVM's passes replace by registers, and has one type in the whole function. If a
+    later value needs a wider one, the function is written again.
     """
 
     def __init__(self, translation: Translation, function: Callable[..., Any], forms: tuple[Form, ...]) -> None:
@@ -63,12 +63,12 @@ class FunctionWriter(Expressions):
         self.types: dict[str, Any] = {}
         self.slots: dict[str, ir.Value] = {}
         self.loops: list[tuple[ir.Block, ir.Block]] = []
-        """Blocks of each enclosing loop: that of its next iteration, and that behind the loop."""
+        """Blocks of each enclosing loop: the block of its next iteration, and the block after the loop."""
         self.has_loops = False
         self.result = _announced(self.node.returns)
 
     def begin(self) -> ir.Function:
-        """An empty function."""
+        """Declares the empty function."""
         context = self.translation.context
         arguments = [context.get_value_type(each) for form in self.forms for each in types_of(form)]
         results = [context.get_value_type(each) for each in types_of(self.result or NOTHING)]
@@ -137,7 +137,7 @@ class FunctionWriter(Expressions):
     # Statements
 
     def statements(self, nodes: list[ast.stmt]) -> None:
-        """Writes statements, but not those that are never reached."""
+        """Writes statements up to the first one that is never reached."""
         for node in nodes:
             if self.builder.block.is_terminated:
                 return
@@ -183,7 +183,7 @@ class FunctionWriter(Expressions):
             self.builder.ret(result)
 
     def _joined(self, a: Form, b: Form) -> Form:
-        """A form that values of both have. Raises InternalError if there is none."""
+        """The form that holds values of both. Raises InternalError if there is none."""
         if a == b:
             return b
         if _fixed(a) != _fixed(b) or isinstance(a, Constant):
@@ -288,7 +288,7 @@ def _fixed(value: Value | Form) -> Any:
 
 
 def _announced(annotation: ast.expr | None) -> Form:
-    """The form of a result by its annotation; None if that does not say."""
+    """The form of a result by its annotation; None if the annotation does not give it."""
     if isinstance(annotation, ast.Constant) and annotation.value is None:
         return NOTHING
     if isinstance(annotation, ast.Name) and annotation.id in RESULTS:

@@ -1,4 +1,4 @@
-"""Kernels in variants: functions of LLVM IR, one of which is called by a number known at run time."""
+"""Kernels in variants: functions of LLVM IR, of which a number at run time selects the one to call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.machine_code.llvm import ir
 
 
 def switched(make: Callable[[ir.Module, int], ir.Function], cases: Iterable[int], arguments: int) -> Any:
-    """The intrinsic that calls the kernel `make(module, case)` by its first argument, and nothing for other numbers."""
+    """Makes an intrinsic whose first argument selects the kernel `make(module, case)` to call, or none."""
 
     @intrinsic
     def kernel(typing_context: Any, *given: types.Type) -> tuple[Any, Emitter]:

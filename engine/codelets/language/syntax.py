@@ -1,4 +1,4 @@
-"""The syntax tree of a codelet's function, and the values of the names that are not its own."""
+"""The syntax tree of a codelet's function, and the values of outer names that the function uses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def definition(function: Callable[..., Any]) -> ast.FunctionDef:
 
 @cache
 def _definitions(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
-    """The functions in a file, by name and first line, which is that of the first decorator."""
+    """The functions in a file, by name and first line, which is the line of the first decorator."""
     tree = ast.parse(Path(file).read_bytes())
     return {
         (node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node

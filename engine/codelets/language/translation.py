@@ -91,7 +91,7 @@ class Translation:
         return signature, code
 
     def intrinsic(self, function: Intrinsic, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Signature and code of an intrinsic for these types; its code is a function of context, builder and both."""
+        """Signature and code of an intrinsic for these types; code takes context, builder, signature and values."""
         key = function, kinds
         if key not in self._implementations:
             self._implementations[key] = function.definition(self.typing, *kinds)
@@ -108,5 +108,5 @@ class Translation:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a constant number, which is in a variable at run time."""
+    """Whether a value is a constant number, which a variable holds at run time."""
     return isinstance(value, Constant) and isinstance(value.value, bool | int | float | complex | np.number | np.bool_)

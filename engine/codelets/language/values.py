@@ -11,9 +11,7 @@ from llvmlite import ir
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A value that the translation has at compile time: a global, a value of the closure, a literal, or one computed of
-    them.
-    """
+    """A value known at compile time: a global, a value of the closure, a literal, or one computed from these."""
 
     value: Any
 
@@ -32,7 +30,7 @@ class Number(NamedTuple):
 
 
 class Tuple(NamedTuple):
-    """A tuple, named or not: there is none at run time, only its items."""
+    """A tuple, named or not, of which only the items exist at run time."""
 
     items: tuple[Any, ...]
     kind: type | None = None
@@ -86,7 +84,7 @@ def types_of(form: Form) -> Iterator[Any]:
 
 
 def rebuilt(form: Form, numbers: Iterator[ir.Value]) -> Value:
-    """The value of this form that has these numbers."""
+    """Builds the value of this form from its numbers."""
     if isinstance(form, TupleForm):
         return Tuple(tuple(rebuilt(each, numbers) for each in form.items), form.kind)
     return form if isinstance(form, Constant) else Number(form, next(numbers))

@@ -148,7 +148,7 @@ def widened(builder: ir.IRBuilder, bits: ir.Value, element_type: str) -> ir.Valu
 
 
 def narrowed(builder: ir.IRBuilder, value: ir.Value, element_type: str) -> ir.Value:
-    """The reverse: float32 rounded to nearest, ties to even. NaN is quietened, as rounding could make it infinite."""
+    """Rounds float32 to nearest f16 or bf16, ties to even. NaN is quietened, as rounding could make it infinite."""
     if element_type == "f16":
         return builder.bitcast(builder.fptrunc(value, _like(value, HALF)), _like(value, I16))
     if element_type != "bf16":

@@ -1,4 +1,4 @@
-"""Vertices of the user's own: their parameters, and codelets made of the code that a module has of them."""
+"""Vertices of users: their parameters, and codelets made of their code in a module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.codelets.language.vector import HALF_TYPES
 from engine.machine_code import keys
 
 NUMBA_TYPES = {name: kind for name, kind in NUMBA_NAMES.items() if name not in HALF_TYPES} | {"pred": "boolean"}
-"""The Numba types of elements. Those of 16-bit floats are not among them: Numba has no arithmetic of theirs."""
+"""The Numba types of elements, without 16-bit floats, for which Numba has no arithmetic."""
 ENTRY = "vertex"
 """The name of the codelet in its bitcode."""
 RAISES = "vertex_raises"
@@ -26,7 +26,7 @@ RAISES = "vertex_raises"
 
 
 class Argument(NamedTuple):
-    """An array of a vertex as its function gets it; `split` is one of those of engine.ir.vertices."""
+    """An array of a vertex as its function gets it; `split` is as in engine.ir.vertices."""
 
     element_type: str
     rank: int
@@ -42,7 +42,7 @@ class VertexBlock(Record):
 
 
 class VertexArray(Record):
-    """An array, before its dimensions as a full unit sees them, of which the first differs in the last unit."""
+    """An array, before its dimensions in a full unit; the first dimension differs in the last unit."""
 
     address: Address
     stride: int  # bytes between the slices of two units

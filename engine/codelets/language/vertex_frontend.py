@@ -1,8 +1,8 @@
 """Compiles a Python function of arrays to the bitcode of a codelet, whose units call it with their slices.
 
-The bitcode is of no processor and no size: a module carries it to where the source and Numba are not. It begins with
-an entry that makes arrays of the words of a VertexBlock, and has the function and all it calls, as Numba's frontend
-writes them. A function that may raise an exception is refused: nothing on a tile could catch it.
+The bitcode depends on no processor and no size, so a module can run where the source and Numba are missing. It begins
+with an entry that makes arrays of the words of a VertexBlock, and has the function and all its callees, as Numba's
+frontend writes them. A function that may raise an exception is refused: nothing on a tile could catch it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ SUMS = re.compile(r"\b(fadd|fsub|fmul) contract\b")
 
 
 def numba_type(argument: Argument) -> Any:
-    """The type of a slice: C-contiguous, read-only if it is an operand's."""
+    """The type of a slice: C-contiguous, and read-only for operands."""
     kind = getattr(types, NUMBA_TYPES[argument.element_type])
     return types.Array(kind, argument.rank, "C", readonly=not argument.writable)
 
 
 def bitcode_of(function: Callable[..., None], arguments: Sequence[Argument], reassociate: bool, title: str) -> bytes:
-    """The codelet of a function of these arrays. With `reassociate` floating-point sums may be computed in any order.
+    """Compiles a function of these arrays. With `reassociate` floating-point sums may be computed in any order.
 
     `title` names the vertex in messages. Raises VertexError for a function that Numba cannot compile, that returns
     something, that needs memory or Python while it runs, and for one that may raise an exception.
@@ -66,7 +66,7 @@ def _load_numpy() -> None:
 
 
 def _linked(texts: Sequence[str]) -> bytes:
-    """One module of these, in which all names but the entry's are numbers: equal functions give equal bitcode."""
+    """Links one module, in which all names but the entry's are numbers: equal functions give equal bitcode."""
     context = binding.create_context()
     first, *others = [binding.parse_assembly(text, context) for text in texts]
     for other in others:
@@ -153,7 +153,7 @@ def _entry(name: str, arguments: Sequence[Argument]) -> str:
 def _array(
     b: ir.IRBuilder, address: ir.Value, dimensions: Sequence[ir.Value], item: int, is_sum: bool
 ) -> list[ir.Value]:
-    """The arguments for which Numba takes an array: owner, parent, elements, bytes of one, data, shape, strides.
+    """The arguments by which Numba passes an array: owner, parent, elements, bytes of one, data, shape, strides.
 
     An array that becomes a term of a sum is filled with zeros.
     """

@@ -1,7 +1,8 @@
 """The gradient of max pooling where windows overlap: each element gathers from the windows that contain it.
 
-Of each row of windows the selected positions are kept in scratch, until no later row of the operand is in them. So no
-element is scattered, and each sum has its terms in the windows' order. The selection is that of `select_and_scatter`.
+The selected positions of each row of windows are kept in scratch, until no later row of the operand is in these
+windows. So no element is scattered, and each sum has its terms in the windows' order. Positions are selected as by
+`select_and_scatter`.
 
 Parameters: `OverlappingPools`. Unit: one image.
 """
@@ -44,14 +45,14 @@ HIGH, WIDE = 8 * OverlappingPools.HIGH, 8 * OverlappingPools.WIDE
 
 @inner
 def _last_window(axis: int, at: int) -> int:
-    """The last window that element `at` of an axis is in, unless it is before all; -1 if none begins so early."""
+    """The last window with element `at` of an axis, if any has it; -1 if all windows begin after it."""
     place = at + word(axis, PoolAxis.LOW)
     return -1 if place < 0 else min(place // word(axis, PoolAxis.STRIDE), word(axis, PoolAxis.WINDOWS) - 1)
 
 
 @inner
 def _first_window(axis: int, at: int) -> int:
-    """The first window that element `at` of an axis is in, unless it is behind the last of these."""
+    """The first window with element `at` of an axis, if any has it."""
     stride = word(axis, PoolAxis.STRIDE)
     return max(0, at + word(axis, PoolAxis.LOW) - word(axis, PoolAxis.POSITIONS) + stride) // stride
 
@@ -68,7 +69,7 @@ def overlapping_pool_gradient(direction: str, kind: str, columns: int, step: int
 
     @inner
     def gather_row(parameters: int, source: int, target: int, row: int, chosen: int) -> None:
-        """The sums of a row of elements."""
+        """Computes the sums of a row of elements."""
         high, wide, channels = parameters + HIGH, parameters + WIDE, word(parameters, OverlappingPools.CHANNELS)
         first, last, slots = _first_window(high, row), _last_window(high, row), word(parameters, OverlappingPools.SLOTS)
         row_bytes, slot = 4 * word(wide, PoolAxis.WINDOWS) * channels, first % slots
@@ -137,7 +138,7 @@ def encode_overlapping_pools(
 ) -> tuple[OverlappingPools, int, int]:
     """Parameters, number of units and bytes of scratch; operand and source, which is f32, are (shape, address).
 
-    The target is as the operand.
+    The target has the operand's shape and type.
     """
     (operand, operand_address), (source, source_address) = operand_at, source_at
     spatial = _spatial(window)

@@ -10,9 +10,9 @@ from engine.codelets.language.record import Record
 from engine.ir.attributes import WindowDimension
 
 MOST_COLUMNS = 7
-"""Columns of a window, each of which has code of its own."""
+"""Most columns of a window: each has code of its own."""
 FEWEST_CHANNELS = 4
-"""Channels, where windows step over elements: then lanes are channels of one window. Chosen by hand."""
+"""Fewest channels where windows step over elements: the lanes are then channels of one window."""
 
 
 class Axis(Record):
@@ -64,7 +64,7 @@ def along_row(kernel: Any, columns: int, step: int) -> Any:
 
 
 def pool_axis(w: WindowDimension, low: int, size: int, windows: int, pitch: int) -> PoolAxis:
-    """Neighbouring windows, and elements, are computed together where windows do not step over elements."""
+    """Makes the words of an axis; windows are computed together, like elements, unless they step over elements."""
     first_whole = max(0, -(-low // w.stride))
     wholes = min(windows, (size - w.size + low) // w.stride + 1) - first_whole
     first_inner = max(0, w.size - 1 - low)

@@ -2,7 +2,7 @@
 
 The lanes of a vector run over windows and channels alike. A row of windows is a list of vectors, each with the mask
 of the lanes that are at the first position of a window; the other positions are read and written at fixed offsets from
-these. Where there are few channels a vector covers several windows, and its lanes between their first positions idle.
+these. Where there are few channels a vector covers several windows; lanes between their first positions are idle.
 
 Parameters (int64 words): the header `PoolGradient`; for depth, height and width an `Axis`; for each vector of a row
 its byte offset in the operand, its byte offset in the source and its mask. Unit: one image. The selection is that of
@@ -31,7 +31,7 @@ from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 MOST_POSITIONS = 512
-"""Elements of a window, each with 16 bytes of scratch: 8 kB of the first-level cache. Chosen by hand."""
+"""Elements of a window, each with 16 bytes of scratch: 8 kB of the first-level cache."""
 SCRATCH_BYTES = 16 * MOST_POSITIONS
 LANES = lanes()
 
@@ -82,7 +82,7 @@ def _window_lanes(
     direction: types.Type,
     kind: types.Type,
 ) -> tuple[Any, Emitter]:
-    """The windows of one vector; `offsets` is a table of pairs whose first words are the positions' byte offsets.
+    """Computes the windows of one vector; `offsets` has pairs, of which the first words are the positions' offsets.
 
     Operand and target have elements of the type `kind`. The lanes of the mask take successive elements of the source.
     """
@@ -181,7 +181,7 @@ def _spread(
 
 @inner
 def _list_positions(axes: int, depth: int, row: int, table: int) -> int:
-    """Writes (byte offset in the image, position along the width) of each element of a row's windows; their number."""
+    """Lists (byte offset in the image, position along the width) of elements of a row's windows; returns how many."""
     deep, high, wide = axes, axes + 8 * Axis.WORDS, axes + 16 * Axis.WORDS
     top = depth * word(deep, Axis.STRIDE) - word(deep, Axis.LOW)
     left = row * word(high, Axis.STRIDE) - word(high, Axis.LOW)
@@ -209,7 +209,7 @@ def _edge_window(
     direction: str,
     kind: str,
 ) -> None:
-    """One channel of a window that begins at column `left` and extends beyond the operand."""
+    """Computes one channel of a window that begins at column `left` and extends beyond the operand."""
     chosen, kept = -1, init
     for position in range(positions):
         column = left + load_i64(table + 16 * position + 8)
@@ -236,7 +236,7 @@ def _row(
     kind: str,
     size: int,
 ) -> None:
-    """A row of windows, whose first element of the source is at `source`."""
+    """Computes a row of windows, whose first element of the source is at `source`."""
     wide = parameters + 8 * (PoolGradient.WORDS + 2 * Axis.WORDS)
     vectors = wide + 8 * Axis.WORDS
     for i in range(word(parameters, PoolGradient.VECTORS)):

@@ -21,7 +21,7 @@ PREDICATES = {"GE": ">=", "GT": ">", "LE": "<=", "LT": "<", "UGE": ">="}
 """LLVM's comparisons by HLO's direction, false if one operand is NaN; and UGE, which is true then."""
 LANES = lanes()
 TOGETHER = 4
-"""Vectors side by side. Chosen by hand, of 2 and 4 with AVX-512."""
+"""Vectors side by side: 4, after a trial of 2 and 4 with AVX-512."""
 
 
 def keeps(builder: ir.IRBuilder, direction: str, kept: ir.Value, candidate: ir.Value) -> ir.Value:
@@ -106,9 +106,9 @@ def choosing(direction: str, kind: str, width: int) -> Any:
 
 
 def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) -> ir.Value:
-    """The sum of two vectors; or the greater or less, of equal ones the new one, and NaN if one is NaN.
+    """Combines two vectors: the sum, or the greater or lesser, the new one of equal ones, and NaN if one is NaN.
 
-    Of "maximum-number" NaN is the result only if both are, and of equal ones the old one.
+    For "maximum-number" the result is NaN only if both are, and of equal ones the old one.
     """
     if opcode == "add":
         return builder.fadd(old, new)
@@ -162,8 +162,8 @@ def combining(opcode: str, kind: str, width: int) -> Any:
 def gathering(kind: str, most: int, step: int) -> Any:
     """`gather(columns, source, chosen, row, column, slot, slots, rows, number, down, initial, target, count)`.
 
-    target[i] = the float32 at `initial`, plus source[i] of those windows that have chosen position `number` of theirs,
-    in rows and columns of windows `row` and `column` bytes apart. The position's number is `step` less in the next
+    target[i] = the float32 at `initial`, plus source[i] of the windows whose chosen position is `number`, in rows and
+    columns of windows `row` and `column` bytes apart. The position's number is `step` less in the next
     column, `down` less in the next row. `chosen` is a ring of `slots` rows; the first row of windows is in slot `slot`.
     The target's elements are `kind`, those of the source float32. Without columns it is the initial value alone.
     """

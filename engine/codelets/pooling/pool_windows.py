@@ -34,8 +34,7 @@ HIGH, WIDE = 8 * PooledImages.HIGH, 8 * PooledImages.WIDE
 
 @cache
 def pool_windows(opcode: str, kind: str, columns: int, step: int) -> Codelet:
-    """Makes the codelet for windows of `columns` columns, `step` apart, of elements of the type `kind`, f32, f16 or
-    bf16.
+    """Makes the codelet for windows of `columns` columns, `step` apart, of elements of type f32, f16 or bf16 (`kind`).
 
     `opcode`, "add", "maximum", "maximum-number" or "minimum", combines them in float32.
     """

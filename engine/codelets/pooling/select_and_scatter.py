@@ -1,7 +1,8 @@
 """HLO select-and-scatter with add: each source element is added to the operand element that its window selects.
 
-select(kept, candidate) true keeps; candidates come in row-major order, padding never. A window that is completely
-in the padding drops its source element. Trailing dimensions without a window (channels) are vectorised over.
+If select(kept, candidate) is true, the kept candidate stays. Candidates come in row-major order, without padding. A
+window that is completely in the padding drops its source element. Trailing dimensions without a window (channels) are
+vectorised over.
 
 Parameters (int64 words): the header `SelectAndScatter`, then for each dimension that is neither cut nor
 vectorised [source size, source stride, operand stride, window stride, low padding, operand size, window
@@ -29,7 +30,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 DIRECTIONS = ("GE", "GT", "LE", "LT", "UGE")
 NUMBA_TYPES = {"f32": "float32", "f64": "float64"}
-BLOCK = 256  # channels at a time, with 16 bytes of scratch each. Chosen by hand
+BLOCK = 256  # channels at a time, with 16 bytes of scratch each
 MOST_DIMENSIONS = 32
 _layout = ScratchLayout()
 COUNTERS = _layout.area(8 * MOST_DIMENSIONS)
@@ -95,7 +96,7 @@ def _fill(target: Pointer, init: Pointer, parameters: int, lo: int, hi: int) -> 
 
 @inner
 def _locate(table: int, counters: int, rank: int) -> tuple[int, int, bool]:
-    """The current window: its offsets in source and operand, and whether it contains no padding."""
+    """Returns the current window's offsets in source and operand, and whether the window contains no padding."""
     source_offset, operand_offset, whole = 0, 0, True
     for d in range(rank):
         entry, counter = table + 8 * WalkedDimension.WORDS * d, word(counters, d)
@@ -219,7 +220,7 @@ def _unit(
     unit: int,
     counters: int,
 ) -> None:
-    """All windows of one unit."""
+    """Computes all windows of one unit."""
     table = parameters + 8 * SelectAndScatter.WORDS
     rank = word(parameters, SelectAndScatter.RANK)
     unit_source = unit * word(parameters, SelectAndScatter.CUT_SOURCE_STRIDE)

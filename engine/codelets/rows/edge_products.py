@@ -1,7 +1,8 @@
 """Sums of products of two gathered rows, a number for each edge of a graph, without the arrays of gathered rows.
 
-target[e] = the sum over i of one[a[e], i] * other[b[e], i]: a partial sum in each lane of a vector, products and sums
-rounded once, and then by halves. Row numbers outside are clamped as in HLO's gather. Unit: `chunk` edges.
+target[e] = the sum over i of one[a[e], i] * other[b[e], i]: each lane of a vector has a partial sum, products and sums
+are rounded once, and the lanes are added by halves. Row numbers outside are clamped as in HLO's gather. Unit: `chunk`
+edges.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _bytes(gathered: int) -> int:
 
 @codelet
 def edge_products(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """The sums of the edges of units lo <= unit < hi."""
+    """Computes the sums of the edges of units lo <= unit < hi."""
     one = parameters + 8 * EdgeProducts.WORDS
     other = one + 8 * GatheredRows.WORDS
     chunk, edges = word(parameters, EdgeProducts.CHUNK), word(parameters, EdgeProducts.EDGES)

@@ -1,7 +1,7 @@
 """Sums over edges: scatter-adds of gathered rows, each times a number of its edge, without an array of edges.
 
-target[to[e]] += source[from[e]] * scale[e], in the order of edges, product and sum rounded once. Row numbers outside of
-the source are clamped as in HLO's gather, those outside of the target skipped as in its scatter.
+target[to[e]] += source[from[e]] * scale[e], in the order of edges, product and sum rounded once. Row numbers outside
+of the source are clamped as in HLO's gather; row numbers outside of the target are skipped as in HLO's scatter.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from engine.machine_code.processor import lanes
 
 LANES = lanes()
 FAR_BYTES = 1 << 22
-"""Bytes of a table from which on its rows are prefetched: of 640 KB in the second-level cache that took 1.4 times as
-long, of 1.3 MB as long. Measured on a Zen 5."""
+"""Bytes of a table from which on its rows are prefetched. On a Zen 5 prefetching took 1.4 times as long for 640 KB, in
+the second-level cache, and as long as without for 1.3 MB."""
 
 
 class EdgeSums(Scatter):
-    """A Scatter without updates, and where these come from; its tables follow. Unit: one of the scatter."""
+    """A Scatter without updates, before the source of the updates; its tables follow. Unit: as in the scatter."""
 
     source: Address = 0
     source_ids: Address = 0
@@ -43,7 +43,7 @@ class EdgeSums(Scatter):
 
 
 def _added(is_scaled: bool, is_whole: bool) -> Any:
-    """An intrinsic that adds a vector, or only its first `count` lanes, times the scale to that at `target`."""
+    """An intrinsic that adds a vector times the scale, or only its first `count` lanes, to the one at `target`."""
 
     @intrinsic
     def add(
@@ -67,7 +67,7 @@ def _added(is_scaled: bool, is_whole: bool) -> Any:
 
 @cache
 def edge_sums(is_scaled: bool) -> Codelet:
-    """The codelet of rows times the numbers of their edges, or of rows as they are."""
+    """The codelet for rows times the numbers of their edges, or for rows as they are."""
     whole, part = _added(is_scaled, True), _added(is_scaled, False)
 
     @inner
@@ -128,7 +128,7 @@ SCALED_EDGES, PLAIN_EDGES = edge_sums(True), edge_sums(False)
 def edge_parts(
     scatter: Record, entries: Sequence[Any], gather: Gather, component: IndexComponent, id_step: int, **scales: Any
 ) -> tuple[Part, ...]:
-    """The parts of the parameters: those of a scatter and of the gather of its updates, both of rows."""
+    """The parts of the parameters, from a scatter of rows and the gather of its updates."""
     assert isinstance(scatter, Scatter)
     named = {name: getattr(scatter, name) for name in Scatter._names}
     head = EdgeSums(

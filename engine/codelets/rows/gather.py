@@ -1,8 +1,8 @@
 """HLO gather: copies slices of the operand, at clamped start indices, for any element type.
 
-Parameters: `Gather`, then a BatchDimension, IndexComponent and RunDimension for each; strides and offsets in bytes. A
-block (PIECE) is a run of bytes that is contiguous in operand and target. Unit: one index vector (a position of the
-batch dimensions, in row-major order).
+Parameters: `Gather`, then its BatchDimensions, IndexComponents and RunDimensions; strides and offsets in bytes. A run
+of bytes is contiguous in operand and target. Unit: one index vector (a position of the batch dimensions, in row-major
+order).
 """
 
 from __future__ import annotations
@@ -95,14 +95,14 @@ def _copy_runs(parameters: int, table: int, source: int, target: int) -> None:
 
 @inner
 def fetch_lines(address: int, count: int) -> None:
-    """Prefetches `count` bytes, of many only the first lines: the hardware prefetcher follows."""
+    """Prefetches `count` bytes, but at most MOST_LINES lines: the hardware prefetcher follows."""
     for line in range(min((count + 63) >> 6, MOST_LINES)):
         prefetch(address + 64 * line)
 
 
 @inner
 def _fetch(parameters: int, batch: int, component: int, unit: int) -> None:
-    """Prefetches the one block of a later unit, where a single index component determines it."""
+    """Prefetches the one run of a later unit, where a single index component determines it."""
     index = word(parameters, Gather.INDICES) + unit * word(batch, BatchDimension.INDEX_STRIDE)
     index += word(component, IndexComponent.INDEX_OFFSET)
     start = load_index(index, word(parameters, Gather.INDEX_BYTES), word(parameters, Gather.INDEX_SIGNED))

@@ -18,7 +18,7 @@ from engine.machine_code.processor import lanes
 
 VECTOR = 4 * lanes()
 FAR_BYTES = 1 << 19
-"""Bytes of an operand from which on its rows are not in a near cache. Chosen by hand."""
+"""Bytes of an operand from which on its rows are not in a near cache."""
 LONG = 512
 """Bytes of a row from which the C library's copy is as fast."""
 
@@ -93,7 +93,7 @@ def gather_rows(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 def gathers_rows(parts: tuple[Part, ...]) -> bool:
-    """Whether these parameters of `gather` are those of contiguous rows at evenly spaced signed indices."""
+    """Whether these parameters of `gather` describe contiguous rows at evenly spaced signed indices."""
     header, batch = parts[0], parts[1]
     assert isinstance(header, Gather) and not isinstance(batch, Record)
     is_plain = header.batch_rank == 1 and header.index_components in (1, 2) and header.runs == 1

@@ -33,7 +33,7 @@ def _store(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, mask: ir.V
 
 
 def _begun(builder: ir.IRBuilder, count: ir.Value, carried: list[ir.Value]) -> tuple[Loop, ir.Value, ir.Value]:
-    """A loop over the vectors of a table, the bytes before one, and the mask of its entries."""
+    """Begins a loop over the vectors of a table; returns it, the bytes before a vector, and the mask of its entries."""
     loop = Loop(builder, "entries", I64(0), count, I64(LANES), carried)
     mask = vector.lane_mask(builder, builder.sub(count, loop.at))
     return loop, builder.shl(loop.at, I64(3)), vector.mask_bits(builder, mask)

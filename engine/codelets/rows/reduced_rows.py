@@ -1,8 +1,8 @@
 """Reductions of row sums to one number, read from named rows alone: a gradient's norm, or whether it is finite.
 
 A square of a zero is +0, and +0 added to a sum of squares changes no bit; zeros are finite. So the *reader*, a
-generated codelet that reduces the elements of a unit, runs on some zeros and the sums of the rows that are named, in
-their order. Zeros between them take each element to the lane in which the whole table has it.
+generated codelet that reduces the elements of a unit, runs on the sums of the named rows, in order, with zeros between
+them. The zeros move each element to the lane that it has in the whole table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.codelets.rows.row_sums import RowSums, clear, clear_rows, put_sums, 
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 LANES = 16
-"""Float32 lanes of the widest vectors; those of narrower ones divide it."""
+"""Float32 lanes of the widest vectors, a multiple of those of narrower ones."""
 
 
 class ReducedRows(Record):
@@ -41,9 +41,9 @@ def _flag(summing: int, flags: int, begin: int, end: int, flag: int) -> None:
 
 @inner
 def _take(taken: int, count: int, begin: int, first: int, last: int, sums: int, width: int) -> int:
-    """Appends those elements of a row that are first <= element < last, after zeros, to the `count` ones taken.
+    """Appends zeros, and a row's elements first <= element < last, to `count` elements; returns their new number.
 
-    The row's elements begin with number `begin`. Returns the number of those taken.
+    The row's elements begin with number `begin`.
     """
     start, end = max(first, begin), min(last, begin + width)
     zeros = (start - first - count) & (LANES - 1)

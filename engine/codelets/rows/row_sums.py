@@ -40,7 +40,7 @@ class RowSums(Record):
     width: int  # float32 elements of a row
     chunk_bytes: int
     reader: Address = 0  # the codelet
-    reader_words: int  # of its parameters
+    reader_words: int  # words of the reader's parameters
 
 
 class RowSource(Record):
@@ -121,7 +121,7 @@ def reader_of(parameters: int) -> int:
 
 @inner
 def put_sums(parameters: int, block: int, sums: int) -> None:
-    """Has the reader with parameters at `block` read the first table at `sums`, others a chunk's bytes later each."""
+    """Points the reader at `block` to the first table at `sums`, and to each other one a chunk's bytes later."""
     for number in range(word(parameters, RowSums.SOURCES)):
         read = block + 8 * word(source_of(parameters, number), RowSource.READER_SUMS)
         store_i64(read, sums + word(parameters, RowSums.CHUNK_BYTES) * number)

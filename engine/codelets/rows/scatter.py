@@ -3,7 +3,8 @@
 Units partition one dimension of the operand, so that each element belongs to one unit and takes its updates in
 index order: the bits do not depend on the number of workers. The combiners are codelets of their own, called
 by address as `combine(target, source, count, others)`. An update whose window is not inside the operand is
-skipped whole. Of several operands only the first is known here; `others` gives the combiner the addresses of all.
+skipped whole. `scatter` itself knows only the first of several operands; `others` gives the combiner the addresses of
+all.
 
 Parameters (int64 words): the header `Scatter`, then the tables, strides in bytes: position dimensions [size,
 index stride, operand stride, update stride, step along the cut], index components [index offset, operand
@@ -30,13 +31,13 @@ from engine.ir.shape import Shape
 from engine.machine_code.costs import MOST_UNITS
 
 UNIT_BYTES = 64  # units that share a cache line would slow each other down
-SMALL_BYTES = 4096  # of an operand that is one unit. Chosen by hand
+SMALL_BYTES = 4096  # of an operand that is one unit
 
 NUMBA_TYPES = {"pred": "uint8"} | {
     name: NUMBA_NAMES[name] for name in ("s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
 }
 ARITHMETIC = ("add", "subtract", "multiply", "minimum", "maximum", "GT", "LT")
-"""HLO's operations; and directions: the old element stays where it compares so with the new one."""
+"""HLO's operations; for a direction, the old element stays where the comparison with the new one is true."""
 LOGICAL = ("and", "or")
 
 
@@ -140,7 +141,7 @@ def _assign(element_bytes: int) -> Codelet:
 
 @cache
 def combiner(opcode: str, element_type: str) -> Codelet:
-    """The codelet of "assign" (any type) or of an HLO binary op; of pred, "and" and "or" only.
+    """The codelet of "assign" (any type) or of an HLO binary operation; for pred only "and" and "or".
 
     Raises UnsupportedOperation for others.
     """
@@ -309,9 +310,9 @@ def encode_scatter(
     """The parts of `scatter`'s block and its number of units; operand, indices and updates are (shape, address).
 
     `combine` is the address of a `combiner`, or of any codelet called with (target, source, count, others); 0 if it
-    is filled in later, as the `calls` of compute sets are. If
-    `target` is the operand's address nothing is copied. `others` are, for several operands, the target and the
-    updates of each. Raises InternalError for numbers that do not fit the shapes.
+    is filled in later, as the `calls` of compute sets are. If `target` is the operand's address nothing is copied.
+    `others` are, for several operands, the target and the updates of each. Raises InternalError for numbers that do not
+    fit the shapes.
     """
     shape = operand[0]
     if not shape.rank:  # one row of one element

@@ -39,7 +39,7 @@ def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) 
 
 
 def _vector_update(opcode: str, is_whole: bool) -> Any:
-    """An intrinsic that combines the vector at `source`, or only its first `count` lanes, into that at `target`."""
+    """An intrinsic that combines the vector at `source`, or only its first `count` lanes, into the one at `target`."""
 
     @intrinsic
     def update(typing_context: Any, target: types.Type, source: types.Type, count: types.Type) -> tuple[Any, Emitter]:
@@ -136,11 +136,11 @@ def scatter_rows(opcode: str) -> Codelet:
 
 
 ADDED_ROWS = scatter_rows("add")
-"""The gradient of rows read by index; by name, so that it compiles ahead."""
+"""The codelet for the gradient of rows read by index, named so that it compiles ahead."""
 
 
 def scatters_rows(parts: tuple[Part, ...], element_type: str, opcode: str | None) -> bool:
-    """Whether these parameters of `scatter` are those of contiguous rows at evenly spaced signed indices."""
+    """Whether these parameters of `scatter` describe contiguous rows at evenly spaced signed indices."""
     header, tables = parts[0], parts[1]
     assert isinstance(header, Scatter) and not isinstance(tables, Record)
     if element_type != "f32" or opcode not in COMBINED or header.index_bytes not in (4, 8) or not header.index_signed:

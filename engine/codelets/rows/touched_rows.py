@@ -1,15 +1,16 @@
 """Sums of rows fused with an update that leaves untouched rows as they are: only touched rows are read and written.
 
-A row is untouched while its moments are +0 and no element of its other tables is -0. Where its sum is zero, too, the
-update gives moments of zero, and adds a zero to the other tables: it changes no bit. Whether that holds with the
-scalars of this step, the update itself tells, run on a *probe*: rows in scratch with such moments, and with 0 and the
-least normal number, which any addend but a zero would change, in the other tables.
+A row is untouched while its moments are +0 and no element of its other tables is -0. If its sum is zero as well, the
+update gives moments of zero and adds a zero to the other tables, so it changes no bit. Whether this holds with the
+scalars of a step is found out by running the update on a *probe*: rows in scratch with moments of zero, and with 0 and
+the least normal number, which any addend but a zero would change, in the other tables.
 
 Tables that an update changes in every row, as weight decay does, are *drifting*. The *drift* is the update without
-gradients and moments: it runs on untouched rows, if on the probe it gives what the update gives, and zeros of zeros.
+gradients and moments. It runs on untouched rows if, on the probe, it gives the update's results, and zeros for zeros.
 
-Flags of touched rows stay from step to step, for each chunk as of a *generation*: the host begins another one where
-others may have written the tables. A chunk of an older one is updated as a whole, and its new values are looked at.
+Flags of touched rows are kept from step to step. The flags of a chunk belong to a *generation*: the host begins a new
+one when others may have written the tables. A chunk of an older generation is updated as a whole, and its flags are set
+by its new values.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ LEAST_NORMAL = 0x00800000
 """The bits of the least normal float32."""
 NEGATIVE_ZERO = -(1 << 31)
 MOST_TOUCHED = 6
-"""Touched rows are updated one by one where they are at most this share of a chunk, as a divisor: one by one, with a
-table far beyond the caches, a row costs some six times as much as in a whole chunk. Measured on a Xeon."""
+"""A chunk's touched rows are updated one by one if they are at most one in so many rows: with a table far beyond the
+caches, a row alone costs some six times as much as in a whole chunk (measured on a Xeon)."""
 PROBED, DRIFT_PROBED = 2, 4
 """Rows of the probe: of 0 and of the least normal number. Where tables drift, four: of 0, of -0, of the negative least
 normal number, which a drift may round to -0, and of 1.
 """
 HALF, ONE, TWO = 0x3F000000, 0x3F800000, 0x40000000
-"""The bits of these: a drift of 1 to less than a half may round other numbers to -0, which the update makes +0."""
+"""The bits of 1 / 2, 1 and 2: a drift of 1 to less than a half may round other numbers to -0, which becomes +0."""
 KEPT, MOMENT, DRIFTING = 0, 1, 2
 """Kinds of tables."""
 
@@ -64,7 +65,7 @@ class UpdatedTable(Record):
 
 @inner
 def _put_addresses(parameters: int, block: int, first: int, pitch: int) -> None:
-    """Has the reader with parameters at `block` update tables in scratch: the first one here, others `pitch` later."""
+    """Points the reader at `block` to tables in scratch: the first one at `first`, others `pitch` bytes apart."""
     for number in range(word(parameters, TouchedRows.TABLES)):
         table = parameters + 8 * (TouchedRows.WORDS + UpdatedTable.WORDS * number)
         store_i64(block + 8 * word(table, UpdatedTable.LOAD), first + pitch * number)
@@ -154,7 +155,7 @@ def _flag(parameters: int, first: int, end: int) -> int:
 
 @inner
 def _flag_summed(parameters: int, summing: int, first: int, begin: int, end: int) -> int:
-    """Flags the rows of entries begin <= entry < end in the chunk from row `first` on; how many were untouched."""
+    """Flags rows of entries begin <= entry < end in the chunk from row `first` on; returns how many were untouched."""
     flags, entries, count = word(parameters, TouchedRows.FLAGS), word(summing, RowSums.ENTRIES), 0
     for at in range(begin, end):
         flag = flags + first + (load_i64(entries + 8 * at) & 0xFFFFFFFF)

@@ -1,7 +1,8 @@
 """Worker threads that stay between the brief calls of a process, in machine code.
 
-Starting and joining a thread takes as long as some calls. These wait for the next call instead: they pause for a while,
-as the next call often follows at once, and then sleep. Their block is a thread pool block with words of their own.
+Starting and joining a thread takes as long as some calls. Persistent threads wait for the next call instead: they pause
+for a while, as the next call often follows at once, and then sleep. They use a thread pool block, in which some words
+are for them alone.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _lost_cores(pool: int, member: int) -> int:
 
 @codelet
 def run_persistent(member: int, lo: int, hi: int, scratch: int) -> None:
-    """Body of a persistent thread: works in each call until one without a state block, then ends."""
+    """The body of a persistent thread: works in each call, and ends at a call without a state block."""
     pool, worker = word(member, Member.POOL), word(member, Member.WORKER)
     request, waiting = pool + 8 * ThreadPool.REQUEST, pool + 8 * ThreadPool.WAITING
     call_function(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
@@ -60,9 +61,9 @@ def run_persistent(member: int, lo: int, hi: int, scratch: int) -> None:
 
 @inner
 def _restrict(pool: int, own: int, whether: bool) -> None:
-    """Restricts a sleeping thread that last ran on the caller's core to another one, or lifts that again.
+    """Restricts a sleeping thread that last ran on the caller's core to another core, or lifts the restriction.
 
-    Otherwise both may stay on one core for the whole call. Each has its own one of the process' cores.
+    Otherwise both may stay on one core for the whole call. Each thread has a core of its own among the process's.
     """
     cores, workers = word(pool, ThreadPool.CORES), word(pool, ThreadPool.WORKERS)
     offset = 0
@@ -83,7 +84,7 @@ def _restrict(pool: int, own: int, whether: bool) -> None:
 
 @codelet
 def call_persistent(pool: int, lo: int, hi: int, scratch: int) -> None:
-    """Runs a call with the caller as worker 0 and the persistent threads; without a state block, ends these."""
+    """Runs a call with the caller as worker 0 and the persistent threads; without a state block, ends the threads."""
     number = word(pool, ThreadPool.REQUEST) + 1
     waiting, asleep = pool + 8 * ThreadPool.WAITING, pool + 8 * ThreadPool.ASLEEP
     own = -1

@@ -1,9 +1,9 @@
 """Sums of float32 arrays over the processes of one machine, through memory that they share.
 
-Each process has a row: a header, and two halves for its values, used by every other call. For call n a process copies
-its values to a half, stores the call's digest, and publishes n; once all have published it, each sums the rows in their
-order. None writes to a half before all have published the next call, and so have read it. Where processes do not come
-in time, or have other digests, a function of the host continues the call.
+Each process has a row: a header, and two halves for its values, which calls use alternately. For call n a process
+copies its values to a half, stores the call's digest, and publishes n. Once all have published n, each process sums the
+rows in their order. No process writes to a half before all have published the next call, and so have read the half. If
+processes do not come in time, or have other digests, a function of the host continues the call.
 
 Parameters are those of `host_call`. `data` is the address of a `SumCall`, before the elements of each operand.
 """
@@ -32,7 +32,7 @@ class Header(IntEnum):
     """Words of the header of a row."""
 
     PUBLISHED = 0  # the latest call whose values and digest are there
-    DIGESTS = 1  # of the calls in both halves
+    DIGESTS = 1  # digests of the calls in both halves
     WORDS = 16  # two cache lines, as processors fetch them in pairs
 
 
@@ -44,14 +44,14 @@ class Rows(IntEnum):
     HALF_BYTES = 2
     RANK = 3
     SIZE = 4  # number of rows
-    CALLS = 5  # that have ended
+    CALLS = 5  # calls that have ended
     BEGUN = 6  # calls that another thread was to make
-    ENDED = 7  # of these; the codelet makes none while there are fewer
-    PAUSES = 8  # before the host continues
+    ENDED = 7  # calls of these that have ended; the codelet makes none while there are fewer
+    PAUSES = 8  # pauses before the host continues
     CLOCK = 9  # address of clock_gettime
     TIME = 10  # a timespec
-    NANOSECONDS = 12  # in calls of the codelet
-    BYTES = 13  # of their values
+    NANOSECONDS = 12  # spent in calls of the codelet
+    BYTES = 13  # of the values in these calls
     FAILED = 14  # 1 once a call has failed: the codelet makes none any more
     WORDS = 15
 
@@ -150,7 +150,7 @@ def _is_summed(parameters: int) -> bool:
 
 @codelet
 def sum_over_processes(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Sums the operands over the processes, in order of ranks, with denormals as the host does; or calls the host."""
+    """Sums the operands over the processes, in order of ranks and with denormals as on the host, or calls the host."""
     state = floating_point_state()
     set_floating_point_state(with_denormals(state))
     is_summed = _is_summed(parameters)

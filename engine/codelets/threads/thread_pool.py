@@ -90,7 +90,7 @@ VOLUNTARY, INVOLUNTARY = 16, 17  # the words of a struct rusage that count conte
 
 @inner
 def call_function(pool: int, function: int, a: int, b: int, c: int, d: int) -> int:
-    """The result of a C function, an int."""
+    """Calls a C function, and returns its result, an int."""
     returned = call_with_five(word(pool, function), a, b, c, d, 0) & 0xFFFFFFFF
     return returned - (1 << 32) if returned >> 31 else returned
 
@@ -139,7 +139,7 @@ def work_as(pool: int, worker: int) -> None:
 
 @codelet
 def run_member(member: int, lo: int, hi: int, scratch: int) -> None:
-    """Body of a pool thread. Threads get only `member`; the other arguments are undefined."""
+    """The body of a pool thread. Threads get only `member`; the other arguments are undefined."""
     pool, worker = word(member, Member.POOL), word(member, Member.WORKER)
     call_function(pool, ThreadPool.CONTROL, PR_SET_NAME, member + 8 * Member.NAME, 0, 0)
     store_release(member + 8 * Member.THREAD, call_function(pool, ThreadPool.GET_THREAD, 0, 0, 0, 0))
@@ -225,7 +225,7 @@ def start_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def await_threads(pool: int, lo: int, hi: int, scratch: int) -> None:
-    """Sleeps until all started threads have left, then joins them; or until a signal or the end of the time limit."""
+    """Sleeps until all started threads have left, a signal comes or time is up; joins the threads if all have left."""
     left, asleep = pool + 8 * ThreadPool.LEFT, pool + 8 * ThreadPool.ASLEEP
     fetch_and_add_in_order(asleep, 1)
     fence()

@@ -41,7 +41,7 @@ SPINS = 30
 SLEEPS_IN_A_ROW, HASTE = 3, 100
 """Number of consecutive sleeps after which a worker divides its pauses before the next by HASTE."""
 PAUSES_TIMED = 1000
-"""Pauses in a measurement of the duration of one. Chosen by hand."""
+"""Pauses in a measurement of the duration of one."""
 
 
 class Waiting(IntEnum):
@@ -51,7 +51,7 @@ class Waiting(IntEnum):
     YIELD = 1  # address of sched_yield
     SYSCALL = 2  # address of syscall, 0 where there is no futex
     FUTEX = 3  # number of the system call
-    SECONDS = 4  # of a sleep at most, a timespec: a sleeper is not woken by an abort
+    SECONDS = 4  # longest sleep, a timespec: an abort does not wake a sleeper
     NANOSECONDS = 5
     WORDS = 6
 
@@ -69,7 +69,7 @@ def fetch_and_add_in_order(typing_context: Any, address: types.Type, value: type
 
 @intrinsic
 def fetch_and_max(typing_context: Any, address: types.Type, value: types.Type) -> tuple[Any, Callable]:
-    """Raises an int64 to a value atomically, if it is less; returns its old value."""
+    """Raises an int64 to at least a value, atomically; returns its old value."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         offset = builder.inttoptr(arguments[0], I64.as_pointer())
@@ -185,8 +185,10 @@ def futex() -> tuple[int, int]:
 
 @cache
 def pauses_per_second() -> float:
-    """Pauses of this processor in a second: processors differ a hundredfold. From the shortest of a few timings, as
-    other threads may have had the core during one."""
+    """Pauses of this processor in a second: processors differ a hundredfold.
+
+    The shortest of a few timings counts, as other threads may have had the core during one.
+    """
     pause_often(0, 0, 1, 0)
     least = 1.0
     for _ in range(5):
