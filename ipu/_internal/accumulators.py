@@ -17,14 +17,14 @@ AccumulatorType: TypeAlias = tf.DType | Callable[[Any], Any] | None
 
 
 def running_mean_terms(mean: tf.Tensor, gradient: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two tensors of the dtype of `mean` whose sum is the mean of `count` gradients, `mean`, and of another one."""
+    """Two tensors, of the dtype of `mean`, whose sum is the mean of `gradient` and the `count` gradients in `mean`."""
     exact = tf.float64 if mean.dtype == tf.float64 else tf.float32  # half types hold no large counts
     number = tf.cast(count + 1, exact)
     return mean * tf.cast((number - 1) / number, mean.dtype), gradient / tf.cast(number, mean.dtype)
 
 
 class Accumulators:
-    """A sum for each variable, of the gradients since the last update, and the number of batches in it."""
+    """The sum of each variable's gradients since the last update, and the number of batches in the sums."""
 
     def __init__(self, batches: int, dtype: AccumulatorType, reduction: Reduction, name: str) -> None:
         self._batches, self._dtype, self._reduction, self._name = batches, dtype, reduction, name

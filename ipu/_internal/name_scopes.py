@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def in_present_scope(body: F) -> F:
-    """The function, in the name scope of the caller of this: names are those of a graph without functions."""
+    """Makes `body` run in the caller's name scope, so that names are those of a graph without functions."""
     scope = tf.get_current_name_scope()
     if not scope:
         return body

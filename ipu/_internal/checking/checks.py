@@ -27,7 +27,7 @@ V1 = "tensorflow.compat.v1"
 LEAVING = frozenset({"disable_v2_behavior", "disable_eager_execution"})
 """Functions after which there is no eager mode."""
 GRAPHS = frozenset(f"{root}.{name}" for root in ("tensorflow", V1) for name in ("Graph", "get_default_graph"))
-"""Functions whose results' `as_default` is left for a graph."""
+"""Functions whose result has an `as_default` that leaves eager mode for a graph."""
 SESSIONS = frozenset(
     f"{V1}.{name}"
     for name in (
@@ -46,7 +46,7 @@ STEPS = "One call of the engine runs one step. Give a value well above 1, which 
 def findings(program: Program, leaves: bool | None = None) -> list[Finding]:
     """Findings of things to know and to change, by line.
 
-    `leaves` is whether a module of the same program leaves eager mode; None looks at this one alone.
+    `leaves` is whether a module of the same program leaves eager mode; None looks at this module alone.
     """
     imported = {name.partition(".")[0] for use in program.uses for name in use.names}
     keras3 = not (installed.legacy_keras() or program.legacy_keras) and "tf_keras" not in imported
@@ -103,7 +103,7 @@ def _works(name: str) -> bool:
 
 
 def _chosen(names: tuple[str, ...]) -> str | None:
-    """The name that exists, of those that one may stand for; else the first."""
+    """The first of these possible names that exists; else the first of all."""
     checked = [name for name in names if installed.is_checked(name)]
     return next((name for name in checked if installed.missing(name) is None), checked[0] if checked else None)
 

@@ -18,7 +18,7 @@ Operations are checked when a program is traced (docs/supported_ops.md)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if all programs run as they are, 1 if one needs a change or is refused, 2 for wrong arguments."""
+    """Returns 0 if all programs run as they are, 1 if one needs a change or is refused, 2 for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m ipu.check", description=DESCRIPTION)
     parser.add_argument("program", nargs="+", type=Path, help="a Python file or a notebook, or a folder of them")
     parser.add_argument("--json", action="store_true", help="print a JSON object for programs and machines")

@@ -18,9 +18,9 @@ ABSENT = "No module of this name is installed, and none is beside the program."
 
 
 def source_of(path: Path) -> bytes | str:
-    """The source of a file; of a notebook that of its cells, with `pass` in place of commands to the notebook.
+    """The source of a Python file, or of the cells of a notebook, with `pass` in place of the notebook's commands.
 
-    Raises ValueError for a notebook that is none.
+    Raises ValueError for a file that is no notebook in spite of its name.
     """
     if path.suffix != NOTEBOOK:
         return path.read_bytes()
@@ -48,7 +48,7 @@ def local_files(program: Program, path: Path) -> list[Path]:
 
 
 def absent_modules(program: Program, path: Path) -> Iterator[Finding]:
-    """Modules that a program needs, and that are neither installed nor beside it, nor known by a table."""
+    """Modules that a program needs, and that are neither installed nor beside it, nor in the table of old names."""
     for each in program.imports:
         root = each.module.partition(".")[0]
         if each.level or each.optional or is_checked(each.module) or _files_of(each, path):

@@ -25,7 +25,7 @@ LEGACY_KERAS = "Keras 3 has it no longer. Set the environment variable TF_USE_LE
 
 @functools.cache
 def look_up(name: str) -> tuple[Any, str, Exception | None]:
-    """The object of that name, or the last module on the way to it; the missing part, "" for none, and its error.
+    """The object of that name, "" and None; or the last module on the way to it, the name that fails and its error.
 
     Attributes that a class lacks count as found, with None for the object: they may exist on instances alone.
     """
@@ -47,7 +47,7 @@ def look_up(name: str) -> tuple[Any, str, Exception | None]:
 
 
 def _attribute(found: Any, names: Iterable[str]) -> Any:
-    """An attribute of a class and the attributes below it; None of other objects, whose attributes may run code."""
+    """An attribute of a class, or of an attribute of it; None for other objects, whose attributes may run code."""
     for name in names:
         found = getattr(found, name, None) if isinstance(found, type) else None
     return found
@@ -64,7 +64,7 @@ def exists(name: str) -> bool:
 
 
 def is_checked(name: str) -> bool:
-    """Whether the name is of a package that is looked into, or that the table of old modules has."""
+    """Whether the name is of a package that is looked into, or of one in the table of old modules."""
     return name.partition(".")[0] in ROOTS or old_module(name) is not None
 
 

@@ -30,7 +30,7 @@ MODULES: Mapping[str, tuple[Level, str]] = {
 REFUSED: Mapping[str, str] = {
     "custom_ops.precompiled_user_op": "There is no Poplar. Write the vertex in Python: ipu.custom_ops.vertex.",
 }
-"""Names that exist, for their arguments to be checked, and whose every call is refused."""
+"""Names that exist so that their arguments are checked, but whose calls are all refused."""
 
 OPTIMIZER_ARGUMENTS: Mapping[str, str] = {
     "lr": "Keras calls it learning_rate.",

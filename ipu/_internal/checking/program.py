@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 CONFIGURATIONS = ("IPUConfig", "IpuOptions", "create_ipu_config")
-"""Last parts of the names whose result is a configuration; so is that of setters that get one."""
+"""Last parts of the names of functions that return a configuration, as setters do that get one."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 INNER = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 OF_KERAS_1 = "tf_keras.api._v1.keras.__internal__.legacy"
@@ -24,9 +24,9 @@ IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError
 
 @dataclass(frozen=True)
 class Use:
-    """A name that is imported or used: all the names it may have in full, and whether the program goes on without.
+    """A name that is imported or used: all full names it may stand for, and whether the program goes on without it.
 
-    `is_import` of an import statement; `at_top` where the module itself is executed, outside of functions.
+    `is_import` says whether it is in an import statement, `at_top` whether it is outside of all functions.
     """
 
     line: int
@@ -194,7 +194,7 @@ class _Reader(ast.NodeVisitor):
             self.visit(outer)
         arguments = {each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)}
         self._local.append({**self._bound_in(node), **dict.fromkeys(arguments, ())})
-        of_class, self._of_class = self._of_class, set()  # which the body does not see
+        of_class, self._of_class = self._of_class, set()  # the body does not see names of the class
         for child in node.body if isinstance(node.body, list) else [node.body]:
             self.visit(child)
         self._of_class = of_class
@@ -203,7 +203,7 @@ class _Reader(ast.NodeVisitor):
     visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _visit_function
 
     def _bound_in(self, function: ast.AST) -> dict[str, tuple[str, ...]]:
-        """The names that a function binds, with all that each may stand for; none where it is a value of its own."""
+        """The names that a function binds, with all full names that each may stand for; none for other values."""
         found: dict[str, tuple[str, ...]] = {}
         stored, elsewhere = set(), set()
         for node in _of_scope(function):
@@ -316,7 +316,7 @@ def _is_only_none(tree: ast.Module, name: str) -> bool:
 
 
 def _defined(tree: ast.Module) -> frozenset[str] | None:
-    """The names that a module has after its execution; None where they are made in ways that are not followed."""
+    """The names that a module has after its execution; None if only the execution shows them."""
     found = {"__all__", "__doc__", "__file__", "__name__"}
     for node in _of_scope(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):

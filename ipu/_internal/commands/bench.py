@@ -20,7 +20,7 @@ STEPS = 32
 
 
 def bench(name: str, batch_size: int, samples: int, rounds: int) -> int:
-    """Prints the comparison; 1 if the model cannot be built, falls back to plain Keras, or has no data.
+    """Prints the comparison; returns 1 if the model cannot be built, falls back to plain Keras, or has no data.
 
     Keras runs the model as the function compiles it, and with as many steps in an execution as the engine.
     """

@@ -44,7 +44,7 @@ def cleared() -> Iterator[str]:
 
 
 def warmed() -> Iterator[str]:
-    """Compiles the codelets that do not depend on a model, as far as they are not kept; lines that say so."""
+    """Compiles the codelets that depend on no model and are not stored yet; yields lines that say so."""
     from engine.codelets import ahead
     from engine.codelets.language.build import building, make
     from engine.runtime.general_codelets import general_codelets

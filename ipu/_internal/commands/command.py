@@ -13,7 +13,7 @@ Further commands are modules: python -m ipu.check, ipu.run and ipu.serving."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0, or 1 for a benchmark whose model cannot be built or trained."""
+    """Returns 0, or 1 for a benchmark whose model cannot be built or trained."""
     parser = argparse.ArgumentParser(prog="python -m ipu", description=DESCRIPTION)
     commands = parser.add_subparsers(dest="command")
     kept = commands.add_parser("cache", help="what is compiled and kept on disk")

@@ -27,7 +27,7 @@ COMMAND = "python -m ipu.run --tf1"
 def run_version_1(program: Sequence[str]) -> None:
     """Runs a Python file, or `-m` and a module, with its arguments, in this process.
 
-    What its files use of TensorFlow 1 and cannot be supplied is named on the standard error before.
+    First it prints, on the standard error, the names of TensorFlow 1 in its files that cannot be supplied.
     Raises ConfigurationError for no program, or one that does not exist.
     """
     is_module = list(program[:1]) == ["-m"]
@@ -120,7 +120,7 @@ def _real(name: str, globals: Any, locals: Any, names: Sequence[str]) -> Any:
 
 
 class _BesideFinder:
-    """Finds the modules in a program's folder, whose imports are a program's, too."""
+    """Finds the modules in a program's folder, and gives them the program's import function."""
 
     def __init__(self, folder: str, own: Mapping[str, Any]) -> None:
         self._folder, self._own = f"{folder}{os.sep}", own

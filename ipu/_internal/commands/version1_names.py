@@ -1,4 +1,4 @@
-"""Names of TensorFlow 1, and of packages of its time, that today's lack: a few lines each, with a notice when used."""
+"""Names of TensorFlow 1, and packages of its time, that today's lack: a few lines each, with a notice when used."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def moved_module(name: str) -> ModuleType | None:
 
 
 def supplied(name: str) -> Any:
-    """The replacement of a name at the top of `tensorflow`; None for those of tf.compat.v1."""
+    """The replacement of a name at the top of `tensorflow`; None for a name that tf.compat.v1 has."""
     if name == "contrib":
         notice("tf.contrib", "a part of it alone, in today's TensorFlow")
         return contrib()
@@ -81,7 +81,7 @@ def supplied(name: str) -> Any:
 
 
 class _Namespace(ModuleType):
-    """A module of some names, and of all names of another one."""
+    """A module with these names, and with all names of another object."""
 
     def __init__(self, name: str, others: Any = None, **names: Any) -> None:
         super().__init__(name)

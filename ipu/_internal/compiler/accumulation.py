@@ -1,4 +1,4 @@
-"""Makes a traced training step one of several micro-batches, with the variables that replicas need."""
+"""Turns a traced training step into a step of several micro-batches, with the variables that replicas need."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def accumulated(
 ) -> TracedStep:
     """The step of `accumulation.micro_batches` batches of `traced`, which was traced with marks.
 
-    `once` are the TensorFlow variables of the optimizers, `metrics` those of metrics; both, and `processes` and
-    `training`, as for `repeat`.
+    `once` are the TensorFlow variables of optimizers, `metrics` the variables of metrics. `repeat` gets these, and
+    `processes` and `training`.
     Raises ConfigurationError for steps that cannot be cut at their gradients, and for metrics that replicas cannot
     share.
     """

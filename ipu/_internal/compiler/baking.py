@@ -1,4 +1,4 @@
-"""Arguments that a function's program has inside: integer scalars, which shapes may depend on, and variables."""
+"""Arguments that become parts of a function's program: integer scalars, which shapes may depend on, and variables."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def with_given_variables(arguments: Nest, known: dict[int, GivenVariable]) -> An
 
 
 def bake(arguments: Nest, known: dict[tuple[Any, ...], Baked]) -> Any:
-    """The structure with integer scalar tensors replaced, or None if it has none; `known` keeps an object for each."""
+    """The structure with a Baked, kept in `known`, for each integer scalar tensor; None if it has no such tensor."""
 
     def leaf(value: Nest) -> Any:
         if not _is_integer_scalar(value):
@@ -84,9 +84,9 @@ def bake(arguments: Nest, known: dict[tuple[Any, ...], Baked]) -> Any:
 def compilable(
     function: polymorphic_function.Function, given: dict[int, GivenVariable]
 ) -> polymorphic_function.Function:
-    """The function to be compiled as a whole: arguments may be Baked, operations it returns are None, as they run.
+    """Makes a tf.function that is compiled as a whole: arguments may be Baked, and operations that it returns are None.
 
-    Variables are no tensors among its arguments, nor among their defaults, which `given` keeps an object for.
+    Variables among its arguments are GivenVariables; `given` keeps one for each variable among the defaults.
     """
     inner, options = function.python_function, function._experimental_autograph_options
 

@@ -11,9 +11,9 @@ from ipu._internal.processes.transport import IN_PLACE, SPINNING, Transport, des
 
 
 class Bucket:
-    """Arrays of fixed types and shapes that are summed together: those of one dtype in one call of the transport.
+    """Arrays of fixed types and shapes that are summed together, all of one dtype in one call of the transport.
 
-    Those of float32 are `rounded` to another type before.
+    float32 arrays are converted to the type `rounded` first, unless that is None.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], rounded: type | None = None) -> None:

@@ -180,9 +180,9 @@ def call_on_engine(
 def program_of_function(
     function: Function, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
 ) -> TracedProgram | None:
-    """The program of a function: the one for these arguments, compiled if there is none, or that compiled last.
+    """The program of a function: for these arguments, compiled if there is none; without arguments, the latest one.
 
-    A plain function becomes a tf.function. Without arguments: None if it has no program, or is not a function.
+    A plain function becomes a tf.function. Without arguments, returns None if there is no program, or no function.
     """
     if args or kwargs:
         made = function if isinstance(function, polymorphic_function.Function) else tf.function(function)

@@ -35,7 +35,7 @@ def is_costly(each: Instruction) -> bool:
 
 
 def expanded(call: Instruction, is_dynamic: bool) -> list[Instruction]:
-    """The instructions in place of a custom call, the last its result. Raises DynamicOperand if that `is_dynamic`."""
+    """The instructions in place of a custom call, the last its result. Raises DynamicOperand if it `is_dynamic`."""
     if is_dynamic:
         raise DynamicOperand
     operation, *settings = call["custom_call_target"].removeprefix(TARGET).split(":")

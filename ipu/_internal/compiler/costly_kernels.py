@@ -1,6 +1,6 @@
-"""Operations that TensorFlow converts to HLO by MLIR, 5 ms each and a hundred times as long as others, or to slow HLO.
+"""Operations that TensorFlow converts to slow HLO, or by MLIR in 5 ms each, a hundred times as long as others.
 
-Each of the former takes passes of its own over a module of its own, with all of MLIR's patterns. While a step is
+MLIR runs passes, with all of its patterns, over one module for each operation. While a step is
 compiled to HLO such operations are custom calls (custom_calls.py), which costly_expansions.py replaces by the HLO that
 TensorFlow would have written. Bilinear resizing becomes other HLO, which resize_expansions.py writes; factorizations of
 matrices, for which XLA has loops or functions of its own, become the engine's (matrix_expansions.py).
@@ -24,7 +24,7 @@ FACTORIZATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "SelfAdjointEigV2": (("e", "v"), ("compute_v",)),
     "Svd": (("s", "u", "v"), ("compute_uv", "full_matrices")),
 }
-"""Names of their results and of their settings, by operation."""
+"""Names of each factorization's results and settings, by operation."""
 RESULTS = {
     "Abs": "y",
     "BiasAddGrad": "output",
@@ -40,9 +40,9 @@ RESULTS = {
     "Sqrt": "y",
     "Tanh": "y",
 }
-"""The names of their results, by operation."""
+"""The name of each costly operation's result, by operation."""
 TARGET = "TensorFlow:"
-"""Prefix of the targets of their custom calls; the operation follows."""
+"""Prefix of the targets of custom calls in place of these operations; the operation follows."""
 RESIZING = ("ResizeBilinear", "ResizeBilinearGrad")
 RESIZED_DTYPES = frozenset({tf.uint8, tf.float16, tf.bfloat16, tf.float32})
 FACTORIZED_DTYPES = frozenset({tf.float32, tf.float64})

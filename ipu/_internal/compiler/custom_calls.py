@@ -37,7 +37,7 @@ CALLS = {
     "StatelessWhile": 0,
     "While": 0,
 }
-"""Operations that call functions; the number of inputs that are not the functions'."""
+"""Operations that call functions, with the number of inputs that are not passed to the functions."""
 INLINE = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 BRANCHES = frozenset({"If", "StatelessIf"})
 GUARD = frozenset({"Assert", "Const", "Identity", "NoOp", "Placeholder"})
@@ -51,7 +51,7 @@ _numbers = itertools.count()
 def rewritten_for_xla(
     concrete: ConcreteFunction, costly: bool, checks: bool, passing: bool = True
 ) -> Iterator[str | None]:
-    """The name of a function like `concrete` for the time of the context; None if `concrete` itself will do.
+    """Makes a function like `concrete` while the context is open; yields its name, or None if `concrete` will do.
 
     It has no unused placeholders, and custom calls in place of `costly` operations, or `checks` of values, or both.
     Checks pass their operands on if `passing`.
@@ -65,7 +65,7 @@ def rewritten_for_xla(
 
 
 class _Functions:
-    """Functions like others with custom calls, one for each function and shapes of its inputs."""
+    """Makes functions with custom calls, one for each function and shapes of its inputs."""
 
     def __init__(self, costly: bool, checks: bool, passing: bool) -> None:
         self.costly, self.checks, self.passing = costly, checks, passing
@@ -170,7 +170,7 @@ class _Functions:
 
 
 def _origin(tensor: tf.Tensor) -> tf.Tensor:
-    """The tensor of which one is a copy."""
+    """The tensor of which `tensor` is a copy, by Identity operations."""
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
     return tensor
@@ -263,7 +263,7 @@ def _has_unfed(graph: Any) -> bool:
 
 
 def _leave_out_unfed(definition: FunctionDef) -> None:
-    """Leaves out placeholders, and nodes that depend on them unless results do, too: XLA refuses those."""
+    """Removes placeholders, which XLA refuses, and nodes that depend on them, unless results depend on these, too."""
     nodes = {node.name: node for node in definition.node_def}
     unfed = {name for name, node in nodes.items() if node.op == "Placeholder"}
     if not unfed:
@@ -292,5 +292,5 @@ def _data(node: NodeDef) -> list[str]:
 
 
 def _source(given: str) -> str:
-    """The name of the operation that an input or a result of a function is of."""
+    """The name of the operation that an input, or a result of a function, comes from."""
     return given.removeprefix("^").partition(":")[0]

@@ -1,4 +1,4 @@
-"""Has TensorFlow compile a traced function to HLO."""
+"""Compilation of a traced function to HLO, by TensorFlow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("ipu")
 def module_of(concrete: ConcreteFunction, specs: list[tf.TensorSpec], checks: bool = False) -> Module:
     """Imports the module of a concrete function: parameters for `specs`, then for its captures.
 
-    With `checks` it has those of value_checks.py. Raises as `emitted` and `import_hlo`.
+    With `checks` it has the checks of value_checks.py. Raises as `emitted` and `import_hlo`.
     """
     try:
         return import_hlo(emitted(concrete, specs, checks=checks))

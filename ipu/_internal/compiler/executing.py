@@ -1,4 +1,4 @@
-"""Variables of programs that call the host: accesses that its functions, and the programs, must not make meanwhile."""
+"""Checks of variables that a program that calls the host, and the functions that it calls, must not both use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_assignable(variable: Any) -> None:
 
 
 def lost_assignment(variable: Any) -> HostFunctionError:
-    """The error of a program that calls the host, of whose variables one was assigned meanwhile."""
+    """The error of a program that calls the host, if one of its variables was assigned meanwhile."""
     return HostFunctionError(
         f"Expected host functions to leave the variables of the program that calls them alone. Received: an "
         f"assignment to {variable.name!r}. Return the value and assign it in the program, or assign it afterwards."
@@ -36,7 +36,7 @@ def lost_assignment(variable: Any) -> HostFunctionError:
 
 
 def check_owner(function: HostFunction, variables: Iterable[Any]) -> None:
-    """Raises ConfigurationError for a program's variable that `function`, which it calls, uses in place."""
+    """Raises ConfigurationError if a program has the variable that `function`, which it calls, uses in place."""
     owner = function.variable
     if owner is not None and any(_handle(each.lock_holder) is _handle(owner) for each in variables):
         raise ConfigurationError(

@@ -26,7 +26,7 @@ Source = Callable[[str], str]
 _allowed = False
 _warned: set[str] = set()
 chip_is_checked = ThreadValue(True)
-"""Whether this thread's programs must fit the configured chip; those of users without one need not."""
+"""Whether this thread's programs must fit the configured chip; False for users who have no chip in mind."""
 
 
 def with_storage(assumptions: Assumptions, storage: Storage, state_shards: int, interval: int = 1) -> Assumptions:
@@ -55,8 +55,9 @@ def check_program(
 ) -> None:
     """Raises OutOfTileMemory for a program that the configured chip cannot hold, or warns of it.
 
-    `stored` adds the data in streaming memory to the assumptions, `source` is the error's. A replica with shards has
-    the tiles of `ipus` chips, on which its arrays are spread evenly: what one shard alone needs is not checked.
+    `stored` adds the data in streaming memory to the assumptions, `source` finds lines for the error. A replica with
+    shards has the tiles of `ipus` chips, on which its arrays are spread evenly: what one shard alone needs is not
+    checked.
 
     It warns after `allow_out_of_memory`, and where Poplar's option debug.allowOutOfMemory is set, in
     IPUConfig.compilation_poplar_options or in the JSON of the environment variable POPLAR_ENGINE_OPTIONS. Raises
@@ -89,7 +90,7 @@ def certainly_fits(program: Program) -> bool:
 
 
 def _allowing(check: Callable[[bool], None]) -> None:
-    """Runs a check, which gets whether its error is only a warning; each warning is logged once in a process."""
+    """Runs a check, and passes whether its error is only a warning; each warning is logged once in a process."""
     allowed = out_of_memory_is_allowed()
     try:
         check(allowed)
@@ -108,7 +109,7 @@ def allow_out_of_memory(allowed: bool = True) -> None:
     This is Poplar's option debug.allowOutOfMemory for all later configurations, unless POPLAR_ENGINE_OPTIONS sets it.
 
     Args:
-        allowed: False has such programs raise OutOfTileMemory again, if the configuration does not set the option.
+        allowed: with False, such programs raise OutOfTileMemory again, unless the configuration sets the option.
     """
     global _allowed
     _allowed = allowed

@@ -1,4 +1,4 @@
-"""Tells whether the traced function reduces over replicas: in `IPUStrategy.run`, not in a step of Keras' `fit`."""
+"""The mark of a traced function that reduces over replicas: in `IPUStrategy.run`, not in a step of Keras' `fit`."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def called_graphs(operation: tf.Operation) -> list[Any]:
 def nested_operations(
     operations: Iterable[tf.Operation], arguments: Mapping[int, tf.Tensor] | None = None
 ) -> Iterator[tuple[tf.Operation, list[tf.Tensor]]]:
-    """Operations, and those of all that they call, each with its inputs: arguments of a function are its call's."""
+    """Operations, and those of functions they call, each with its inputs: the call's, where they are arguments."""
     for operation in operations:
         inputs = [(arguments or {}).get(id(each), each) for each in operation.inputs]
         yield operation, inputs

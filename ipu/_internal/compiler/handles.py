@@ -37,11 +37,11 @@ class HostValue:
     def copied_to(self, buffer: DeviceBuffer | None, present: Any = None) -> DeviceBuffer:
         """The buffer that the value was copied to last, or a new one, with the value as it is now.
 
-        It is copied if it was written since this object has seen it. `present` is the tensor that `present_values` has
-        just read. Raises ValueError for a value of another shape.
+        The value is copied if it was written since this object has seen it. `present` is the tensor that
+        `present_values` has just read. Raises ValueError for a value of another shape.
         """
         with _eager():
-            mark, seen = self._mark, self._seen  # which keeps its memory from other values until the comparison
+            mark, seen = self._mark, self._seen  # keeps the memory of the old value until the comparison
             value = self._see(self._read() if present is None else present)
             if buffer is not None and seen is not None and self._mark == mark:
                 return buffer

@@ -58,7 +58,7 @@ def read_attributes(proto: Proto) -> Attributes:
     row = OPCODES.get(proto.opcode)
     attributes = {name: READERS.get(name, partial(_field, name))(proto) for name in row.attributes} if row else {}
     if proto.frontend_attributes.map:
-        # in one order, as files of the same program have the same name
+        # In a fixed order: files of the same program have the same name.
         attributes["frontend_attributes"] = dict(sorted(proto.frontend_attributes.map.items()))
     return attributes
 

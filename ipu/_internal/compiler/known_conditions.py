@@ -1,4 +1,4 @@
-"""Conditionals of a condition that is known while TensorFlow traces: one branch, as XLA checks shapes in both."""
+"""Conditionals whose condition is known while TensorFlow traces: one branch is traced, as XLA checks shapes in both."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _marks: ThreadValue[Any] = ThreadValue(None)
 
 
 def marking(accumulator_type: AccumulatorType = None) -> contextlib.AbstractContextManager[Marks]:
-    """Lets steps that are traced have marks, while the context is open."""
+    """Lets gradients be marked in steps that are traced while the context is open."""
     return _marks.replaced_by(Marks(accumulator_type))
 
 
@@ -110,7 +110,7 @@ def mark_updated_once(value: tf.Tensor) -> tf.Tensor:
 
 
 def mark_written_once(operations: Iterable[tf.Operation]) -> list[tf.Operation]:
-    """Marks the new values of the variables that `operations` write; returns the operations that do that."""
+    """Marks the new values of the variables that `operations` write; returns the operations that store them."""
     writing = [operation for operation in operations if operation.type != "ReadVariableOp"]
     written = {each.ref(): each for operation in writing for each in operation.inputs if each.dtype == tf.resource}
     with tf.control_dependencies(list(operations)):

@@ -68,7 +68,7 @@ class _Matrices:
         return found
 
     def _completed(self, columns: Instruction) -> Instruction:
-        """Orthonormal columns, and others that make them a basis."""
+        """The orthonormal columns, and others that complete a basis."""
         shape, (q, _) = columns.array_shape, self.factors(QR, columns, full=True)
         *batch, size, count = shape.dimensions
         others = shape.with_dimensions((*batch, size, size - count))
@@ -77,7 +77,7 @@ class _Matrices:
         return self.add("concatenate", q.array_shape, (columns, rest), dimensions=(shape.rank - 1,))
 
     def of_empty_matrices(self, operation: str) -> None:
-        """Results without elements, determinants 1, bases that are those of the identity."""
+        """Adds the results for empty matrices: no elements, determinants of 1, bases of the identity."""
         shapes = self.call.tuple_shapes if isinstance(self.call.shape, TupleShape) else (self.call.array_shape,)
         values = [np.zeros(each.dimensions, each.dtype) for each in shapes]
         if operation in ("MatrixDeterminant", "LogMatrixDeterminant"):
@@ -115,7 +115,7 @@ class _Matrices:
         return self.add("select", shape, (self._on_diagonal(shape), self._filled(shape, 1), self._filled(shape, 0)))
 
     def determinant(self, a: Instruction, is_logarithm: bool) -> None:
-        """The determinant, or its sign and the logarithm of its size: those of U's diagonal."""
+        """The determinant, or its sign and the logarithm of its size, from the diagonal of U."""
         factors, _, sign = self.factors(LU, a)
         shape, on_diagonal = a.array_shape, self._on_diagonal(a.array_shape)
         if not is_logarithm:

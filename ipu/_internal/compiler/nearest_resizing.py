@@ -1,6 +1,6 @@
 """Nearest-neighbour resizing that repeats each pixel, and its gradient, as operations that compile to fast HLO.
 
-XLA's kernel gathers a window for each pixel, by an index each, and it has none for the gradient.
+XLA's kernel gathers a window for each pixel, each by an index of its own, and XLA has no kernel for the gradient.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def nearest_neighbor_gradient(
 def nearest(size: int, count: int, corners: bool, centers: bool) -> np.ndarray:
     """The element of a side, int64 [count], that each of `count` resized ones is, in the arithmetic of float32."""
     at = coordinates(size, count, corners, centers)
-    first = np.floor(at)  # `at` + 0.5 would be rounded up to 1 next below 0.5
+    first = np.floor(at)  # just below 0.5, `at` + 0.5 would be rounded up to 1
     return np.minimum(first + (at - first >= 0.5) if corners else first, size - 1).astype(np.int64)
 
 

@@ -17,7 +17,8 @@ from ipu._internal.types import Variable
 class OptimizerState:
     """The variables used by updates only, and the sums of gradients, by id of TensorFlow's variables.
 
-    `slots` have the names of the optimizer and of the variable, `sums` that of the variable whose gradients they sum.
+    `slots` has the names of the optimizer and of the variable, `sums` the name of the variable whose gradients are
+    summed.
     `storage` is the optimizer's, with the defaults of the present configuration; there is an update for each `interval`
     iterations of the loop around it.
     """
@@ -52,6 +53,6 @@ def optimizer_state_of(graph: tf.Graph) -> OptimizerState | None:
 
 
 def _owner(slot: Variable) -> str:
-    """The name of a slot's variable, with which TensorFlow begins the slot's; else the slot's own."""
+    """The name of a slot's variable, with which TensorFlow begins the slot's name; else the slot's own name."""
     name = str(slot.name).partition(":")[0]
     return name.rpartition("/")[0] or name

@@ -121,7 +121,7 @@ class _Caller:
 
 
 def _gradient_scope(scope: str) -> Any:
-    """The scope of the gradient of a call in a stage of a pipeline: that of the stage, which a tape does not open."""
+    """Opens the scope of the stage for the gradient of a call in a pipeline's stage, as a tape does not open it."""
     if stage_in(scope) is None or stage_in(ops.get_default_graph().get_name_scope()) is not None:
         return nullcontext()
     return tf.name_scope(f"{BACKWARD}/{scope}/")
@@ -134,7 +134,7 @@ def _registered_gradient(call: tf.Operation, *upstream: tf.Tensor) -> list[tf.Te
 
 
 class _Gradient:
-    """The gradient of a body by the operands that have one; it computes the parts of the forward pass that it needs."""
+    """The gradient of a body by its differentiable operands; it computes again what it needs of the forward pass."""
 
     def __init__(self, forward: _Caller) -> None:
         body, variables = forward.body, forward.variables
@@ -193,7 +193,7 @@ def _parts(gradient: Any, shape: tf.TensorShape) -> list[tf.Tensor]:
 
 
 def keep_inline(graph: Any) -> None:
-    """Has outlined functions that are being traced, as far as they contain the graph, be called as they are."""
+    """Makes the outlined functions whose traces contain the graph be called without outlining."""
     while graph is not None:
         graph._ipu_inline = True
         graph = getattr(graph, "outer_graph", None)
@@ -248,7 +248,7 @@ def _trace(
 ) -> _Traced | None:
     """The traced function; None if it cannot be shared. Raises ConfigurationError for one that returns nothing.
 
-    `bodies` are those of functions before it, by their structure.
+    `bodies` are the bodies of earlier functions, by their structure.
     """
     structure: list[Any] = []
 
@@ -306,9 +306,7 @@ class _VariableStore:
 
     @contextmanager
     def as_before(self) -> Iterator[None]:
-        """Restores names to those before the trace, and returns its variables for new ones, while the context is
-        open.
-        """
+        """Restores names from before the trace, and reuses its variables for new ones, while the context is open."""
         made = iter(self._made)
         for place, before in zip(self._places, self._before, strict=True) if self._in_graph else ():
             place.clear()
@@ -372,6 +370,6 @@ def _example(handle: tf.Tensor) -> resource_variable_ops.ResourceVariable:
 
 
 def _value_of(handle: tf.Tensor) -> tf.Tensor:
-    """The value of a variable, whose reading a gradient tape sees."""
+    """The value of a variable, read so that a gradient tape sees it."""
     (data,) = resource_variable_ops.get_eager_safe_handle_data(handle).shape_and_type
     return resource_variable_ops.gen_resource_variable_ops.read_variable_op(handle, tf.as_dtype(data.dtype))

@@ -1,4 +1,4 @@
-"""Makes a traced step a pipeline, and runs it: a caller's step is one update, or one micro-batch."""
+"""Turns a traced step into a pipeline, and runs it: a caller's step is one update, or one micro-batch."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class InferencePipelineProgram(PipelineProgram):
         return self.pipelined.pipelining.steps * self.replicas
 
     def run(self, steps: int, feeds: list[RowFeed], outputs: Literal["last", "all"] = "last") -> list[np.ndarray]:
-        """The results of `steps` micro-batches, as of a program that runs them one by one."""
+        """The results of `steps` micro-batches, as from a program that runs them one by one."""
         results = [_flat(result) for result in super().run(steps // self._micro_batches, feeds, "all")]
         return results if outputs == "all" else [result[-1] for result in results]
 
@@ -108,7 +108,7 @@ def estimator_of_stages(
 ) -> Callable[[Target], Estimate]:
     """Makes the estimator of a pipelined module; `build` compiles a part with the values of its `constants`.
 
-    `labels` are those of the variables, by the numbers of the module's parameters.
+    `labels` are the labels of variables, by the numbers of the module's parameters.
     """
     # Late: the engine's cost report needs its passes, which load Numba.
     from engine.profile.pipeline_estimate import PipelineStep, pipeline_estimator

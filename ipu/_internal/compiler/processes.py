@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def transport_of(strategy: tf.distribute.Strategy | None = None) -> Transport | None:
     """The transport between the processes of a strategy's programs; None where they run in one process.
 
-    It is the strategy's own, or for any where the configuration has several processes the active one.
+    It is the strategy's own, or the active one if the configuration has several processes.
     """
     strategy = tf.distribute.get_strategy() if strategy is None else strategy
     transport: Transport | None = getattr(strategy, "transport", None)
@@ -67,7 +67,7 @@ def processes_of(module: Module, transport: Transport | None) -> Processes | Non
 
 
 def gradient_type() -> type | None:
-    """The type that gradients are rounded to between processes; None for their own. Raises ConfigurationError."""
+    """The type that gradients are rounded to between processes; None for no rounding. Raises ConfigurationError."""
     text = os.environ.get(GRADIENT_TYPE, "float32")
     if text not in ("float32", "bfloat16"):
         raise ConfigurationError(f"Expected {GRADIENT_TYPE} to be float32 or bfloat16. Received: {text!r}.")

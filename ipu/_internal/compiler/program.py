@@ -65,7 +65,7 @@ _definitions_alone = False
 
 @contextlib.contextmanager
 def use_definitions(enabled: bool = True) -> Iterator[None]:
-    """Runs programs built meanwhile on the NumPy definitions, slowly, instead of compiled code: for debugging."""
+    """Runs programs that are built while the context is open on the NumPy definitions, slowly: for debugging."""
     global _definitions_alone
     before, _definitions_alone = _definitions_alone, enabled
     try:
@@ -190,7 +190,7 @@ class TracedProgram:
 
     @property
     def graph_key(self) -> Hashable:
-        """The key of the trace's graph; None where several traced steps were made one."""
+        """The key of the trace's graph; None for a program that was made of several traced steps."""
         return self._traced.graph_key
 
     @property

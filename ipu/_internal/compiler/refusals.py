@@ -21,7 +21,7 @@ class ShapeFromValues(UnsupportedOperation):
 
 
 def refusal(error: Exception) -> UnsupportedOperation:
-    """The error to raise for XLA's; its message ends with XLA's own beyond the operation's name."""
+    """The error to raise in place of XLA's; it quotes XLA where XLA says more than the operation's name."""
     message = str(error).removeprefix(_PREFIX)
     first_line = message.strip().splitlines()[0] if message.strip() else type(error).__name__
     nodes = _NODE.findall(message)

@@ -22,12 +22,12 @@ _already_reduced = ThreadValue(False)
 
 
 def already_reduced() -> AbstractContextManager[bool]:
-    """Tells an optimizer that gradients are already reduced over replicas, while the context is open."""
+    """Keeps optimizers from reducing gradients over replicas again, while the context is open."""
     return _already_reduced.replaced_by(True)
 
 
 def over_axis(reduce_op: tf.distribute.ReduceOp, value: Nest, axis: int | None) -> Any:
-    """The sum or mean of each tensor along `axis`, which comes before that over replicas; `value` if it is None."""
+    """The sum or mean of each tensor along `axis`, for a later one over replicas; `value` itself if `axis` is None."""
     if axis is None:
         return value
     along = tf.reduce_sum if reduce_op == tf.distribute.ReduceOp.SUM else tf.reduce_mean
@@ -35,8 +35,8 @@ def over_axis(reduce_op: tf.distribute.ReduceOp, value: Nest, axis: int | None) 
 
 
 def reduced(reduce_op: tf.distribute.ReduceOp, value: Nest) -> Any:
-    """The sum or mean over replicas of each tensor of `value`, in a function that runs on them; elsewhere, and within
-    `already_reduced`, `value`.
+    """The sum or mean over replicas of each tensor of `value`, in a function that runs on them; `value` itself
+    elsewhere, and within `already_reduced`.
 
     Raises ValueError for another reduction.
     """

@@ -1,4 +1,4 @@
-"""Makes a traced step one of all replicas, with the per-replica rows of variables."""
+"""Turns a traced step into a step of all replicas, with the per-replica rows of variables."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _check_queues(traced: TracedStep, replicas: int) -> None:
 def replicated(traced: TracedStep, replicas: int, processes: Processes | None = None) -> TracedStep:
     """The step that `replicas` replicas execute together; for one replica, collectives are simplified.
 
-    With `processes` each has so many replicas, and collectives span them.
+    With `processes`, each process has `replicas` replicas, and collectives span the processes.
 
     Raises ConfigurationError for replica groups that do not divide, and for collectives and queues in a loop or branch
     that only some replicas enter; AccumulationLoopError, a FailedPreconditionError, where gradients are accumulated

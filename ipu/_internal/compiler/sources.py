@@ -20,10 +20,10 @@ CALLS = ("keras_ext/pipelining/traced_step.py", "_internal/compiler/baking.py", 
 def source_lines(graph: Any, op_names: Container[str]) -> dict[str, str]:
     """The innermost lines of the user's program, as path:line, that made a graph's operations, by op_name.
 
-    Of the graph's own operations only those in `op_names` are looked up: half of them are constants and reads. Among
-    the lines are those of all operations of the loops, conditionals and functions that the graph calls; operations
-    without one are left out. They are read at once: TensorFlow's stack traces refer to memory of the graph, and once
-    that is freed, one that is left makes the making of other operations, anywhere in the process, an error.
+    Of the graph's own operations only those in `op_names` are looked up, as half of all are constants and reads; of the
+    loops, conditionals and functions that the graph calls, all are. Operations without a line are left out. The lines
+    are read at once: TensorFlow's stack traces refer to memory of the graph, and a trace that outlives the graph makes
+    the creation of operations fail, anywhere in the process.
     """
     return _lines(graph, {}, op_names)
 

@@ -1,4 +1,4 @@
-"""Products of a sparse and a dense matrix, of operations that XLA has."""
+"""Products of a sparse and a dense matrix, made of operations that XLA has."""
 
 from __future__ import annotations
 

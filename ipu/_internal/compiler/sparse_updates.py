@@ -1,4 +1,4 @@
-"""Updates of the rows of a variable by optimizers of TensorFlow 1 and of tf_keras, of operations that XLA has.
+"""Updates of rows of a variable by optimizers of TensorFlow 1 and of tf_keras, made of operations that XLA has.
 
 Each has the arguments of TensorFlow's operation. `indices` are different from each other.
 """

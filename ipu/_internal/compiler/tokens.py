@@ -26,7 +26,7 @@ _ordinal: ThreadValue[int | None] = ThreadValue(None)
 
 
 def own_chain(name: str) -> contextlib.AbstractContextManager[str]:
-    """Side effects traced within are ordered among themselves, but not with those of other chains."""
+    """Orders side effects that are traced while the context is open among themselves, but not with other chains."""
     return _chain.replaced_by(name)
 
 
@@ -48,7 +48,7 @@ def is_token(variable: object) -> bool:
 
 
 class CheckToken:
-    """The token of a check of values, of one program: its value is unused, too."""
+    """The token of a value check in one program, whose value is unused, too."""
 
     name = "value_check_token"
     escaped = False
@@ -71,7 +71,7 @@ class CheckToken:
 
 @contextlib.contextmanager
 def chains_between(names: Sequence[str]) -> Iterator[None]:
-    """Orders the side effects of these chains within after all earlier ones, and before all later ones."""
+    """Orders side effects of these chains, traced while the context is open, after earlier and before later ones."""
     outer, tokens = device_token(), []
     for name in names:
         with own_chain(name):

@@ -77,8 +77,8 @@ replace_host_operations()
 def trace_step(function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> TracedStep:
     """Traces `function`, called with one tensor for each of `specs`, without running it in TensorFlow.
 
-    It says so on stderr if that takes seconds. Raises UnsupportedOperation where XLA cannot compile an operation of the
-    function.
+    A notice on stderr says so if tracing takes seconds. Raises UnsupportedOperation where XLA cannot compile an
+    operation of the function.
     """
     with slow_notice():
         concrete, used = _traced(function, specs)

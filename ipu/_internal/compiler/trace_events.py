@@ -54,7 +54,7 @@ class ProgramEvents:
 
     @contextmanager
     def compilation(self) -> Iterator[None]:
-        """Records begin and end of the compilation within."""
+        """Records begin and end of a compilation, which runs while the context is open."""
         self._record(COMPILE_BEGIN)
         start = time.perf_counter()
         yield

@@ -27,7 +27,7 @@ def has_pipeline_marks(module: Module) -> bool:
 
 
 def with_traced_pipelines(module: Module) -> tuple[Module, list[Pipelined]]:
-    """The module with the loops that were traced as pipelines turned into pipelines, and these.
+    """Turns the loops of a module that were traced as pipelines into pipelines; returns the module and the pipelines.
 
     Raises as `engine.partition.traced_pipelines.with_pipelines`.
     """

@@ -64,7 +64,7 @@ def checks_of(operation: tf.Operation) -> list[Checked]:
 
 
 def check_node(name: str, given: str, operand: tf.Tensor, check: ValueCheck, passes: bool) -> NodeDef:
-    """A custom call that checks a tensor, `given` in the names of a function's nodes.
+    """A custom call that checks a tensor, whose name among a function's nodes is `given`.
 
     If `passes`, it returns its operand, and runs with the operation that reads the result. Otherwise it returns a
     scalar without readers.

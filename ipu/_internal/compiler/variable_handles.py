@@ -1,4 +1,4 @@
-"""Handles of eager variables: TensorFlow makes another kernel for each name of one, which takes 0.5 ms.
+"""Handles of eager variables of one name: TensorFlow makes a kernel for each name, which takes 0.5 ms.
 
 With one name for error messages, variables of one shape and dtype share that kernel; each still has its own handle.
 """

@@ -33,7 +33,7 @@ def path_of(variable: Any) -> str:
 def labels_of(variables: Sequence[Any], state: OptimizerState | None) -> list[Label | None]:
     """The label of each variable of a step; None where nothing names it. `state` has the notes of optimizers.
 
-    A variable without notes that TensorFlow 1 named after a trainable one of its shape is that one's slot.
+    A variable without notes that TensorFlow 1 named after a trainable variable of its shape is a slot of that variable.
     """
     plain = [getattr(variable, "variable", variable) for variable in variables]
     weights = {path_of(each): each.shape for each in plain if getattr(each, "trainable", False)}

@@ -28,7 +28,7 @@ SYMBOLIC_GRAPH = "scratch_graph"
 
 
 class _Tracing(threading.local):
-    """The variables, by handle, used by this thread's current trace, and the one that its own operation has now."""
+    """The variables, by handle, that this thread's trace uses, and the one whose own operation runs now."""
 
     used: dict[int, IPUVariable] | None = None
     watcher: Callable[[IPUVariable], None] | None = None
@@ -60,7 +60,7 @@ def used_with(handles: Collection[int]) -> list[IPUVariable]:
 
 @contextlib.contextmanager
 def watching_reads(watcher: Callable[[IPUVariable], None]) -> Iterator[None]:
-    """Calls `watcher` with each variable whose value this thread reads within, outside of any function."""
+    """Calls `watcher` with each variable that this thread reads outside of functions, while the context is open."""
     outer, _tracing.watcher = _tracing.watcher, watcher
     try:
         yield
@@ -83,8 +83,8 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     """A resource variable with a host copy (TensorFlow's) and a device copy (the engine's).
 
     The engine takes `device_buffer()` and calls `device_written()` after it has updated it. This class sees all reads
-    and assignments but those by the handle. Once that has escaped, as to a TensorFlow function that captures it, each
-    execution first compares the host copy with what it was, and copies its updates there.
+    and assignments but those by the handle. Once the handle has escaped, as to a TensorFlow function that captures it,
+    each execution first compares the host copy with what it was, and copies its updates back to it.
     """
 
     _host_is_valid = True
@@ -133,7 +133,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     @property
     def lock_holder(self) -> Any:
-        """The object whose lock it is."""
+        """The object that holds the lock."""
         return self
 
     def _alone(self) -> contextlib.AbstractContextManager[Any]:
@@ -231,7 +231,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         return made
 
     def _update(self, write: Callable[[], Any], read_value: bool) -> Any:
-        """Assigns by the present value, which no execution changes meanwhile."""
+        """Assigns a value computed from the present one, which no execution changes meanwhile."""
         if ops.inside_function():
             return write()
         with self._alone():
@@ -305,7 +305,7 @@ class AssignedVariable(IPUVariable):
 
     @property
     def lock_holder(self) -> Any:
-        """The object whose lock it is."""
+        """The object that holds the lock."""
         return self._original
 
     def _assigned(self) -> IPUVariable:
@@ -328,7 +328,7 @@ _from_func_graph = atomic_function.from_func_graph
 
 @wraps(_from_func_graph)
 def _noting_captures(name: str, graph: func_graph.FuncGraph, *arguments: Any, **named: Any) -> Any:
-    """A function of TensorFlow, with which the handles of the variables that it captures escape."""
+    """Makes a function of TensorFlow, and notes that the handles of the variables that it captures escape."""
     # A branch's or loop's captures are those of the function that it is in, too.
     is_inside = graph.is_control_flow_graph and isinstance(graph.outer_graph, func_graph.FuncGraph)
     if not is_inside and not getattr(graph, "_ipu_program", False):

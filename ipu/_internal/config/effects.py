@@ -1,7 +1,7 @@
 """Effects of each option of a configuration: on results, the chip's cost report, the host, or none, and why.
 
-docs/options.md prints this table. A test holds it complete, and asks of each row that promises an effect for a test
-that shows it.
+docs/options.md prints this table. Tests check that it is complete, and that each row with an effect has a test
+that shows the effect.
 """
 
 from __future__ import annotations

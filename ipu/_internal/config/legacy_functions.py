@@ -30,7 +30,7 @@ REQUIRED = inspect.Parameter.empty
 class Argument(NamedTuple):
     """An argument of a function: its default, and the full name of the attribute it sets.
 
-    `converted` gives the attribute's value of one of type `accepts`; None leaves the attribute as it is.
+    `converted` computes the attribute's value from a value of type `accepts`; None leaves the attribute as it is.
     """
 
     default: Any
@@ -44,7 +44,7 @@ FLAGGED = LIBRARIES.keys() | REPORTS.keys()
 
 
 def profile_type(given: bool | ExecutionProfileType | None) -> ExecutionProfileType:
-    """True is a profile of the device, False and None are none."""
+    """The type of profile for an argument: True is a profile of the device, False and None are none."""
     return given if isinstance(given, ExecutionProfileType) else ExecutionProfileType(int(bool(given)))
 
 

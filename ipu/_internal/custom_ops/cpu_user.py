@@ -29,9 +29,9 @@ def cpu_user_operation(
 ) -> list[tf.Tensor]:
     """Call a function on the host's processor as part of the execution, with the inputs (Python API, 18.14.1).
 
-    The function gets copies of the inputs and fills the outputs, in program order with queues and other calls. One in a
-    library has the documented C++ signature (docs/custom_vertices.md); it must not throw. A Python function takes an
-    array for each input, and `attributes` by name if there are any; it returns an array, or a list of arrays.
+    The function gets copies of the inputs and fills the outputs, in program order with queues and other calls. A
+    library's function has the documented C++ signature (docs/custom_vertices.md); it must not throw. A Python function
+    takes an array for each input, and `attributes` by name if there are any; it returns an array, or a list of arrays.
 
     The gradient is the function `<op_name>_grad`. Its inputs are the gradients of all outputs, then the outputs, then
     the inputs; its outputs the partial derivatives, of the shapes and dtypes of the inputs.

@@ -13,7 +13,7 @@ from ipu._internal.types import TensorLike
 
 
 class Operand:
-    """A tensor with the operators of expressions, of which TensorFlow's own have no unary plus."""
+    """A tensor with the operators of expressions, also the unary plus, which TensorFlow's tensors lack."""
 
     def __init__(self, tensor: TensorLike) -> None:
         self.tensor = tensor

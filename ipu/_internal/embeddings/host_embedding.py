@@ -24,7 +24,7 @@ class HostEmbedding:
     """A table [tokens, encoding] in the host's memory: programs fetch the rows that they look up, and update them.
 
     Its rows change in place while a program runs. Arrays and tensors that were read from a variable before keep their
-    values. An np.memmap may be larger than memory; nothing saves it but its file.
+    values. An np.memmap may be larger than memory; only its file saves it.
 
     Args:
         name: the name which uniquely identifies the embedding.
@@ -71,8 +71,8 @@ class HostEmbedding:
 
         Args:
             indices: integers [...].
-            clip_indices: whether an index outside of the table is that of the nearest row. Otherwise it ends the step
-                with HostFunctionError.
+            clip_indices: whether an index outside of the table is replaced by the nearest one. Otherwise it ends the
+                step with HostFunctionError.
 
         Returns:
             The rows, [..., encoding], of the table's dtype.

@@ -1,4 +1,4 @@
-"""The memory of host embeddings: that of a variable, in a session or not, or an array, which may be a file's."""
+"""The memory of host embeddings: a variable's, in a session or not, or an array's, which may be a file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RegisteredMemory:
         self._sessions.append(session)
 
     def deregister(self, session: Session | None) -> None:
-        """Ends that. Raises ConfigurationError for a table that is not registered."""
+        """Ends the use that `register` allowed. Raises ConfigurationError for a table that is not registered."""
         if session not in self._sessions:
             raise ConfigurationError(
                 f"Expected host embedding {self._name!r} to be registered before its registration ends. Received: one "
@@ -137,7 +137,7 @@ def _no_rows(variable: Any) -> list[tf.Tensor]:
 
 
 def _unshared(variable: Any, no_rows: list[tf.Tensor]) -> tf.Tensor:
-    """The variable's value in its own memory. Tensors read before, which share that, keep their values by a copy."""
+    """The variable's value in its own memory. Tensors read before, which share it, keep their values by a copy."""
     write = gen_array_ops.resource_strided_slice_assign(variable.handle, *no_rows)
     with tf.control_dependencies([write] if write is not None else []):
         share = gen_resource_variable_ops.disable_copy_on_read(variable.handle)

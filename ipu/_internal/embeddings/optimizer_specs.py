@@ -16,8 +16,8 @@ from ipu._internal.types import TensorLike
 class HostEmbeddingOptimizerSpec:
     """Stochastic gradient descent: each gradient of a look-up is multiplied by the rate and subtracted from its rows.
 
-    Rows are updated as soon as the backward pass comes to them, for each micro-batch and by each replica: summed over
-    them, and in their order. With a rate of 0 there are no updates.
+    Rows are updated as soon as the backward pass comes to them, by each micro-batch and each replica in order; the
+    updates add up. With a rate of 0 there are no updates.
 
     Args:
         learning_rate: the rate, a number.
@@ -70,7 +70,7 @@ class HostEmbeddingOptimizerSpec:
         return _instruction(self._table(embedding_tensor, name), EmbeddingTable.register)
 
     def create_deregister_instruction(self, embedding_tensor: Any, slot_vars: list[Any], name: str) -> tf.Operation:
-        """Ends the registration, likewise.
+        """Ends the registration: in a tf.Graph whenever a session executes the operation, else now.
 
         Args:
             embedding_tensor: the table, a variable or array [tokens, encoding].

@@ -73,7 +73,7 @@ class EmbeddingTable:
             update.forget()
 
     def deregister(self, session: Session | None) -> None:
-        """Ends that. What was updated in a file's memory is written to the file."""
+        """Ends the use that `register` allowed; writes what was updated in a file's memory to the file."""
         self._memory.deregister(session)
         if session is None:
             _registered.remove(self)
@@ -116,7 +116,7 @@ _tables: weakref.WeakValueDictionary[tuple[str, int], EmbeddingTable] = weakref.
 
 
 def table_of(name: str, tensor: Any, trainable: bool) -> EmbeddingTable:
-    """The table of that name, made at its first use. Raises ConfigurationError for a tensor that is none."""
+    """The table of that name, made at its first use. Raises ConfigurationError for a tensor that is no table."""
     found = _tables.get((name, id(tensor)))
     if found is None or (trainable and not found.trainable):
         found = _tables[name, id(tensor)] = EmbeddingTable(name, tensor, trainable)

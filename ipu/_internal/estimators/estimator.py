@@ -36,7 +36,7 @@ class Estimator(ModelFolder):
     """Trains, evaluates and exports the model that `model_fn` builds: tf.estimator.Estimator, on the CPU.
 
     Args:
-        model_fn: a function of `features`, and of those of `labels`, `mode`, `params` and `config` that it names, which
+        model_fn: a function of `features` and, by name, of any of `labels`, `mode`, `params` and `config`, which
             returns an EstimatorSpec.
         model_dir: the folder of checkpoints and summaries; that of `config`, or a temporary one, if None.
         config: a RunConfig, or None for its defaults.
@@ -109,7 +109,7 @@ class Estimator(ModelFolder):
         """Trains the model, from the latest checkpoint if there is one.
 
         Args:
-            input_fn: a function of those of `mode`, `params` and `config` that it names, which returns a data set of
+            input_fn: a function, by name, of any of `mode`, `params` and `config`, which returns a data set of
                 (features, labels).
             hooks: SessionRunHooks.
             steps: the number of steps to train; None means until the data set ends.
@@ -120,8 +120,8 @@ class Estimator(ModelFolder):
             This estimator.
 
         Raises:
-            ValueError: `steps` and `max_steps`, one of them is not positive, or no multiple of the steps of one loop;
-                or TF_CONFIG has a cluster, and the configuration no `train_distribute`.
+            ValueError: `steps` and `max_steps` are both given, one of them is not positive, or no multiple of the steps
+                of one loop; or TF_CONFIG has a cluster, and the configuration no `train_distribute`.
         """
         check_one_process(self._config)
         hooks = list(checked_hooks(hooks))

@@ -144,7 +144,7 @@ class BestExporter(_SavedModelExporter):
 
 
 def _evaluations(pattern: str, step: int) -> list[dict[str, Any]]:
-    """The metrics in event files, but for those of one step."""
+    """The metrics in event files, except those of one step."""
     found = []
     for path in sorted(tf.io.gfile.glob(pattern)):
         for event in tf.compat.v1.train.summary_iterator(path):

@@ -16,7 +16,7 @@ LEAST_BYTES = 1 << 20
 
 @contextmanager
 def fed_arrays() -> Iterator[dict[Any, np.ndarray]]:
-    """The arrays that the block makes tensors of in the default graph, by placeholders; those in functions stay."""
+    """Puts placeholders in place of large arrays in the default graph, but not in functions; yields the arrays."""
     graph, create = v1.get_default_graph(), ops._create_graph_constant
     arrays: dict[Any, np.ndarray] = {}
 

@@ -20,7 +20,7 @@ class StopAtLastStep(SessionRunHook):
         self._steps, self._last, self._iterations = steps, max_steps, iterations
 
     def after_create_session(self, session: Any, coord: object) -> None:
-        """Notes the last step; a session that is created again goes on. Raises ConfigurationError if no run ends so."""
+        """Notes the last step, unless a session goes on. Raises ConfigurationError if no run ends at it."""
         first = int(session.run(self._global_step))
         if self._last is None:
             assert self._steps is not None
@@ -49,13 +49,13 @@ class StopAfterRuns(SessionRunHook):
 class EndOfData(SessionRunHook):
     """Starts an infeed with its session, and stops at the end of the data set; the last of the hooks.
 
-    Made in the graph of the data set, in which the infeed has a session of its own.
+    It is created in the graph of the data set, in which the infeed has a session of its own.
 
     Args:
-        initializer: the infeed's.
+        initializer: the initializer of the infeed.
         cardinality: the number of batches of the data set, a tensor; negative where it is infinite or unknown.
-        batches: a function that counts them.
-        batches_per_run: the number that one run takes.
+        batches: a function that counts the batches.
+        batches_per_run: the number of batches that one run takes.
         feeds: what the initializer and the cardinality are fed.
     """
 
@@ -98,7 +98,7 @@ class EndOfData(SessionRunHook):
 
     @property
     def reached(self) -> bool:
-        """Whether the data set has stopped the runs, after the last whole one or, where its end was unknown, in one."""
+        """Whether the data set has stopped the runs: after the last whole run or, with an unknown end, within one."""
         return self._running or self._is_last and not self._stopped
 
     def left_over(self) -> int:

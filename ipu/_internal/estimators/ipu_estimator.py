@@ -106,7 +106,7 @@ class IPUEstimator(DeviceEstimator):
         return spec
 
     def _loop(self, mode: str, infeed: IPUInfeedQueue, step: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """The mean loss of a loop over steps, and the spec of a step; `step` of it are more operations."""
+        """The mean loss of a loop over steps, and the spec of a step; `step` adds operations for the spec."""
         specs: list[Any] = []
 
         def body(total: tf.Tensor, *element: Any, **named: Any) -> tf.Tensor:
@@ -198,7 +198,7 @@ def _computed(function: Callable[..., Any], tensors: Any) -> Any:
 
 
 def _kept(value: tf.Tensor, replicas: int) -> tuple[Any, Any]:
-    """A metric of the device's latest value, the mean over replicas, as a pair of value and update."""
+    """A metric, as a pair of value and update: the device's latest value, averaged over replicas."""
     value = tf.reduce_mean(tf.cast(value, tf.float32), 0) if replicas > 1 else value
     latest = v1.Variable(
         tf.zeros(value.shape, value.dtype),

@@ -11,9 +11,9 @@ NAMES = "object_name_uids"
 
 @contextmanager
 def fresh_keras_names() -> Iterator[None]:
-    """Numbers layers of Keras 3 from the start: variables of a checkpoint go by names, in each graph the same.
+    """Restarts the numbers of Keras 3's layers: checkpoints need the same names of variables in each graph.
 
-    Those of tf_keras are numbered in each graph anyway.
+    tf_keras numbers its layers in each graph anyway.
     """
     state = sys.modules.get("keras.src.backend.common.global_state")
     if state is None:

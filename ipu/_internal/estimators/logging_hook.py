@@ -22,14 +22,14 @@ class IPULoggingTensorHook(SessionRunHook):
 
     Args:
         every_n_iter: the number of runs after which tensors are logged.
-        every_n_secs: the seconds after which they are.
-        at_end: whether they are at the end of the session.
+        every_n_secs: the seconds after which tensors are logged.
+        at_end: whether tensors are logged at the end of the session.
         formatter: a function of a dictionary of arrays that returns the text; None means "name = value, ...".
         logging_mode: an IPUOutfeedMode: the values of the last iteration, or all of them.
         feed_name, replication_factor: deprecated, without effect.
 
     Raises:
-        ValueError: `every_n_iter` and `every_n_secs`, or none of them and not `at_end`.
+        ValueError: both `every_n_iter` and `every_n_secs` are given, or none of them and not `at_end`.
     """
 
     LoggingMode = IPUOutfeedMode

@@ -83,7 +83,7 @@ class DeviceEstimator(Estimator):
         if self._ipu.ipu_options is not None:
             self._ipu.ipu_options.configure_ipu_system()
         ordinal, depth = self._ipu.ordinal, self._ipu.prefetch_depth
-        with self._graph():  # of its own, as that of the model is written to files, and the data's arrays are constants
+        with self._graph():  # not the model's graph, which is written to files: arrays of the data are constants
             with fed_arrays() as arrays:
                 dataset = self._call_input_fn(input_fn, mode)
             if not isinstance(dataset, tf.data.Dataset):
@@ -167,7 +167,7 @@ class DeviceEstimator(Estimator):
         return [dict(zip(predictions, values, strict=True)) for values in zip(*predictions.values(), strict=True)]
 
     def _check_updates(self, what: str, first: int = 0) -> None:
-        """Checks that operations from `first` on, of the step traced last or of the host, leave the global step."""
+        """Checks that operations from `first` on, of the latest step or of the host, do not assign the global step."""
         operations = v1.get_default_graph().get_operations()[first:]
         step = v1.train.get_global_step().handle
         for operation, inputs in nested_operations(operations):
@@ -194,7 +194,7 @@ def with_examples(rows: Nest) -> Any:
 
 
 def _origin(tensor: tf.Tensor) -> tf.Tensor:
-    """The tensor that a captured one is outside of all functions."""
+    """The tensor outside of all functions for which a captured tensor stands."""
     while not isinstance(tensor, EagerTensor) and isinstance(tensor.graph, FuncGraph):
         outside = next((outer for outer, inner in tensor.graph.captures if inner is tensor), None)
         if outside is None:

@@ -93,8 +93,8 @@ class IPUPipelineEstimator(DeviceEstimator):
     of the pipeline.
 
     Args:
-        model_fn: a function of those of `features` and `labels`, which are None, `mode`, `params` and `config` that it
-            names, which returns an IPUPipelineEstimatorSpec.
+        model_fn: a function, by name, of any of `features` and `labels`, which are None, `mode`, `params` and `config`,
+            which returns an IPUPipelineEstimatorSpec.
         model_dir, config, params, warm_start_from: as those of IPUEstimator.
 
     Raises:

@@ -44,7 +44,7 @@ LEAST = {
     "log_step_count_steps": 1,
     "session_creation_timeout_secs": 1,
 }
-"""The least numbers; 0 is as None."""
+"""The least numbers; 0 means None."""
 
 
 class RunConfig:
@@ -55,7 +55,7 @@ class RunConfig:
     refused.
 
     Raises:
-        ValueError: an unknown argument, save_checkpoints_steps and save_checkpoints_secs, one that is too small, a
+        ValueError: an unknown argument, both save_checkpoints_steps and save_checkpoints_secs, too small a number, a
             TF_CONFIG that contradicts itself, a strategy, or an argument for the servers of a cluster.
         TypeError: session_config is no ConfigProto, or device_fn no function.
     """

@@ -68,6 +68,6 @@ __all__ = [
     "train_and_evaluate",
 ]
 __path__: list[str] = []
-"""Modules are imported from `tensorflow.python.estimator`, which is this one; they are names for it, too."""
+"""Programs import modules from `tensorflow.python.estimator`, which is this module, as are those named below."""
 estimator = estimator_lib = exporter = mode_keys = model_fn = run_config = training = sys.modules[__name__]
 __getattr__, __dir__ = public_names(__name__, __all__)

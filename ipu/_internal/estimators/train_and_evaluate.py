@@ -58,7 +58,7 @@ class EvalSpec(EvalSpecBase):
 
 
 class _Evaluations(tf.compat.v1.train.CheckpointSaverListener):
-    """Evaluates after checkpoints, but for the one before the first step."""
+    """Evaluates after checkpoints, except the one before the first step."""
 
     def __init__(self, estimator: Estimator, spec: EvalSpec, last: int | None) -> None:
         self._estimator, self._spec, self._last = estimator, spec, last
@@ -68,7 +68,7 @@ class _Evaluations(tf.compat.v1.train.CheckpointSaverListener):
         self.exports: list[Any] = []
 
     def begin(self) -> None:
-        """The first checkpoint is that of the start."""
+        """Notes that the next checkpoint is the one before the first step."""
         self._first = True
 
     def after_save(self, session: object, global_step_value: int) -> None:

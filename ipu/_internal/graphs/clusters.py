@@ -1,7 +1,7 @@
 """Operations on an IPU that no program contains: for a run of a session they become programs, cluster by cluster.
 
-A cluster has the operations of one device between which no operation of the host, or of another device, lies. The graph
-keeps its operations. What depends on a cluster is copied, and the run has the copies in place of its fetches.
+A cluster is a set of operations of one device, with no operation of the host or of another device between them. The
+graph keeps its operations. Operations that depend on a cluster are copied, and the run fetches the copies.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class _Run:
             )
 
     def _place_on_levels(self) -> bool:
-        """Gives each operation its level; whether clusters that need no device were moved to the host instead."""
+        """Gives each operation its level; returns whether clusters that need no device were moved to the host."""
         devices = [HOST, *sorted({device for device in self.device.values() if device != HOST})]
         self.level = dict.fromkeys(self.order, 0)
         changed = True
@@ -274,7 +274,7 @@ def _copy(
     values: dict[int, tf.Tensor],
     copies: dict[tf.Operation, tf.Operation],
 ) -> None:
-    """Adds copies of operations, which are in order, to the default graph; `value` gives the tensor in place of one."""
+    """Adds copies of operations, which are in order, to the default graph; `value` replaces a tensor."""
     graph: Any = tf.compat.v1.get_default_graph()
     for each in operations:
         inputs = [value(tensor) for tensor in each.inputs]
@@ -294,7 +294,7 @@ def _copy(
 
 
 def _controls(operation: tf.Operation, graph: tf.Graph, copies: Collection[tf.Operation]) -> list[tf.Operation]:
-    """The operations that one waits for: those of a cluster itself, whose program waits for all others."""
+    """The operations that an operation waits for inside its cluster; the cluster's program waits for all others."""
     return [each for each in operation.control_inputs if each in copies or each.graph is graph]
 
 

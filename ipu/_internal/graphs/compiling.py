@@ -40,7 +40,7 @@ def compile_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest]) ->
 def write_in_graph(
     computation: Callable[..., Any], inputs: Sequence[Nest], write: Callable[[TracedStep], str], name: str | None
 ) -> tf.Tensor:
-    """Adds an operation that traces `computation` of `inputs`, nested tensors, and has `write` write it to a file.
+    """Adds an operation that traces `computation` of `inputs`, nested tensors, and calls `write` to write it to a file.
 
     Its variables are in the graph from now on; each run of the operation writes their values in its session. Tensors of
     the graph that `computation` captures have their values in that run.

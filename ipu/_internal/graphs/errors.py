@@ -25,6 +25,6 @@ def kept_error(error: BaseException) -> RuntimeError:
 
 
 def original_error(error: tf.errors.OpError) -> BaseException:
-    """The error of the function that a session has called, from that of the session; else the session's own."""
+    """The error of the function that a session has called, found by the session's error; else the session's own."""
     found = _TAG.search(str(error.message))
     return _errors.pop(int(found[1]), error) if found else error

@@ -1,6 +1,6 @@
 """The global step is a resource variable, which programs can update, also without version 2's behaviour.
 
-Programs create it before they use any other name of `ipu`: this is the one extension at its import.
+Programs create it before they use any other name of `ipu`, so this is the only extension at the import of `ipu`.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def refusing_lost_updates() -> Iterator[None]:
 def check_updates(returned: Nest) -> None:
     """Raises ConfigurationError for an optimizer's update in the graph of a tf.Graph's computation, or of its loop.
 
-    `returned` are tensors and operations; those on which none of them depends are executed all the same here, in
-    program order, as in a tf.function.
+    `returned` are tensors and operations. Operations on which none of them depends are executed here, too, in program
+    order, as in a tf.function.
     """
     if not _tracing.in_graph:
         return

@@ -24,9 +24,9 @@ _PLACED = "_ipu_placed"
 
 
 def note_placed(graph: tf.Graph, moves_all: bool) -> dict[tf.Operation, int]:
-    """The ordinals of the operations that are on IPUs, new ones among them, as they were when they were created.
+    """The ordinals of the operations, also new ones, that were on IPUs when they were created.
 
-    Their variables are placed on the host, of which the runtime knows; with `moves_all`, all of them are.
+    Variables among them are moved to the host, as the runtime knows no IPU; with `moves_all`, all operations are.
     """
     version, count, placed = getattr(graph, _PLACED, (0, 0, dict[tf.Operation, int]()))
     if graph.version == version:

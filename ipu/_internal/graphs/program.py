@@ -28,7 +28,7 @@ Key = tuple[Shapes, tuple[bytes, ...]]
 MOST_VALUES = 8
 """Elements of an integer array that may be a shape."""
 BOUNDARY = "IpuProgram"
-"""The type under which the results of a program ask for their gradients."""
+"""The type of operation under which the gradient of a program's results is registered."""
 
 
 class GraphProgram:

@@ -65,7 +65,7 @@ def _placed(session: Session) -> dict[tf.Operation, int]:
 def _with_clusters(
     session: Session, targets: list[Any], fetches: list[Any], fed: list[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """The targets and fetches with programs of the operations on IPUs that no program contains. Raises as these."""
+    """The targets and fetches, with programs for operations on IPUs that are in none. Raises as `replaced_run`."""
     placed = _placed(session)
     if not placed:
         return targets, fetches

@@ -28,7 +28,7 @@ READS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarI
 WRITERS = ("Assign", "Resource")
 """Prefixes of the types of operations that write a variable: assignments, updates of optimizers, and scatters."""
 PASSES = frozenset({"Identity", "Enter", "RefEnter", "Switch", "Merge", "NextIteration", "Exit"})
-"""Operations with a handle that is the handle of other operations."""
+"""Operations that return a handle that they take."""
 Key = tuple[Any, ...]
 Name = tuple[bytes, bytes]
 """Container and shared name of a variable, by which a session finds it."""
@@ -69,7 +69,7 @@ class Use:
     read: frozenset[GraphVariable]
     written: frozenset[GraphVariable]
     fetched: tuple[Any, ...]
-    """The operations and tensors themselves, whose ids are in the key of this."""
+    """The operations and tensors themselves, whose ids are in the key of this object."""
 
 
 _numbers = itertools.count(1)
@@ -159,7 +159,7 @@ def _called_nodes(operation: tf.Operation) -> Iterator[Any]:
 
 
 def _variables_of(operation: tf.Operation) -> dict[Name, bool]:
-    """The variables that an operation, or a function that it calls, has the handle of: whether it may write them."""
+    """The variables whose handle an operation, or a function that it calls, has; each with whether it may write it."""
     uses: dict[Name, bool] = {}
     read_inputs = {id(tensor) for tensor in get_read_write_resource_inputs(operation)[0]}
     for tensor in operation.inputs:
@@ -252,7 +252,7 @@ def moved(session: Session, use: Use) -> Iterator[np.ndarray]:
     """Moves the variables that a run uses to the session, and those it has written to the next one, while the context
     is open.
 
-    Gives the number of the run, by which its programs find it.
+    Yields the number of the run, by which its programs find it.
     """
     for variable in use.written:
         check_assignable(variable)

@@ -159,12 +159,12 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
 
 
 def _dense(value: Any) -> Any:
-    """A result of a program, which are tensors: the gradient of a look-up is dense there."""
+    """A result of a program as a tensor: the gradient of a look-up becomes dense."""
     return tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
 
 
 def before_updates(value: Any) -> Any:
-    """A variable that a computation returns as its value before updates, which is the one read first; others as is."""
+    """The value before updates, which is read first, of a variable that a computation returns; other values as is."""
     if not isinstance(value, resource_variable_ops.BaseResourceVariable):
         return value
     graph = tf.compat.v1.get_default_graph()
@@ -175,9 +175,9 @@ def before_updates(value: Any) -> Any:
 
 
 def _define_called(functions: Iterable[Any]) -> None:
-    """Defines for the compiler the functions of TensorFlow 1 that some functions call, as those of CTC's loops are.
+    """Defines, for the compiler, the functions of TensorFlow 1 that these functions call, as CTC's loops do.
 
-    TensorFlow defines such ones in the graph alone where it traces in one. Raises ConfigurationError for two of one
+    TensorFlow defines such functions only in the graph that it traces. Raises ConfigurationError for two of one
     name.
     """
     for each in functions:

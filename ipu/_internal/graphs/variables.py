@@ -35,7 +35,7 @@ Session = Any
 
 @dataclass
 class SessionRun:
-    """One call of Session.run that executes programs; `touched` are the variables that others use in it, too.
+    """One call of Session.run that executes programs; `touched` are the variables that its other operations use.
 
     `context` has the context variables of the thread that has called it.
     """
@@ -91,7 +91,7 @@ class GraphVariable:
     """TensorFlow's variable."""
     handle: tf.Tensor
     in_dataset: bool = False
-    """Whether an iterator may read and write it in runs that show nothing of it."""
+    """Whether an iterator may read and write it in runs whose operations do not show it."""
     escaped = False
     _copies: weakref.WeakKeyDictionary[Session, _Copy] = field(default_factory=weakref.WeakKeyDictionary)
 

@@ -35,7 +35,7 @@ def host_call(
 ) -> tuple[list[tf.Tensor], tf.Operation]:
     """The results of a call of `function` in the function being traced, and an operation to depend on.
 
-    It is called once whenever the program comes to it, in program order with queues and other calls; several replicas
+    It is called once whenever the program reaches it, in program order with queues and other calls; several replicas
     call one after the other. Results of unknown shape get it by `set_shape` or tf.ensure_shape. `gradient` maps the
     gradients of the results to those of the operands. A call that is not `ordered` follows its operands alone, and
     happens only where its results are needed. The graphs being traced keep the function alive.
@@ -70,7 +70,7 @@ def host_call(
 
 
 def _of_shape(tensor: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
-    """The tensor, or one of unknown shape where it is incomplete, which a custom call takes for a scalar's."""
+    """The tensor, or one of unknown shape if its shape is incomplete, which a custom call takes for a scalar's."""
     return tensor if shape.is_fully_defined() else gen_array_ops.placeholder_with_default(tensor, tf.TensorShape(None))
 
 

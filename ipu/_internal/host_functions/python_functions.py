@@ -50,7 +50,7 @@ def python_function(
 
 
 def _no_gradients(operands: int) -> Gradient:
-    """Gradients of a NumPy function: None, as TensorFlow has its results not depend on the operands."""
+    """Gradients of a NumPy function: None, as its results do not depend on the operands for TensorFlow."""
     return lambda *_: [None] * operands
 
 
@@ -101,12 +101,12 @@ class EagerFunction(CopyingFunction):
         self._numbers = itertools.count()
 
     def begin(self) -> None:
-        """Forgets the tapes of steps that were not completed, too."""
+        """Notes the calling thread, and drops the tapes of steps that were not completed."""
         super().begin()
         self._tapes.clear()
 
     def gradient_of(self, operands: Sequence[tf.Tensor]) -> Gradient:
-        """The gradient of a call with these operands: a call of the host by itself, with the tape of the first."""
+        """The gradient of a call with these operands: a second call of the host, with the tape of the first."""
         trained = [k for k, operand in enumerate(operands) if is_trainable(operand)]
 
         def gradient(*upstream: tf.Tensor) -> list[Any]:

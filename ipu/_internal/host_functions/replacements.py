@@ -103,7 +103,7 @@ def _ensure_shape(original: Callable[..., Any], input: Any, shape: Any, name: st
 
 
 def _gather_nd(_: Callable[..., Any], resource: Any, indices: Any, dtype: Any, name: str | None = None) -> Any:
-    """tf.gather_nd of a variable: XLA has it of tensors alone."""
+    """tf.gather_nd of a variable's value: XLA has the operation for tensors alone."""
     return gen_array_ops.gather_nd(gen_resource_variable_ops.read_variable_op(resource, dtype), indices, name=name)
 
 
@@ -115,7 +115,7 @@ def _among_numbers(
     output_type: tf.DType = tf.int64,
     name: str | None = None,
 ) -> Any:
-    """tf.argmax and argmin as TensorFlow's kernels: NaN is never chosen. XLA's choice depends on the order it is in."""
+    """tf.argmax and argmin as TensorFlow's kernels, which never choose NaN; with XLA it depends on NaN's position."""
     input = tf.convert_to_tensor(input)
     if input.dtype.is_floating:
         worst = input.dtype.min if is_better is tf.greater else input.dtype.max

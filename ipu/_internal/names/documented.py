@@ -1,3 +1,3 @@
-"""Documented names that do not exist here, and their replacements; a module's own entry is for the rest of it."""
+"""Documented names that do not exist here, and their replacements; a module's entry holds for its other names."""
 
 NOT_HERE: dict[str, str] = {}

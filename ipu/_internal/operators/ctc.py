@@ -48,7 +48,7 @@ def loss_of_log_probs(
     name: str | None,
     dtype: tf.DType | None = None,
 ) -> tf.Tensor:
-    """Losses [B] of log probabilities [T, B, C] and labels [B, L]; `dtype` is that of the result, if checked before."""
+    """Losses [B] of log probabilities [T, B, C] and labels [B, L]; `dtype` is the result's, if it has been checked."""
     with tf.name_scope(name or "ctc_loss"):
         data = floating(log_probs, "data")
         dtype = dtype or checked_type(out_dtype, data.dtype)
@@ -64,7 +64,7 @@ def loss_of_log_probs(
 
 
 def checked_blank(blank_index: int, classes: int | None) -> int:
-    """The class of the blank, negative ones counted from the end. Raises ConfigurationError for one that is none."""
+    """The class of the blank, negative ones counted from the end. Raises ConfigurationError for no class."""
     require(classes is not None, "a known number of classes", classes)
     valid = isinstance(blank_index, int) and -(classes or 0) <= blank_index < (classes or 0)
     require(valid, f"blank_index to be one of {classes} classes", blank_index)

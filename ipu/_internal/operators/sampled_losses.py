@@ -15,7 +15,7 @@ Sampled = tuple[TensorLike, TensorLike, TensorLike] | None
 
 
 def nce_loss(arguments: tuple[Any, ...], name: str | None) -> tf.Tensor:
-    """Sums of the binary cross entropies of targets and candidates, [B]; the arguments are those of the logits."""
+    """Sums of the binary cross entropies of targets and candidates, [B]; `_sampled_logits` gets the arguments."""
     with tf.name_scope(name or "nce_loss"):
         logits, targets, dtype = _sampled_logits(False, None, *arguments)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)
@@ -23,7 +23,7 @@ def nce_loss(arguments: tuple[Any, ...], name: str | None) -> tf.Tensor:
 
 
 def sampled_softmax_loss(arguments: tuple[Any, ...], name: str | None, seed: int | None) -> tf.Tensor:
-    """Cross entropies of softmax over targets and candidates, [B]; the arguments are those of the logits."""
+    """Cross entropies of softmax over targets and candidates, [B]; `_sampled_logits` gets the arguments."""
     with tf.name_scope(name or "sampled_softmax_loss"):
         logits, targets, dtype = _sampled_logits(True, seed, *arguments)
         return tf.cast(tf.nn.softmax_cross_entropy_with_logits(targets, logits), dtype)

@@ -66,7 +66,7 @@ def _broadcast(x: tf.Tensor, outer: tf.TensorShape) -> tf.Tensor:
 
 
 def _in_slices(a: tf.Tensor, b: tf.Tensor, factor: int, dimension: str) -> tf.Tensor:
-    """One product after the other, so that memory of one is free for the next."""
+    """Computes one product after the other, so that the memory of one is free for the next."""
     left = {"a_columns": -2, "a_rows_b_columns": -1}.get(dimension)
     right = {"a_rows_b_columns": -2, "b_rows": -1}.get(dimension)
     lefts = [a] * factor if left is None else tf.split(a, factor, left)
@@ -82,7 +82,7 @@ def check_factor(factor: int, size: int | None, dimension: str) -> None:
 
 
 def serialized_lookup(table: tf.Tensor, ids: tf.Tensor, factor: int) -> tf.Tensor:
-    """Rows of a table [N, D]: those of each of `factor` slices, zeros for ids in none; the gradient is dense."""
+    """Rows of a table [N, D], looked up in `factor` slices; zeros for ids in no slice. The gradient is dense."""
     rows = table.shape.as_list()[0]
     check_factor(factor, rows, "params")
     rows //= factor

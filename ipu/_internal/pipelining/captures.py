@@ -48,7 +48,7 @@ def capturing(output: OptimizerOutput) -> Iterator[None]:
 
 
 def captured_by(output: OptimizerOutput) -> dict[str, tf.Tensor]:
-    """The captured gradients of one micro-batch by tag; raises ConfigurationError where a queue waits for none."""
+    """The captured gradients of one micro-batch by tag; raises ConfigurationError for a queue without any."""
     source: Any = output.tape if output.gradient_capture_context is None else output.gradient_capture_context
     found = {tag: tf.convert_to_tensor(value) for tag, value in getattr(source, "captured_gradients", {}).items()}
     if output.captured_gradient_outfeed is not None and not found:

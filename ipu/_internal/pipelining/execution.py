@@ -1,8 +1,8 @@
 """A pipeline as it is traced: a loop over its repetitions, whose body is one micro-batch with marks on the summands.
 
-When the function is compiled, the engine unrolls the body into all micro-batches in the order of the schedule. A number
-of micro-batches that is an argument of the function has a program and a schedule for each value. A number computed on
-the device has no schedule, but a loop over micro-batches (ipu/_internal/pipelining/micro_batch_loop.py).
+When the function is compiled, the engine unrolls the body into all micro-batches in the order of the schedule. If the
+number of micro-batches is an argument of the function, each value has a program and a schedule. If it is computed on
+the device, there is a loop over micro-batches instead (ipu/_internal/pipelining/micro_batch_loop.py).
 """
 
 from __future__ import annotations

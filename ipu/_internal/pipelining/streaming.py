@@ -36,7 +36,7 @@ CHAIN = "callbacks"
 class Streamed:
     """A step to trace that also enqueues its results; in a pipeline, in the last stage.
 
-    `enqueues` is, once it has been traced, whether there are any.
+    After tracing, `enqueues` says whether there are any results.
     """
 
     enqueues = False
@@ -62,7 +62,7 @@ class Streamed:
 
 
 class Stream(NamedTuple):
-    """The queue of a `Streamed` step, and the micro-batches of one execution on all replicas, of this number."""
+    """The queue of a `Streamed` step, the micro-batches of one execution on all replicas, and their number."""
 
     queue: str
     micro_batches: int

@@ -63,7 +63,7 @@ def initialise() -> Transport:
 
 
 def _check_size(size: int) -> None:
-    """Raises ConfigurationError for processes that each believe to be alone, and would train so."""
+    """Raises ConfigurationError if the launcher started more processes than MPI finds: each would train alone."""
     started = max(int(os.environ.get(name, "1")) for name in SIZES)
     if started > size:
         raise ConfigurationError(

@@ -37,7 +37,7 @@ class Background:
 
     @property
     def is_current(self) -> bool:
-        """Whether it is this thread."""
+        """Whether the current thread is the one that executes the calls."""
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:

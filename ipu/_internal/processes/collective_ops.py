@@ -156,7 +156,7 @@ class CollectiveOps(Transport):
         return no_answer(self.size, time_limit(variable), call, "no answer from another one", variable)
 
     def _run(self, runnable: Callable[..., Any], limit: float, *feeds: Any) -> Any:
-        """A run of the session, in a thread: the one that waits for it gets signals, and an end in any case."""
+        """Runs the session in a thread, so that the calling thread receives signals and stops waiting in any case."""
         end = time.monotonic() + limit + ENDING
         options = tf1.RunOptions(timeout_in_ms=int(limit * 1000))
         options.experimental.collective_graph_key = GROUP
@@ -182,7 +182,7 @@ class CollectiveOps(Transport):
             raise
 
     def _build(self, kind: str, dtype: Any) -> Callable[..., Any]:
-        """A callable for an operation, of an array, its instance and a description; it returns those of all, too."""
+        """A callable for an operation, of an array, its instance and a description; returns all descriptions, too."""
         session = self._session
         with session.graph.as_default(), tf.device(self.cluster.device):
             text = tf1.placeholder(tf.int32, [1, TEXT_BYTES // 4])

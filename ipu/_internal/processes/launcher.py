@@ -42,10 +42,10 @@ def launch(
     gradients: str | None = None,
     bucket_bytes: int | None = None,
 ) -> int:
-    """Runs a Python program in `processes` processes of `replicas` replicas and `workers` threads; its exit status.
+    """Runs a Python program in `processes` processes of `replicas` replicas and `workers` threads; returns its status.
 
     `hosts` are machines as MPI's launcher takes them, `gradients` the type that gradients have between processes, and
-    `bucket_bytes` the bytes of those that are summed together: by default, on one host, all.
+    `bucket_bytes` the bytes of gradients that are summed together (by default all, on one host).
 
     Raises ConfigurationError for numbers below 1, no program, and where MPI's launcher is not installed.
     """
@@ -169,10 +169,10 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 
 
 def lost_in_words(ranks: Sequence[int]) -> str:
-    """Says in an error that processes have not ended, though MPI's launcher has."""
+    """The text of an error about processes that have not ended, though MPI's launcher has."""
     return f"lost processes {', '.join(map(str, ranks))}: MPI's daemon on a machine, or its connection, has ended"
 
 
 def _end_with_parent() -> None:
-    """Has the system end MPI's launcher, and it the processes, should this process be killed."""
+    """Makes the system end MPI's launcher, which ends the processes, if this process is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The start of MPI, which waits for all processes of a run: for those that never come it is an error."""
+"""The start of MPI, which waits for all processes of a run, and raises an error if some never come."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("ipu")
 def start() -> None:
     """Initialises MPI, if the program has not. Raises ProcessError after a time limit.
 
-    It is that of collectives, or of silence where a process of this machine is stopped or not running.
+    The limit is that of collectives, or that of silence if a process of this machine is stopped or not running.
     """
     if MPI.Is_initialized():
         return

@@ -27,7 +27,7 @@ KEPT = 100
 
 
 def report_event(event: str) -> None:
-    """Tells the launcher, if it has started this process, of the begin, end or abort of MPI."""
+    """Reports the begin, end or abort of MPI to the launcher, if it has started this process."""
     if LAUNCHED in os.environ:
         sys.stderr.flush()
         os.write(2, f"\0{event} of MPI\n".encode())

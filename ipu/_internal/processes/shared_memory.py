@@ -12,7 +12,7 @@ from ipu._internal.processes.mpi_start import MPI
 
 __all__ = ["Rows", "shared_rows"]
 HALF_BYTES = 1 << 20
-"""Bytes of values that a process shows the others at once. Chosen by hand: more is summed as fast by MPI."""
+"""Bytes of values that a process shows the others at once; MPI sums larger arrays as fast."""
 
 
 def shared_rows(comm: MPI.Intracomm) -> SharedRows | None:

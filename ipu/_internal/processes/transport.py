@@ -126,7 +126,7 @@ class Transport(ABC):
 
     @contextmanager
     def _followed(self, call: str, size: int) -> Iterator[None]:
-        """Counts the seconds and bytes of a call, and has the watch follow it."""
+        """Counts the seconds and bytes of a call, which the watch follows."""
         begin, beside = time.perf_counter(), self._background.is_current
         if self.watch is not None:
             self.watch.begin(call)

@@ -38,7 +38,7 @@ class Link(ABC):
 
 
 class Watch:
-    """Follows the collectives of a process, which `begin` and `end`.
+    """Follows the collectives of a process, each from `begin` to `end`.
 
     Where one takes long, a line of the log says for which processes it waits, and what they do, each third of the time
     limit of silence. `error` becomes a ProcessError when one of them gives no sign of life for that limit, since it is
@@ -60,7 +60,7 @@ class Watch:
         self._call, self._count = call, self._count + 1
 
     def end(self) -> None:
-        """The collective has ended."""
+        """Notes that the collective has ended."""
         self._call = ""
 
     def close(self) -> None:

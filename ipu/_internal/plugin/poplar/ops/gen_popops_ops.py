@@ -52,7 +52,7 @@ def ipu_multi_update(
     Args:
         input: the table, [N, width].
         indices: numbers of rows, int32 [n], or [n, 1].
-        updates: the new rows, [n, width]; of those for one row, any one is taken.
+        updates: the new rows, [n, width]; of several for one row, any one is taken.
         indices_are_sorted: accepted; it has no effect here.
         name: optional name of the operation.
 
@@ -76,7 +76,7 @@ def ipu_multi_update_add(
     Args:
         input: the table, [N, width].
         indices: numbers of rows, int32 [n], or [n, 1].
-        updates: what is added, [n, width], to one row as often as its number comes.
+        updates: the rows to add, [n, width]; a row whose number occurs several times gets all of them.
         scale: the factor of all updates, a scalar of the table's dtype.
         indices_are_sorted: accepted; it has no effect here.
         name: optional name of the operation.
