@@ -24,7 +24,7 @@ class RecentPrograms(Generic[Key, Value]):
         self._clock = itertools.count()
 
     def get(self, key: Key) -> Value | None:
-        """The value of a key, which is used thereby; None if there is none."""
+        """The value of a key, which becomes the most recently used; None if there is none."""
         value = self._values.get(key)
         if value is not None:
             self._used[key] = next(self._clock)
@@ -42,7 +42,7 @@ class RecentPrograms(Generic[Key, Value]):
         return dropped
 
     def clear(self) -> None:
-        """Drops all."""
+        """Drops all values."""
         self._values.clear()
         self._used.clear()
 

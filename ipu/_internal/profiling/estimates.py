@@ -42,8 +42,8 @@ def estimate_of(
 ) -> Estimate:
     """Cost report of a step of `program`, on the chip and with the library options of the present configuration.
 
-    For a pipeline it covers all its IPUs, and a step is one execution of it; so it does for a function that calls one
-    pipeline, without the computations outside of that. Raises ConfigurationError for a program that runs on the
+    For a pipeline, and for a function that calls one, it covers all IPUs, and a step is one execution of the pipeline;
+    it leaves out what the function computes outside of it. Raises ConfigurationError for a program that runs on the
     definitions.
     """
     return estimator_of(program, assumptions)(target or configured_target())

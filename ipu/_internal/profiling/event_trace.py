@@ -31,8 +31,8 @@ def ipu_event_trace(name: str | None = None) -> tf.Tensor:
         name: optional op name.
 
     Returns:
-        Serialized IpuTraceEvent messages, a string tensor [n]. In a tf.Graph each run of the session takes those until
-        then.
+        Serialized IpuTraceEvent messages, a string tensor [n]. In a tf.Graph each run of the session takes the events
+        until then.
     """
     with tf.name_scope(name or "ipu_event_trace"):
         if not building_graph():

@@ -50,7 +50,7 @@ def profile(
         batch_size: for a model that is compiled by this call; 32 by default.
         name: the program's name in the report; None for the model's or function's name.
         baseline: a report, or the file of one, for a section of comparisons.
-        **keyword_arguments: those of the function, or x and y of a model.
+        **keyword_arguments: keyword arguments of the function, or x and y of a model.
 
     Returns:
         The report: `data`, `fits`, `cycles`, `html()`, `json()`, `text()`, `perfetto()`, `save(path)`.

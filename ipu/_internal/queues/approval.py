@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from engine.runtime.rings import OutfeedRing
 
 ENQUEUED = 3
-"""Rows enqueued for one check: with a single slot the second waits until the first is taken, the third until it is
-checked.
+"""Rows enqueued for one check: with a single slot the second waits until the first is taken, the third until the first
+is checked.
 """
 
 

@@ -13,9 +13,9 @@ TUNED = frozenset(
 def without_idle_tuner(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The data set, without a tuner if none of its steps is tuned and its options leave that open.
 
-    Each iterator has a thread of the tuner. One in some thirty iterators that are dropped waits for it, with Python's
-    global lock: as long as the iterator has lived, up to a minute. TensorFlow's tuner misses its cancellation if it
-    wakes up before that is recorded, and sleeps again.
+    Each iterator has a thread of the tuner. Of dropped iterators, one in some thirty waits for this thread and holds
+    Python's global lock, as long as the iterator has lived, up to a minute: TensorFlow's tuner misses its cancellation
+    if it wakes up before the cancellation is recorded, and sleeps again.
     """
     if dataset.options().autotune.enabled is not None or _is_tuned(dataset):
         return dataset

@@ -54,7 +54,7 @@ def is_harmless(dataset: tf.data.Dataset) -> bool:
 
 
 def never_fails(dataset: tf.data.Dataset) -> bool:
-    """Whether no element of the data set can be an error, which those taken at the same time would be, too."""
+    """Whether no element of the data set can be an error, which would replace the elements taken at the same time."""
     kind, inputs = type(dataset).__name__, dataset._inputs()
     function = getattr(dataset, "_map_func", None) or getattr(dataset, "_predicate", None)
     if function is not None and kind in MAPPING_STEPS | OTHER_STEPS:

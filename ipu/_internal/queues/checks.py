@@ -8,7 +8,7 @@ from ipu._internal.compiler.tokens import current_ordinal
 
 
 class _Deduced(int):
-    """A number that stands for that of the device in whose scope a queue is made."""
+    """The ordinal that stands for the device in whose scope a queue is created."""
 
 
 DEDUCED: int = _Deduced(0)

@@ -27,7 +27,7 @@ AT_ONCE = 32
 SMALL_BYTES, MOST_BYTES_AT_ONCE = 1 << 14, 1 << 19
 """Maximum bytes of an element that is batched here, and of a batch of tf.data."""
 LONGEST_BATCHING = 0.005
-"""Seconds after which elements do not wait for more of a data set that delays. Chosen by hand."""
+"""Seconds after which elements no longer wait for more from a data set that delays them."""
 
 
 class DatasetElements:
@@ -97,7 +97,7 @@ class _DatasetFeeding(Feeding):
             self._ring.close(error)
 
     def _flush_before_blocked(self) -> None:
-        """Gives a waiting program the elements read so far when the data set keeps the next one back."""
+        """Gives a waiting program the elements read so far when the data set delays the next one."""
         seen: list[list[np.ndarray]] = []
         while not self._ring.closed:
             self._running.wait()

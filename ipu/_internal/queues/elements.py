@@ -73,7 +73,7 @@ def tuple_elements(element_spec: Nest) -> int:
 
 
 def arguments_of(element: Nest) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An element, or its spec, as arguments: a dict with string keys by name, a tuple spread, all else one."""
+    """An element, or its spec, as arguments: a dict with string keys by name, a tuple as several, else one."""
     if isinstance(element, tuple) and len(element) == 1 and _is_named(element[0]):
         element = element[0]
     if _is_named(element):

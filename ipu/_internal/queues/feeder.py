@@ -31,7 +31,7 @@ def automatic_depth(shapes: Sequence[Shape], least: int) -> int:
 class Feeder:
     """Feeds the elements of `dataset`, in order, to programs of one number of replicas; the first starts the thread.
 
-    With IPUConfig.optimizations.prefetch_data_streams it reads ahead; otherwise an element when a program waits.
+    With IPUConfig.optimizations.prefetch_data_streams it reads ahead, else it reads when a program waits.
     `rows` are the elements if they consist of rows of arrays: tf.data is not used then.
     """
 
@@ -59,9 +59,7 @@ class Feeder:
         return self.ring
 
     def _raise_failure(self, ring: InfeedRing) -> None:
-        """Raises the error that has ended the thread before its time: a program would wait for its elements for
-        ever.
-        """
+        """Raises the error that has ended the thread early: a program would wait for its elements for ever."""
         assert self._work is not None and self._thread is not None
         if self._work.failure is not None:
             raise self._work.failure
@@ -72,7 +70,7 @@ class Feeder:
             )
 
     def end(self) -> None:
-        """The program has ended: the thread fills the ring and waits."""
+        """Notes that the program has ended: the thread fills the ring and waits."""
         self._running.clear()
 
     def stop(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engine.runtime.rings import InfeedRing
 
 FIRST_NAP, LONGEST_NAP, LONGEST_FORESEEN = 0.00005, 0.002, 0.02
-"""Seconds between polls of the ring, by the rate at which the last one found it emptied. Chosen by hand."""
+"""Seconds between polls of the ring, which follow the rate at which the last poll found it emptied."""
 
 
 class Feeding(ABC):
@@ -39,7 +39,7 @@ class Feeding(ABC):
                 self._feed()
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Does the work of a thread; an error in it becomes that of the program that waits, and of the next."""
+        """Does the work of a thread; the program that waits for elements, or the next one, raises its error."""
         try:
             work()
         except BaseException as error:

@@ -33,7 +33,7 @@ class InfeedEndpoint:
         self.name = register(self, "infeed", name)
 
     def restart(self, dataset: tf.data.Dataset, rows: RowElements | None) -> None:
-        """Starts with the first element of a data set of the same elements, whether it has started already or not.
+        """Starts with the first element of a data set of the same structure, also if feeding has started already.
 
         `rows` are its elements if they consist of rows of arrays.
         Raises FailedPreconditionError while a program runs.
@@ -101,7 +101,7 @@ class InfeedEndpoint:
             return ring
 
     def end(self) -> None:
-        """The program has ended."""
+        """Notes that the program has ended."""
         with self._lock:
             self._running -= 1
             if self._feeder is not None:

@@ -86,7 +86,7 @@ class OutfeedEndpoint:
         return self._ring
 
     def end(self) -> None:
-        """The program has ended: takes the remaining rows of the ring. Raises an error of taking these."""
+        """Takes the remaining rows of the ring at the end of the program, and raises the error of taking them."""
         collector.leave(self)
         with self._lock:
             ring = self._ring
@@ -123,7 +123,7 @@ class OutfeedEndpoint:
             return waiting / self._ring.slots
 
     def fail(self, error: BaseException) -> None:
-        """Has the program that enqueues, and later ones until the queue is deleted, raise this error."""
+        """Makes the program that enqueues, and later ones until the queue is deleted, raise this error."""
         if self._ring is not None:
             self._ring.close(error)
 

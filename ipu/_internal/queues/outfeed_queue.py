@@ -99,7 +99,7 @@ class IPUOutfeedQueue:
             tensors: a tensor, or a tuple, list or dict of tensors, also nested, of static shapes.
 
         Returns:
-            The operation that does it.
+            The operation that enqueues the tensors.
 
         Raises:
             ValueError: a second call in one graph, no tensors, or shapes that are not fully defined.
@@ -147,7 +147,7 @@ class IPUOutfeedQueue:
 
         With R > 1 replicas the leaves have an axis [R] before the element's own. Before any function enqueues, an empty
         list. With `wait_for_completion`, it waits for the end of a program that runs in another thread.
-        In a tf.Graph the result are tensors, which dequeue in each run of a session that fetches them.
+        In a tf.Graph the results are tensors, which dequeue in each run of a session that fetches them.
 
         Args:
             wait_for_completion: whether to wait for the end of a program that runs in another thread.
@@ -207,7 +207,7 @@ class IPUOutfeedQueue:
     def deleter(self) -> Any:
         """Drops all elements, shapes and the structure, at once outside of a tf.Graph. May be repeated.
 
-        In a tf.Graph sessions run the operation that it is, and elements keep their shapes and structure.
+        In a tf.Graph it is an operation that sessions run, and elements keep their shapes and structure.
 
         Raises:
             tf.errors.FailedPreconditionError: a program uses the queue.

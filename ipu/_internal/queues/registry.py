@@ -30,7 +30,7 @@ class Endpoint(Protocol):
         """
 
     def end(self) -> None:
-        """The program has ended, by an error or not."""
+        """Notes that the program has ended, by an error or not."""
 
 
 _lock = threading.Lock()
@@ -43,7 +43,7 @@ _numbers = itertools.count()
 def register(endpoint: Endpoint, kind: str, name: str | None) -> str:
     """Registers the endpoint while it lives under `name`, or a new name; returns the name.
 
-    Raises ValueError when another one has it.
+    Raises ValueError when another endpoint has it.
     """
     with _lock:
         name = name or f"{kind}_{next(_numbers)}"

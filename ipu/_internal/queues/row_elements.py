@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from engine.runtime.rings import InfeedRing
 
 AT_ONCE, MOST_SLOTS, TABLE_BYTES = 64, 1024, 1 << 20
-"""Elements located at a time; most slots of a ring, and bytes of its addresses. Chosen by hand."""
+"""Elements located at a time, the most slots of a ring, and the most bytes of its addresses."""
 
 
 class RowElements:
     """The elements of `sequence`, one after the other; `tensors` are the values of its tensors.
 
-    With a data set of `numbers`, int64 [...], each element consists of those elements of the sequence.
+    With a data set of `numbers`, int64 [...], each element consists of the sequence's elements of these numbers.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RowElements:
         self._addresses = [array.ctypes.data for array in self._arrays]
 
     def new_ring(self, slots: int) -> InfeedRing:
-        """Makes a ring for the elements, of at least `slots` slots: to locate rows ahead has no visible effect."""
+        """Makes a ring for the elements, of at least `slots` slots: locating rows ahead has no visible effect."""
         # The engine loads Numba, which takes long: imported only for a program.
         from engine.runtime.row_rings import RowRing
 

@@ -31,7 +31,7 @@ class RowSequence:
 
 
 def row_sequence(dataset: tf.data.Dataset) -> RowSequence | None:
-    """The elements of the data set; None if it does more than to select and batch, or depends on values not known."""
+    """The elements of the data set; None if it does more than select and batch, or depends on unknown values."""
     if isinstance(dataset, DatasetV1Adapter):
         dataset = dataset._dataset
     step, inputs = STEPS.get(type(dataset).__name__), [row_sequence(each) for each in dataset._inputs()]
@@ -48,7 +48,7 @@ def _whole(dataset: Any) -> RowSequence | None:
 
 
 def _source(tensors: Sequence[tf.Tensor], axes: int) -> RowSequence | None:
-    """The elements of tensors whose first `axes` count them: one, or none for a single element."""
+    """The elements of tensors: with 1 for `axes` the slices along the first axis, with 0 the whole tensors as one."""
     if not all(tensor.shape.is_fully_defined() for tensor in tensors):
         return None
     shapes = [tensor.shape.as_list() for tensor in tensors]
@@ -63,7 +63,7 @@ def _source(tensors: Sequence[tf.Tensor], axes: int) -> RowSequence | None:
 def _numbered(
     source: RowSequence, length: int, numbers: Callable[[np.ndarray], np.ndarray] | None = None
 ) -> RowSequence:
-    """A sequence of `length` elements of `source`: those of these numbers, or the first."""
+    """A sequence of `length` elements of `source`: those to whose numbers `numbers` maps, or the first ones."""
     length = min(max(length, 0), ENDLESS)
     if numbers is None:
         return RowSequence(length, source.parts, source.tensors, source.locate)

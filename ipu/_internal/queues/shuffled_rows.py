@@ -16,8 +16,8 @@ def numbered(dataset: tf.data.Dataset) -> tuple[RowSequence, tf.data.Dataset] | 
     """Rebuilds the steps of a data set over numbers of elements of a sequence, int64; None for steps that are not
     known.
 
-    A data set that has begun its passes draws other orders than a new one of its seeds would: outside of a graph,
-    whose sessions make a new one each time, only shuffles without seeds are known.
+    A data set that has begun its passes draws other orders than a new one with its seeds would. So outside of a graph,
+    whose sessions create a new one each time, only shuffles without seeds are known.
     """
     if isinstance(dataset, DatasetV1Adapter):
         dataset = dataset._dataset

@@ -69,7 +69,7 @@ class SyntheticFeeder:
         return self.ring
 
     def end(self) -> None:
-        """The program has ended."""
+        """Does nothing at the end of a program: there is no thread."""
 
     def stop(self) -> None:
         """Closes the ring: programs that take elements fail."""

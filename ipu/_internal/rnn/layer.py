@@ -67,7 +67,7 @@ class RecurrentLayer(tf.Module):
         return self.kernel is not None
 
     def __call__(self, inputs: TensorLike, *args: Any, **kwargs: Any) -> Any:
-        """`call`, after `build` if there are no variables yet."""
+        """Runs `call`, after `build` if there are no variables yet."""
         inputs = tf.convert_to_tensor(inputs, self.dtype)
         if not self.built:
             self.build(inputs.shape)
@@ -85,7 +85,7 @@ class RecurrentLayer(tf.Module):
             input_shape: a TensorShape of 3 dimensions, of which the last is known.
 
         Raises:
-            ValueError: it has another number of dimensions, or its last one is unknown.
+            ValueError: the shape has another number of dimensions, or its last one is unknown.
         """
         shape = tf.TensorShape(input_shape)
         if shape.rank != 3 or shape.as_list()[2] is None:

@@ -123,7 +123,7 @@ class GRU(RecurrentLayer):
 
 
 class DynamicGRU(GRU):
-    """A GRU of sequences with lengths. It has biases of its own beside `biases`, which it leaves unused."""
+    """A GRU for sequences of different lengths, with biases of its own beside `biases`, which it leaves unused."""
 
     bias_r_u: Variable = None
     bias_c: Variable = None

@@ -99,7 +99,7 @@ def _retracing(function: Callable[..., Any], autograph: bool = True) -> Callable
 def signature_of(dataset: tf.data.Dataset, function: Callable[..., Any]) -> list[Any]:
     """The specs of a data set's elements, one for each argument of the function.
 
-    Those of a dictionary keyed by the arguments' names are in the order of the arguments. Raises ExportTypeError for
+    Specs of a dictionary keyed by the arguments' names are in the order of the arguments. Raises ExportTypeError for
     anything but a data set.
     """
     if not isinstance(dataset, tf.data.Dataset):
