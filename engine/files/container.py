@@ -57,7 +57,7 @@ def unpack(data: bytes, origin: str) -> tuple[dict[str, Any], dict[str, memoryvi
 
 
 def digest_of_file(data: bytes) -> str:
-    """A hash of a file that `unpack` accepts, in hexadecimal: that of its header, which has those of the sections."""
+    """The hash of a file that `unpack` accepts, in hexadecimal: its header's, as that has the sections' hashes."""
     return PREFIX.unpack_from(data)[4].hex() if len(data) >= PREFIX.size else ""
 
 

@@ -1,7 +1,7 @@
 """Files of object code, in the container of executables: for processes without a compiler.
 
-Object code is run unchecked. A file of it is taken where only the user can have written it, or with a signature made
-with the key of a deployment, which is then required of all.
+Object code runs unchecked. Without a key of the deployment, a file of object code is accepted if only the user can have
+written it; with a key, if it has a signature made with this key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SIGNATURE = "signature"
 def write_objects(path: Path, origin: Origin, objects: dict[str, bytes], required: list[str]) -> None:
     """Writes a file of object code; `required` are the instruction sets it uses, by names of `flag_of`.
 
-    It is signed where this process has a key. Raises OSError, and ConfigurationError for a key that is none.
+    The file is signed if this process has a key. Raises OSError, and ConfigurationError for an invalid key.
     """
     fields = {"kind": "objects", "key": origin.key, "cpu": origin.cpu, "features": origin.features}
     engine = {"engine": sources.digest_of_engine(), "digests": sources.digests()}
@@ -45,11 +45,11 @@ def write_objects(path: Path, origin: Origin, objects: dict[str, bytes], require
 
 
 def give_objects(path: Path) -> None:
-    """Makes the object code of a file this process' own. It is machine code, which nothing checks.
+    """Makes the object code of a file this process' own; no check is made of what the machine code does.
 
     Raises OSError; InvalidFile for another kind of file or an altered one, for one that others may have written, and
     for one without the signature of this process' key; ConfigurationError for another processor, files of several
-    processors or compilers in one process, or a key that is none.
+    processors or compilers in one process, or an invalid key.
     """
     key = _key()
     header, sections = unpack(_content(path, key), str(path))

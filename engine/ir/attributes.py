@@ -7,8 +7,8 @@ from dataclasses import dataclass
 HOLDS_ANYTHING = "holds_anything"
 """The attribute of a loop's initial values that no iteration reads: they need not be written."""
 ROWS_OF_AN_ITERATION = "rows_of_a_turn"
-"""The attribute of loops over micro-batches: the number of rows of one. An iteration is partitioned along them,
-however many other arrays there are: so a step that is split into parts and one that is not do the same arithmetic."""
+"""The attribute of loops over micro-batches: the number of rows of a micro-batch. An iteration is partitioned along
+these rows, whatever other arrays there are: a step does the same arithmetic whether or not it is split into parts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class Builder:
         return self.parameter_of(Shape(element_type, tuple(dimensions)))
 
     def parameter_of(self, shape: AnyShape) -> Instruction:
-        """The next parameter, of any shape, also of a tuple's."""
+        """Adds the next parameter, an array or a tuple."""
         self._parameters += 1
         return self.instruction("parameter", shape, parameter_number=self._parameters - 1)
 

@@ -16,7 +16,7 @@ TOKEN = Shape("s32")
 
 
 def with_check_tokens(module: Module) -> tuple[Module, list[int]]:
-    """The module with a token for each check as TensorFlow's functions have them, and the tokens' parameter numbers."""
+    """The module with a token for each check of TensorFlow's functions, and the tokens' parameter numbers."""
     if not any(value_checks(module)):
         return module, []
     entry = _Entry(module.entry, _Bodies())
@@ -75,7 +75,7 @@ class _Copy:
         return [self.element(value, index) for index in range(len(value.shape.elements))]
 
     def packed(self, like: Instruction, values: Sequence[Instruction]) -> Instruction:
-        """A tuple."""
+        """Adds a tuple of values."""
         return self.make(like, "packed", "tuple", TupleShape(tuple(each.shape for each in values)), *values)
 
     def with_token(self, value: Instruction, token: Instruction) -> Instruction:
@@ -89,7 +89,7 @@ class _Copy:
         return self.packed(value, [self.element(value, index) for index in range(len(shape.elements))])
 
     def add(self, instruction: Instruction) -> None:
-        """Adds an instruction, with a token if it checks, or calls computations that do."""
+        """Adds an instruction, with a token if it checks values, or calls computations that check some."""
         operands = tuple(self.new[operand] for operand in instruction.operands)
         if is_value_check(instruction):
             checked = self.new[_before_conversion(instruction)]
@@ -140,7 +140,7 @@ class _Entry(_Copy):
             self.add(each)
 
     def take(self) -> Instruction:
-        """A new parameter."""
+        """Adds a parameter for a token."""
         number = self._parameters + len(self.given)
         name = f"value_check_token.{number}"
         made = Instruction(name, "parameter", TOKEN, (), {"parameter_number": number}, op_name=name)
@@ -153,7 +153,7 @@ class _Entry(_Copy):
 
 
 class _Body(_Copy):
-    """A body or branch, or a computation that is called, with a token as its last parameter or element of that."""
+    """A body, a branch or a called computation, with a token as last parameter, or as last element of its parameter."""
 
     def __init__(self, computation: Computation, bodies: _Bodies, is_call: bool, is_condition: bool) -> None:
         super().__init__(bodies)
@@ -188,7 +188,7 @@ class _Body(_Copy):
 
 
 class _Bodies:
-    """Computations with tokens in place of others."""
+    """A table of computations with tokens, which replace those without."""
 
     def __init__(self) -> None:
         self._checking: dict[Computation, bool] = {}

@@ -17,10 +17,11 @@ OUTFEED = "ipu.outfeed"
 HOST_FUNCTION = "ipu.host_function"
 """(arrays..., token) -> (arrays..., token): calls a function of the host; config {"function": key, "name": text}.
 
-One without side effect only follows its operands, with any token, and is not called where nothing needs its results.
+A function without side effect runs any time after its operands, whatever its token, if an instruction needs its
+results.
 """
 VERTEX = "ipu.vertex"
-"""(arrays...) -> (arrays...): a vertex of the user's own on each slice; config that of `engine.ir.vertices`."""
+"""(arrays...) -> (arrays...): a vertex of the user's own on each slice; config as in `engine.ir.vertices`."""
 CROSS_REPLICA_SUM = "ipu.cross_replica_sum"
 BATCH_NORM = "batch_norm"
 """Marks, in the config of a cross-replica sum, a statistic of a batch normalisation."""
@@ -47,7 +48,7 @@ Programs are imported with a `call` in its place.
 """
 
 QUEUES = frozenset({INFEED, OUTFEED})
-"""Ordered by a token, an s32 scalar: the last operand and the last result. They stay in a module to its end."""
+"""Targets ordered by a token, an s32 scalar: the last operand and the last result. They are not replaced."""
 COLLECTIVES = frozenset(
     {
         CROSS_REPLICA_SUM,
@@ -60,7 +61,7 @@ COLLECTIVES = frozenset(
         ACCUMULATION_ITERATION,
     }
 )
-"""Replaced before a module is compiled."""
+"""Targets that are replaced before a module is compiled."""
 
 Direction = Literal["infeed", "outfeed"]
 
@@ -90,17 +91,17 @@ def is_checkpoint(instruction: Instruction) -> bool:
 
 
 def is_queue(instruction: Instruction) -> bool:
-    """Whether it is an infeed or an outfeed."""
+    """Whether an instruction is an infeed or an outfeed."""
     return target_of(instruction) in QUEUES
 
 
 def is_host_function(instruction: Instruction) -> bool:
-    """Whether it calls a function of the host."""
+    """Whether an instruction calls a function of the host."""
     return target_of(instruction) == HOST_FUNCTION
 
 
 def is_vertex(instruction: Instruction) -> bool:
-    """Whether it runs a vertex of the user's own."""
+    """Whether an instruction runs a vertex of the user's own."""
     return target_of(instruction) == VERTEX
 
 
@@ -110,7 +111,7 @@ def calls_of_host_functions(module: Module) -> Iterator[Instruction]:
 
 
 def is_collective(instruction: Instruction) -> bool:
-    """Whether it is an operation between replicas."""
+    """Whether an instruction is an operation between replicas."""
     return target_of(instruction) in COLLECTIVES
 
 

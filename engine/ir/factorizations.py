@@ -23,11 +23,11 @@ SOLVE = "ipu.solve"
 FACTORIZATIONS = frozenset({SVD, EIGH, QR, LU, SOLVE})
 TYPES = frozenset({"f32", "f64"})
 SETTINGS: dict[str | None, set[str]] = {SVD: {"vectors"}, EIGH: {"vectors"}, QR: {"full"}, LU: set(), SOLVE: set()}
-"""The names in each one's config."""
+"""The names in the config of each target."""
 
 
 def is_factorization(instruction: Instruction) -> bool:
-    """Whether it is one of these custom calls."""
+    """Whether an instruction is a factorization."""
     return target_of(instruction) in FACTORIZATIONS
 
 

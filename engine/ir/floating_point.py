@@ -29,7 +29,7 @@ EXPONENT = 0x7F800000
 LEAST_EXPONENT = 113 << 23
 """The exponent of the smallest normal float16; the spacing below it is the same."""
 STEP = 10 << 23
-"""An exponent minus that of the spacing of float16 values there."""
+"""The difference between an exponent and the exponent of the spacing of float16 values there."""
 RECIPROCAL = 254 << 23
 """The exponents of a power of two and of its reciprocal add up to this."""
 

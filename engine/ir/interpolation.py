@@ -19,7 +19,7 @@ SETTINGS = {"size", "corners", "centers", "gradient"}
 
 
 def is_interpolation(instruction: Instruction) -> bool:
-    """Whether it is a custom call that interpolates images."""
+    """Whether an instruction is a custom call that interpolates images."""
     return target_of(instruction) == INTERPOLATION
 
 

@@ -74,7 +74,7 @@ class Computation:
 
 @dataclass(eq=False, slots=True)
 class Module:
-    """A program: its entry computation, and in `aliases`, by updated parameter, the result that is its new value."""
+    """A program: its entry computation; `aliases` maps updated parameters to the results that are their new values."""
 
     name: str
     entry: Computation

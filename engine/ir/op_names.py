@@ -23,7 +23,7 @@ GENERATED = re.compile(r"ipu_stage_\d+(_\d+)?|(Stateful)?PartitionedCall(_\d+)?|
 GRADIENTS, GRADIENT = "gradients", "_grad"
 """Scope of the gradients of a loop's body or a graph, and end of the scope of each operation's gradient in it."""
 WHOLE = "whole_path"
-"""Outermost scope of operations whose names keep all other scopes, also that which otherwise is the model's."""
+"""Outermost scope of operations whose names keep all other scopes, also the one that otherwise is the model's."""
 DROPOUT = "dropout"
 """An operation, and also the name of the first layer of its kind, which follows the model."""
 
@@ -92,7 +92,7 @@ def _split(op_name: str) -> tuple[list[str], str, bool]:
 
 
 def _written(op_name: str) -> list[str]:
-    """The parts that a program writes; where those of a loop's gradients follow, only these, and WHOLE."""
+    """The parts that a program writes; of gradients in a loop only the parts after GRADIENTS, and WHOLE."""
     parts = [part for part in op_name.split("/") if not _is_generated(part)]
     if GRADIENTS in parts[:-1]:
         head = parts[:1] if parts[0] == WHOLE else []
@@ -106,7 +106,7 @@ def _is_generated(part: str) -> bool:
 
 
 def _is_operation(parts: list[str], at: int) -> bool:
-    """Layers may have capital letters, too: those whose operation follows in lower case."""
+    """Whether a part is an operation; one with a capital letter is a layer if an operation in lower case follows."""
     if parts[at].endswith(GRADIENT):
         return True
     if parts[at][:1].isupper():
@@ -119,11 +119,11 @@ def _base(part: str) -> str:
 
 
 def stage_in(op_name: str) -> int | None:
-    """The pipeline stage in whose scope a name is, None outside of all."""
+    """The pipeline stage in whose scope a name is; None outside of all stages."""
     found = STAGE_SCOPE.findall(op_name)
     return int(found[-1]) if found else None
 
 
 def in_gradient_scope(op_name: str) -> bool:
-    """Whether a name is that of an operation of gradients."""
+    """Whether a name belongs to an operation of gradients."""
     return GRADIENT_SCOPE.search(op_name) is not None

@@ -46,7 +46,7 @@ class Opcode:
     """Properties of one opcode.
 
     `shape` gives the only legal shape of the result; None where any is legal (the instruction's own is trusted).
-    `operand_types` are the element types of its operands, of a source those of its result; None for all of them.
+    `operand_types` are the element types of its operands, or of a source's result; None for all types.
     `attributes` are those that HLO serialises, `called` HLO's names of the computations it calls.
     `execution` is by an emitter in fused loops, a lowering, a pass that rewrites it into other operations,
     or none: a module that has it is rejected.
@@ -277,14 +277,14 @@ def opcodes_that(holds: Callable[[Opcode], object]) -> frozenset[str]:
 
 
 ELEMENTWISE = opcodes_of("elementwise")
-"""Each element of the result is computed from the operands' elements at the same index (bitcast-convert: if they are
-as wide)."""
+"""Opcodes that compute each element of the result from the operands' elements at the same index (bitcast-convert only
+if both types are equally wide)."""
 COMPLEX_ELEMENTWISE = opcodes_that(
     lambda row: row.kind == "elementwise" and (row.name == "complex" or COMPLEX <= (row.operand_types or COMPLEX))
 )
 """Opcodes with complex operands or a complex result."""
 AFFINE = opcodes_that(lambda row: row.affine)
-"""Each of their elements is one of their operand's, by an affine index map."""
+"""Opcodes whose elements are elements of the operand, by an affine index map."""
 DATA_MOVEMENT = AFFINE | opcodes_of("data movement")
 """Opcodes that move data only."""
 CONTRACTIONS = opcodes_of("contraction")
@@ -292,7 +292,7 @@ REDUCTIONS = opcodes_of("reduction")
 """Opcodes that combine elements by a scalar computation, the last that they call."""
 LINEAR_ALGEBRA = opcodes_of("linear algebra")
 CONTROL_FLOW = opcodes_of("control flow")
-"""The computations that they call run as the module's own, not on scalars."""
+"""Opcodes that call computations of the module, not of scalars."""
 TUPLES = opcodes_of("tuple")
 SOURCES = opcodes_of("source")
 COMMUTATIVE = opcodes_that(lambda row: row.commutative)
@@ -308,7 +308,7 @@ QUIET = opcodes_that(lambda row: not row.raises)
 NAN_SPREADS = opcodes_that(lambda row: row.spreads_nan)
 """Operations whose result is NaN where an operand is."""
 EFFECTS = opcodes_that(lambda row: row.effect)
-"""Opcodes with side effects: they run as often as and in the order in which they are in the module."""
+"""Opcodes with side effects: they run as often, and in the same order, as they are in the module."""
 
 
 def inferred_shape(instruction: Instruction) -> AnyShape:

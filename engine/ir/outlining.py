@@ -29,7 +29,7 @@ def has_outlined_calls(module: Module) -> bool:
 
 
 def is_gradient(instruction: Instruction) -> bool:
-    """Whether an outlined call is that of a gradient."""
+    """Whether an outlined call is a call of a gradient."""
     return GRADIENT in instruction.get("frontend_attributes", {})
 
 

@@ -17,7 +17,7 @@ def is_elementwise(instruction: Instruction) -> bool:
 
 
 def is_commutative(instruction: Instruction) -> bool:
-    """Whether its two operands may be exchanged without changing a bit of the result."""
+    """Whether the two operands may be exchanged without changing a bit of the result."""
     if instruction.opcode == "compare":
         return instruction["direction"] in ("EQ", "NE")
     if instruction.opcode not in COMMUTATIVE:
@@ -26,7 +26,7 @@ def is_commutative(instruction: Instruction) -> bool:
 
 
 def _exchanges(instruction: Instruction) -> bool:
-    """Whether it exchanges data with the host, or is marked as having a side effect."""
+    """Whether an instruction exchanges data with the host, or is marked as having a side effect."""
     if instruction.opcode in EFFECTS and OPCODES[instruction.opcode].effect == "host":
         return True
     if not instruction.attributes:
@@ -35,7 +35,7 @@ def _exchanges(instruction: Instruction) -> bool:
 
 
 def has_side_effect(instruction: Instruction) -> bool:
-    """Whether an instruction, or one in a computation that it calls, has a side effect; random state is none."""
+    """Whether an instruction, or one in a computation that it calls, has a side effect other than on random state."""
     if not instruction.called:
         return _exchanges(instruction)
     pending = [instruction]
@@ -48,7 +48,7 @@ def has_side_effect(instruction: Instruction) -> bool:
 
 
 def is_repeatable(instruction: Instruction) -> bool:
-    """Whether running it twice on the same operands gives the same result and does nothing else."""
+    """Whether running an instruction twice on the same operands gives the same result and does nothing else."""
     if not instruction.called:
         return instruction.opcode not in EFFECTS and not _exchanges(instruction)
     pending = [instruction]

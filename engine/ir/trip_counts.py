@@ -55,7 +55,7 @@ class TripCounts:
         return self._line(_Sum(0, (element,)), loop)
 
     def line_of(self, loop: Instruction, instruction: Instruction) -> tuple[int, int] | None:
-        """An integer instruction of the body likewise."""
+        """An integer instruction of the body as (value in iteration 0, growth per iteration); None if unknown."""
         return self._line(self._sum(instruction, (), lambda _, path: _Sum(0, path)), loop)
 
     def _iterations(self, loop: Instruction) -> int | None:
@@ -102,7 +102,7 @@ class TripCounts:
         return initial.offset if initial is not None and initial.element is None else None
 
     def _forwarded(self, parameter: Instruction, path: Path) -> _Sum | None:
-        """A parameter of the computation around a loop: known if that is the body of a loop that never changes it."""
+        """A parameter of the computation around a loop: known if this is the body of a loop that never changes it."""
         callers = self._callers.get(parameter, [])
         if len(callers) != 1 or callers[0].opcode != "while" or self._growth(callers[0], path) != 0:
             return None

@@ -15,7 +15,7 @@ from engine.ir.op_names import layer_of
 from engine.ir.shape import Shape
 
 VALUE_CHECK = "ipu.value_check"
-"""(array, token s32[]) -> token; config that of a ValueCheck."""
+"""(array, token s32[]) -> token; the config is a ValueCheck's."""
 
 CheckKind = Literal["range", "nonzero", "finite"]
 
@@ -28,8 +28,8 @@ class ValueCheck:
       truncated to an integer, NaN is outside.
     - nonzero, finite: as they say.
 
-    `lows` are as many as `bounds`. `operation` is TensorFlow's, `message` how the error begins, with {value}, its
-    {position} (as "[2,1]"), {low} and {bound}.
+    `lows` and `bounds` are equally many. `operation` is TensorFlow's, `message` the beginning of the error, with
+    {value}, its {position} (as "[2,1]"), {low} and {bound}.
     """
 
     kind: CheckKind
@@ -39,7 +39,7 @@ class ValueCheck:
     bounds: tuple[int, ...] = (0,)
 
     def config(self) -> str:
-        """The backend_config of its custom call."""
+        """The backend_config of the check's custom call."""
         return json.dumps(asdict(self))
 
     @classmethod

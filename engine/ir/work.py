@@ -16,7 +16,7 @@ NO_ARRAYS = SOURCES | TUPLES | CONTROL_FLOW | {"dynamic-update-slice"}
 
 
 def work_of(instruction: Instruction) -> int:
-    """Work estimate: elements, multiply-adds of a dot; of a convolution only its elements."""
+    """The work estimate of an instruction: its elements, a dot's multiply-adds or a fusion's operations."""
     if instruction.opcode in NO_ARRAYS:
         return 0
     elements = sum(shape.elements for shape in instruction.tuple_shapes if isinstance(shape, Shape))

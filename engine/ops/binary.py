@@ -22,9 +22,9 @@ def _arithmetic(instruction: Instruction, operands: list[np.ndarray]) -> np.ndar
 
 @definition("divide", "remainder")
 def _divide(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Integers round towards zero; by zero give -1 (all bits set); the least number by -1 is itself.
+    """Divides; integers round towards zero. By zero they give -1 (all bits set); the least integer by -1 is itself.
 
-    A remainder has the dividend's sign; of integers, it is the dividend itself when divided by zero.
+    A remainder has the dividend's sign; an integer's remainder by zero is the dividend.
     """
     lhs, rhs = operands
     divides = instruction.opcode == "divide"
@@ -86,7 +86,7 @@ def _complex(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 
 @definition("shift-left", "shift-right-logical")
 def _logical_shift(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Zero when the distance, as unsigned, is the width or more."""
+    """Shifts in zeros; the result is zero if the distance, as unsigned, is the width or more."""
     lhs, rhs = as_unsigned(operands[0]), as_unsigned(operands[1])
     width = 8 * lhs.dtype.itemsize
     distance = np.minimum(rhs, lhs.dtype.type(width - 1))
@@ -117,7 +117,7 @@ COMPARISONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def total_order(x: np.ndarray) -> np.ndarray:
-    """Signed integers, as wide as the floats, in the order -NaN < -Inf < ... < -0 < +0 < ... < Inf < NaN."""
+    """Maps floats to signed integers of the same width, in the order -NaN < -Inf < ... < -0 < +0 < ... < Inf < NaN."""
     signed = np.dtype(f"i{x.dtype.itemsize}")
     bits = np.asarray(x).view(signed)
     return np.where(bits < 0, bits ^ np.iinfo(signed).max, bits)
@@ -146,9 +146,9 @@ def _clamp(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 
 @definition("convert")
 def _convert(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Floats to integers: towards zero, saturating, 0 for NaN. To pred: whether not zero.
+    """Converts floats to integers towards zero, saturating, NaN to 0; and to pred by whether a value is not zero.
 
-    `overflow`, of conversions to float16, is the result of finite numbers that are too large for it.
+    `overflow`, of conversions to float16, names the result of finite numbers that are too large for it.
     """
     (x,) = operands
     target = instruction.array_shape.dtype

@@ -1,4 +1,4 @@
-"""Random bits to the numbers of `rng`: elementwise computations, shared by definition and compiled program."""
+"""Elementwise computations of `rng`'s numbers from random bits, shared by its definition and compiled programs."""
 
 from __future__ import annotations
 

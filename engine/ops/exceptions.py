@@ -78,7 +78,7 @@ def _of_arrays(operands: list[np.ndarray], result: np.ndarray) -> dict[str, int]
 
 @contextlib.contextmanager
 def watching_exceptions(exceptions: frozenset[str]) -> Iterator[list[Raised]]:
-    """The exceptions of these names that definitions raise within, in order: name, operation, elements."""
+    """Collects exceptions of these names that definitions raise in the context, in order: name, operation, elements."""
     found: list[Raised] = []
 
     def watch(instruction: Instruction, operands: list[Value], value: Value) -> None:

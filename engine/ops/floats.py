@@ -13,17 +13,17 @@ INTEGER_KINDS = "iu"
 
 
 def is_float(array: np.ndarray) -> bool:
-    """Whether its elements are real floats of any width."""
+    """Whether the elements are real floats of any width."""
     return array.dtype in FLOATS
 
 
 def is_complex(array: np.ndarray) -> bool:
-    """Whether its elements are complex."""
+    """Whether the elements are complex."""
     return array.dtype in COMPLEX
 
 
 def is_integer(array: np.ndarray) -> bool:
-    """Whether its elements are integers; pred is not."""
+    """Whether the elements are integers; pred is not."""
     return array.dtype.kind in INTEGER_KINDS
 
 
@@ -45,7 +45,7 @@ def converted(array: np.ndarray, target: np.dtype) -> np.ndarray:
 
 
 def _cut_off(bits: np.ndarray, count: int) -> np.ndarray:
-    """Integers without their last `count` bits; the next one is set if any of them was (sticky), to break ties."""
+    """Clears the last `count` bits of integers, and sets the bit before if one of them was set (to break ties)."""
     last = np.asarray(1 << count, bits.dtype)
     rest = bits & (last - last.dtype.type(1))
     return np.asarray((bits - rest) | np.where(rest != 0, last, np.zeros_like(last)))

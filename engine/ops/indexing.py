@@ -78,7 +78,7 @@ def _batch_index(
 def _scatter(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     """Updates are combined one index vector after the other, in row-major order of the indices.
 
-    One whose window is not within the operand is skipped whole, as in XLA's compilers.
+    An update whose window is not within the operand is skipped whole, as in XLA's compilers.
     """
     count = (len(operands) - 1) // 2
     inputs, indices, updates = operands[:count], operands[count], operands[count + 1 :]
@@ -96,7 +96,7 @@ def _scatter_positions(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The flat target position of each element of the updates, and whether its window is within the operand.
 
-    Both flat, in order of the index vectors.
+    Both are flat, in the order of the index vectors.
     """
     numbers: ScatterDimensionNumbers = instruction["scatter_dimension_numbers"]
     rank = len(update_shape)

@@ -18,7 +18,7 @@ def interpolated(instruction: Instruction, images: np.ndarray) -> np.ndarray:
 
 
 def _along(matrix: np.ndarray, images: np.ndarray, axis: int) -> np.ndarray:
-    """The products of a matrix with images along an axis, without terms that it has a zero for."""
+    """The products of a matrix with images along an axis, without the terms of the matrix's zeros."""
     moved = np.moveaxis(images.astype(np.float64), axis, 0)
     result = np.zeros((len(matrix), *moved.shape[1:]))
     for row, column in zip(*np.nonzero(matrix), strict=True):

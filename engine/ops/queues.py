@@ -1,4 +1,4 @@
-"""Definitions of infeeds and outfeeds, rows of the queues that are bound meanwhile, of host functions and vertices."""
+"""Definitions of custom calls: infeeds and outfeeds, with rows of queues that are bound, host functions, vertices."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def bound(queues: Mapping[str, AnyQueue]) -> Iterator[None]:
 
 @definition("custom-call")
 def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """An infeed takes a row, an outfeed appends one, a host function is called; the token is returned. Vertices run.
+    """Takes or appends a queue's row or calls a host function, and returns the token; or computes another custom call.
 
-    Raises the ring's error if it ended, that of the function, and InvalidValue for a value that fails a check.
+    Raises the error that ended a queue, the error of the function, and InvalidValue for a value that fails a check.
     """
     if is_value_check(instruction):
         check, values = ValueCheck.of(instruction), operands[0]

@@ -13,8 +13,8 @@ from engine.ops.registry import Value, definition
 def reduce_last(body: Computation, operands: list[np.ndarray], initial: list[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Folds [..., n] along the last dimension, in order from the initial values on: body(accumulators, elements).
 
-    HLO leaves the order to the compiler; it matters only for a body that is not associative, and this one is that of
-    XLA's CPU backend. Sums of floats are NumPy's pairwise ones.
+    HLO leaves the order to the compiler. It matters only for a body that is not associative; here it is the order of
+    XLA's CPU backend. Floats are summed pairwise, by NumPy.
     """
     operation = single_operation(body)
     if len(operands) == 1 and operation in UFUNCS and operation != "subtract":

@@ -18,8 +18,8 @@ def definition(*opcodes: str) -> Callable[[Definition], Definition]:
     """Registers the decorated function as the definition of the opcodes.
 
     A definition gets the instruction and its operands' values and returns the result: an array of the
-    instruction's dtype and dimensions, or a tuple of values for a tuple shape. That of an elementwise opcode accepts
-    operands of any common shape, whatever the instruction's own is.
+    instruction's dtype and dimensions, or a tuple of values for a tuple shape. The definition of an elementwise opcode
+    accepts operands of any common shape, whatever the instruction's shape is.
     """
 
     def register(function: Definition) -> Definition:

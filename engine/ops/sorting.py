@@ -13,7 +13,7 @@ from engine.ops.registry import Value, definition
 
 @definition("sort")
 def _sort(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Always stable. The comparator's parameters 2k and 2k + 1 are two elements of operand k.
+    """Sorts, always stably; the comparator's parameters 2k and 2k + 1 are two elements of operand k.
 
     With `limit` the results have only the first `limit` elements along the sorted dimension.
     """

@@ -51,7 +51,7 @@ TRANSCENDENTAL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @definition(*TRANSCENDENTAL)
 def _transcendental(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Computed in double precision and rounded once."""
+    """Computes in double precision and rounds once."""
     (x,) = operands
     return np.asarray(TRANSCENDENTAL[instruction.opcode](widest(x))).astype(x.dtype)
 
@@ -87,7 +87,7 @@ def _exact(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 
 @definition("sign")
 def _sign(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Keeps signed zeros and NaN; of complex numbers x / abs(x)."""
+    """Returns the sign, or signed zeros and NaN as they are; for complex numbers x / abs(x)."""
     (x,) = operands
     if is_complex(x):
         return np.where(x == 0, x.dtype.type(0), x / np.abs(x)).astype(x.dtype)
@@ -150,7 +150,7 @@ def _reduce_precision(instruction: Instruction, operands: list[np.ndarray]) -> n
 
 
 def _rounded_mantissa(x: np.ndarray, dropped: int) -> np.ndarray:
-    """Rounded to nearest even, without the last `dropped` bits."""
+    """Rounds to nearest even, without the last `dropped` bits."""
     if dropped <= 0:
         return x
     bits = as_unsigned(x)

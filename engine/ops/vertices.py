@@ -16,7 +16,7 @@ FUNCTIONS: WeakValueDictionary[str, Callable[..., None]] = WeakValueDictionary()
 
 
 def run_vertices(instruction: Instruction, operands: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The results. Raises UnsupportedOperation for the vertex of another process: only its machine code is here."""
+    """Runs vertices. Raises UnsupportedOperation for a vertex of another process: only its machine code is here."""
     vertex = VertexCall.of(instruction)
     function = FUNCTIONS.get(vertex.code)
     if function is None:
@@ -37,7 +37,7 @@ def run_vertices(instruction: Instruction, operands: list[np.ndarray]) -> tuple[
 
 
 def _view(array: np.ndarray, each: Slice, unit: int, begin: int, end: int) -> np.ndarray:
-    """The part of an array that rows begin <= row < end have."""
+    """The part of an array that belongs to rows begin <= row < end."""
     if each.split == "split":
         return array.reshape(-1, *each.dimensions[1:])[begin:end]
     return array[unit] if each.split == "reduction" else array
