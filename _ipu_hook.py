@@ -76,10 +76,10 @@ PARENTS = {
 PACKAGES = frozenset({"ipu", "keras_ext"})
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
 LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras"})
-"""Their imports take seconds, in which another process can compile what programs of this project need."""
+"""Libraries whose imports take seconds, in which another process can compile what programs of this project need."""
 IMPORT = r"^[ \t]*(?:from[^\n#]+import[ \t]*\([^)]*|(?:from|import)\b[^\n#]*)\bipu\b"
 PROGRAM_SIZE = 1 << 18
-"""So many characters of a program are read to find its imports."""
+"""Characters of a program that are read to find its imports."""
 
 
 def real_name(name: str) -> str | None:
@@ -101,7 +101,7 @@ def keras_of_tensorflow() -> str:
 
 
 def add_lazy_attribute(module: ModuleType) -> None:
-    """Lets attributes as `module.ipu` work without an import statement; a `__getattr__` the module has still runs."""
+    """Lets attributes like `module.ipu` work without an import statement; the module's own `__getattr__` still runs."""
     aliases = PARENTS[module.__name__]
     inner = module.__dict__.get("__getattr__")
 
@@ -118,18 +118,18 @@ def add_lazy_attribute(module: ModuleType) -> None:
 
 
 class AliasLoader:
-    """Puts the real module under the alias; importlib then returns that one, its `__spec__` untouched."""
+    """Puts the real module under the alias; importlib then returns the real one, with its `__spec__` untouched."""
 
     @staticmethod
     def create_module(spec: object) -> None:
-        """None: let importlib make a module, which `exec_module` replaces."""
+        """Returns None: importlib makes a module, which `exec_module` replaces."""
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
         """Imports the real module and makes the alias mean it."""
         from importlib import import_module
 
-        # A finder put in front of ours since (pytest's is) would load submodules a second time.
+        # A finder that was put in front of ours since (pytest's is) would load submodules a second time.
         if sys.meta_path[0] is not AliasFinder:
             sys.meta_path.remove(AliasFinder)
             sys.meta_path.insert(0, AliasFinder)
@@ -159,7 +159,7 @@ class AliasFinder:
 
 
 class MissingFinder:
-    """Last of the finders: an import of what is nowhere below this project's names says what to use instead."""
+    """The last of the finders: a failed import below this project's names says what to use instead."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:

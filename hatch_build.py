@@ -1,6 +1,7 @@
 """Compiles Python's bytecode where the project is installed from a clone, as pip does where it installs a wheel.
 
-Otherwise the first program would, before its first step. Bytecode of a source file that is changed later is not used.
+Otherwise the first program would compile it, before its first step. Python does not use bytecode of a source file that
+has changed since.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ PACKAGES = ("engine", "ipu", "keras_ext")
 
 
 class Bytecode(BuildHookInterface):
-    """Does so before the files of an editable installation are written."""
+    """A build hook that compiles bytecode before the files of an editable installation are written."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compiles the packages, unless the user wants no bytecode; what cannot be compiled or written is no error."""

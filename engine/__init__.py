@@ -53,7 +53,7 @@ def limits(**given: float) -> AbstractContextManager[None]:
     """Sets limits for programs from files, while the context is open.
 
     They are `instructions` with calls inlined (262,144 if not given), `levels` of calls (64), `bytes` (the machine's
-    memory) and `seconds` to compile (300). ResourceLimit names the one that a program exceeds.
+    memory) and `seconds` to compile (300). ResourceLimit names the limit that a program exceeds.
     """
     from engine.resource_limits import limits as limited
 

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program_at(path: Path) -> Path:
-    """The program of an exported directory, or the path itself. Raises ConfigurationError for directories of others."""
+    """The program of an exported directory, or the path itself. Raises ConfigurationError for other directories."""
     if not path.is_dir():
         return path
     found = [each for each in (path / "assets").glob("*") if each.suffix in SUFFIXES]

@@ -168,8 +168,8 @@ def _note_use(path: Path) -> None:
 def remove_unused(root: Path) -> None:
     """Deletes compiled code in `root` that has long been unused: folders, and files of folders in use.
 
-    Of more than MOST_BYTES those files go first that have been unused for longest. A process that has loaded a file
-    does not need it any longer, and one that finds none compiles.
+    Above MOST_BYTES, the files that have been unused for longest are deleted, too. A process that has loaded a file
+    does not need it any longer, and a process that finds none compiles.
     """
     with contextlib.suppress(OSError):
         folders = [each for each in root.iterdir() if FOLDER.fullmatch(each.name) and not each.is_symlink()]

@@ -32,12 +32,12 @@ class CompileProgress:
         self._terminal = sys.stderr.isatty()
 
     def codelet(self, name: str) -> None:
-        """A library codelet is about to be compiled (seconds, once per machine)."""
+        """Shows that a library codelet is about to be compiled (seconds, once per machine)."""
         self._codelets += 1
         self._show(f": library codelet {self._codelets}", at_once=True)
 
     def generated(self, what: str, done: int, total: int) -> None:
-        """Number `done` of `total` codelets of the program is about to be generated (milliseconds each)."""
+        """Shows that codelet number `done` of `total` of the program is about to be generated (milliseconds each)."""
         self._show(f": {done + 1} of {total}", at_once=False)
 
     def _show(self, text: str, at_once: bool) -> None:

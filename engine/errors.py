@@ -8,7 +8,7 @@ from typing import Any
 class IPUError(Exception):
     """Base class of every error this project raises on purpose."""
 
-    # AutoGraph keeps the class of errors constructed like any Exception, and adds lines of the user's function.
+    # AutoGraph keeps the class of errors that are made like any Exception, and adds lines of the user's function.
     __init__ = Exception.__init__
 
 
@@ -27,13 +27,13 @@ class StepCountError(IPUError, ValueError):
 class AccumulationStepError(StepCountError, RuntimeError):
     """Steps that are no whole number of updates, or micro-batches that a pipeline's schedule cannot take.
 
-    Programs for IPUs catch a RuntimeError, those of Keras a ValueError.
+    Programs for IPUs catch a RuntimeError, programs of Keras a ValueError.
     """
 
 
 class OutOfTileMemory(IPUError, MemoryError):
     """A program that does not fit into the tiles' memory. `estimate` (engine.profile.Estimate) is the cost report,
-    `levers` (engine.profile.levers.Lever) are ways to reduce memory, `program` the engine's, if for a single IPU.
+    `levers` (engine.profile.levers.Lever) are ways to reduce memory, `program` is the engine's, if for a single IPU.
     `source` gives the line of the user's program for an op_name, empty if it is unknown."""
 
     estimate: Any = None

@@ -53,12 +53,12 @@ class EvaluatedExecutable:
         observer: Observer | None = None,
         queues: Mapping[str, AnyRing] | None = None,
     ) -> list[np.ndarray]:
-        """Results that update no variable: of the last step, or of all with a leading [steps].
+        """Runs steps; returns the results that update no variable, of the last step, or of all with a leading [steps].
 
         An observer is notified of all steps at the end. `queues` has a ring for each of the module's queues.
         Raises StepCountError, leaving the variables unchanged, when there is no step or a feed is too short;
-        ConfigurationError for rings that do not fit; the error of a closed ring: its step has not begun then;
-        FloatingPointException if an operation raises an enabled exception: variables are as before the call.
+        ConfigurationError for rings that do not fit; the error of a closed ring, before the step begins;
+        FloatingPointException if an operation raises an enabled exception: variables are then as before the call.
         """
         self._check(steps, feeds)
         check_rings(self.queues, queues or {})

@@ -36,7 +36,7 @@ class Runtime(Protocol):
 
 
 def start(path: str, values: Values, timeout: float) -> Runtime:
-    """Loads and starts a file's program; `values` are those of its variables, and of arguments beside queues.
+    """Loads and starts a file's program; `values` has the values of variables, and of arguments beside queues.
 
     Raises OSError, InvalidFile, ConfigurationError for values that do not fit, TypeError for other dtypes.
     """

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MANY = 20_000
-"""Objects that are worth sparing the collector's scans of young ones."""
+"""Fewest new objects that are worth sparing the collector's scans of young objects."""
 HEAP = 400_000
-"""About the objects of a process with TensorFlow and the engine: after as many more, all are scanned once."""
+"""About the number of objects in a process with TensorFlow and the engine; after as many more, all are scanned once."""
 _promoted = 0
 _frozen = False
 """Whether the program has been seen to freeze objects. To count them takes 45 milliseconds in a large program."""
 _promoting = threading.Lock()
-"""Held while objects are frozen here, which another thread would take for the program's."""
+"""A lock held while objects are frozen here: another thread would take them for objects that the program froze."""
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def collector_paused() -> Iterator[None]:
 
 
 def _promote() -> None:
-    """Makes all objects old without a scan, unless the program has ever frozen some, which would thaw."""
+    """Makes all objects old without a scan, unless the program has ever frozen objects: these would thaw."""
     global _promoted, _frozen
     young = gc.get_count()[0]
     if young < MANY or _frozen or not _promoting.acquire(blocking=False):

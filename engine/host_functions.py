@@ -35,11 +35,11 @@ _functions: weakref.WeakValueDictionary[int, HostFunction] = weakref.WeakValueDi
 
 
 class HostFunction:
-    """A function of the host under a `key` that is valid in this process alone; its subclasses can be bound.
+    """A function of the host under a `key` that is valid in this process alone; subclasses can be bound.
 
-    `needs_gil` tells whether it runs Python code, and so should run on the calling thread, where signals arrive.
-    `replicas` is the number of replicas of the programs that call it. `variable` is one of the host whose memory it
-    uses in place: programs that call it must not use the variable themselves.
+    `needs_gil` says whether the function runs Python code, and so should run on the calling thread, where signals
+    arrive. `replicas` is the number of replicas of the programs that call it. `variable` is a variable of the host
+    whose memory it uses in place: programs that call it must not use the variable themselves.
     """
 
     needs_gil = False
@@ -74,7 +74,7 @@ def host_function(key: int) -> HostFunction:
 
 
 def bound_function(call: Instruction) -> BoundFunction:
-    """The function that a custom call calls, for its shapes. Raises ConfigurationError as `host_function`."""
+    """The function that a custom call calls, for its shapes. Raises ConfigurationError as `host_function` does."""
     shapes = tuple(operand.array_shape for operand in call.operands[:-1])
     return host_function(config_of(call)["function"]).bind(shapes, call.tuple_shapes[:-1])
 
@@ -111,7 +111,7 @@ class BoundFunction:
         return results
 
     def _call(self, operands: int, results: int) -> None:
-        """Calls it with the addresses of the arrays' addresses, which follow each other."""
+        """Calls the function with the addresses of the arrays' addresses, which follow each other."""
         self.status[0] = ABI(self.address)(operands, results, self.data)
 
     def begin(self) -> None:
@@ -211,7 +211,7 @@ class PythonCall(BoundFunction):
                 self._thread = status = 0
             except GeneratorExit:
                 return
-            except BaseException as failure:  # nothing may leave a function that machine code calls
+            except BaseException as failure:  # no error may leave a function that machine code calls
                 self._failure, self._thread, status = failure, 0, 1
 
     def interrupt(self) -> None:

@@ -191,7 +191,7 @@ def compile_file(file: ExecutableFile, origin: str) -> Executable:
 def compiling(origin: str) -> Iterator[None]:
     """Turns errors that no program of a compiler of this project leads to into InvalidFile, while the context is open.
 
-    Those of the machine stay as they are. Raises ResourceLimit where the program takes more bytes or seconds to compile
+    Errors of the machine stay as they are. Raises ResourceLimit if the program takes more bytes or seconds to compile
     than the limits.
     """
     try:

@@ -1,6 +1,6 @@
 """Limits on the programs of files: instructions, levels of calls, bytes, and seconds of compilation.
 
-A program is data that nobody of this process has written. Within these limits it is read and compiled; above them
+A program is data that this process has not written. Within these limits it is read and compiled; above them
 `ResourceLimit` names the limit, what was received, and how to raise it.
 """
 
@@ -138,7 +138,7 @@ class Deadline:
 def within_seconds(origin: str) -> Iterator[None]:
     """Ends the reading and compilation of a program from a file in the seconds of the limits.
 
-    One that is within another has the end of the outer one.
+    A context within another one has the deadline of the outer one.
     """
     seconds = _limits.get().seconds
     token = _deadline.set(_deadline.get() or Deadline(origin, seconds, time.monotonic() + seconds))
@@ -163,8 +163,8 @@ class _TimeIsUp(BaseException):
 def interruptible() -> Iterator[None]:
     """Raises ResourceLimit at any instruction of this thread when the time of a compilation ends.
 
-    For passes and lowering, which change nothing that outlives them; a loop that looks at the clock by itself would
-    have to be each of theirs. Does nothing outside of `within_seconds`, nor within another one.
+    Use it for passes and lowering, which change nothing that outlives them: otherwise each of their loops would have to
+    look at the clock. Does nothing outside of `within_seconds`, nor within another one.
     """
     deadline = _deadline.get()
     if deadline is None or _is_interruptible.get():
@@ -193,7 +193,7 @@ def interruptible() -> Iterator[None]:
 class _Alarm:
     """Raises _TimeIsUp in the thread that made it, unless it is stopped before.
 
-    It has locks of C alone: one of Python stays locked where the error comes between its acquisition and the return.
+    It has locks of C alone: a lock of Python stays locked if the error comes between its acquisition and the return.
     """
 
     def __init__(self, seconds: float) -> None:

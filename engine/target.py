@@ -14,7 +14,7 @@ DATA = Path(__file__).parent / "data"
 INPUTS_PER_PASS = {"f32": 8, "f16": 16}
 """Input channels that each unit of the matrix engine (AMP) consumes in one core loop."""
 LOOP_CYCLES = {"f32": 8, "f16": 4}
-"""Cycles of that core loop (poplibs lib/poplin, the 1x1 vertex)."""
+"""Cycles of a core loop of the matrix engine (poplibs lib/poplin, the 1x1 vertex)."""
 ALIASES = {"ipu21": "c600"}
 """Poplar's other names for a chip."""
 UNMEASURED = (

@@ -23,7 +23,7 @@ PART = ".part"
 """Suffix of files that are being written; their names begin with a dot and the final name."""
 FORMER = ".former"
 ABANDONED_SECONDS = 3600.0
-"""Seconds without a write after which the writer of a file has been killed."""
+"""Seconds without a write after which the writer of a file counts as killed."""
 EXCHANGE = 2
 """Linux' flag RENAME_EXCHANGE."""
 AT_CWD = -100
@@ -43,14 +43,14 @@ it.
 def write_whole(path: str | Path, data: bytes | str, *, mode: int | None = None, sync: bool = True) -> None:
     """Writes a file, text as UTF-8; raises OSError if it cannot, and the former content stays.
 
-    `mode` is that of the file, by default what the umask leaves of 0o666. Without `sync` the end of the machine may
-    leave an incomplete file, which its reader must notice.
+    `mode` is the file's, by default what the umask leaves of 0o666. Without `sync` a crash of the machine may leave an
+    incomplete file, which its reader must notice.
     """
     write_all({Path(path): data}, mode=mode, sync=sync)
 
 
 def write_all(contents: Mapping[Path, Any], *, mode: int | None = None, sync: bool = True) -> None:
-    """Writes bytes or texts as `write_whole`; no file takes its place before all are written.
+    """Writes bytes or texts as `write_whole` does; no file takes its place before all are written.
 
     Pipes and devices are written in place.
     """
@@ -100,9 +100,7 @@ def staged(path: str | Path) -> Iterator[Path]:
 
 
 def _order(written: Path, place: Path) -> tuple[bool, bool, bool, str]:
-    """Sort key: files that name others come last, that is an index, the path that was asked for, the state of
-    checkpoints.
-    """
+    """A sort key that puts files that name others last: an index, the requested path, the state of checkpoints."""
     return written.name == "checkpoint", written.name == place.name, written.suffix in (".index", ".json"), written.name
 
 
@@ -138,7 +136,7 @@ def check_space(folder: Path, size: int) -> None:
 
 
 def remove(path: Path) -> None:
-    """Deletes a folder with its content; for all others it is gone at once. One that does not exist is no error."""
+    """Deletes a folder with its content; other processes see it vanish at once. A missing folder is no error."""
     if not path.is_dir():
         return
     away = _part(path)

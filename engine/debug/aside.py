@@ -1,6 +1,6 @@
 """Memory that belongs to no tile: hidden states of random numbers, and counts of floating-point exceptions.
 
-Compute sets are run twice, but such a state must advance only once, and an exception count once.
+Compute sets run twice, but a hidden state must advance only once, and an exception must count only once.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ def cell_type(shape: Shape) -> np.dtype:
 
 
 def cells_of_element(shape: Shape) -> int:
-    """1, or 2 for complex numbers."""
+    """The number of cells of an element: 1, or 2 for complex numbers."""
     return 2 if shape.dtype.kind == "c" else 1
 
 

@@ -1,4 +1,4 @@
-"""Runs one compute set: each tile its units in separate memory, twice, with two poisons; then stores the results."""
+"""Runs one compute set: units of each tile in separate memory, twice, with two poisons; then stores the results."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class ComputeSetRun:
             raise self._found.undeclared_write(use, number, int(wrong[0]), values)
 
     def _foreign(self, changes: dict[int, Changes], number: int) -> dict[Buffer, np.ndarray]:
-        """Cells that other tiles write and this one may read: it must not matter whether they are faster."""
+        """Cells that other tiles write and this one may read: it must not matter which tile is faster."""
         found: dict[Buffer, np.ndarray] = {}
         for buffer, use in self._uses.items():
             if use.reads and use.writes:

@@ -57,7 +57,7 @@ class Trials:
         return bool(cells.size) and self._run(buffer, cells, Poison.NAN, Poison.NAN) != self._expected
 
     def culprit(self) -> Culprit:
-        """The memory on which the cell depends; itself where nothing else is found: it is read before it is written."""
+        """The memory on which the cell depends; if none is found, the cell itself, read before it is written."""
         for each in self.quiet:
             cells = np.flatnonzero(self.quiet[each] != self.loud[each])
             if self.matters(each, cells):
@@ -70,7 +70,7 @@ class Trials:
         return Culprit(None) if by_scratch else Culprit(self._buffer, self._cell)
 
     def _halved(self, buffer: Buffer, cells: np.ndarray) -> int:
-        """A cell that matters; the first of those that only matter together."""
+        """A cell that matters, or the first of several that only matter together."""
         while cells.size > 1:
             halves = cells[: cells.size // 2], cells[cells.size // 2 :]
             matters = [half for half in halves if self.matters(buffer, half)]

@@ -10,7 +10,7 @@ from engine.debug.span_elements import NO_TILE, mask_of
 from engine.debug.uses import Use
 
 OFF_CHIP = ("constant", "queue")
-"""All tiles have a copy of constants from the start; rings are in host memory."""
+"""Kinds of buffers without exchange: all tiles have a copy of constants from the start; rings are in host memory."""
 
 
 def exchanged(uses: Iterable[Use], tiles: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The debug executor: the step table of the fast one, executed row by row, with a separate memory for each tile."""
+"""The debug executor: executes the fast executor's step table row by row, with a separate memory for each tile."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ TILES = 4
 
 
 class DebugExecutable(Executable):
-    """One step of a program, run as the fast Executable does, with the same results bit for bit, and checked.
+    """One step of a program, run with the same results as by Executable, bit for bit, and with all accesses checked.
 
-    Units are distributed over `tiles` tiles as the fast one distributes them over workers. Takes over the program's
-    parameter blocks, as any executable does. Slow: for tests and lessons. `record` has the supersteps that have run.
-    Raises ConfigurationError for less than one tile.
+    Units are distributed over `tiles` tiles as Executable distributes them over workers. The executable takes over the
+    program's parameter blocks, as any executable does. It is slow, for tests and lessons. `record` has the supersteps
+    that have run. Raises ConfigurationError for less than one tile.
     """
 
     def __init__(self, program: Program, progress: Progress | None = None, *, tiles: int = TILES) -> None:
@@ -54,7 +54,7 @@ class DebugExecutable(Executable):
         self.record = DebugRecord(self.program.name, tiles)
 
     def brief_call(self, variables: list[DeviceBuffer]) -> BriefCall | None:
-        """None: all calls are checked."""
+        """Returns None, as all calls are checked."""
         return None
 
     def run(

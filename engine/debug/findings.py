@@ -126,7 +126,7 @@ class Findings:
 
     @staticmethod
     def _whose(allowed: list[SpanElements], other: list[SpanElements], only: str, cell: int) -> str:
-        """The tile whose part has an element, by spans that allow the access; `other` spans allow `only` the other."""
+        """Names the tile whose slice has the cell, by `allowed` spans; `other` spans allow `only` another access."""
         if not allowed:
             return f"which it may only {only}" if other else "a buffer that it does not mention in its spans"
         owners = {int(span_element.tiles[cell]) for span_element in allowed if span_element.tiles is not None} - {

@@ -1,6 +1,6 @@
-"""Missing syncs: accesses of tiles between two syncs, by byte of the arena that they share.
+"""A search for missing syncs: accesses of tiles between two syncs, by byte of the arena that they share.
 
-Follows the step table as it was built, and spans, but not the reasoning by which syncs were placed.
+The search follows the step table as it was built, and spans, but not the reasoning by which syncs were placed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.program.program import Buffer
 class Touch:
     """An access to parts of a buffer at an address, by the compute set or branch `who`.
 
-    If `claimed`, any tile may access all of them.
+    If `claimed`, any tile may access all of these parts.
     """
 
     span_element: SpanElements

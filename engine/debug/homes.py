@@ -1,7 +1,7 @@
 """Arrays between compute sets: the value of each cell, its tile, and whether it has been written.
 
-The arena's offsets are those of the memory plan. A shadow holds the buffer that each byte of it belongs to: as soon as
-another buffer is written to the same bytes, their former contents are gone.
+The arena's offsets are those of the memory plan. A shadow holds, for each byte of the arena, the number of the buffer
+to which it belongs: once another buffer is written to the same bytes, their former contents are gone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The host's side: its functions, and of queues a ring of one row, filled from and drained to the real ring by steps.
+"""The host's side of a debug run: calls of its functions, and for each queue a ring of one row beside the real ring.
 
-The codelets run twice and must not take two rows: so they never see the real ring, and never have to wait.
+Codelets run twice and must not take two rows. So they use the ring of one row, which is filled from the real ring or
+drained to it around their runs, and never have to wait.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from engine.runtime.rings import AnyRing, InfeedRing
 TAKING, MAKING_SPACE = (infeed_wait, infeed_row), (outfeed_wait, outfeed_row)
 HANDING_OVER = (outfeed_row, outfeed_publish)
 NEVER_READ = 1 << 40
-"""Rows read, for a ring of one slot that always has space."""
+"""The count of rows read, in a ring of one slot that always has space."""
 
 
 class HostSide:
@@ -48,7 +49,7 @@ class HostSide:
             memory[program.call].load(np.zeros(program.call.shape.dimensions, np.int64))
 
     def before(self, compute_set: ComputeSet) -> bool:
-        """Provides a row where one is taken (waits for it), space where one is appended; False without any queues.
+        """Waits for a row where one is taken, and makes space where one is appended; returns False without any queues.
 
         Raises the ring's error when it is closed.
         """
@@ -92,7 +93,7 @@ class HostSide:
             home.write(cells, result.reshape(-1).view(home.cells.dtype), 0)
 
     def check(self, compute_set: ComputeSet, work: ValueCheckWork, iterations: Sequence[int], step: int) -> None:
-        """Makes a check of values, once. Raises InvalidValue if it fails; DebugError as `call`."""
+        """Makes a check of values, once. Raises InvalidValue if it fails, and DebugError as `call` does."""
         values = self._operand(compute_set, work.operand, work.shape, iterations)
         element = failing_element(work.check, values)
         if element >= 0:

@@ -26,7 +26,7 @@ FURTHEST, STRIDE = 1 << 12, 613
 
 
 class Poison(IntEnum):
-    """The run, of two."""
+    """The two runs of a compute set, by the contents of unwritten memory."""
 
     NAN = 0
     LOUD = 1
@@ -60,7 +60,7 @@ def _pool(kind: Poison, size: int, family: str, cells: int) -> np.ndarray:
 
 
 def _nan(size: int, family: str, cells: int) -> np.ndarray:
-    """NaN, or where there is none all bits set: -1, or the greatest number."""
+    """Cells of NaN, or in types without it of all bits set: -1, or the greatest number."""
     value = SIGNALING[size] if family == "f" else BFLOAT16 if family == "V" else (1 << 8 * size) - 1
     return np.full(cells, value, f"u{size}")
 

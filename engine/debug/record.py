@@ -11,7 +11,7 @@ from engine.program.program import ComputeSet
 
 HEADINGS = ("superstep", "compute set", "units", "tiles", "runs", "bytes exchanged", "most to a tile", "host", "from")
 LEFT = (1, len(HEADINGS) - 1)
-"""Columns of names."""
+"""Columns of names, which are aligned to the left."""
 
 
 @dataclass(eq=False, slots=True)
@@ -19,8 +19,8 @@ class Superstep:
     """One compute set, and the exchange before it.
 
     `number` counts supersteps: compute sets of one number follow each other without a sync. `latest` is int64
-    [tiles, tiles], bytes from tile to tile before its last run; `bytes` the same over all `runs`. `host_bytes` are
-    those from or to the host, over all runs.
+    [tiles, tiles], bytes from tile to tile before its last run; `bytes` the sum over all `runs`. `host_bytes` are bytes
+    from or to the host, over all runs.
     """
 
     number: int

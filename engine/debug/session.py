@@ -31,7 +31,7 @@ class Session:
 
 @contextlib.contextmanager
 def debugging(tiles: int = TILES) -> Iterator[Session]:
-    """Programs compiled within run on the debug executor, then and later: slowly, with the same results, and checked.
+    """Lets programs compiled in this context run on the debug executor, then and later: slowly, with the same results.
 
     They raise DebugError for faults of the engine. Programs that were compiled before stay fast. Units are distributed
     over `tiles` tiles. Raises ConfigurationError, when a program is compiled, for less than one tile.

@@ -61,7 +61,7 @@ def _tiles(span: Span, ranges: Ranges) -> np.ndarray:
 
 
 def mask_of(spans: list[SpanElements], tile: int) -> Mask:
-    """The cells that a tile may access by any of these."""
+    """The cells that a tile may access by any of these spans."""
     found: Mask = False
     for elements in spans:
         mask = elements.mask(tile)

@@ -34,13 +34,13 @@ NOTHING = np.zeros((), np.int64)
 
 
 def awaits_claims(row: np.ndarray) -> bool:
-    """Whether a worker waits at a row for the claimed ones before."""
+    """Whether a worker waits at a row for the claimed compute sets before it."""
     return bool(row[Column.KIND] == RowKind.CLAIMED and row[Column.PREDICATE] < row[Column.TARGET])
 
 
 @dataclass(eq=False)
 class Stepper:
-    """Runs steps of one call, of `steps` altogether.
+    """Runs the steps of one call, `steps` in all.
 
     `sets` are compute sets, their blocks and their codelets by the address of the block's words, `predicates` buffers
     by address, as in the `table`; `address` gives a buffer's address in the fast executor. `distributed` has,

@@ -21,7 +21,7 @@ class Tables:
         self._held = [(each, block, _sum(block)) for each, block in pairs if block.tables]
 
     def check(self) -> None:
-        """Raises DebugError if one has changed since construction."""
+        """Raises DebugError if a table has changed since construction."""
         for compute_set, block, before in self._held:
             if _sum(block) != before:
                 raise DebugError(

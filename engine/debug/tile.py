@@ -61,7 +61,7 @@ def touched(compute_set: ComputeSet) -> list[Buffer]:
 
 
 class Tile:
-    """One tile at a time; its blocks are refilled for the next one."""
+    """The memory of one tile at a time; its blocks are refilled for the next tile."""
 
     def __init__(self, compute_set: ComputeSet, block: Encoded, codelet: int, aside: Aside) -> None:
         self._block, self._codelet, self._aside = block, codelet, aside
@@ -100,7 +100,7 @@ class Tile:
         return self._changed_gap(blank) if kept and inside else "scratch"
 
     def _changed_gap(self, blank: np.ndarray) -> int | None:
-        """The first changed byte of the gaps of scratch, after the executor's words, which was as in `blank`."""
+        """The first byte in gaps of scratch, after the executor's words, that differs from `blank`; else None."""
         for begin, end in self._gaps:
             changed = np.flatnonzero(self._scratch[begin:end] != blank[begin - Scratch.BYTES : end - Scratch.BYTES])
             if changed.size:
@@ -108,7 +108,7 @@ class Tile:
         return None
 
     def _parameters(self, counting: bool) -> np.ndarray:
-        """The parameter block of this tile: every address is one of its own memory."""
+        """The parameter block of this tile, in which every address is in the tile's own memory."""
         parameters = self._block.words.copy()
         for relocation in self._block.relocations:
             block = self.blocks.get(relocation.address.buffer)

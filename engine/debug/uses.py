@@ -27,7 +27,7 @@ class Use:
 
     @property
     def is_copied_whole(self) -> bool:
-        """Whether each tile gets a copy of all of it, and may write none of it."""
+        """Whether each tile gets a copy of the whole buffer, and may write none of it."""
         return (
             not self.writes and self.written is None and any(span_element.tiles is None for span_element in self.reads)
         )
@@ -60,7 +60,7 @@ class Use:
         return made
 
     def before_at(self, cells: np.ndarray, tile: int, kind: Poison, foreign: np.ndarray | None = None) -> np.ndarray:
-        """`before`, for some cells only, by number."""
+        """The contents that `before` gives some cells, by number."""
         copied = self.copied(tile)
         home, blank = self.home.cells[cells], self._blank(kind)[cells]
         made = np.where(copied if isinstance(copied, bool) else copied[cells], home, blank)

@@ -1,6 +1,6 @@
 """TensorFlow Serving's REST API as an ASGI application: status, metadata and predict, errors as JSON.
 
-Besides, health, readiness and metrics; and versions that appear or vanish while it serves.
+The application also reports health, readiness and metrics, and follows versions that appear or vanish meanwhile.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Parse = Callable[[bytes, Manifest], tuple[list[np.ndarray], Any]]
 """Function from a body to its input arrays and its options."""
 
 Format = Callable[[list[np.ndarray], Servable, Any], Response]
-"""The answer to a request with these results, that asked for this."""
+"""Function from results, their model and what the request asked for to the answer."""
 
 Reload = Callable[[list[Servable]], list[Servable] | None]
 
@@ -127,7 +127,7 @@ class Application:
         self.asgi.router.redirect_slashes = False
 
     def _put(self, servables: Sequence[Servable]) -> list[Batcher]:
-        """Serves these versions from the next request on; returns the batchers of those that are served no longer."""
+        """Serves these versions from the next request on; returns the batchers of versions no longer served."""
         old = [batcher for servable, batcher in self._batchers.items() if servable not in servables]
         self._batchers = {each: self._batchers.get(each) or self._batcher(each) for each in servables}
         if self._is_ready:
@@ -263,7 +263,7 @@ class Application:
         """Counts a request that has arrived as under way, while the context is open. Raises RequestError 503 where
         there are too many.
 
-        Those that still arrive do not count, as their clients decide for how long.
+        Requests that are still arriving do not count, as their clients decide how long that takes.
         """
         if self._requests.all >= self._requests.most:
             raise RequestError(503, f"The server is busy with {self._requests.most} requests, its limit")
@@ -293,7 +293,7 @@ class Application:
         raise RequestError(404, f"Servable not found for request: {what}")
 
     async def _parse(self, body: bytes, servable: Servable, parse: Parse) -> tuple[list[np.ndarray], Any]:
-        """Parses a large body outside of the event loop, JSON in another process: one at a time, for their memory."""
+        """Parses a large body outside of the event loop, JSON in another process: one at a time, to save memory."""
         if len(body) <= LARGE_BODY:
             return parse(body, servable.manifest)
         if parse is parse_request:
@@ -302,9 +302,9 @@ class Application:
             return await asyncio.to_thread(parse, body, servable.manifest)
 
     async def _read(self, request: Request, body: bytearray, address: str) -> None:
-        """Reads the body. Raises RequestError: 413 if it is too large, 503 if all present ones together are.
+        """Reads the body. Raises RequestError: 413 if it is too large, 503 if all bodies that are present together are.
 
-        Part of the excess is read, as most clients look for an answer only after they have sent all.
+        Part of the excess is read, as most clients look for an answer only after they have sent the whole body.
         """
         most = self._limits.body_bytes
         error = RequestError(413, f"The request body is larger than {most} bytes")
@@ -343,7 +343,7 @@ async def _in_thread_if(large: bool, function: Callable[..., Any], *arguments: o
 
 
 def _is_ambiguous(request: Request) -> bool:
-    """Whether a body has two lengths: a proxy before the server may take the other one, and the rest for a request."""
+    """Whether a body has two lengths: a proxy may use the other one, and take the rest of the body for a request."""
     return "content-length" in request.headers and "transfer-encoding" in request.headers
 
 

@@ -21,7 +21,7 @@ LEAST_SECONDS = 0.001
 """Least seconds for a batch, however soon its requests' deadlines are."""
 
 AT_ONCE = 4
-"""Batches of one request that wait at the same time: as many of each large request come before a small one."""
+"""Most batches of one request that wait at the same time, and so precede the batch of a small request."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Batcher:
                 self._unused.set()
 
     async def drain(self) -> None:
-        """Stops once no request uses it."""
+        """Stops once no request uses the batcher."""
         await self._unused.wait()
         await self.stop()
 
@@ -94,7 +94,7 @@ class Batcher:
         self._thread.shutdown(wait=True)
 
     async def predict(self, arrays: Arrays) -> Arrays:
-        """The outputs for any number of rows, at least one; for a whole batch without a common batch dimension.
+        """The outputs for any number of rows, at least one; without a common batch dimension, for one whole batch.
 
         Raises RequestError: 503 if too many batches wait, 504 if the program takes too long, 500 if it fails.
         """
@@ -165,7 +165,7 @@ class Batcher:
             raise
 
     async def _gather(self) -> None:
-        """Waits for more requests while there is space in the batch, and time."""
+        """Waits for more requests while the batch has space and the window has not passed."""
         if self._batch_size in (None, 1) or self._window <= 0:
             return
         loop = asyncio.get_running_loop()

@@ -31,7 +31,7 @@ LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Wanted:
-    """An output that a request asks for, and whether in binary."""
+    """An output that a request asks for, in binary or as JSON."""
 
     name: str
     in_binary: bool

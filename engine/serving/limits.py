@@ -29,7 +29,7 @@ class Limits:
 
 
 class Shares:
-    """Amount of something that the requests under way have, at most `most` together, by client address.
+    """Amounts, by client address, of something that requests under way use; together they use at most `most`.
 
     One address has at most three quarters, so that others find some left.
     """
@@ -40,7 +40,7 @@ class Shares:
         self._by_address: Counter[str] = Counter()
 
     def is_above(self, address: str, more: int) -> bool:
-        """Whether an address has too much, with so much more."""
+        """Whether an address has too much if it gets `more`."""
         return self._by_address[address] + more > self.most_of_one
 
     def add(self, address: str, count: int) -> None:
@@ -52,7 +52,7 @@ class Shares:
 
 
 def network(client: tuple[str, int] | None) -> str:
-    """The address that counts a client: of IPv6 the first 64 bits, whose addresses belong to one person."""
+    """The address by which a client is counted: of IPv6 the first 64 bits, as one person has all addresses below."""
     if client is None:
         return ""
     try:

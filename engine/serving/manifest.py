@@ -94,7 +94,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def parsed_manifest(fields: dict[str, Any]) -> Manifest:
-    """The description in JSON's objects. Raises ValueError, TypeError or KeyError for others."""
+    """The description in JSON's objects. Raises ValueError, TypeError or KeyError for objects without one."""
     if fields["format"] != FORMAT:
         raise ValueError(f"format {fields['format']}, where this version reads {FORMAT}")
     name = fields["executable"]

@@ -1,6 +1,6 @@
 """A process that parses large JSON bodies: a JSON library keeps the interpreter from all other threads meanwhile.
 
-It gets a manifest and a body, and answers with the bytes of the arrays, or with the error.
+The process gets a manifest and a body, and answers with the bytes of the arrays, or with the error.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ParserProcess:
 
 
 def main() -> None:
-    """Answers until its input ends. Signals of the server's terminal are the server's."""
+    """Answers until the input ends. Leaves signals of the server's terminal to the server."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError, EOFError):
         while True:

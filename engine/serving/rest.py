@@ -19,7 +19,7 @@ from engine.serving.manifest import STRING, Manifest, TensorManifest
 SIGNATURE = "serving_default"
 BASE64 = "b64"
 MOST_AT_ONCE = 1 << 14
-"""Numbers that are made text in one call."""
+"""Most numbers that are converted to text in one call."""
 TYPE_NAMES = {
     **{"float16": "DT_HALF", "float32": "DT_FLOAT", "float64": "DT_DOUBLE", "bfloat16": "DT_BFLOAT16"},
     **{"int8": "DT_INT8", "int16": "DT_INT16", "int32": "DT_INT32", "int64": "DT_INT64", "bool": "DT_BOOL"},
@@ -222,7 +222,7 @@ _KINDS: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}}
 def numbers(leaves: list[Any], tensor: TensorManifest) -> np.ndarray:
     """An array of the signature's dtype, of numbers of its kind and in its range; floats accept integers, too."""
     dtype = tensor.numpy_dtype
-    # Checked before NumPy converts: it parses strings, and allocates the longest string's size for each of them.
+    # Check before NumPy converts: it parses strings, and allocates the longest string's size for each of them.
     kinds = set(map(type, leaves))
     allowed = _KINDS.get(dtype.kind, {int, float})
     if not kinds <= allowed:

@@ -32,7 +32,7 @@ class BatchFunction(Protocol):
 class Servable:
     """A version of a model. `run` takes the arrays of one batch in the order of the manifest's inputs.
 
-    With `is_brief` that takes less time than waking another thread for it.
+    With `is_brief` a run takes less time than waking another thread for it.
     """
 
     name: str
@@ -42,9 +42,10 @@ class Servable:
     is_brief: bool = False
 
     def warm_up(self, timeout: float | None = None) -> None:
-        """Runs a batch of zeros, so that no client waits for a first run; not with preprocessing, which may refuse it.
+        """Runs a batch of zeros, so that no client waits for a first run, except with preprocessing.
 
-        A timeout on zeros is logged only, as the program may end on the data of clients.
+        Preprocessing may refuse zeros. A timeout on zeros is only logged, as the program
+        may end on the data of clients.
         """
         if self.manifest.has_preprocessing:
             return
@@ -67,8 +68,8 @@ def open_servables(
     """The newest version in a directory of versions with numbers for names, or `directory` itself if it is a version.
 
     The name of the model is that of the directory of versions, unless given. A directory that is a version itself, and
-    whose name is no number, is version 1. `objects` is that of engine.load. Raises InvalidFile where there is none, or
-    a broken one, and ConfigurationError for one with steps before or after the program without `with_steps`.
+    whose name is no number, is version 1. `objects` is as in engine.load. Raises InvalidFile for a missing or broken
+    version, and ConfigurationError for a version with steps before or after the program without `with_steps`.
     """
     path = Path(directory).resolve()
     if not path.is_dir():
@@ -94,10 +95,10 @@ def reloading(
     objects: str | Path | None = None,
     timeout: float | None = None,
 ) -> Callable[[list[Servable]], list[Servable] | None]:
-    """A function from the served versions to those in their place, loaded and warm: the newest of the directory.
+    """Returns a function from the served versions to the newest version in the directory, loaded and warm.
 
-    It gives None where the newest is served already, or cannot be loaded, which is logged once for each reason. A
-    directory that is a version itself stays the one that is served.
+    The function returns None if that version is served already, or cannot be loaded, which is logged once for each
+    reason. A directory that is a version itself is served for good.
     """
     path, seen = Path(directory).resolve(), set[str]()
 

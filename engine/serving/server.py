@@ -68,8 +68,8 @@ class Certificate:
 class Connection(H11Protocol):
     """One client's connection. Each of its requests has a deadline, as has the reading of each answer.
 
-    Where there are more connections than `most`, the one whose client has sent no whole request for longest is closed,
-    of the address that has the most of them: a client that opens many locks nobody else out.
+    If there are more connections than `most`, one of the address with the most connections is closed: the one whose
+    client has sent no whole request for longest. A client that opens many locks no other client out.
     """
 
     def __init__(self, most: int, *arguments: Any, **named: Any) -> None:
@@ -87,7 +87,7 @@ class Connection(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether it is idle, or the body of its request has not arrived."""
+        """Whether the connection is idle, or the body of its request has not arrived."""
         return self.is_idle or self.cycle.more_body
 
     @property
@@ -214,7 +214,7 @@ class Handshake(asyncio.Protocol):
 
 
 def _have_space(connections: set[Any], most: int, new: Connection | Handshake) -> bool:
-    """Whether there are few connections, or some that wait for their client could be closed for the new one."""
+    """Whether there is space for the new connection; closes connections that wait for their client to make it."""
     if len(connections) <= most:
         return True
     others = [each for each in connections if isinstance(each, Connection | Handshake) and each is not new]
@@ -232,7 +232,7 @@ def _have_space(connections: set[Any], most: int, new: Connection | Handshake) -
 
 
 class _Server(uvicorn.Server):
-    """Ends at SIGINT and SIGTERM once requests under way are answered, and does not raise them again."""
+    """A server that ends at SIGINT and SIGTERM once requests under way are answered, and does not raise them again."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to accept connections: few at once, though many may wait."""
