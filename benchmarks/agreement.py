@@ -1,4 +1,4 @@
-"""Whether all ways train alike: losses of some steps on one batch from equal weights, without dropout and noise.
+"""A check that all ways train alike: losses of some steps on one batch from equal weights, without dropout and noise.
 
 python -m benchmarks.agreement [--steps N] [--ways WAY ...] [WORKLOAD ...]
 
@@ -26,7 +26,7 @@ MOST = 0.002
 
 
 def losses(name: str, way: str, steps: int) -> list[float]:
-    """The losses before each step, in this process, whose backend of Keras is that of the way."""
+    """The losses before each step, in this process, whose backend of Keras is the one of the way."""
     import keras
 
     from benchmarks import models

@@ -3,8 +3,8 @@
 python -m benchmarks.bounds [WORKLOAD ...] [--rounds N] [--keep]
 
 Epochs and that loop alternate in one process for each workload, on all workers, so that the clock is the same for both.
-At a share of 100 % only fewer multiplications would make a step faster. float32 alone: products of 16-bit floats and of
-matrix registers have other peaks.
+At a share of 100 % only fewer multiplications would make a step faster. Only float32 is measured, as products of 16-bit
+floats and of matrix registers have other peaks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAMES = [name for name, each in WORKLOADS.items() if each.kind == "fit" and each
 
 
 def run_multiply_adds(compute_set: ComputeSet) -> int:
-    """The multiply-adds of one call of a compute set: fewer than its estimate for the chip has, if it transforms."""
+    """The multiply-adds of one call of a compute set: if it transforms, fewer than its estimate for the chip says."""
     counts = [_of_work(each) for each in _works(compute_set.work)]
     known = [each for each in counts if each is not None]
     return sum(known) if known else compute_set.work_estimate.multiply_adds
@@ -66,8 +66,9 @@ def _of_work(work: Work) -> int | None:
 
 
 def measured_here(name: str, rounds: int) -> dict[str, float]:
-    """Measures in this process: GFLOP of a step, the loop's GFLOP/s on all workers, a step's milliseconds, the bound's
-    share.
+    """Measures in this process: GFLOP of a step, the loop's GFLOP/s, a step's milliseconds, the bound's share of it.
+
+    The loop runs on all workers.
     """
     from benchmarks.hot_spots import microseconds_per_row, observed_programs
     from benchmarks.kernels import of_codelet, ticks_per_second

@@ -1,8 +1,9 @@
-"""Training steps of an IPUEstimator, as a share of the speed of the same model's `fit` with as many in an execution.
+"""Training steps of an IPUEstimator, as a share of the speed of the same model's `fit` with equal executions.
 
 python -m benchmarks.estimator [--rounds N] [--loops N]
 
-Graph, session and the checkpoints at the start and the end belong to `train`; the model is compiled before.
+An execution of `fit` has as many steps as a loop of the estimator. The time of `train` includes building the graph and
+the session, and the checkpoints at the start and the end; the model is compiled before.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def in_estimator(x: np.ndarray, y: np.ndarray, loops: int) -> Callable[[], Any]:
 
 
 def race(rounds: int, loops: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds on the clock and of the processors, [rounds, 2]: of `fit` and of the estimator, which alternate."""
+    """Seconds on the clock and of the processors, each [rounds, 2] for `fit` and the estimator, which alternate."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(BATCH * STEPS_PER_LOOP, 784)).astype(np.float32)
     y = generator.integers(0, 10, len(x)).astype(np.int32)

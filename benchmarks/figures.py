@@ -1,4 +1,4 @@
-"""Medians that are kept, a file for each processor: the source of docs/performance.md."""
+"""Kept medians, in a file for each processor: the source of docs/performance.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIBRARIES = ("tensorflow", "keras", "jax", "torch", "onnxruntime", "openvino")
 
 @dataclass
 class Figures:
-    """The figures of one processor: kinds ("races", "inference") of names of values, with the day and the libraries."""
+    """The figures of one processor: values by kind ("races", "inference") and name, with the day and the libraries."""
 
     path: Path
     processor: str
@@ -30,7 +30,7 @@ class Figures:
 
     @classmethod
     def here(cls, folder: Path = FOLDER) -> Figures:
-        """Figures of this processor, with those kept before."""
+        """The figures of this processor, including those kept before."""
         name, features = target()
         title = f"{usable_cores()} cores of {model()} ({name}, {lanes()} float32 lanes"
         title += ", matrix registers)" if "amx-tile" in features else ")"
@@ -40,23 +40,23 @@ class Figures:
 
     @classmethod
     def kept(cls, folder: Path = FOLDER) -> list[Figures]:
-        """Figures of all processors, the last measured first."""
+        """The figures of all processors, the last measured first."""
         found = [cls(path, **json.loads(path.read_text())) for path in folder.glob("*.json")]
         return sorted(found, key=lambda each: (each.days()[-1], each.processor), reverse=True)
 
     def add(self, kind: str, name: str, values: dict[str, Any]) -> None:
-        """Keeps the values of a name of a kind, at once: a run that is stopped loses nothing."""
+        """Keeps the values of a name of a kind at once, so that a run that is stopped loses nothing."""
         versions = {each: importlib.metadata.version(each) for each in LIBRARIES if importlib.util.find_spec(each)}
         self.measured.setdefault(kind, {})[name] = values | {"day": str(date.today()), "versions": versions}
         state = {"processor": self.processor, "measured": self.measured}
         write_whole(self.path, json.dumps(state, indent=1) + "\n")
 
     def barriers(self) -> list[float]:
-        """Nanoseconds of empty barriers around the races; older ones have none."""
+        """Nanoseconds of empty barriers around the races; older races have none."""
         return [each for race in self.measured.get("races", {}).values() for each in race.get("barriers", ())]
 
     def days(self) -> list[str]:
-        """The days of measurements, in their order."""
+        """The days of measurements, in order."""
         return sorted({each["day"] for each in self._all()})
 
     def versions(self) -> list[str]:
@@ -70,7 +70,7 @@ class Figures:
 
 
 def model() -> str:
-    """The processor's name as the system says it."""
+    """The processor's name as the system reports it."""
     cpuinfo = Path("/proc/cpuinfo")
     found = re.search(r"^model name\s*: (.+)$", cpuinfo.read_text(), re.M) if cpuinfo.exists() else None
     return found[1].strip() if found else "an unknown processor"

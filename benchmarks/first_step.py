@@ -1,14 +1,14 @@
-"""The first step of a training in a new process: with an empty cache of codelets, a warmed and a kept one; and Keras'.
+"""The first step of training in a new process, with an empty, a warmed and a kept cache of codelets, and with Keras.
 
 python -m benchmarks.first_step [WORKLOAD ...] [--rounds N] [--later SECONDS]
 
-From after Keras' import to the end of one step. With an empty cache a process beside it compiles what all programs
-share, from the import of TensorFlow on; or only from the first use of the API on, `imported by a module` and not by the
-main program; or, `alone`, none does. With `--later` there is another case: such a program that has imported the API,
-and then does other things for so long, as to read data. Prints the least of N rounds by the clock, and of the processor
-time of all threads of the program's process, both in seconds. Run it with nothing else running. Python's bytecode of
-the project is kept as that of installed packages is: compiling the source files, which a process does that must not
-write it, takes as long as a step.
+The time runs from after Keras' import to the end of one step. With an empty cache another process beside the program
+compiles what all programs share, from the import of TensorFlow on. If the API is `imported by a module` and not by the
+main program, that process starts at the first use of the API. In the case `alone` there is no such process. `--later`
+adds a case in which the program imports the API and then does other work for so long, such as reading data. Prints the
+least of N rounds by the clock, and of the processor time of all threads of the program's process, both in seconds. Run
+the benchmark with nothing else running. It first compiles the project's Python files to bytecode, as an installation
+does: a process that must not write bytecode compiles each time, which takes as long as a step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Times = tuple[float, float]
 
 
 def first_step(name: str, way: str, cache: Path, module: str = "benchmarks.contender", **environment: str) -> Times:
-    """The times of a new process whose compiled codelets are in `cache`; whoever compiles there has ended after it."""
+    """The times of a new process whose compiled codelets are in `cache`; then waits for the process that fills it."""
     os.environ.update(environment)
     try:
         contender = Contender.run(way, [module, name, way, str(STEPS)], cache=cache)

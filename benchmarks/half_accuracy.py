@@ -2,8 +2,8 @@
 
 python -m benchmarks.half_accuracy [WORKLOAD ...]
 
-Of one step of gradient descent from equal weights on one batch, without dropout: the root mean square of the errors of
-all logits, and of all gradients, relative to that of the values in float64.
+Each way takes one step of gradient descent from equal weights on one batch, without dropout. The error is the root mean
+square of the errors of all logits, and of all gradients, relative to the root mean square of the values in float64.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCALE = 256.0
 
 
 def step(name: str, way: str, policy: str) -> tuple[np.ndarray, np.ndarray]:
-    """The logits of a batch before a step, and the gradients, by the change of the weights at a rate of 1."""
+    """The logits of a batch before a step, and the gradients: the changes of the weights at a rate of 1."""
     import keras
 
     from benchmarks import models
@@ -46,7 +46,7 @@ def step(name: str, way: str, policy: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def error(values: np.ndarray, exact: np.ndarray) -> float:
-    """Relative root mean square."""
+    """The root mean square of the errors, relative to that of the exact values."""
     return float(np.sqrt(np.mean((values - exact) ** 2) / np.mean(exact**2)))
 
 

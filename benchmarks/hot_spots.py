@@ -64,8 +64,8 @@ def now(parameters: int) -> int:
 def timed_steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
     """The executor for one worker, for steps lo <= s < hi; keeps the least time of each row, as other load only adds.
 
-    Parameters: the table's address, rows and columns; the addresses of times and of calls, int64 [rows]; that of
-    clock_gettime for nanoseconds of the thread's processor time, or 0 for ticks; that of a timespec.
+    Parameters: the table's address, rows and columns; the addresses of times and of calls, int64 [rows]; the address of
+    clock_gettime for nanoseconds of the thread's processor time, or 0 for ticks; the address of a timespec.
     """
     table, rows, columns = word(parameters, 0), word(parameters, 1), word(parameters, 2)
     kept = floating_point_state()
@@ -111,7 +111,7 @@ def observed_programs() -> list[Any]:
 
 
 def microseconds_per_row(executable: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Table for one worker, microseconds and calls of each row in a step."""
+    """The table for one worker, and the microseconds and calls of each row in a step."""
     table = executable._table(False, 1).copy()
     feeding = len(executable._infeeds)
     table[:feeding, Column.RANGES + 1] = table[:feeding, Column.RANGES]  # the last call's feeds are freed
@@ -120,17 +120,17 @@ def microseconds_per_row(executable: Any) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def microseconds_of(table: np.ndarray, scratch: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The table, microseconds and calls of each row in a step, run by its first worker alone.
+    """The table, and the microseconds and calls of each row in a step, run by the table's first worker alone.
 
-    The processor's time stamp measures short rows precisely. Other programs interrupt each run of a long one: it takes
-    its processor time, where that is less.
+    The processor's time stamp measures short rows precisely. Other programs interrupt each run of a long row, so its
+    processor time counts if that is less.
     """
     (stamped, calls), (processor, _) = (_microseconds_by(clock, table, scratch) for clock in (0, _clock_gettime()))
     return table, np.where(stamped > LONG * calls, np.minimum(stamped, processor), stamped), calls
 
 
 def _clock_gettime() -> int:
-    """The address of the C library's function."""
+    """The address of the C library's function `clock_gettime`."""
     return ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
 
 
@@ -155,12 +155,12 @@ def _now() -> int:
 
 @codelet
 def store_ticks(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Stores the time stamp; parameters: the int64 to store it in."""
+    """Stores the time stamp. Parameters: an int64 for the time stamp."""
     store_i64(parameters, ticks())
 
 
 def describe(compute_set: Any) -> str:
-    """The set's name, and the shapes it writes and reads."""
+    """The compute set's name, and the shapes that it writes and reads."""
     written = ", ".join(str(span.buffer.shape) for span in compute_set.writes[:2])
     read = ", ".join(str(span.buffer.shape) for span in compute_set.reads[:3])
     return f"{compute_set.name[:44]:45}{written[:40]} <- {read[:70]}"

@@ -2,10 +2,10 @@
 
 python -m benchmarks.inference [--models NAME ...] [--batches N ...] [--rounds N] [--keep]
 
-Each way has a process of its own, and they take turns. A call is one batch, from a NumPy array to a NumPy array, calls
-one after another with all cores: milliseconds are the median of a round's calls, the median of the rounds counts.
-Answers of all ways are compared. The others are optional: `pip install onnxruntime openvino onnx torch`, the last two
-for writing the ONNX file that both run.
+Each way has a process of its own, and the ways take turns. A call takes one batch from a NumPy array to a NumPy array;
+calls follow one another and use all cores. A round's figure is the median of its calls, and the median of the rounds is
+printed. Answers of all ways are compared. The other libraries are optional: `pip install onnxruntime openvino onnx
+torch`. ONNX and PyTorch write the ONNX file that ONNX Runtime and OpenVINO run.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ WAYS = {
     "onnxruntime": ("onnxruntime", "onnx", "torch"),
     "openvino": ("openvino", "onnx", "torch"),
 }
-"""The ways, and the libraries that each needs."""
+"""The libraries that each way needs."""
 TOLERANCE = 2e-3
-"""Most difference of answers, as a share of the largest. Chosen by hand: float32, other orders of sums."""
+"""Most difference of answers, as a share of the largest: float32 with other orders of sums."""
 
 
 def race(workload: Workload, batch: int, rounds: int, limit: float, console: Console) -> Race:

@@ -3,7 +3,7 @@
 python -m benchmarks.kernels [NAME ...] [--rounds N]
 
 Everything runs as compute sets of the engine, with one and with two workers, beside a loop that does nothing but
-multiply-adds in registers, or one that does nothing but stream. The fastest run of steps of each counts.
+multiply-adds in registers, or one that does nothing but stream. The fastest run of steps of each kernel counts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Kernel:
     table: Callable[[int], np.ndarray]
     scratch_bytes: int = 64
     per_worker: bool = False
-    """Whether `work` is that of each worker."""
+    """Whether each worker does `work`; otherwise all workers share it."""
     keep: list[object] = field(default_factory=list)
     least: dict[int, float] = field(default_factory=dict)
     """Ticks of a step, by the number of workers."""
@@ -92,7 +92,7 @@ class Kernel:
 
 
 def of_codelet(name: str, work: float, address: int, parameters: np.ndarray, units: int, keep: object = None) -> Kernel:
-    """A kernel of one codelet; with units 0 each worker has a unit, and `work` is that of one worker."""
+    """A kernel of one codelet. With units 0 each worker has a unit, and `work` is the work of one worker."""
 
     def table(workers: int) -> np.ndarray:
         total = units or workers
@@ -125,7 +125,7 @@ NUMBERS = {
 
 
 def product(rows: int, columns: int, k: int, form: str = "NN") -> Kernel:
-    """C = A B as a variable's new value, float32; T in `form`: that operand is stored transposed."""
+    """C = A B as a variable's new value, float32. A T in `form` says that the operand is stored transposed."""
     b = Builder()
     left = b.parameter("f32", (k, rows) if form[0] == "T" else (rows, k))
     right = b.parameter("f32", (columns, k) if form[1] == "T" else (k, columns))
@@ -170,7 +170,7 @@ UPDATES = {4 * MIB: 16 * MIB, 1 << 15: 1 << 17}
 
 
 def products() -> list[Kernel]:
-    """Square products, masked ones; a layer's, forward (rows of a batch, units, inputs) and both gradients."""
+    """Square and masked products, and products of layers: forward (rows of a batch, units, inputs), both gradients."""
     kernels = [product(*size) for size in (*SQUARES, *MASKED)]
     for batch, units, inputs in TRAINING:
         kernels += [product(batch, units, inputs), product(inputs, units, batch, "TN")]
@@ -179,7 +179,7 @@ def products() -> list[Kernel]:
 
 
 def measure(reference: Kernel, kernels: list[Kernel], rounds: int) -> None:
-    """Times all of them in turn, so that a busy machine affects all alike."""
+    """Times the reference and all kernels in turn, so that a busy machine affects all alike."""
     for _ in range(rounds):
         for workers in (1, 2):
             for each in (reference, *kernels):

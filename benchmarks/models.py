@@ -10,25 +10,25 @@ from keras import layers
 VOCABULARY = 20_000
 IDENTIFIERS = 1_000_000
 TRANSLATED = 2_000
-"""The words of both languages of `seq2seq`."""
+"""Number of words of each language of `seq2seq`."""
 CATEGORIES, CATEGORY_SIZE, NUMBERS = 8, 1_000, 13
 
 
 def mlp() -> keras.Model:
-    """Builds dense layers of 784, 256, 128 and 10 units."""
+    """Dense layers of 784, 256, 128 and 10 units."""
     return keras.Sequential(
         [layers.Input((784,)), layers.Dense(256, "relu"), layers.Dense(128, "relu"), layers.Dense(10)]
     )
 
 
 def wide_mlp() -> keras.Model:
-    """Four layers of 1024."""
+    """Four dense layers of 1024 units."""
     hidden = [layers.Dense(1024, "relu") for _ in range(4)]
     return keras.Sequential([layers.Input((784,)), *hidden, layers.Dense(10)])
 
 
 def deep_mlp() -> keras.Model:
-    """100 layers of 64."""
+    """100 dense layers of 64 units."""
     hidden = [layers.Dense(64, "relu") for _ in range(100)]
     return keras.Sequential([layers.Input((64,)), *hidden, layers.Dense(10)])
 
@@ -130,7 +130,7 @@ def text_classifier() -> keras.Model:
 
 
 def tabular() -> keras.Model:
-    """Builds a model after DLRM: eight embedded categories and thirteen numbers, their pairwise products, a dense
+    """A model after DLRM: eight embedded categories and thirteen numbers, their pairwise products, a dense
     classifier.
     """
     categories, numbers = keras.Input((CATEGORIES,), dtype="int32"), keras.Input((NUMBERS,))
@@ -182,11 +182,11 @@ class Positions(keras.layers.Layer):
     """Adds a learnt vector to each position."""
 
     def build(self, shape: Any) -> None:
-        """A table of the shape of a sample."""
+        """Creates a table of the shape of a sample."""
         self.table = self.add_weight(shape=shape[1:], initializer="uniform")
 
     def call(self, inputs: Any) -> Any:
-        """The inputs and the table, added: [batch, positions, n]."""
+        """The sum of the inputs and the table, [batch, positions, n]."""
         return inputs + self.table
 
 

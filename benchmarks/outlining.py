@@ -1,8 +1,9 @@
-"""Transformer layers as calls of one outlined function against the same layers inlined: compilation, a step, code.
+"""Transformer layers as calls of one outlined function, and the same layers inlined: compilation, a step, code.
 
 python -m benchmarks.outlining [--layers N] [--builds N] [--rounds N] [--width N] [--inference]
 
-First results are medians of several builds of each, in turn: of one, a fifth is noise.
+The time until the first result is the median of several builds of each model, in turn: a fifth of a single time is
+noise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ipu.ipu_strategy import IPUStrategy
 
 BATCH, LENGTH, HEADS = 4, 64, 4
 COMPILATION, RUN = 5.0, 1.03
-"""Promises: least ratio of the seconds until the first result, most of the seconds of a step."""
+"""Promises: the least ratio of the seconds until the first result, and the largest ratio of the seconds of a step."""
 
 
 def norm(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
@@ -63,7 +64,7 @@ class Contender:
 
 
 def contender(outlined: bool, layers: int, width: int, training: bool, shift: float) -> Contender:
-    """The model on its own variables. No other model has its constant `shift`, so its program is in no cache."""
+    """The model on its own variables. As no other model has the constant `shift`, the program is in no cache."""
     strategy = IPUStrategy()
     random = np.random.default_rng(0)
     shapes = [[width], [width], [width, 3 * width], [width, width], [width], [width]]
@@ -116,7 +117,7 @@ def main() -> None:
     shift = time.time() % 1
     build = partial(contender, width=options.width, training=not options.inference)
     for outlined in (True, False):
-        build(outlined, layers=2, shift=shift)  # whose codelets are those of more layers
+        build(outlined, layers=2, shift=shift)  # compiles the codelets, which are the same for more layers
     builds = [
         [build(outlined, layers=options.layers, shift=shift + number) for outlined in (True, False)]
         for number in range(options.builds)

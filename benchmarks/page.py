@@ -1,6 +1,6 @@
-"""Writes the tables of docs/performance.md, one section for each processor in `benchmarks/kept`, picture and headlines.
+"""Writes docs/performance.md's tables, a section for each processor in `benchmarks/kept`, the picture and headlines.
 
-python -m benchmarks.page: after `python -m benchmarks --keep` and `python -m benchmarks.inference --keep`.
+Run `python -m benchmarks.page` after `python -m benchmarks --keep` and `python -m benchmarks.inference --keep`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ HEADLINE = re.compile(
     re.S,
 )
 HEADLINES = (PAGE, ROOT / "README.md", ROOT / "docs" / "index.md")
-"""Pages with a sentence on the geometric mean of the ratios to Keras, on their number, the least and the largest."""
+"""Pages with a sentence on the ratios to Keras: their geometric mean, their number, the least and the largest."""
 
 
 def best(ways: dict[str, Any], rival: str, measured: str) -> float | None:
-    """The least milliseconds of the ways of a rival; None without any."""
+    """The least milliseconds of the ways of a rival; None if the rival has no way."""
     return min((each[measured] for way, each in ways.items() if way.split(",")[0] == rival), default=None)
 
 
 def compared(ways: dict[str, Any], rivals: dict[str, str], measured: str) -> Iterator[tuple[str, str]]:
-    """Best milliseconds of each rival, and those as a multiple of ours; marked where it is faster."""
+    """Best milliseconds of each rival, and the same as a multiple of ours, in bold if the rival is faster."""
     ours = ways["ipu"][measured]
     for rival in rivals.values():
         found = best(ways, rival, measured)
@@ -52,7 +52,7 @@ def table(headings: list[str], rows: list[list[str]]) -> str:
 
 
 def races(measured: dict[str, Any], bounds: dict[str, Any]) -> str:
-    """The table of training steps and predictions: the best way of each rival; `at most` where bounds were measured."""
+    """The table of training steps and predictions, with each rival's best way, and `at most` if bounds are known."""
     at_most = ["at most"] if bounds else []
     headings = ["workload", "batch", "ours", "Keras", "times", *at_most, "promised", "JAX", "times", "PyTorch", "times"]
     rows = []
@@ -71,8 +71,8 @@ def races(measured: dict[str, Any], bounds: dict[str, Any]) -> str:
 
 
 def most(keras: float | None, bound: dict[str, float] | None) -> str:
-    """The multiple of Keras' speed that multiply-adds alone would have at the processor's peak; `keras` is in
-    milliseconds.
+    """The multiple of Keras' speed that a step of only multiply-adds would have at the processor's peak; `keras` is
+    in milliseconds.
     """
     return "" if keras is None or bound is None else f"{keras * bound['peak'] / bound['gflop'] / 1e3:.1f}"
 

@@ -1,4 +1,4 @@
-"""Draws the ratios of docs/performance.md, for the README: python -m benchmarks.page writes docs/ratios.svg."""
+"""Draws the ratios of docs/performance.md for the README: `python -m benchmarks.page` writes docs/ratios.svg."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE, PICTURE = ROOT / "docs" / "performance.md", ROOT / "docs" / "ratios.svg"
 ROW = re.compile(r"^\| (.+?) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| \**([\d.]+)\** \|", re.M)
 WIDTH, NAMES, BAR, GAP, TOP, BOTTOM = 760, 270, 20, 8, 66, 34
 LONGEST = 12.0
-"""The ratio from which on bars are cut off: one of a hundred would leave the others no length."""
+"""The ratio at which bars are cut off: a bar of a hundred would leave the others no length."""
 STYLE = (
     "text{font:13px Helvetica,Arial,sans-serif;fill:#22272E}.title{font-size:16px;font-weight:600}"
     ".name{text-anchor:end}.ratio{font-weight:600}.small{font-size:11px;fill:#5B6470}"
@@ -32,7 +32,7 @@ def rows(page: str) -> list[tuple[str, float]]:
 
 
 def processor(page: str) -> str:
-    """The processor of that table."""
+    """The processor of the page's longest table of races."""
     return max(_tables(page), key=lambda each: len(each[1]))[0]
 
 

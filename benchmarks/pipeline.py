@@ -33,7 +33,7 @@ class Contestant:
 
 
 def perceptron(width: int, schedule: PipelineSchedule | None) -> Any:
-    """Eight dense layers, two for each stage; no stages if there is no schedule."""
+    """Eight dense layers, two for each stage; without a schedule there are no stages."""
     keras.utils.set_random_seed(0)
     with IPUStrategy().scope():
         hidden = [layers.Dense(width, "relu") for _ in range(2 * STAGES - 1)]

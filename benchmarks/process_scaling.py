@@ -31,7 +31,7 @@ SMALL, LARGE = 1, 4_000_000
 @dataclass(frozen=True)
 class Link:
     """The way between two processes: seconds of a message of no length, bytes per second in each direction, and bytes
-    per second of summing two arrays. `only_ring` has no other algorithm, as TensorFlow's collectives."""
+    per second of summing two arrays. `only_ring` means that there is only the ring, as in TensorFlow's collectives."""
 
     name: str
     latency: float
@@ -40,7 +40,7 @@ class Link:
     only_ring: bool = False
 
     def all_reduce(self, size: int, processes: int) -> tuple[float, str]:
-        """Seconds of an all-reduce of `size` bytes over processes, and the fastest algorithm."""
+        """Seconds of an all-reduce of `size` bytes by the fastest algorithm, and its name."""
         if processes <= 1:
             return 0.0, "none"
         steps, part = ceil(log2(processes)), (processes - 1) / processes
@@ -54,9 +54,10 @@ class Link:
 
 
 def link_of(name: str, small: float, large: float, only_ring: bool = False) -> Link:
-    """The link of which two processes have taken these seconds for all-reduces of SMALL and LARGE numbers.
+    """The link on which two processes take `small` and `large` seconds for all-reduces of SMALL and LARGE numbers.
 
-    Two processes exchange halves twice: two latencies, and the array's bytes once; summing counts as transfer.
+    Two processes exchange halves twice, which takes two latencies and the time of the array's bytes once; summing
+    counts as transfer.
     """
     return Link(name, small / 2, 4 * (LARGE - SMALL) / (large - small), only_ring=only_ring)
 
@@ -86,7 +87,7 @@ MODELS = {
 
 
 def efficiency(model: Model, link: Link, processes: int, micro_batches: int = 1) -> float:
-    """The speed of each process relative to one alone, with an all-reduce after as many micro-batches, beside none."""
+    """The speed of each process relative to one alone, with an all-reduce after `micro_batches` that nothing hides."""
     alone = model.step * micro_batches
     return alone / (alone + link.all_reduce(model.gradient_bytes, processes)[0])
 

@@ -1,9 +1,9 @@
 """Two processes of one worker beside one process of two workers, on the same batches: `python -m benchmarks.processes`.
 
-For each model: milliseconds of a step by the clock, of the fastest execution of a few steps, as a busy machine leaves
-short idle intervals alone; CPU milliseconds of all processes, in the median; and the share of the time that
-collectives take in the fastest execution, the waiting for the other process included: of all collectives, and of those
-that nothing hides. Only models with more gradients than `--bucket-bytes` hide any.
+Prints for each model the milliseconds of a step by the clock, in the fastest execution of a few steps, as a busy
+machine still has short idle intervals; the median of the CPU milliseconds of all processes; and the share of time of
+collectives in the fastest execution, with the waiting for the other process: of all collectives, and of collectives
+that nothing hides. Only models with more bytes of gradients than `--bucket-bytes` hide collectives.
 """
 
 from __future__ import annotations

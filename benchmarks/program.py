@@ -1,6 +1,6 @@
-"""A contender whose main program imports the API, as users' do: codelets are compiled beside its import of TensorFlow.
+"""A contender whose main program imports the API, as users' programs do: codelets compile while TensorFlow is imported.
 
-python -m benchmarks.program WORKLOAD WAY [STEPS], as benchmarks.contender.
+The arguments are those of benchmarks.contender: python -m benchmarks.program WORKLOAD WAY [STEPS].
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The chip model beside all published figures: `python -m benchmarks.published [--write] [--kind KIND]`.
 
-Estimates all rows of engine/data/measurements.toml with the product as it is, and prints them beside the published
-figures. `--write` keeps them in engine/data/estimates.json, which reports and pages read, and a test compares.
+Estimates all rows of engine/data/measurements.toml with the present product, and prints the estimates beside the
+published figures. `--write` keeps them in engine/data/estimates.json, which reports and pages read, and which a test
+compares.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DIGITS = 6
 
 
 def computed(row: Measurement) -> float:
-    """The estimate of a row, with the product as it is, to DIGITS significant digits."""
+    """The present product's estimate of a row, to DIGITS significant digits."""
     how, *subject = row.subject
     if how == "estimator":
         found = ESTIMATORS[subject[0]](**subject[1])

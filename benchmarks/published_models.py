@@ -1,7 +1,7 @@
-"""Whole models whose throughput Graphcore published, built at their published configurations and estimated.
+"""Whole models whose throughput Graphcore published, built in their published configurations and estimated.
 
-Each is a Keras model in half precision whose forward and backward pass are traced. Encoders are built with one and with
-two layers, and the difference counts for each further layer. Nothing runs.
+Each is a Keras model in half precision, of which the forward and the backward pass are traced. Encoders are built with
+one and with two layers; the difference is added for each further layer. Nothing runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HALF_BYTES = 2
 
 @dataclass(frozen=True)
 class Prediction:
-    """Samples per second and IPU, cycles of a step, and the flop of the matrix engines over their peak."""
+    """Samples per second and IPU, cycles of a step, and the use of the matrix engines as a share of their peak."""
 
     samples_per_second: float
     cycles: float
@@ -47,12 +47,12 @@ class Step:
 
     @property
     def recomputed(self) -> float:
-        """Cycles of a step that runs forward twice."""
+        """Cycles of a step that runs the forward pass twice."""
         return self.train.cycles + self.forward.cycles
 
 
 def traced(model: keras.Model, specs: list[tf.TensorSpec], chip: str, assumptions: Assumptions) -> Step:
-    """The step of a model that maps its inputs to one loss; updates are additions, as those of accumulation."""
+    """The step of a model that maps its inputs to one loss; an update is one addition, as in accumulation."""
 
     def train(*inputs: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
@@ -90,7 +90,7 @@ class MeanLoss(layers.Layer):
 
 
 def images(model: keras.Model, size: int, arguments: dict[str, Any]) -> Prediction:
-    """Prediction of a classifier on one IPU: of inference, or of training with or without recomputation."""
+    """The prediction for a classifier on one IPU, for inference, or for training with or without recomputation."""
     batch = arguments["batch"]
     if arguments.get("inference"):
         specs, chip, assumptions = _image_specs(size, arguments)
@@ -120,7 +120,7 @@ def encoder(
     head: Callable[[Any], Any],
     attention_dropout: float,
 ) -> keras.Model:
-    """Transformer layers between an embedding, which gives (inputs, states), and a head, which gives the loss."""
+    """Transformer layers between an embedding, which returns (inputs, states), and a head, which returns the loss."""
     inputs, states = embedding()
     for _ in range(count):
         attended = layers.MultiHeadAttention(heads, width // heads, dropout=attention_dropout)(states, states)
@@ -171,7 +171,8 @@ def _pipelined(
 ) -> Prediction:
     """Extrapolates from one and two layers to all of them, on IPUs that follow a grouped schedule in time.
 
-    The first IPU has the embedding, and the loss if that is the `last_stage` there; the last stage is not recomputed.
+    The first IPU has the embedding and the loss besides its layers. The last stage, on IPU `last_stage`, is not
+    recomputed; if that is the first IPU, its layers are.
     """
     one, two = (traced(build(count), specs, arguments["chip"], _assumptions(arguments)) for count in (1, 2))
     chip, ipus, last = target(arguments["chip"]), arguments["layers_by_ipu"], arguments["last_stage"]
@@ -193,7 +194,7 @@ def _pipelined(
 
 
 def _transfer(arguments: dict[str, Any], source: int, destination: int, chip: Target) -> int:
-    """Cycles in which the states of a micro-batch, or their gradients, come from another IPU."""
+    """Cycles of the transfer of a micro-batch's states, or of their gradients, from another IPU."""
     size = HALF_BYTES * arguments["batch"] * arguments["length"] * arguments["width"]
     return transfer_cycles(size, source, destination, chip)
 
@@ -229,14 +230,14 @@ def _resnet50(arguments: dict[str, Any]) -> Prediction:
 
 
 def _efficient_net_b4(arguments: dict[str, Any]) -> Prediction:
-    """A prediction for two IPUs a replica: the first has the cycles before block 4, the second all others."""
+    """The prediction for replicas of two IPUs: the first runs everything before block 4, the second the rest."""
     step = traced(_classifier(_group_net_b4(), 380), *_image_specs(380, arguments))
     cycles = max(_stages(step.train)[k] + _stages(step.forward)[k] for k in range(2))
     return _prediction(arguments, arguments["batch"], cycles, step.multiply_adds, 2)
 
 
 def _stages(found: Estimate) -> tuple[int, int]:
-    """Cycles of both stages of EfficientNet-B4; what has no layer's name belongs to the stage of what is before it."""
+    """Cycles of EfficientNet-B4's two stages; a cost without a layer's name belongs to the stage of the one before."""
     cycles, stage = [0, 0], 0
     for cost in found.costs:
         named = re.search(r"block(\d)|stem|head", cost.op_name)

@@ -1,6 +1,6 @@
 """Programs whose cycles or bytes Graphcore's own TensorFlow tests expect of the IPU Model, as those tests build them.
 
-Each is compiled and estimated, and nothing runs. `PROGRAMS` has them by the name of their rows in
+Each program is compiled and estimated, and nothing runs. `PROGRAMS` has them by the names of their rows in
 engine/data/measurements.toml.
 """
 
@@ -36,9 +36,9 @@ def published_program(name: str) -> Estimate:
 
 
 def figures(found: Estimate) -> dict[str, int]:
-    """Cycles of the whole run, and bytes: the sum over tiles of each one's most, and the fullest tile's.
+    """Cycles of the whole run, and peak bytes: the sum over tiles, and those of the fullest tile.
 
-    Cycles are with the transfers from and to the host at the IPU Model's bandwidth.
+    The cycles include transfers from and to the host at the IPU Model's bandwidth.
     """
     peaks, chip = found.tiles.peak_bytes, found.target
     host = round(sum(found.host_bytes) * chip.clock_hz / chip.model_host_bytes_per_second)
@@ -167,7 +167,7 @@ def _two_products() -> Any:
 
 
 def _recurrent(cells: tuple[Callable[..., Any], ...], steps: int) -> Build:
-    """100 updates with Adam of layers of cells, each a loop over the time steps, and a dense layer on the last."""
+    """100 updates with Adam of layers of cells, each a loop over time steps, and of a dense layer after the last."""
 
     def step(x: tf.Tensor, labels: tf.Tensor) -> Any:
         for cell in cells:

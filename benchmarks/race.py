@@ -30,11 +30,11 @@ LIMIT = 300.0
 
 
 def silent(line: str) -> None:
-    """Says nothing."""
+    """Discards a line of progress."""
 
 
 def ways(workload: Workload) -> tuple[list[str], dict[str, str]]:
-    """The ways to run a workload here, ours first, and why others are missing."""
+    """The ways to run a workload here, ours first, and the reasons why others are missing."""
     keras = [way for way in KERAS if workload.kind != "latency" or "execution" not in way]
     found, missing = [OURS, *keras], {}
     for way in OPTIONAL if workload.policy == "float32" else ():
@@ -52,7 +52,7 @@ def ways(workload: Workload) -> tuple[list[str], dict[str, str]]:
 
 @dataclass
 class Contender:
-    """One way, its process, and its measurements: seconds, MiB."""
+    """A way, its process, and its measurements in seconds and MiB."""
 
     way: str
     process: subprocess.Popen[str]
@@ -69,7 +69,7 @@ class Contender:
 
     @classmethod
     def start(cls, workload: Workload, way: str, cache: Path | None = None, limit: float = LIMIT) -> Contender:
-        """Starts the process, its compiled codelets in `cache`, and waits for its first epoch.
+        """Starts the process, with its compiled codelets in `cache`, and waits for its first epoch.
 
         Raises RuntimeError if it fails or takes longer than `limit` seconds, as `round` does.
         """
@@ -77,7 +77,7 @@ class Contender:
 
     @classmethod
     def run(cls, way: str, module: list[str], limit: float = LIMIT, cache: Path | None = None) -> Contender:
-        """Starts a process of any module, with its arguments."""
+        """Starts a process of any module, which `module` lists with its arguments."""
         command = [sys.executable, "-W", "ignore", "-m", *module]
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"} | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
         pipe, errors = subprocess.PIPE, tempfile.TemporaryFile("w+")
@@ -128,7 +128,7 @@ class Contender:
 
 @dataclass
 class Race:
-    """The contenders after their rounds, and why others are missing."""
+    """The contenders after their rounds, and the reasons why others are missing."""
 
     workload: Workload
     contenders: list[Contender]
@@ -141,7 +141,7 @@ class Race:
         return next(each for each in self.contenders if each.way == OURS)
 
     def ratio(self, measured: str = "whole", against: str = "keras") -> float | None:
-        """The best median of the ways that start with `against` over ours; None when there is none."""
+        """The best median of the ways that start with `against`, divided by ours; None if there is no such way."""
         times = [statistics.median(getattr(each, measured)) for each in self.contenders if each.way.startswith(against)]
         return min(times) / statistics.median(getattr(self.ours, measured)) if times else None
 
@@ -160,7 +160,7 @@ class Race:
         }
 
     def extra_info(self) -> dict[str, float]:
-        """Values that pytest-benchmark stores with its own statistics: those of `figures`, and ratios."""
+        """Values that pytest-benchmark stores with its own statistics: the values of `figures`, and ratios."""
         info = {f"{way}: {name}": value for way, found in self.figures().items() for name, value in found.items()}
         for against in ("keras", "jax", "torch"):
             ratio = self.ratio(against=against)
@@ -173,7 +173,7 @@ class Race:
 def started(workload: Workload, among: list[str], limit: float = LIMIT, say: Say = silent) -> Iterator[Race]:
     """A race whose contenders have run their first epoch; they end with the context.
 
-    One that fails is missing from it; raises RuntimeError if it is ours.
+    A contender that fails is missing from the race; raises RuntimeError if it is ours.
     """
     made = Race(workload, [])
     try:
@@ -189,7 +189,7 @@ def started(workload: Workload, among: list[str], limit: float = LIMIT, say: Say
 
 @contextmanager
 def missing_if_failed(made: Race, way: str, say: Say) -> Iterator[None]:
-    """Notes why a way failed within, unless it is ours."""
+    """A context that notes why a way failed within it; our way's error is raised."""
     try:
         yield
     except (RuntimeError, BrokenPipeError) as error:

@@ -1,7 +1,7 @@
-"""Distance of the cores: the time of an empty barrier of all workers.
+"""The distance of the cores, as the time of an empty barrier of all workers.
 
-The host of a virtual machine may move its cores. A cache line then takes up to four times as long from one to another,
-and small steps of several workers up to twice as long.
+The host of a virtual machine may move its cores. A cache line then takes up to four times as long from one core to
+another, and small steps of several workers take up to twice as long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.runtime.workers import run_table
 BARRIERS, STEPS = 100, 200
 CALLS = 8
 APART = 1.5
-"""Ratio of two times from which on the cores count as moved. Chosen by hand."""
+"""Ratio of two times from which on the cores count as moved."""
 
 
 def barrier_nanoseconds(workers: int | None = None) -> float:
@@ -39,7 +39,7 @@ def have_moved(barriers: Sequence[float]) -> bool:
 
 
 def description(barriers: Sequence[float], kept: Sequence[float] = ()) -> str:
-    """A line on the empty barriers before and after a race; a warning if one is longer, also than those `kept`."""
+    """A line on the empty barriers before and after a race, with a warning if some are longer than others or `kept`."""
     line = "empty barriers before and after: " + ", ".join(f"{each:.0f} ns" for each in barriers)
     if have_moved(barriers):
         return f"{line}. Warning: the cores were moved meanwhile, race again"

@@ -1,8 +1,8 @@
-"""Speed-up by more workers: a workload's steps with 1, 2 and 4 of them, in turn.
+"""Speed-up by more workers: a workload's steps with 1, 2 and 4 workers, in turn.
 
 python -m benchmarks.scaling [--workers N ...] [--rounds N] [WORKLOAD ...]
 
-The fastest of all steps counts, as other load only adds time. Rows are not fed: all steps use the last ones.
+The fastest of all steps counts, as other load only adds time. No rows are fed: all steps use the last rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Training steps in loops.repeat, executed by a session, as a share of the speed of the same model's `fit`.
+"""Training steps in `loops.repeat`, executed by a session, as a share of the speed of the same model's `fit`.
 
 python -m benchmarks.session_loops [--rounds N]
 
-Both read rows in place and divide a step in the same way; a loop also waits for its queues. Other processes change the
-ratio by more than the promise leaves: it takes an idle machine.
+Both read rows in place and divide a step in the same way; a loop also waits for its queues. Run it on an idle machine:
+other processes change the ratio by more than the promise allows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WIDTHS = (784, 256, 128, 10)
 
 
 def in_fit(x: np.ndarray, y: np.ndarray, batch: int) -> Callable[[], Any]:
-    """An epoch of `fit` of all steps, in one execution."""
+    """A function that runs all steps as an epoch of `fit`, in one execution."""
     with IPUStrategy().scope():
         model = mlp()
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -39,7 +39,7 @@ def in_fit(x: np.ndarray, y: np.ndarray, batch: int) -> Callable[[], Any]:
 
 
 def in_session(x: np.ndarray, y: np.ndarray, batch: int) -> Callable[[], Any]:
-    """A Session.run of a loop of all steps, and one that dequeues the losses."""
+    """A function that runs all steps as a loop in one Session.run, and dequeues the losses in another."""
     with tf.Graph().as_default():
         data = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch, drop_remainder=True).repeat()
         infeed, outfeed = IPUInfeedQueue(data), IPUOutfeedQueue()

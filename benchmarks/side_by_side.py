@@ -3,9 +3,9 @@
 python -m benchmarks.side_by_side [--rounds N]
 
 The step table of a grouped pipeline is run as it is, and with each part on one worker alone: the IPUs are distributed
-among the workers, which synchronise between slots only. The latter's results are invalid, as buffers of parts that run
-at once may overlap. As a busy machine delays workers at barriers, both are also summed from the least times of all
-compute sets.
+among the workers, which synchronise only between slots. The results of the second run are invalid, as buffers of parts
+that run at once may overlap. As a busy machine delays workers at barriers, the time of each way is also summed from the
+least times of all compute sets.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def least_times(executable: Any, table: np.ndarray, workers: int) -> np.ndarray:
 
 
 def added_up(table: np.ndarray, times: np.ndarray) -> float:
-    """Microseconds of an update with the table as it is: between two barriers the slowest worker counts."""
+    """Microseconds of an update with the table as it is: the sum of the slowest worker's times between barriers."""
     steered = table[:, Column.KIND] != RowKind.COMPUTE
     between = np.cumsum(steered)
     return float(sum(times[between == each].sum(axis=0).max() for each in range(between[-1] + 1)))
 
 
 def added_up_side_by_side(table: np.ndarray, times: np.ndarray, schedule: Schedule, workers: int) -> float:
-    """Microseconds of an update with the IPUs distributed: in each slot the slowest worker counts."""
+    """Microseconds of an update with the IPUs distributed: the sum of the slowest worker's times in each slot."""
     begins = np.flatnonzero(table[:, Column.KIND] == RowKind.TURN)
     outside = np.ones(len(table), bool)
     takes: dict[tuple[str, int], float] = {}
@@ -90,7 +90,7 @@ def added_up_side_by_side(table: np.ndarray, times: np.ndarray, schedule: Schedu
 
 
 def race(width: int, batch: int, rounds: int, workers: int) -> list[float]:
-    """Microseconds of an update, all workers on a part and IPUs side by side: the least of `rounds`, then summed."""
+    """Microseconds of an update with parts in turn and IPUs side by side: the least of `rounds`, then summed."""
     programs = observed_programs()
     model = perceptron(width, PipelineSchedule.Grouped)
     x, y = data(width, batch)

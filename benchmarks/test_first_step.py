@@ -1,4 +1,4 @@
-"""Time to the first finished step: in new processes, with compiled codelets and without."""
+"""The time to the first finished step in new processes, with compiled codelets and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of floating-point behaviour: steps of an MLP with it against steps without, in turn in one process."""
+"""The cost of floating-point behaviour: steps of an MLP with it and steps without it, in turn in one process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXCEPTIONS = {"inv": True, "div0": True, "oflo": True}
 
 
 class Contender:
-    """A model compiled for one behaviour: configuring another one drops its program, so each round recompiles."""
+    """A model compiled for one behaviour. Configuring another behaviour drops the program, so each round recompiles."""
 
     def __init__(self, dtype: str, behaviour: dict[str, bool], steps_per_execution: int) -> None:
         self.behaviour = behaviour
@@ -41,7 +41,7 @@ class Contender:
         config.configure_ipu_system()
 
     def best(self) -> float:
-        """Seconds of a step, the least of some epochs after one that compiles."""
+        """The least seconds of a step in some epochs, after one epoch that compiles."""
         self.configure()
         times = []
         with IPUStrategy().scope():
@@ -76,7 +76,7 @@ def compare(
 
 @pytest.mark.parametrize("steps_per_execution", [1, 20])
 def test_exceptions(steps_per_execution: int, benchmark: Any) -> None:
-    """Compares in single precision; with one step for each call the copy of the variables counts most."""
+    """Compares in single precision; with one step for each call, copying the variables takes most of the time."""
     compare("float32", {"off": {}, "exceptions": EXCEPTIONS}, steps_per_execution, benchmark)
 
 

@@ -1,6 +1,7 @@
-"""Milliseconds of a training step that looks up rows of 1 kB: in a host embedding, in a table on the device; memory.
+"""Milliseconds of a training step that looks up rows of 1 kB in a host embedding or a device's table, and memory.
 
-A table of 4 GiB in a sparse file: `SOFTWARE_IPU_TABLE=/path/of/a/new/file pytest benchmarks/test_host_embeddings.py`.
+For a table of 4 GiB in a sparse file, run
+`SOFTWARE_IPU_TABLE=/path/of/a/new/file pytest benchmarks/test_host_embeddings.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Microseconds of a call of the host in a loop on the device: C, NumPy, TensorFlow; and of TensorFlow's own calls."""
+"""Microseconds of a call of C, NumPy or TensorFlow on the host in a device's loop, and of TensorFlow's own calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def microseconds(run: Callable[[], object], benchmark: Any) -> None:
 
 
 def test_c_function(benchmark: Any) -> None:
-    """sched_yield(), of the C library, takes nothing and returns 0."""
+    """Calls the C library's sched_yield(), which takes no argument and returns 0."""
     library = ctypes.CDLL(None)
     function = CFunction("sched_yield", ctypes.cast(library.sched_yield, ctypes.c_void_p).value or 0, keep=library)
     b, token = Builder(), Shape("s32")

@@ -37,7 +37,7 @@ def rates(run: Any, iterations: int, benchmark: Any) -> None:
 
 @pytest.mark.parametrize("iterations", [10_000, 1_000_000])
 def test_outfeed(iterations: int, benchmark: Any) -> None:
-    """The issue's promise is 500 000 iterations per second and core."""
+    """The promise is 500 000 iterations per second and core."""
     strategy, queue = IPUStrategy(), IPUOutfeedQueue()
 
     @tf.function(jit_compile=True)

@@ -1,4 +1,4 @@
-"""Every workload, ours and others in turn: `pytest benchmarks -k mlp`. Fails below the promised ratio."""
+"""Races of every workload against others, such as `pytest benchmarks -k mlp`; fails below the promised ratio."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def least(run: Callable[[], Any]) -> float:
 
 @pytest.mark.parametrize("rows", [1, 25_000])
 def test_session_run(rows: int) -> None:
-    """The issue's promise is less than 0.4 ms, for any size of the variables (4 kB a row)."""
+    """The promise is less than 0.4 ms, for any size of the variables (4 kB a row)."""
     with tf.Graph().as_default():
         x = v1.placeholder(tf.float32, [1000])
         table = v1.get_variable("table", [rows, 1000], use_resource=True, initializer=v1.zeros_initializer())

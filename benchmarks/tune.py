@@ -1,10 +1,10 @@
-"""Measures the costs in the engine's table by processor on this machine, and says which decisions they would change.
+"""Measures the costs in the engine's table of processors on this machine, and says which decisions they would change.
 
 python -m benchmarks.tune [--rounds N] [--only NAME ...] [--models NAME ...] [--write FILE [--results]]
 
-Nothing changes by itself: `SOFTWARE_IPU_COSTS=FILE` in the environment uses what `--write` has written. Its section
-"schedule" never changes the bits of a result; `--results` adds those by which products are computed in another way. The
-least of many times counts, so that other load changes little.
+Nothing changes by itself: `SOFTWARE_IPU_COSTS=FILE` in the environment uses the file that `--write` has written. The
+costs in its section "schedule" never change the bits of a result; `--results` adds costs that make products be computed
+in another way. The least of many times counts, so that other load changes little.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SMALL = 2048
 STREAMS = [1 << power for power in range(15, 28)]
 """Bytes of the arrays of a stream."""
 FALL = 0.7
-"""Share of the cache's bandwidth below which a stream counts as leaving it. Chosen by hand."""
+"""Share of the cache's bandwidth below which a stream counts as leaving the cache."""
 UNSPLIT = (192, 192, 192)
 """Rows, columns and k of a product that is too small for matrix registers."""
 SPLIT = [(512, 512, 512, "NN"), (2048, 64, 512, "NN"), (2048, 64, 512, "TN")]
@@ -57,7 +57,7 @@ SPLIT = [(512, 512, 512, "NN"), (2048, 64, 512, "NN"), (2048, 64, 512, "TN")]
 
 
 def measured(names: Iterable[str], rounds: int, say: Callable[[str], None]) -> dict[str, float]:
-    """Nanoseconds, or bytes, of the costs with these names that this machine has."""
+    """The costs with these names, in nanoseconds or bytes, as far as this machine has them."""
     nanoseconds = 1e9 / ticks_per_second()
     found: dict[str, float] = {}
     for measure in dict.fromkeys(MEASURES[name] for name in names):
@@ -87,7 +87,7 @@ def small_element(rounds: int, nanoseconds: float) -> dict[str, float]:
 
 
 def threads(rounds: int, nanoseconds: float) -> dict[str, float]:
-    """The time of a call of nothing with two workers."""
+    """The time of a call without work with two workers."""
     rows, scratch, state, taken = step_table([sync_row(2)], 2), new_scratch(2, 64), new_state(2), []
     for _ in range(10 * rounds):
         start = time.perf_counter()
@@ -148,7 +148,7 @@ MEASURES = {
 
 @contextmanager
 def used(text: str) -> Iterator[None]:
-    """Uses the costs of a file with that text, while the context is open."""
+    """Uses the costs of a file with this text while the context is open."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file, mock.patch.dict(os.environ, {VARIABLE: file.name}):
         file.write(text)
         file.flush()
@@ -158,7 +158,7 @@ def used(text: str) -> Iterator[None]:
 
 
 def forget() -> None:
-    """Has the costs read again."""
+    """Makes the engine read the costs again."""
     costs.cache_clear()
     inline_work.cache_clear()
 

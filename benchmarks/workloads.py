@@ -1,4 +1,4 @@
-"""The measured workloads: a model, its data, its batch, and its promised speed as a multiple of Keras'."""
+"""The measured workloads: each has a model, data, a batch, and a promised speed as a multiple of Keras'."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Workload:
     policy: str = "float32"
     """The dtype policy of the layers."""
     loss: Literal["categories", "pixels"] = "categories"
-    """Cross entropy of labels of classes, or of each input's value as a probability; both from logits."""
+    """Cross entropy from logits, with labels of classes, or with each input's value as a probability."""
 
     @property
     def samples(self) -> int:
@@ -124,7 +124,7 @@ WORKLOADS = {
 FIRST_STEPS = {
     "100 dense layers": Workload("100 dense layers", "deep_mlp", reals(64), 32, 40, 20, 1.0, optimizer="adam"),
 }
-"""Workloads of which the first step alone is measured."""
+"""Workloads of which only the first step is measured."""
 APPLICATIONS = {
     each.name: each
     for each in (
@@ -144,7 +144,7 @@ APPLICATIONS = {
         }.items()
     )
 }
-"""Models of keras.applications on 96 x 96 pixels, raced where they are named, also those that exceed a chip's memory.
+"""Models of keras.applications on 96 x 96 pixels, raced only if they are named. Some exceed a chip's memory.
 
-Their least ratios are goals: no test and no page holds them."""
+Their least ratios are goals: no test checks them, and no page has them."""
 EVERY = WORKLOADS | FIRST_STEPS | APPLICATIONS

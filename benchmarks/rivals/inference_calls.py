@@ -1,7 +1,7 @@
 """A separate process that answers batches in one way.
 
-python -m benchmarks.rivals.inference_calls WORKLOAD WAY BATCH FOLDER. It speaks as `benchmarks.contender`: each
-line on standard input requests a round. Its first answer is kept in FOLDER.
+Run it as `python -m benchmarks.rivals.inference_calls WORKLOAD WAY BATCH FOLDER`. As with `benchmarks.contender`, each
+line on standard input requests a round. The first answer is kept in FOLDER.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.workloads import WORKLOADS, Workload
 from engine.runtime.threads import usable_cores
 
 SECONDS, LEAST_CALLS = 0.3, 5
-"""Length of a round."""
+"""Least length of a round, in seconds and in calls."""
 
 Call = Callable[[], Any]
 

@@ -16,7 +16,7 @@ from benchmarks.workloads import Workload
 
 
 def prepare(workload: Workload, rival: str, options: list[str], inputs: Any, labels: np.ndarray) -> Callable[[], float]:
-    """Builds the model and runs its first call; Keras only defines it, nothing of Keras runs in the loop.
+    """Builds the model and runs its first call. Keras only defines the model; nothing of Keras runs in the loop.
 
     A round runs the workload's steps and returns seconds per step. The option "execution" runs as many steps in a call
     as the workload has in an execution, by `jax.lax.scan`.

@@ -15,7 +15,7 @@ from benchmarks.workloads import APPLICATIONS, Workload
 
 
 def scope_of(rival: str) -> Any:
-    """The strategy's scope for "ipu", else none; imported here, as loading the software IPU is part of the timing."""
+    """The strategy's scope for "ipu", else none. The import is here because loading the software IPU is timed."""
     if rival != "ipu":
         return nullcontext()
     from tensorflow.python import ipu
@@ -25,7 +25,7 @@ def scope_of(rival: str) -> Any:
 
 @contextmanager
 def dtype_policy(name: str) -> Iterator[None]:
-    """Creates layers with that dtype policy, while the context is open."""
+    """Creates layers with this dtype policy while the context is open."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
     try:

@@ -1,6 +1,6 @@
-"""A Keras model as plain PyTorch: the same graph of `torch.nn` modules with the same weights, nothing of Keras in it.
+"""A Keras model as plain PyTorch: the same graph of `torch.nn` modules with the same weights, without Keras.
 
-Tensors keep Keras' order of dimensions; convolutions see them as channels_last, which costs no copy.
+Tensors keep Keras' order of dimensions; for convolutions they are channels_last, which needs no copy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ACTIVATIONS = {
 
 
 def torch_model(model: keras.Model) -> fx.GraphModule:
-    """The module of a model: its inputs, in order, to a tuple of its output and the sum of its added losses."""
+    """The module of a model, which maps the inputs, in order, to a tuple of the output and the sum of added losses."""
     model = getattr(model, "_functional", model)
     root, graph = nn.ModuleDict(), fx.Graph()
     values = {id(x): graph.placeholder(f"x{at}") for at, x in enumerate(model.inputs)}
@@ -58,7 +58,7 @@ PASSED = ("initial_state",)
 
 
 def converted(layer: Any) -> nn.Module:
-    """The module of a layer or operation, with its weights; raises NotImplementedError for one without any."""
+    """The module of a layer or operation, with its weights; raises NotImplementedError if there is none."""
     for kind in type(layer).__mro__:
         if kind in MODULES:
             return MODULES[kind](layer)
@@ -66,13 +66,13 @@ def converted(layer: Any) -> nn.Module:
 
 
 def parameter(variable: Any, *order: int) -> nn.Parameter:
-    """A variable's value, its dimensions in that order."""
+    """A variable's value, with the dimensions in `order`."""
     value = torch.from_numpy(keras.ops.convert_to_numpy(variable).copy())
     return nn.Parameter(value.permute(order).contiguous() if order else value)
 
 
 class Stateless(nn.Module):
-    """Calls a function."""
+    """A module that calls a function."""
 
     def __init__(self, function: Any) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Stateless(nn.Module):
 
 
 class Product(torch.autograd.Function):
-    """x w^T + b and its gradients by oneDNN: PyTorch's own call MKL, which on AMD's processors is half as fast."""
+    """x w^T + b and its gradients by oneDNN. PyTorch's own product calls MKL, half as fast on AMD's processors."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, weight: Any, bias: Any) -> Any:
@@ -109,7 +109,7 @@ torch.library.register_fake("benchmarks::product", lambda x, w, b: x.new_empty(*
 
 @cache
 def onednn_is_faster() -> bool:
-    """Whether a product of oneDNN takes less time here than one of PyTorch's own: the least of some runs each."""
+    """Whether oneDNN's product takes less time here than PyTorch's own, by the least of some runs of each."""
     if not torch.backends.mkldnn.is_available():
         return False
     x, weight, bias = torch.rand(256, 512), torch.rand(512, 512), torch.rand(512)
@@ -123,7 +123,7 @@ def onednn_is_faster() -> bool:
 
 
 def product(x: Any, weight: Any, bias: Any) -> Any:
-    """Multiplies by oneDNN; by `F.linear` in a file of ONNX, which has no such operation."""
+    """Multiplies by oneDNN; for an ONNX file, which has no such operation, by `F.linear`."""
     return F.linear(x, weight, bias) if torch.onnx.is_in_onnx_export() else Product.apply(x, weight, bias)
 
 
@@ -213,7 +213,7 @@ class SelfAttention(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """LSTM or GRU, one direction or both, as one module of PyTorch's."""
+    """LSTM or GRU in one direction or both, as one module of PyTorch."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ class Offset(nn.Module):
 
 
 def dropout(layer: Any) -> nn.Module:
-    """Dropout, of whole samples where the layer's noise has one value for each."""
+    """Dropout; drops whole samples if the layer's noise has one value for each sample."""
     if layer.noise_shape is None:
         return nn.Dropout(layer.rate)
 

@@ -17,7 +17,7 @@ from engine.runtime.threads import usable_cores
 
 
 class RMSprop:
-    """Keras' RMSprop, its epsilon below the root, in the manner of PyTorch's `foreach=True`."""
+    """Keras' RMSprop, with its epsilon below the root, in the manner of PyTorch's `foreach=True`."""
 
     def __init__(self, parameters: Iterable[Any]) -> None:
         self.parameters = [each for each in parameters if each.requires_grad]
@@ -37,7 +37,7 @@ class RMSprop:
 
 
 class Adam(torch.optim.Adam):
-    """PyTorch's own, fused, with Keras' epsilon: Keras adds it before the correction for bias, PyTorch after it."""
+    """PyTorch's own fused Adam with Keras' epsilon. Keras adds it before the correction for bias, PyTorch after."""
 
     def __init__(self, parameters: Iterable[Any]) -> None:
         super().__init__(parameters, 1e-3, eps=1e-7, fused=True)
@@ -51,7 +51,7 @@ class Adam(torch.optim.Adam):
 
 
 def compiled_adam(parameters: Iterable[Any]) -> torch.optim.Adam:
-    """PyTorch's own with a constant epsilon: `torch.compile` would compile a step again for each value."""
+    """PyTorch's own Adam with a constant epsilon: `torch.compile` would compile a step again for each value."""
     return torch.optim.Adam(parameters, 1e-3, eps=1e-7, fused=True)
 
 

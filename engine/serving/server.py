@@ -68,8 +68,8 @@ class Certificate:
 class Connection(H11Protocol):
     """One client's connection. Each of its requests has a deadline, as has the reading of each answer.
 
-    If there are more connections than `most`, one of the address with the most connections is closed: the one whose
-    client has sent no whole request for longest. A client that opens many locks no other client out.
+    If there are more connections than `most`, the address with the most connections loses some: those whose client has
+    sent no whole request for longest. A client that opens many connections locks no other client out.
     """
 
     def __init__(self, most: int, *arguments: Any, **named: Any) -> None:
