@@ -10,6 +10,10 @@ import _ipu_hook
 # Covers the starts in which ipu_hook.pth did not run: python -S, zip applications, PYTHONPATH.
 _ipu_hook.install()
 
+from ipu._internal.names.version1_notes import note_version_1  # noqa: E402 the hook first
+
+note_version_1()
+
 if "tensorflow" in sys.modules:  # else in time for the first program
     from ipu._internal.graphs.global_step import extend_global_step
 

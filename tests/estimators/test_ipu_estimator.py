@@ -264,6 +264,7 @@ def test_shards_on_the_second_device(tmp_path: Path) -> None:
             predictions = features @ v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer())
         with ipu.scopes.ipu_shard(1):
             loss = tf.reduce_mean(tf.square(predictions - labels))
+        assert features.device == predictions.device == loss.device == "/device:IPU:1"
         optimizer = ipu.optimizers.ShardedOptimizer(v1.train.GradientDescentOptimizer(RATE))
         return v1.estimator.EstimatorSpec(ModeKeys.TRAIN, loss=loss, train_op=optimizer.minimize(loss))
 

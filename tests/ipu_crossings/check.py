@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import tempfile
 import traceback
 from collections.abc import Iterator
@@ -24,18 +25,20 @@ ROUNDINGS = 2.0**13
 divided by small numbers.
 """
 OF_OPTIMIZERS = ("accumul", "Accum", "__dummy", "global_step", "beta1_power", "beta2_power", "/m")
+SCOPES_OF_LOOPS = re.compile("^(while/)?net(_[0-9]+)?/")
+"""TensorFlow's loops give their scope to variables that Keras layers make in them, and number the user's scopes."""
 REFUSALS = ("UnsupportedOperation", "ConfigurationError", "Expected ")
 
 
 class Notes:
-    """Results of a program: (label, value), in the order in which it shows them."""
+    """Results of a program: (label, value), in the order in which it shows them; the oracle's have no replicas."""
 
     def __init__(self, replicas: int) -> None:
         self.items: list[tuple[str, Any]] = []
         self._replicas = replicas
 
     def __call__(self, label: str, value: Any) -> None:
-        """Notes a structure of arrays; those of several replicas as the mean over them."""
+        """Notes a structure of arrays; losses of several replicas as the mean over them, batches as one."""
         self.items.append((label, self._plain(value, label == "outfed" and self._replicas > 1)))
 
     def _plain(self, value: Any, replicated: bool) -> Any:
@@ -47,6 +50,8 @@ class Notes:
         if value is None or isinstance(value, str):
             return value
         array = np.asarray(value)
+        if replicated and array.ndim > 2:  # [iterations, replicas, batch, ...]
+            return array.reshape(len(array), -1, *array.shape[3:])
         return array.mean(-1) if replicated and array.ndim > 0 and array.shape[-1] == self._replicas else array
 
     @staticmethod
@@ -60,7 +65,12 @@ class Notes:
         import tensorflow.compat.v1 as v1
 
         found = [v for v in v1.global_variables() if not any(word in v.op.name for word in OF_OPTIMIZERS)]
-        self("variables", session.run({v.op.name: v for v in found}))
+        self("variables", session.run({self.named(v.op.name): v for v in found}))
+
+    @staticmethod
+    def named(name: str) -> str:
+        """The name of a variable without what only TensorFlow adds to it."""
+        return SCOPES_OF_LOOPS.sub("net/", name)
 
 
 def check(plan: Plan) -> list[str]:
@@ -113,7 +123,7 @@ def noted(plan: Plan, plain: bool, folder: str) -> list[tuple[str, Any]]:
 
     names: dict[str, Any] = {}
     exec(compile(source(plan), "<program>", "exec"), names)
-    note = Notes(int(plan["replicas"]))
+    note = Notes(1 if plain else int(plan["replicas"]))
     with v1.Graph().as_default():
         names["program"](v1, np, ipu, note, folder)
     return note.items

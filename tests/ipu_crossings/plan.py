@@ -94,14 +94,16 @@ class Plan:
             and not (kind == "single" and given & {"outfeed", "data"})
             and not (self.is_estimator and given & {"outfeed", "v2", "rate", "layer"} and self._is_beyond_estimators())
             and not (self["outfeed"] in ("accumulated", "loss") and kind != "pipeline")
-            and not (pipeline and self["state"] != "none")
+            and not (pipeline and (self["state"] != "none" or self["rate"] == "fed"))
+            # A loop has as many replicas as the pipeline's device has IPUs.
+            and not (kind == "pipeline" and self["after"] == "predict")
             # Statistics of a replica are not those of all, and neither is what a pipeline does between updates.
             and not (self["norm"] == "batch" and (self["replicas"] != "1" or accumulates or self.is_estimator))
             and not (self["layer"] == "host_table" and (given & {"optimizer", "wrapper", "rate", "accumulate"}))
             and not (self["layer"] == "host_table" and (pipeline or self.is_estimator or self["replicas"] != "1"))
             and not (self["replicas"] == "2" and (kind in ("single", "while") or self.is_estimator))
             and not (self["replicas"] == "2" and self["state"] != "none")
-            and not (self["after"] in ("evaluate", "predict") and self["layer"] == "host_table")
+            and not (self["after"] in ("evaluate", "predict") and self["layer"] in ("host_table", "keras"))
             and not (self.is_estimator and self["data"] == "dict")
         )
 

@@ -29,24 +29,23 @@ class Own(tf.train.Optimizer):
             m = state(v.op.name + '/m', v.shape.as_list())
             new = 0.8 * m + tf.convert_to_tensor(g)
             updates += [m.assign(new), v.assign_sub(self.rate * new / (0.5 + tf.norm(new)))]
-        if global_step is not None:
-            updates.append(tf.assign_add(global_step, 1))
-        return tf.group(*updates)
+        with tf.control_dependencies(updates):  # the rate is read before the step that it depends on is counted
+            return tf.group(*updates) if global_step is None else tf.assign_add(global_step, 1).op
 """
 LAYERS = {
     "dense": "return tf.tanh(dense(x, 6, name))",
     "outlined": "return ipu.outlined_function(lambda x: tf.tanh(dense(x, 6, name)))(x)",
     "outlined_twice": "with tf.variable_scope(name):\n    return twice(x)",
-    "conv": "x = tf.reshape(x, [B, 2, 3, -1])\n"
+    "conv": "x = tf.reshape(x, [-1, 2, 3, int(x.shape[-1]) // 6])\n"
     "x = tf.nn.conv2d(x, weights(name, [2, 2, int(x.shape[-1]), 2]), [1, 1, 1, 1], 'SAME')\n"
-    "return tf.reshape(tf.nn.relu(x), [B, -1])",
-    "lstm": "x = tf.transpose(tf.reshape(x, [B, 3, -1]), [1, 0, 2])\n"
+    "return tf.reshape(tf.nn.relu(x), [-1, 12])",
+    "lstm": "x = tf.transpose(tf.reshape(x, [-1, 3, int(x.shape[-1]) // 3]), [1, 0, 2])\n"
     "out, state = ipu.rnn_ops.PopnnLSTM(6, name=name, seed=4)(x)\nreturn out[-1] + state.c",
-    "gru": "x = tf.transpose(tf.reshape(x, [B, 3, -1]), [1, 0, 2])\n"
+    "gru": "x = tf.transpose(tf.reshape(x, [-1, 3, int(x.shape[-1]) // 3]), [1, 0, 2])\n"
     "return ipu.rnn_ops.PopnnGRU(6, name=name, seed=4)(x)[0][-1]",
     "table": "ids = tf.cast(tf.abs(x[:, :2] * 3.0), tf.int32) % 7\n"
     "rows = ipu.embedding_ops.embedding_lookup(weights(name, [7, 3]), ids)\n"
-    "return tf.reshape(rows, [B, 6]) + 0.1 * dense(x, 6, name + 'd')",
+    "return tf.reshape(rows, [-1, 6]) + 0.1 * dense(x, 6, name + 'd')",
     "host_table": "ids = tf.cast(tf.abs(x[:, :2] * 3.0), tf.int32) % 7\n"
     "return tf.reshape(table.lookup(ids), [B, 6]) + 0.1 * dense(x, 6, name + 'd')",
     "tf_layers": "initial = tf.glorot_uniform_initializer(5)\n"
@@ -161,9 +160,9 @@ def _training(plan: Plan) -> str:
         lines.append("optimizer = ipu.optimizers.MapGradientOptimizer(optimizer, lambda g, v: g * 0.5 + 0.01 * v)")
     if plan["wrapper"] == "sharded":
         lines.append("optimizer = ipu.optimizers.ShardedOptimizer(optimizer)")
+    if plan["replicas"] != "1" and (plan.is_pipeline or plan["accumulate"] == "1"):
+        lines.append("optimizer = ipu.optimizers.CrossReplicaOptimizer(optimizer)")
     if not plan.is_pipeline:
-        if plan["replicas"] != "1" and plan["accumulate"] == "1":
-            lines.append("optimizer = ipu.optimizers.CrossReplicaOptimizer(optimizer)")
         method = f"ipu.gradient_accumulation.GradientAccumulationReductionMethod.{plan['reduction'].upper()}"
         if plan["accumulate"] != "1":
             name = "CrossReplicaGradientAccumulation" if plan["replicas"] != "1" else "GradientAccumulation"
@@ -362,6 +361,6 @@ estimator.train(data, steps={2 * per_loop})
 note('evaluated', estimator.evaluate(data, steps={per_loop}))
 {f"estimator.train(data, steps={per_loop})" if plan["after"] == "again" else ""}
 note('predicted', [each['x'] for each in estimator.predict(predictions)])
-note('variables', {{name: estimator.get_variable_value(name) for name in estimator.get_variable_names()
-                   if name.startswith('net/') and 'accum' not in name.lower()}})
+note('variables', {{note.named(name): estimator.get_variable_value(name) for name in estimator.get_variable_names()
+                   if name.startswith('net') and 'accum' not in name.lower()}})
 """

@@ -35,12 +35,13 @@ def test_plans_are_their_lines_and_every_option_makes_a_program() -> None:
 def test_a_failure_is_cut_down_to_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     fails = lambda plan: ["value"] if {plan["optimizer"], plan["rate"]} == {"adam", "fed"} else []  # noqa: E731
     monkeypatch.setattr("tests.ipu_crossings.__main__.check", fails)
-    plan = Plan.read("kind=pipeline schedule=Interleaved optimizer=adam rate=fed norm=group data=map")
+    plan = Plan.read("kind=while optimizer=adam rate=fed norm=group data=map")
     assert str(shrink(plan, ["value"])) == "optimizer=adam rate=fed"
 
 
-def test_notes_of_replicas_are_their_mean() -> None:
+def test_notes_of_replicas_are_their_means_and_batches() -> None:
     note = Notes(2)
-    note("outfed", {"loss": np.array([[1.0, 3.0], [2.0, 6.0]]), "x": np.array([5.0])})
+    note("outfed", {"loss": np.array([[1.0, 3.0], [2.0, 6.0]]), "x": np.arange(8).reshape(1, 2, 2, 2)})
     ((label, found),) = note.items
-    assert label == "outfed" and found["loss"].tolist() == [2.0, 4.0] and found["x"].tolist() == [5.0]
+    assert label == "outfed" and found["loss"].tolist() == [2.0, 4.0]
+    assert found["x"].tolist() == [[[0, 1], [2, 3], [4, 5], [6, 7]]]

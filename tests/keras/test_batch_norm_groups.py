@@ -184,7 +184,7 @@ def test_pipelines_and_evaluation_in_training_mode_are_refused(kit: Kit) -> None
         model.evaluate(x, y, batch_size=BATCH, verbose=0)
     set_stages(model, (0, 0, 1))
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
-    with pytest.raises(ValueError, match="in a pipeline"):
+    with pytest.raises(ValueError, match="in a pipelined Keras model"):
         model.fit(x, y, batch_size=BATCH, verbose=0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +20,8 @@ from tensorflow.compiler.plugin.poplar.ops import (
     gen_poputil_ops,
 )
 from tensorflow.python import ipu
+
+from ipu._internal.names.version1_notes import note_version_1
 
 v1 = tf.compat.v1
 RNG = np.random.default_rng(0)
@@ -200,3 +203,41 @@ def test_shards_of_operations() -> None:
         y = tf.identity(x)
     assert ipu.sharding.get_sharding(x.op) == ipu.sharding.get_sharding(x)
     assert ipu.sharding.get_sharding(y.op) is None
+
+
+PROGRAMS = {
+    "tf.placeholder(tf.float32, [2])": "import tensorflow as tf",
+    "tf.placeholder(tf.float32, [1])": "import tensorflow.compat.v1 as tf",
+    "tf.Session().run(tf.constant(1.0))": "import tensorflow.compat.v1 as tf",
+    "tf.train.AdamOptimizer().minimize(tf.Variable(1.0) * 2.0)": "import tensorflow.compat.v1 as tf",
+    "tf.nothing": "import tensorflow as tf",
+}
+
+
+@pytest.mark.parametrize("line", PROGRAMS)
+def test_errors_of_programs_of_version_1_name_the_lines_to_put_first(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[BaseException] = []
+    monkeypatch.setattr(sys, "excepthook", lambda _kind, error, _trace: shown.append(error))
+    note_version_1.__wrapped__()
+    with pytest.raises((AttributeError, RuntimeError)) as raised:
+        exec(f"{PROGRAMS[line]}\nfrom tensorflow.python import ipu\n{line}", {})
+    sys.excepthook(raised.type, raised.value, raised.tb)
+    assert shown == [raised.value]
+    assert any("`tf.disable_v2_behavior()`" in note for note in getattr(raised.value, "__notes__", ())) is (
+        line != "tf.nothing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("from tensorflow.contrib import ipu", "Use `from tensorflow.python import ipu`"),
+        ("from tensorflow.contrib.ipu.python import utils", "Use `from tensorflow.python import ipu`"),
+        ("import tensorflow.contrib.slim", "Use tf.compat.v1 or Keras"),
+    ],
+)
+def test_modules_of_contrib_say_what_to_use(line: str, advice: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=advice):
+        exec(line)

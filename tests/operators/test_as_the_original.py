@@ -17,9 +17,10 @@ v1 = tf.compat.v1
 RNG = np.random.default_rng(5)
 
 
-def strategy_of(ipus: int | list[int] = 1, device: str = "/device:IPU:0") -> Any:
+def strategy_of(ipus: int | list[int] = 1, device: str = "/device:IPU:0", recompute: bool = False) -> Any:
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = ipus
+    config.allow_recompute = recompute
     config.configure_ipu_system()
     return ipu.ipu_strategy.IPUStrategyV1(device)
 
@@ -106,16 +107,18 @@ def test_the_device_of_a_queue_is_that_of_its_scope(ordinal: int) -> None:
         np.testing.assert_array_equal(outfeed.dequeue(), [0, 2, 4])
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_stages_count_micro_batches(training: bool) -> None:
-    strategy = strategy_of(2)
+@pytest.mark.parametrize("kind", ["inference", "training", "recomputed", "a tensor as count"])
+def test_stages_count_micro_batches(kind: str) -> None:
+    """Gradients, of 1, 2, 3 and 4 times the weight, are those of the same numbers."""
+    strategy = strategy_of(2, recompute=kind == "recomputed")
     with strategy.scope():
         w = tf.Variable(1.0)
-        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.float32(1)).repeat())
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.float32(0.5)).repeat())
         outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
-        def first(x: tf.Tensor) -> Any:
-            return x * w, ipu.internal_ops.get_current_iteration_counter()
+        def first(*inputs: tf.Tensor) -> Any:
+            count = ipu.internal_ops.get_current_iteration_counter()
+            return tf.sin(inputs[-1] * w * tf.cast(count + 1, tf.float32)), count
 
         def second(x: tf.Tensor, count: tf.Tensor) -> Any:
             return x, tf.cast(count * 10 + ipu.internal_ops.get_current_iteration_counter(), tf.float32)
@@ -124,22 +127,26 @@ def test_stages_count_micro_batches(training: bool) -> None:
             return ipu.pipelining_ops.OptimizerFunctionOutput(v1.train.GradientDescentOptimizer(0.1), loss)
 
         @tf.function(jit_compile=True)
-        def step() -> None:
+        def step(count: tf.Tensor) -> None:
             ipu.pipelining_ops.pipeline(
                 [first, second],
-                4,
+                count if kind == "a tensor as count" else 4,
                 repeat_count=2,
                 infeed_queue=infeed,
                 outfeed_queue=outfeed,
-                device_mapping=[0, 1],
+                pipeline_schedule=ipu.pipelining_ops.PipelineSchedule.Sequential,
                 reduction_method="sum",
-                optimizer_function=optimizer if training else None,
+                optimizer_function=None if kind == "inference" else optimizer,
             )
 
         infeed.initializer  # noqa: B018
+        expected, numbers = 1.0, np.arange(1, 5) / 2
         for _ in range(2):
-            strategy.run(step)
+            strategy.run(step, (tf.constant(4),))
             np.testing.assert_array_equal(outfeed.dequeue()[1], [0, 11, 22, 33] * 2)
+            for _ in range(0 if kind == "inference" else 2):
+                expected -= 0.1 * np.sum(numbers * np.cos(numbers * expected))
+        assert w.numpy() == pytest.approx(expected, abs=1e-5)
 
 
 def test_gradients_are_captured_in_outlined_functions() -> None:

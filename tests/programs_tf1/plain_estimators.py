@@ -15,16 +15,19 @@ from tests.programs_tf1.plain_training import GradientAccumulationOptimizerV2, M
 
 
 class IPURunConfig:
-    """Options of which an estimator reads nothing."""
+    """Options of which an estimator reads the number of batches of a run."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
+    def __init__(self, iterations_per_loop: int = 1, *_: Any, **__: Any) -> None:
+        self.iterations_per_loop = iterations_per_loop
 
 
 class RunConfig:
     """The options that a model function may read."""
 
-    def __init__(self, *_: Any, model_dir: Any = None, tf_random_seed: Any = 1, **__: Any) -> None:
+    def __init__(
+        self, ipu_run_config: Any = None, *_: Any, model_dir: Any = None, tf_random_seed: Any = 1, **__: Any
+    ) -> None:
+        self.ipu_run_config = ipu_run_config or IPURunConfig()
         self.model_dir, self.tf_random_seed = model_dir, tf_random_seed
 
 
@@ -76,11 +79,13 @@ class IPUEstimator:
 
     def train(self, input_fn: Any, hooks: Any = None, steps: Any = None, max_steps: Any = None, **_: Any) -> Any:
         """Runs `steps` updates, or up to `max_steps`."""
+        per_run = self.config.ipu_run_config.iterations_per_loop if self.config else 1
         with self._session(input_fn, "train") as (session, spec, step):
             for _number in range(steps if steps is not None else max_steps - self._steps):
                 session.run(spec.train_op)
                 self._steps += 1
-                step.load(self._steps, session)
+                if self._steps % per_run == 0:  # the IPU sees the global step as it was before the run
+                    step.load(self._steps, session)
         return self
 
     def evaluate(self, input_fn: Any, steps: Any = None, **_: Any) -> dict[str, Any]:

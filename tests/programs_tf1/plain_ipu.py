@@ -142,13 +142,18 @@ def outlined_function(func: Any = None, **_: Any) -> Any:
 function = outlined_function
 
 
+def _joined(batches: Any) -> Any:
+    """[replicas, batch, ...] as one batch."""
+    return v1.reshape(batches, [-1, *batches.shape[2:].as_list()])
+
+
 class IPUInfeedQueue:
     """An iterator, whose elements have the batches of all replicas."""
 
     def __init__(self, dataset: Any, *_: Any, **__: Any) -> None:
         if REPLICAS > 1:
-            joined = lambda *e: v1.nest.map_structure(lambda x: v1.reshape(x, [-1, *x.shape[2:].as_list()]), e)  # noqa: E731
-            dataset = dataset.batch(REPLICAS, drop_remainder=True).map(joined)
+            dataset = dataset.batch(REPLICAS, drop_remainder=True)
+            dataset = dataset.map(lambda *e: v1.nest.map_structure(_joined, e[0] if len(e) == 1 else e))
         self._iterator = v1.data.make_initializable_iterator(dataset)
         self.initializer, self.deleter = self._iterator.initializer, v1.no_op()
 

@@ -42,7 +42,7 @@ def expected(divided: bool) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     return {tag: np.stack(each) for tag, each in rows.items()}, [first.numpy(), second.numpy()]
 
 
-def run(strategy: IPUStrategyV1, given: Any, count: Any = COUNT, **arguments: Any) -> list[Any]:
+def run(strategy: IPUStrategyV1, given: Any, count: Any = COUNT, optimizer: Any = None, **arguments: Any) -> list[Any]:
     """Trains in two stages that capture; returns the weights. `given` are arguments of OptimizerFunctionOutput."""
     with strategy.scope():
         first, second = tf.Variable(FIRST), tf.Variable(SECOND)
@@ -55,8 +55,10 @@ def run(strategy: IPUStrategyV1, given: Any, count: Any = COUNT, **arguments: An
     def stage2(hidden: Any) -> Any:
         return tf.reduce_mean(tf.square(capture_upstream_gradients(hidden @ second, "out") - 1.0))
 
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(RATE) if optimizer is None else optimizer
+
     def output(loss: Any) -> OptimizerFunctionOutput:
-        return OptimizerFunctionOutput(tf.compat.v1.train.GradientDescentOptimizer(RATE), loss, **given)
+        return OptimizerFunctionOutput(optimizer, loss, **given)
 
     def step(number: Any) -> Any:
         return pipeline(
@@ -86,6 +88,23 @@ def test_captured_gradients(strategy: IPUStrategyV1, reduction: str, count: int 
         np.testing.assert_allclose(received[tag], value, rtol=1e-5, atol=1e-6)
     for one, other in zip(weights, after, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("edge", "factor"), [(0.001, 4), (100.0, 64)])
+def test_loss_scaling_by_captured_gradients(strategy: IPUStrategyV1, kit: Any, edge: float, factor: int) -> None:
+    """Two updates halve the factor of 16, as all captured gradients are above the edge, or double it."""
+    for count in (COUNT, None):
+        with strategy.scope():
+            optimizer = kit.keras.ipu.optimizers.ALSOptimizer(
+                kit.keras.optimizers.SGD(RATE),
+                initial_loss_scaling_factor=16,
+                update_frequency=1,
+                captured_grads_only=True,
+                histogram_bin_edge=edge,
+            )
+        given = {"gradient_capture_context": GradientCaptureContext()}
+        run(strategy, given, count, optimizer, reduction_method="mean")
+        assert optimizer.loss_scaling_factor.numpy() == factor
 
 
 def test_without_a_context_captures_are_refused(strategy: IPUStrategyV1) -> None:

@@ -51,25 +51,19 @@ def group_moments(
     return tf.cast(mean, x.dtype), tf.cast(variance, x.dtype)
 
 
-def with_groups(module: Module, has_pipelines: bool) -> Module:
-    """The module of a traced function with the statistics of groups of replicas.
-
-    Raises ConfigurationError for them in a function with pipelines, where the option does not apply.
-    """
+def with_groups(module: Module) -> Module:
+    """The module of a traced function with the statistics of groups of replicas."""
     if (group := group_size()) == 1:
         return module
     # The engine's passes load Numba, which takes long: imported only for a group.
-    from engine.partition.batch_norm_groups import group_of, over_groups
+    from engine.partition.batch_norm_groups import over_groups
 
-    module = over_groups(module, group)
-    if has_pipelines and group_of(module) > 1:
-        raise in_a_pipeline()
-    return module
+    return over_groups(module, group)
 
 
 def in_a_pipeline() -> ConfigurationError:
-    """The error for statistics of several replicas in a pipeline."""
+    """The error for statistics of several replicas in a pipelined Keras model, whose replicas do not run together."""
     return ConfigurationError(
-        f"Expected no batch normalisation over several replicas in a pipeline. Received: {OPTION} = {group_size()}. "
-        f"Set it to 1, or train without pipelining."
+        f"Expected no batch normalisation over several replicas in a pipelined Keras model. Received: {OPTION} = "
+        f"{group_size()}. Set it to 1, train without pipelining, or write the pipeline with pipelining_ops.pipeline."
     )

@@ -164,7 +164,7 @@ def bind(concrete: ConcreteFunction, used: Mapping[int, DeviceVariable]) -> Trac
     op_names = {each.op_name for computation in imported.computations() for each in computation.instructions}
     keep_distinct_scopes(imported)
     module, pipelines = with_traced_pipelines(_with_checkpoints(with_outlined_bodies(imported)))
-    module = with_groups(module, bool(pipelines))
+    module = with_groups(module)
     updated = [variable for number, variable in resources.items() if number in module.aliases]
     pack = concrete.function_type.pack_output
     ipus = ipus_of_function(concrete.graph, pipelines)

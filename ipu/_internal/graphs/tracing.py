@@ -124,7 +124,8 @@ def trace_in_graph(computation: Callable[..., Any], inputs: Sequence[Nest], ordi
     @in_present_scope
     def body(*arguments: tf.Tensor) -> list[tf.Tensor]:
         only_for_programs()
-        with OptionalXlaContext(True):  # in which loops have the static bounds that XLA needs
+        # XLA's context makes loops have the static bounds that it needs.
+        with tf.device(f"/device:IPU:{ordinal}"), OptionalXlaContext(True):
             returned = computation(*tf.nest.pack_sequence_as(list(inputs), list(arguments)))
             check_updates(returned)
         results.append(None if isinstance(returned, tf.Operation) else tf.nest.map_structure(_dense, returned))

@@ -9,7 +9,7 @@ from types import FrameType
 from ipu._internal.names.documented import NOT_HERE
 from ipu._internal.names.errors import MissingImport, MissingName
 from ipu._internal.names.of_estimators import OF_ESTIMATORS
-from ipu._internal.names.other_releases import OTHER_RELEASES
+from ipu._internal.names.other_releases import OF_TENSORFLOW_1, OTHER_RELEASES
 from ipu._internal.names.typed import typed_name
 
 KERAS = {
@@ -31,6 +31,7 @@ IN_TABLES = {
 TABLES = (
     (NOT_HERE, "is not here yet"),
     (OTHER_RELEASES, "exists in other releases alone"),
+    (OF_TENSORFLOW_1, "TensorFlow 1 alone has"),
     (OF_ESTIMATORS, "is for TensorFlow's own estimators"),
 )
 

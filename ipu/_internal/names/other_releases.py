@@ -25,3 +25,7 @@ OTHER_RELEASES = {
     "ipu.popops_cross_replica_sum": "ipu.cross_replica_ops.cross_replica_sum",
     "ipu.sharding_utils": "ipu.scopes.ipu_shard, or pipeline stages",
 }
+OF_TENSORFLOW_1 = {
+    "tensorflow.contrib": "tf.compat.v1 or Keras, or `python -m ipu.run --tf1`, which supplies a part of it",
+    "tensorflow.contrib.ipu": "`from tensorflow.python import ipu`; `python -m ipu.run --tf1` runs programs unchanged",
+}

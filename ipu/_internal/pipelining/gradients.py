@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +19,7 @@ from ipu._internal.compiler.marks import (
 )
 from ipu._internal.graphs.variables import zeros_variable
 from ipu._internal.name_scopes import in_present_scope
+from ipu._internal.operators.gradient_capture import captures_seen
 from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.captures import capturing
 from ipu._internal.pipelining.errors import PipelineRuntimeError
@@ -101,16 +104,16 @@ class GradientSums:
                 added.append(total.assign_add(gradient, read_value=False))
         return tf.group(*added)
 
-    def apply(self, is_last: tf.Tensor) -> tf.Operation:
-        """Lets the optimizer apply the sums, and resets them to zero, if `is_last`."""
+    def apply(self, is_last: tf.Tensor, captured: Callable[[], dict[str, tf.Tensor]]) -> tf.Operation:
+        """Lets the optimizer apply the sums, and resets them to zero, if `is_last`; it sees the captured gradients."""
         output = self._output
         variables = [variable for _, variable in self._pairs]
         _build(output.opt, variables)
 
         @in_present_scope
         def update() -> tf.Operation:
-            totals = [tf.identity(total) for total in self._sums]
-            with tf.control_dependencies(totals):
+            totals, seen = [tf.identity(total) for total in self._sums], captured()
+            with tf.control_dependencies(totals), captures_seen(seen) if seen else contextlib.nullcontext():
                 pairs = list(zip(totals, variables, strict=True))
                 output.opt.apply_gradients(pairs, *output.apply_gradients_args, **output.apply_gradients_kwargs)
                 zeroed = [total.assign(tf.zeros_like(total), read_value=False) for total in self._sums]

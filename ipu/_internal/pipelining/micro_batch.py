@@ -41,6 +41,8 @@ class TracedMicroBatch:
     def __init__(self, arguments: PipelineArguments, output_type: type) -> None:
         self._arguments, self._output_type = arguments, output_type
         self._scope = tf.get_current_name_scope()
+        self.number: tf.Tensor | None = None
+        """Number of the micro-batch in its update, int32[], where a loop counts them; None where stages do."""
 
     @property
     def last_stage(self) -> int:
@@ -76,6 +78,8 @@ class TracedMicroBatch:
 
     def _counter(self) -> tf.Tensor:
         """The number of the micro-batch in its update, int32[], counted on the device by the stage that asks."""
+        if self.number is not None:
+            return self.number
         count = self._arguments.count * self._arguments.batch_serialization_iterations
         number = zeros_variable([], tf.int32, "ipu_micro_batch")
         current = number.read_value()

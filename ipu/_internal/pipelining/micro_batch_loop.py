@@ -17,7 +17,7 @@ from ipu._internal.pipelining.gradients import GradientSums, gradients_of
 from ipu._internal.pipelining.micro_batch import TracedMicroBatch
 from ipu._internal.queues.approval import approved
 from ipu._internal.queues.outfeed_queue import IPUOutfeedQueue
-from ipu._internal.types import Nest
+from ipu._internal.types import Nest, OptimizerOutput
 
 
 class MicroBatchLoop:
@@ -49,7 +49,7 @@ class MicroBatchLoop:
 
     def _iteration(self, iteration: tf.Tensor, count: tf.Tensor, *inputs: tf.Tensor) -> list[Any]:
         """Traces one micro-batch, and the update after the last one."""
-        number = iteration % count
+        number = self._micro_batch.number = iteration % count
         is_last = tf.equal(number, count - 1)
         operations: list[Any] = []
         with tf.GradientTape() as tape:
@@ -57,14 +57,11 @@ class MicroBatchLoop:
             output = self._micro_batch.optimizer_output(outputs) if self._arguments.training else None
         if output is not None:
             sums = GradientSums(self._arguments, output, gradients_of(output, tape))
-            operations.append(sums.accumulate(number, count))
+            captured = self._captured(output, count)
+            operations += [sums.accumulate(number, count), captured.added]
             with tf.control_dependencies(operations):
-                operations.append(self._apply(sums, is_last))
-            captured = captured_by(output)
-            if output.captured_gradient_outfeed is not None:
-                scale = 1 if self._arguments.reduction == "sum" else count
-                scaled = {tag: value / tf.cast(scale, value.dtype) for tag, value in captured.items()}
-                operations.append(_enqueue_sums(output.captured_gradient_outfeed, scaled, [*scaled.values()], is_last))
+                operations.append(self._apply(sums, is_last, captured.read))
+            operations.append(captured.close(output.captured_gradient_outfeed, is_last, operations[-1:]))
         enqueued = self._micro_batch.enqueued(outputs, output)
         if enqueued is not None:
             operations.append(self._enqueue(enqueued, is_last))
@@ -77,17 +74,39 @@ class MicroBatchLoop:
         assert queue is not None
         if not self._arguments.accumulate_outfeed:
             return queue.enqueue(tensors)
-        return _enqueue_sums(queue, tensors, self._arguments.to_sum(tensors), is_last)
+        return _Totals(tensors, self._arguments.to_sum(tensors)).close(queue, is_last)
+
+    def _captured(self, output: OptimizerOutput, count: tf.Tensor) -> _Totals:
+        """The sums of captured gradients, by tag, reduced over micro-batches as gradients are."""
+        captured = captured_by(output)
+        if self._arguments.reduction != "sum":
+            captured = {tag: value / tf.cast(count, value.dtype) for tag, value in captured.items()}
+        return _Totals(captured, tf.nest.flatten(captured))
 
 
-def _enqueue_sums(queue: IPUOutfeedQueue, structure: Nest, values: Sequence[tf.Tensor], is_last: tf.Tensor) -> Any:
-    """Adds the values of a micro-batch to sums, which are enqueued after the last one, packed as `structure`."""
-    sums: Sequence[IPUVariable] = [zeros_variable(value.shape, value.dtype, "ipu_output_sum") for value in values]
-    totals = [total.assign_add(value) for total, value in zip(sums, values, strict=True)]
+class _Totals:
+    """Sums of tensors over micro-batches, which are variables on the device, packed as a structure of the tensors."""
 
-    def enqueue() -> Any:
-        done = queue.enqueue(tf.nest.pack_sequence_as(structure, [tf.identity(total) for total in totals]))
-        with tf.control_dependencies([done]):
-            return tf.group(*(total.assign(tf.zeros_like(total)).op for total in sums))
+    def __init__(self, structure: Nest, values: Sequence[tf.Tensor]) -> None:
+        self._structure = structure
+        self._sums: Sequence[IPUVariable] = [
+            zeros_variable(each.shape, each.dtype, "ipu_output_sum") for each in values
+        ]
+        self.added = tf.group(*(s.assign_add(v, read_value=False) for s, v in zip(self._sums, values, strict=True)))
 
-    return tf.cond(is_last, enqueue, tf.no_op)
+    def read(self) -> Any:
+        """The sums so far."""
+        return tf.nest.pack_sequence_as(self._structure, [tf.identity(total) for total in self._sums])
+
+    def close(self, queue: IPUOutfeedQueue | None, is_last: tf.Tensor, after: Sequence[Any] = ()) -> tf.Operation:
+        """Enqueues the sums, if there is a queue, and resets them to zero, after the last micro-batch's addition."""
+        if not self._sums:
+            return tf.no_op()
+
+        def enqueue() -> tf.Operation:
+            enqueued = [] if queue is None else [queue.enqueue(self.read())]
+            with tf.control_dependencies(enqueued):
+                return tf.group(*(total.assign(tf.zeros_like(total), read_value=False) for total in self._sums))
+
+        with tf.control_dependencies([self.added, *after]):
+            return tf.cond(is_last, enqueue, tf.no_op)
