@@ -1,7 +1,8 @@
-"""A process beside the first one of a machine, which compiles the codelets that all programs share while that builds.
+"""A helper process that compiles the codelets shared by all programs while a machine's first program is built.
 
 The helper holds a lock as long as it lives, and goes through a list from its start. Processes that need objects of the
-list compile them from its end, and load what the helper has stored by the time they come to it. None waits for it.
+list compile them from its end, and load the objects that the helper has stored by then. No process waits for the
+helper.
 """
 
 from __future__ import annotations
@@ -52,19 +53,19 @@ MODULES = (
     *("engine.codelets.sort", "engine.codelets.host.host_table"),
     *("engine.codelets.rows.edge_sums", "engine.codelets.rows.edge_products"),
 )
-"""Modules whose codelets by name depend on no model, or most models of images have, in the order in which programs need
-them."""
+"""Modules whose named codelets depend on no model, or are part of most models of images, in the order in which programs
+need them."""
 NEEDED_FIRST = 6
 """Number of modules whose codelets every program with a product needs: they are compiled first."""
 MATRIX_REGISTERS = "engine.codelets.products.contract_bf16x3"
 MODULE = "engine.runtime.compile_ahead"
 """The helper's main module."""
 ATTEMPTS = 3
-"""Number of helpers that may fail before no other is started."""
+"""Number of helpers that may fail before no more are started."""
 PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"flags", b"Features", b"CPU part", b"CPU implementer")
 """Lines of /proc/cpuinfo that name the processor."""
 CPUINFO_BYTES = 8192
-"""More than those of one processor."""
+"""Bytes of /proc/cpuinfo to read: more than the lines of one processor."""
 CHOICES = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "SOFTWARE_IPU_AMX")
 """Environment variables on which code depends."""
 
@@ -77,7 +78,7 @@ _lock: Path | None = None
 def start() -> None:
     """Starts a helper, unless this machine has these objects, another helper runs, or the user wants none.
 
-    Only the first call of a process does so. Takes a few milliseconds. Raises ConfigurationError for a wrong switch.
+    Only the first call of a process does so. Takes a few milliseconds. Raises ConfigurationError for an invalid switch.
     """
     global _asked, _lock
     if _asked:
@@ -118,7 +119,7 @@ def is_running() -> bool:
 
 
 def place_of(codelet: Any) -> int | None:
-    """The place of a codelet in the helper's list; None for others, those whose file no module of it has by name."""
+    """The position of a codelet in the helper's list; None if no named codelet in the list has the same file."""
     import_module(USUAL)
     modules = (sys.modules.get(name) for name in (*MODULES, MATRIX_REGISTERS))
     listed = (each for module in modules if module is not None for each in vars(module).values())
@@ -139,9 +140,7 @@ def keep(folder: Path | None = None) -> None:
 
 
 def _key() -> str:
-    """A hash of everything the objects depend on, by files' times, without reading them or loading LLVM; empty without
-    Numba.
-
+    """Hashes what the objects depend on, by files' times, without reading files or loading LLVM; empty without Numba.
     If it misses a change, processes compile what they need themselves.
     """
     compilers = [find_spec(name) for name in ("numba", "llvmlite")]

@@ -1,4 +1,4 @@
-"""Whether all 16-bit floats of a unit are finite, by their exponents' bits: the tests of gradients for loss scaling."""
+"""Tests of gradients for loss scaling: whether all 16-bit floats of a unit are finite, by their exponents' bits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AllFinite(Record):
     elements: int
     unit_elements: int
     pitch: int  # bytes between the flags of units
-    infinity: int  # the bits of +infinity, which no finite element's exceed without their sign
+    infinity: int  # the bits of +infinity, which finite elements without their signs do not reach
 
 
 def _lane_mask(builder: ir.IRBuilder, count: ir.Value) -> ir.Value:

@@ -17,9 +17,9 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class Chain(Record):
-    """Parameters of `chain`: these, a Link for each codelet, a Piece for each address, the codelets' parameters.
+    """Parameters of `chain`, before a Link for each codelet, a Block for each address, and the codelets' parameters.
 
-    Unit: one unit of the codelet with the fewest, and proportionally more units of each codelet that has more.
+    Unit: one unit of the codelet with the fewest units, and proportionally more units of the others.
     """
 
     links: int  # number of codelets
@@ -47,7 +47,7 @@ class Block(Record):
 
 @codelet
 def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Units lo <= unit < hi. Scratch: the executor's words, all parameters, the slices, the codelets' scratch."""
+    """Runs units lo <= unit < hi. Scratch: the executor's words, all parameters, the slices, the codelets' scratch."""
     links, relocated = word(parameters, Chain.LINKS), word(parameters, Chain.RELOCATED)
     words = word(parameters, Chain.PARAMETER_WORDS)
     first_link = parameters + 8 * Chain.WORDS
@@ -73,7 +73,7 @@ def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
 def chain_scratch(words: int, slices: Sequence[int], inside: Sequence[ScratchSpace]) -> tuple[ScratchSpace, list[int]]:
     """Makes the scratch for codelets with `words` words of parameters, slices of these bytes, and scratch `inside`.
 
-    Returns also the offsets among the slices: of each, and where the codelets' scratch begins.
+    Also returns the offset of each slice, and of the codelets' scratch, from the first slice.
     """
     layout = ScratchLayout()
     layout.area(8 * words)

@@ -1,7 +1,8 @@
-"""Bilinear interpolation of images, and its gradient: weighted sums of few rows, and of few columns of these.
+"""Bilinear interpolation of images, and its gradient: weighted sums of few rows, and of few columns of the sums.
 
 target[n, i, j] = sum over the taps of j of weight * (sum over the taps of i of weight * source[n, row, column]), in the
-order of taps, for all channels. An element without taps is zero; others are never read, so none of them are made NaN.
+order of taps, for all channels. A result without taps is zero. Elements that no tap names are not read, so a NaN there
+has no effect.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def sum_two(target: int, a: int, weight: float, b: int, weight_b: float, adds: i
 
 @inner
 def sum_taps(target: int, source: int, pitch: int, taps: int, weights: int, count: int) -> None:
-    """The weighted sum of the lines `pitch` bytes apart that an element's taps name, `count` elements each."""
+    """Computes the weighted sum of lines, `pitch` bytes apart, that an element's taps name; `count` elements each."""
     line, left, weight = source + pitch * load_i64(taps), load_i64(taps + 8), weights + 4 * load_i64(taps + 16)
     at = 0
     while left == 0 and at < count:
@@ -144,7 +145,7 @@ def sum_taps(target: int, source: int, pitch: int, taps: int, weights: int, coun
 
 @codelet
 def interpolate(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Units lo <= unit < hi of an Interpolation."""
+    """Computes units lo <= unit < hi of an Interpolation."""
     height, width = word(parameters, Interpolation.HEIGHT), word(parameters, Interpolation.WIDTH)
     channels, unit_rows = word(parameters, Interpolation.CHANNELS), word(parameters, Interpolation.UNIT_ROWS)
     row_taps, row_weights = word(parameters, Interpolation.ROW_TAPS), word(parameters, Interpolation.ROW_WEIGHTS)

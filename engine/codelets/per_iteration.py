@@ -1,4 +1,4 @@
-"""A codelet some of whose addresses are per iteration of a loop, as those of a ring's slots are.
+"""A codelet with addresses that depend on a loop's iteration, such as the addresses of a ring's slots.
 
 Each worker has its own copy of the parameters and its own iteration count, so no worker waits for an address.
 """
@@ -14,7 +14,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class PerIteration(Record):
-    """Parameters of `per_iteration`: these, then a Move for each address that changes, then those of the codelet."""
+    """Parameters of `per_iteration`, before a Move for each address that changes and the codelet's parameters."""
 
     codelet: Address = 0
     parameter_words: int  # of the codelet
@@ -31,7 +31,7 @@ class Move(Record):
 
 @codelet
 def per_iteration(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Units lo <= unit < hi of the codelet. Scratch: the executor's words, its parameters, its scratch."""
+    """Runs units lo <= unit < hi of the codelet. Scratch: the executor's words, its parameters, its scratch."""
     words, moved = word(parameters, PerIteration.PARAMETER_WORDS), word(parameters, PerIteration.MOVED)
     moves = parameters + 8 * PerIteration.WORDS
     own = scratch + RESERVED_SCRATCH

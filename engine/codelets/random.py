@@ -27,7 +27,7 @@ PHILOX_KEY_STEP_0, PHILOX_KEY_STEP_1 = 0x9E3779B9, 0xBB67AE85
 THREE_FRY_PARITY = 0x1BD11BDA
 
 UNIT_COUNTERS = 1024
-"""The fewest counters of one unit: computing them takes as long as a barrier. Chosen by hand."""
+"""The fewest counters of one unit: computing them takes as long as a barrier."""
 SCRATCH_BYTES = 16
 
 
@@ -68,7 +68,7 @@ class NextState(Record):
 
 @inner
 def philox_fill(target: Any, first: int, count: int, key: int, low: int, high: int) -> None:
-    """The words of `count` counters from number `first` on, four for each, truncated to the target's elements."""
+    """Writes the words of `count` counters from number `first` on, four each, truncated to the target's elements."""
     for i in range(count):
         x01 = low + (first + i)
         x23 = high + ((x01 ^ SIGN) < (low ^ SIGN))
@@ -100,7 +100,7 @@ def philox_fill_typed(target: int, value_bytes: int, first: int, count: int, key
 
 @codelet
 def philox_bits(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """The values of the counters of units lo <= unit < hi; of the last counter only those that the result has."""
+    """Writes the values of the counters of units lo <= unit < hi; of the last counter as many as the result has."""
     state = word(parameters, PhiloxBits.STATE)
     key, low, high = word(state, 0), word(state, 1), word(state, 0)
     if word(parameters, PhiloxBits.STATE_WORDS) > 2:
@@ -144,7 +144,7 @@ def three_fry(key: int, counter: int) -> tuple[int, int]:
 
 @inner
 def three_fry_fill(target: Any, parameters: int, first: int, last: int) -> None:
-    """The values of the counters first <= counter < last, two for each."""
+    """Writes the values of the counters first <= counter < last, two for each."""
     state = word(parameters, ThreeFryBits.STATE)
     key, start = word(state, 0), word(state, 1)
     extent, per_index = word(parameters, ThreeFryBits.EXTENT), word(parameters, ThreeFryBits.INNER)
@@ -161,7 +161,7 @@ def three_fry_fill(target: Any, parameters: int, first: int, last: int) -> None:
 
 @codelet
 def three_fry_bits(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """The elements of the counters of units lo <= unit < hi."""
+    """Writes the elements of the counters of units lo <= unit < hi."""
     unit, size = word(parameters, ThreeFryBits.UNIT), word(parameters, ThreeFryBits.ITEM_BYTES)
     first, last = lo * unit, min(hi * unit, word(parameters, ThreeFryBits.COUNTERS))
     target = word(parameters, ThreeFryBits.TARGET)

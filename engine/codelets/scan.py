@@ -16,8 +16,8 @@ from engine.codelets.language.record import Address, Record
 from engine.codelets.rows.scatter import ARITHMETIC, NUMBA_TYPES
 from engine.machine_code.abi import RESERVED_SCRATCH
 
-ROWS = 4  # that a unit scans side by side, as each result waits for the one before it
-COLUMNS = 64  # scanned side by side. Chosen by hand
+ROWS = 4  # rows that a unit scans side by side, as each result waits for the one before it
+COLUMNS = 64  # columns scanned side by side
 SCRATCH_BYTES = 8 * COLUMNS
 TYPES = tuple(name for name in NUMBA_TYPES if name != "pred")
 OPERATIONS = ("add", "multiply", "minimum", "maximum")

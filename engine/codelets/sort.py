@@ -1,9 +1,9 @@
 """HLO sort, by the order of one operand's elements or by any comparator; all operands are permuted alike.
 
 A unit is a row: the elements along the sorted dimension at one position of the others. It sorts entries, which
-hold an element's index, and then copies each operand's elements in their order. By keys, entries are
-radix-sorted (few ones inserted); where only the first `limit` are needed, entries behind them are dropped early.
-By a comparator, `compare(table, i, j, answer)` called by address, entries are merged. Both are stable.
+hold an element's index, and then copies each operand's elements in their order. With a key, entries are
+radix-sorted (few are inserted); where only the first `limit` are needed, entries behind them are dropped early.
+With a comparator, `compare(table, i, j, answer)` called by address, entries are merged. Both are stable.
 
 Parameters (int64 words): the header `Sort`, then for each operand `SortOperand`.
 """
@@ -27,7 +27,7 @@ NUMBER_BITS = 31  # of the element's number in a packed entry
 NUMBER_MASK = 2**NUMBER_BITS - 1
 DIGITS = 256
 COUNTS_BYTES = 8 * DIGITS
-INSERTED = 48  # entries up to which insertion is faster than counting digits. Chosen by hand
+INSERTED = 48  # entries up to which insertion is faster than counting digits
 
 
 class Sort(Record):
@@ -269,7 +269,7 @@ class SortKey:
 
 
 def key_words(key: SortKey, element_type: str) -> tuple[int, int, int]:
-    """ZERO, TURN and FLIP for elements of a real type: -NaN < -Inf < ... < Inf < NaN; unsigned ones in their order."""
+    """ZERO, INVERTED and FLIP for a real element type: -NaN < -Inf < ... < Inf < NaN; unsigned integers in order."""
     lowest = -1 << (8 * Shape(element_type).dtype.itemsize - 1)
     is_float, inverted = element_type in FLOATS, -1 if key.descending else 0
     zero = 0 if is_float and not key.total_order else lowest
@@ -286,7 +286,7 @@ def encode_sort(
 ) -> tuple[tuple[Part, ...], int, ScratchSpace]:
     """Parts of the block, number of units and scratch; `indices` has (source, target) of each operand.
 
-    `key` is that of `sort_by_key`; None is for `sort_by_comparator`, whose comparator's address is left 0.
+    `key` is for `sort_by_key`; None is for `sort_by_comparator`, whose comparator's address stays 0.
     """
     dimensions = shapes[0].dimensions
     length, inner_rows = dimensions[dimension], prod(dimensions[dimension + 1 :])

@@ -18,7 +18,7 @@ from engine.codelets.language.register_transpose import LANES, lanes_transposed
 from engine.codelets.products.pack import fill_progression
 from engine.machine_code.abi import RESERVED_SCRATCH
 
-COLUMNS = 64  # of a unit: 256 bytes of each row, whole cache lines. Chosen by hand
+COLUMNS = 64  # of a unit: 256 bytes of each row, whole cache lines
 SCRATCH_BYTES = 8 * LANES
 transpose_lanes = lanes_transposed("f32")
 

@@ -1,4 +1,4 @@
-"""Checks values that an operation is about to use: the first that it does not take is recorded, and the step left."""
+"""Checks values that an operation is about to use: the first invalid one is recorded, and the step is left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ValueCheckBlock(Record):
 
 @inner
 def _limit(parameters: int, limits: int, element: int) -> int:
-    """The low or the bound of an element."""
+    """The lower limit or the bound of an element."""
     period = word(parameters, ValueCheckBlock.PERIOD)
     return word(limits, 0) if period == 1 else word(limits, element % period)
 
@@ -81,7 +81,7 @@ def _fails(parameters: int, element: int) -> bool:
 
 @inner
 def _count(parameters: int, first: int, last: int) -> int:
-    """The number of elements that fail, or any other that is 0 only if none does; vectors where types allow it."""
+    """Counts elements that fail, or returns another number that is 0 only if none does; in vectors if possible."""
     kind, size = word(parameters, ValueCheckBlock.KIND), word(parameters, ValueCheckBlock.ITEM_BYTES)
     address, found = word(parameters, ValueCheckBlock.OPERAND), 0
     low, high = _low(parameters, 0), _bound(parameters, 0)

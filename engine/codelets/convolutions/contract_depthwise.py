@@ -1,5 +1,4 @@
-"""Contractions of one column whose batches are neighbours in A, B and C, with batches in the lanes: depthwise
-convolutions and their gradients.
+"""Depthwise convolutions and their gradients: contractions of one column, with neighbouring batches in the lanes.
 
 C[row_c[m] + size * g] = sum over k of A[row_a[m] + offset_a[k] + size * g] * B[offset_b[k] + size * g], g < batches
 """

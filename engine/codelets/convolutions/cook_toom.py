@@ -10,15 +10,13 @@ from functools import cache
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2")))
-"""Finite points of most tiles, the first n - 1; the last one is infinity. Symmetric ones take fewest operations."""
+"""Finite points: a tile of n elements has the first n - 1, and infinity. Symmetric points take fewest operations."""
 OF_SIX = tuple(map(Fraction, ("0", "5/8", "-5/8", "3/2", "-3/2")))
 """Points for n = 6: F(4 x 4, 3 x 3) has less than half of the root mean square error with them than with 1 and 2. They
 are the best of the pairs of sixteenths and quarters that were tried.
 """
 OF_FIVE = tuple(map(Fraction, ("1", "-1", "1/2", "-1/2")))
-"""Points for n = 5: F(4 x 4, 2 x 2) has two thirds of the errors with 0, 1, -1 and 2, and a third of the largest
-ones.
-"""
+"""Points for n = 5: F(4 x 4, 2 x 2) has two thirds of the errors with 0, 1, -1 and 2, a third of the largest."""
 IDENTITY: Matrix = ((Fraction(1),),)
 """The matrix for a dimension that is not transformed."""
 
@@ -47,7 +45,7 @@ def points(side: int) -> tuple[Fraction, ...]:
 
 @cache
 def of_inputs(side: int) -> Matrix:
-    """B' [side, side]."""
+    """The matrix B' of inputs, [side, side]."""
     finite = list(points(side))
     rows = [[*_vanishing([other for other in finite if other != point]), Fraction(0)] for point in finite]
     return tuple(map(tuple, [*rows, _vanishing(finite)]))
@@ -55,7 +53,7 @@ def of_inputs(side: int) -> Matrix:
 
 @cache
 def of_taps(side: int, taps: int) -> Matrix:
-    """G [side, taps]."""
+    """The matrix G of taps, [side, taps]."""
     rows = []
     for point in points(side):
         scale = Fraction(1)
@@ -67,12 +65,12 @@ def of_taps(side: int, taps: int) -> Matrix:
 
 @cache
 def of_products(side: int, outputs: int) -> Matrix:
-    """A' [outputs, side]."""
+    """The matrix A' of products, [outputs, side]."""
     return transposed((*(tuple(p**i for i in range(outputs)) for p in points(side)), _infinite(outputs)))
 
 
 def _infinite(count: int) -> tuple[Fraction, ...]:
-    """The highest of `count` coefficients."""
+    """The row for the point at infinity, which is the highest of `count` coefficients."""
     return tuple(Fraction(int(i == count - 1)) for i in range(count))
 
 

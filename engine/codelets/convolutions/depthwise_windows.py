@@ -1,6 +1,7 @@
 """Depthwise and grouped convolutions of float32, and their gradients by the kernel: windows of images are copied first.
 
-There, in a near cache, a vector of channels has all that some rows of outputs read, with zeros around the image.
+A window in scratch, a near cache, has all that some rows of outputs read of a vector of channels, with zeros around the
+image.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class Forward(Windows):
-    """Parameters of `depthwise_forward`; the order of the taps is that of the sums."""
+    """Parameters of `depthwise_forward`; sums are in the order of the taps."""
 
     b: Address
     offset_b: Table  # [runs, columns of a run]
@@ -28,7 +29,7 @@ class Backward(Windows):
     """Parameters of `depthwise_gradient`; C has the gradients of outputs."""
 
     sums: Address
-    row_sums: Table  # the same
+    row_sums: Table  # [runs, columns of a run]
     parts: int
     part_bytes: int
     unit_channels: int
@@ -42,9 +43,7 @@ def _name(run: Run, group: Group) -> str:
 
 @cache
 def depthwise_forward(run: Run, group: Group = DEPTHWISE) -> Codelet:
-    """Makes the forward codelet for these runs of taps and this group. Unit: rows of outputs, counted through all
-    images.
-    """
+    """Makes the forward codelet for these runs of taps and this group. Unit: rows of outputs, through all images."""
     convolve, most, fill_window = convolving(run), most_columns(run), filling(group)
     inputs, outputs = group
     step = group.before(LANES)

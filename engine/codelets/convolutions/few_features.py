@@ -50,13 +50,13 @@ class Few(Record):
     step_rows: int
     window_slices: int
     slice_starts: Table  # [window_slices], those that the first output reads
-    first_row: int  # that it reads
+    first_row: int  # that the first output reads
     reach_rows: int  # that the taps of an output span
     begin: int  # offset of the first column that is read
     before: int  # zeros before it
     inside: int  # columns of the image
     plane: int  # bytes of a row of one feature in scratch
-    slice_bytes: int  # of all rows that a unit may read of a slice, there
+    slice_bytes: int  # of all rows that a unit may read of a slice, in scratch
     column_offsets: Table  # [LANES], in an image
     block_rows: int  # of outputs of a unit
     runs: int
@@ -91,7 +91,7 @@ def fill_planes(parameters: int, source: int, target: int) -> None:
 
 @inner
 def fill_rows(parameters: int, image: int, number: int, first: int, rows: int, window: int) -> None:
-    """The input rows from `first` on that slice `number` of outputs reads, of all its slices."""
+    """Fills the input rows from `first` on, in all slices that slice `number` of outputs reads."""
     row_bytes = word(parameters, Few.INPUTS) * word(parameters, Few.PLANE)
     for each in range(word(parameters, Few.WINDOW_SLICES)):
         at = number * word(parameters, Few.STEP_SLICES) + load_i64(word(parameters, Few.SLICE_STARTS) + 8 * each)

@@ -77,7 +77,7 @@ def _summed(
     factors: list[list[ir.Value]],
     sums: list[ir.Value],
 ) -> list[ir.Value]:
-    """Sums [row][feature][vector] with a run's products; `source` is the address of its first row, and the pitch."""
+    """Adds a run's products to sums [row][feature][vector]; `source` is the address of the first row, and the pitch."""
     sums, (address, pitch), (rows, vectors) = list(sums), source, size
     features = len(factors[0])
     for read in range(rows + len(factors) - 1):

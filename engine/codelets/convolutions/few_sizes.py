@@ -32,7 +32,7 @@ def most_sums(features: int) -> int:
 
 
 def most_vectors(features: int) -> int:
-    """Vectors of columns among them."""
+    """Vectors of columns whose sums are in registers at a time."""
     return _VECTORS[features]
 
 

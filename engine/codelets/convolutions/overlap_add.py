@@ -1,8 +1,8 @@
 """Convolutions of stride 1 with few output features: each input position adds to the outputs it contributes to.
 
-First the products of an image's positions with the kernel, [input row, input column, taps x features], in scratch; the
-lanes run over taps and features together. Then, for each row of the output, the products of the input rows that
-contribute to it are summed, and from these sums those of the input columns that contribute to each output position.
+First the products of an image's positions with the kernel, [input row, input column, taps x features], are computed in
+scratch; the lanes run over taps and features together. Then, for each row of the output, the products of the input rows
+that contribute to it are summed, and for each output position the sums of the input columns that contribute to it.
 
 Parameters: `Overlap`. Unit: one image.
 """
@@ -51,9 +51,9 @@ class Overlap(Field):
     column_starts: Table  # the same for output columns and offsets of sums
     column_offsets: Table
     products: int  # offset in scratch, after the executor's words
-    row_sums: int  # the same
-    wide_kernel: int  # the same, of the kernel in float32, where 16-bit floats are widened once
-    wide_image: int  # the same, of an image
+    row_sums: int  # offset in scratch
+    wide_kernel: int  # offset in scratch of the kernel in float32, where 16-bit floats are widened once
+    wide_image: int  # offset in scratch of an image in float32
     image_elements: int  # from the first to the last of an image
 
 
@@ -104,7 +104,7 @@ add_floats = _adding("f32")
 
 @inner
 def _add_rows(parameters: int, row: int, products: int, sums: int) -> None:
-    """The sums of all input columns for one output row."""
+    """Computes the sums of all input columns for one output row."""
     starts = word(parameters, Overlap.ROW_STARTS) + 8 * row
     begin = load_i64(starts)
     count = load_i64(starts + 8) - begin
@@ -121,7 +121,7 @@ def _add_rows(parameters: int, row: int, products: int, sums: int) -> None:
 def overlap_add(element_type: str, pairs: bool = False, widened: bool = False) -> Codelet:
     """The codelet for f32, f16 or bf16; results are rounded once.
 
-    With `pairs` those of bf16 are not widened. With `widened` the contraction is of float32, as its record says: the
+    With `pairs` bf16 values are multiplied in pairs, not widened. With `widened` the contraction is of float32: the
     kernel is widened for all units of a call, and each image as a whole.
     """
     size = vector.BYTES[element_type]
@@ -131,7 +131,7 @@ def overlap_add(element_type: str, pairs: bool = False, widened: bool = False) -
 
     @inner
     def add_columns(parameters: int, sums: int, output: int) -> None:
-        """One output row from its sums."""
+        """Computes one output row from its sums."""
         features = word(parameters, Overlap.FEATURES)
         for column in range(word(parameters, Overlap.OUTPUT_COLUMNS)):
             starts = word(parameters, Overlap.COLUMN_STARTS) + 8 * column

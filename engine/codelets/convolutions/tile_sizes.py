@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 
 class Axis(NamedTuple):
-    """Tiles along a dimension: `outputs` outputs each, by `parts` parts of the kernel of `taps` taps, padded with
-    zeros.
+    """Tiles along a dimension, `outputs` outputs each; the kernel has `parts` parts of `taps` taps, padded with zeros.
 
-    Part s of the kernel reads the inputs of the tile s after an output's, so there are as many taps as outputs if there
-    is more than one part.
+    Part s of the kernel reads the inputs of the tile that is s tiles after an output's. With more than one part, there
+    are as many taps as outputs.
     """
 
     outputs: int = 1
@@ -32,7 +31,7 @@ class Axis(NamedTuple):
         return -(-field // self.outputs)
 
     def input_tiles(self, field: int) -> int:
-        """Tiles of inputs that these read."""
+        """Number of tiles of inputs that the tiles of outputs read."""
         return self.tiles(field) + self.parts - 1
 
 
@@ -43,9 +42,9 @@ FEW_TAPS = {
     4: (Axis(4, 4),),
     5: (Axis(3, 5),),
 }
-"""Tiles by taps: transformed ones of six or seven elements, or of up to five with two taps, so that few outputs are
-outside of small images. Errors grow with these; measured, smaller tiles take longer. Five outputs of three taps would
-take as long as four."""
+"""Tiles by taps. Transformed tiles have six or seven elements, or up to five with two taps, so that few outputs are
+outside of small images. Errors grow with tiles, and smaller tiles took longer. Five outputs of three taps would take as
+long as four."""
 PART = Axis(4, 4)
 """The axis for kernels with more taps."""
 

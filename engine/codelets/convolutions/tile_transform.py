@@ -73,7 +73,7 @@ def transform_scratch(features: int) -> ScratchSpace:
 
 
 MOST_ELEMENTS = 64
-"""Elements of a tile."""
+"""Most elements of a tile."""
 
 
 def matrix_of(axis: Axis, kind: str) -> Matrix:
@@ -160,7 +160,7 @@ def _address(builder: ir.IRBuilder, table: ir.Value, number: int) -> ir.Value:
 
 @inner
 def fill_offsets(tiled: int, height: int, width: int, table: int) -> None:
-    """The offsets of a tile's elements from the first one, row by row."""
+    """Fills a table with the offsets of a tile's elements from the first one, row by row."""
     pitch = word(tiled, Tiled.APART_ROW) * word(tiled, Tiled.ROW)
     step = word(tiled, Tiled.APART_COLUMN) * word(tiled, Tiled.COLUMN)
     for p in range(height):
@@ -172,7 +172,7 @@ def fill_offsets(tiled: int, height: int, width: int, table: int) -> None:
 def fill_addresses(
     tiled: int, at: int, row: int, column: int, height: int, width: int, outside: int, offsets: int, table: int
 ) -> None:
-    """The addresses of a tile's elements, row by row; `outside` is that of those that do not exist."""
+    """Fills a table with addresses of a tile's elements, row by row; elements that do not exist are at `outside`."""
     apart_row, apart_column = word(tiled, Tiled.APART_ROW), word(tiled, Tiled.APART_COLUMN)
     rows, columns = word(tiled, Tiled.ROWS), word(tiled, Tiled.COLUMNS)
     for p in range(height):
@@ -202,14 +202,14 @@ def first_row(tiled: int, tile_row: int, f: int) -> int:
 
 @inner
 def first_column(tiled: int, tile_column: int, g: int) -> int:
-    """Position of a tile's first column, in phase `g`."""
+    """The position of a tile's first column, in phase `g`."""
     at = tile_column * word(tiled, Tiled.STEP_COLUMN) + word(tiled, Tiled.FIRST_COLUMN)
     return at + g * word(tiled, Tiled.BETWEEN)
 
 
 @inner
 def first_address(tiled: int, image: int, tile_row: int, tile_column: int, f: int, g: int) -> int:
-    """Address of a tile's first element, in phases `f` and `g`."""
+    """The address of a tile's first element, in phases `f` and `g`."""
     at = word(tiled, Tiled.ARRAY) + image * word(tiled, Tiled.IMAGE) + tile_row * word(tiled, Tiled.TILE_ROW)
     at += tile_column * word(tiled, Tiled.TILE_COLUMN) + word(tiled, Tiled.FIRST_ROW) * word(tiled, Tiled.ROW)
     at += word(tiled, Tiled.FIRST_COLUMN) * word(tiled, Tiled.COLUMN)
@@ -218,7 +218,7 @@ def first_address(tiled: int, image: int, tile_row: int, tile_column: int, f: in
 
 @cache
 def tile_transform(kind: str, row_axis: Axis, column_axis: Axis) -> Codelet:
-    """`winograd_tiles` of that kind, as `matrix_of` has it."""
+    """The codelet `winograd_tiles` of a kind that `matrix_of` takes."""
     rows, columns = matrix_of(row_axis, kind), matrix_of(column_axis, kind)
     name = f"winograd_tiles_{kind}_{row_axis.name}_{column_axis.name}"
     transform_features = _transforming(name, rows, columns)

@@ -14,7 +14,7 @@ from engine.codelets.products.pack_panels import pack_panels
 __all__ = ["pack_panels"]
 
 GREATEST_OF_WINDOWS = pool_gradient("UGE", "f32")
-"""The gradient of max pooling whose windows do not overlap, as of 2 x 2."""
+"""The gradient of max pooling whose windows do not overlap, such as 2 x 2."""
 OVERLAPPING_WINDOWS = pool_windows("maximum-number", "f32", 3, 2)
 GREATEST_OF_OVERLAPPING_WINDOWS = overlapping_pool_gradient("UGE", "f32", 3, 2)
 """Max pooling of 3 x 3 with strides of 2, and its gradient."""

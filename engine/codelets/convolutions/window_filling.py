@@ -50,6 +50,7 @@ class Windows(Record):
 @inner
 def ahead_of(channels: int, at: int, step: int, row: int, rows: int) -> int:
     """Distance in bytes from channel `at` to the next element to prefetch, AHEAD vectors of `step` channels later.
+
     After the last channel it is `rows` rows further on.
     """
     later = at + AHEAD * step
@@ -59,7 +60,7 @@ def ahead_of(channels: int, at: int, step: int, row: int, rows: int) -> int:
 def spreading(group: Group) -> Any:
     """`move(1, source, pitch, ahead, target, plane, count, lanes)` fills `count` columns of planes `plane` bytes apart.
 
-    Columns of the image are `pitch` bytes apart; `lanes` outputs count. What is `ahead` bytes after them is prefetched.
+    Columns of the image are `pitch` bytes apart; `lanes` outputs count. Memory `ahead` bytes after them is prefetched.
     `move(0, ...)` stores zeros to `count` columns of the first plane.
     """
 
@@ -97,7 +98,7 @@ def _masks(builder: ir.IRBuilder, group: Group, lanes: ir.Value) -> list[ir.Valu
 
 
 def spread(builder: ir.IRBuilder, vectors: list[ir.Value], group: Group, number: int) -> ir.Value:
-    """A plane: in lane l input `number` of the group of output l."""
+    """Makes a plane, which has input `number` of the group of output l in lane l."""
     wanted = [group.before(lane - lane % group.outputs) + number for lane in range(LANES)]
     if wanted == list(range(LANES)):
         return vectors[0]
@@ -121,7 +122,7 @@ def _prefetch(builder: ir.IRBuilder, address: ir.Value) -> None:
 def copying() -> Any:
     """`copy_columns(g, row_g, pitch_g, ahead, target, rows, columns, lanes)` copies a vector of channels of some rows.
 
-    Columns are then neighbours, and rows follow one another.
+    The copy is contiguous: columns are neighbours, and rows follow one another.
     """
     move = spreading(DEPTHWISE)
 
@@ -139,7 +140,7 @@ def copying() -> Any:
 def filling(group: Group) -> Any:
     """`fill_window(parameters, image, row, rows, ahead, lanes, window)` copies a vector of channels of some rows.
 
-    They are those from `row` on, with zeros outside of the image.
+    The rows begin with `row`, and are zero outside of the image.
     """
     move = spreading(group)
 

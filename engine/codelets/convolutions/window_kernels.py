@@ -37,9 +37,9 @@ def _loaded(builder: ir.IRBuilder, address: ir.Value, number: int) -> ir.Value:
 def convolving(run: Run) -> Any:
     """`convolve(outputs, a, row_a, offset_a, b, offset_b, c, row_c, pitch_c, runs, lanes)`.
 
-    C[y * row_c + x * pitch_c] = sum over taps of A[y * row_a + x * step * VECTOR + where the tap is] * B[where it is].
-    Run r begins at offset_a[r]; offset_b has all taps in the order of the sums. `outputs` are x, or `most_columns` more
-    for PAIRED rows.
+    C[y * row_c + x * pitch_c] = sum over taps of A[y * row_a + x * step * VECTOR + the tap's offset] * B[the tap's
+    offset]. Run r begins at offset_a[r]; offset_b has all taps in the order of the sums. `outputs` is the number of x,
+    plus `most_columns` for PAIRED rows.
     """
     most = most_columns(run)
 
@@ -106,10 +106,10 @@ def _store(
 
 @cache
 def correlating(run: Run) -> Any:
-    """`correlate(runs, a, offset_a, row_a, g, row_g, pitch_g, ahead, rows, columns, c, row_c, adds, lanes)`, likewise.
+    """`correlate(runs, a, offset_a, row_a, g, row_g, pitch_g, ahead, rows, columns, c, row_c, adds, lanes)`.
 
-    C[row_c[tap]] (+)= sum over rows y and columns x of A[y * row_a + x * step * VECTOR + where the tap is] * G[y *
-    row_g + x * pitch_g]. What is `ahead` bytes after G is prefetched.
+    C[row_c[tap]] (+)= sum over rows y and columns x of A[y * row_a + x * step * VECTOR + the tap's offset] * G[y *
+    row_g + x * pitch_g]. Memory `ahead` bytes after G is prefetched.
     """
 
     def make(module: ir.Module, runs: int) -> ir.Function:

@@ -14,11 +14,11 @@ STEPS = (1, 2)
 RUNS = (7, 5, 3, 2)
 """Columns of runs of taps that have kernels; other taps are runs of one."""
 MOST_TAPS = 9
-"""Taps of runs of one, whose sums of a gradient are in registers together."""
+"""Most taps of runs of one, whose sums of a gradient are in registers together."""
 
 
 MOST_PLANES = 16
-"""Inputs of a group. Chosen by hand."""
+"""Most inputs of a group."""
 
 
 class Run(NamedTuple):
@@ -30,9 +30,9 @@ class Run(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Features of a group of a grouped convolution; depthwise ones have one of each.
+    """Features of a group of a grouped convolution; a depthwise group has one input and one output.
 
-    A window has a plane for each of the inputs: lane l of a plane has the one that is of the group of output l.
+    A window has a plane for each of the inputs: lane l of a plane has the input in the group of output l.
     """
 
     inputs: int = 1
@@ -44,7 +44,7 @@ class Group(NamedTuple):
 
     @property
     def fills_few_lanes(self) -> bool:
-        """Whether one group leaves lanes idle, whole ones fill them, and its planes fit in a near cache."""
+        """Whether one group leaves lanes idle, whole groups fill them, and its planes fit in a near cache."""
         few = 1 <= self.outputs < LANES and LANES % self.outputs == 0
         return few and self != DEPTHWISE and self.inputs <= MOST_PLANES
 
@@ -53,7 +53,7 @@ DEPTHWISE = Group()
 
 
 def most_columns(run: Run) -> int:
-    """Outputs of a row whose sums are in registers at a time, with those of another row and besides a run's factors."""
+    """Most outputs of a row whose sums are in registers, with the sums of another row and a run's factors."""
     return 8 if registers() == 32 else 4 if run.columns <= 5 else 3
 
 

@@ -1,10 +1,10 @@
-"""Convolutions of 3 x 3 taps and stride 1 by Winograd's F(4 x 4, 3 x 3): 36 products for the 144 of a tile of outputs.
+"""Convolutions of 3 x 3 taps and stride 1 by Winograd's F(4 x 4, 3 x 3): 36 products in place of a tile's 144.
 
-Small tiles are of 2 x 2 outputs, for whose 36 products there are 16.
+Small tiles have 2 x 2 outputs, which take 16 products in place of 36.
 
 `winograd_kernel` transforms the kernel; `winograd_product` transforms blocks of input tiles, multiplies them by the
-transformed kernel, one product for each of the positions of a tile, and transforms the products to outputs. What is
-between stays in the second-level cache.
+transformed kernel, one product for each of the positions of a tile, and transforms the products to outputs. Transformed
+tiles and products stay in the second-level cache.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ multiply_vector = narrow_products(OF_TILES)
 
 
 class Kernel(Field):
-    """Parameters of `winograd_kernel`: B of the contraction that the convolution is, of [taps, input features].
+    """Parameters of `winograd_kernel`: B, of [taps, input features], of the contraction that the convolution is.
 
     The result is [position, panel, input feature, output feature of the panel]: packed panels.
     """
 
     transformed: Address
     features: int  # input features
-    taps: Table  # where in scratch the taps are, by rows and columns of the window
+    taps: Table  # where in scratch the taps are, by row and column of the window
     positions: Table  # offsets of positions
 
 
@@ -62,22 +62,22 @@ class Tiles(Record):
     image_a: int  # bytes between images, rows and columns
     slices: int  # of outputs of an image, if it has depth: tiles count them as images
     slice_a: int  # bytes between slices of A
-    depth: int  # slices of A that one of outputs reads, each with its part of the features
+    depth: int  # slices of A that a slice of outputs reads, each with its part of the features
     row_a: int
     column_a: int
     image_c: int
     row_c: int
     column_c: int
-    rows_a: int  # of an image: others of a tile are zeros, as are columns
+    rows_a: int  # of an image: other rows of a tile are zeros, and so are other columns
     columns_a: int
     rows_c: int
     columns_c: int
-    first_row: int  # of the first tile in A, and its first column
+    first_row: int  # of the first tile in A; first_column likewise
     first_column: int
-    block_tiles: int  # that are transformed and multiplied at a time
+    block_tiles: int  # tiles that are transformed and multiplied at a time
     position_a: int  # bytes between positions, and between vectors
     vector_a: int
-    rows: int  # offsets in scratch: of rows of a tile, zeros for its features or outputs, and transformed tiles
+    rows: int  # offsets in scratch: a tile's table of rows, zeros for its features or outputs, transformed tiles
     zeros: int
     inputs_at: int
 
@@ -93,9 +93,9 @@ class Product(Tiles):
     transformed: Address
     unit_tiles: int
     position_b: int  # bytes between positions of the transformed kernel
-    position_m: int  # the same of products, and between their tiles
+    position_m: int  # bytes between positions of products, and between their tiles
     tile_m: int
-    rows_of_a: int  # offsets in scratch, of tables and of products
+    rows_of_a: int  # offsets in scratch, of three tables and of the products
     rows_of_m: int
     k_of_a: int
     products_at: int
@@ -103,7 +103,7 @@ class Product(Tiles):
 
 @cache
 def kernel_transform(element_type: str, tile: int = OUTPUTS) -> Codelet:
-    """`winograd_kernel` of a kernel of that type, for tiles of `tile` outputs along each side."""
+    """Makes the `winograd_kernel` for kernels of this type and tiles of `tile` outputs along each side."""
     pack_panel, transform_kernel = packing(element_type).panel, transforming(TRANSFORMS[tile].kernel)
 
     def transform_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
@@ -127,7 +127,7 @@ def kernel_transform(element_type: str, tile: int = OUTPUTS) -> Codelet:
 
 
 def codelet_name(codelet: str, tile: int, *types: str) -> str:
-    """A codelet's name, with its element types unless all are f32. Its function has another: transforms have these."""
+    """A codelet's name, with its element types unless all are f32. The function has another: transforms use these."""
     codelet += f"_{tile}" * (tile != OUTPUTS)
     return codelet if set(types) == {"f32"} else "_".join((codelet, *types))
 
@@ -142,7 +142,7 @@ def kernel_scratch() -> ScratchSpace:
 
 @inner
 def fill_zeros(parameters: int, scratch: int) -> None:
-    """Zeros for the rows of tiles that are outside of an image."""
+    """Writes the zeros that stand for rows of tiles outside of an image."""
     for i in range(max(word(parameters, Tiles.FEATURES), word(parameters, Tiles.OUTPUTS))):
         store_f32(scratch + word(parameters, Tiles.ZEROS) + 4 * i, 0.0)
 
@@ -158,7 +158,7 @@ def fill_features(table: int, count: int, vector: int) -> None:
 def fill_rows(
     parameters: int, table: int, image: int, row: int, rows: int, extent: int, pitch: int, column: int
 ) -> None:
-    """The table of `rows` rows from `row` on, with zeros for those that are not 0 <= row < `extent`."""
+    """Fills the table of `rows` rows from `row` on; rows that are not 0 <= row < `extent` are zeros."""
     zeros = table + word(parameters, Tiles.ZEROS) - word(parameters, Tiles.ROWS)
     for i in range(row, row + rows):
         inside = 0 <= i and i < extent
@@ -169,7 +169,7 @@ def fill_rows(
 
 @cache
 def input_transforms(element_type: str, tile: int) -> Inner:
-    """`transform_inputs` of images of that type."""
+    """Makes the `transform_inputs` for images of this type."""
     transform_input, item = reading_runs(TRANSFORMS[tile].input, element_type), BYTES[element_type]
     tile_side, tile_outputs = side(tile), tile
 
@@ -185,7 +185,7 @@ def input_transforms(element_type: str, tile: int) -> Inner:
         target: int,
         scratch: int,
     ) -> None:
-        """Transforms some features of a run of tiles: those of each slice of inputs are a part of all."""
+        """Transforms some features of a run of tiles; each slice of inputs has a part of all features."""
         table, stride = scratch + word(parameters, Tiles.ROWS), word(parameters, Tiles.ROW_A)
         pitch, size, extent = (
             word(parameters, Tiles.VECTOR_A),
@@ -245,7 +245,7 @@ def _output_stores(element_type: str, tile: int) -> Inner:
             first = tile_outputs * (row % image_rows)
             c = word(parameters, Tiles.C) + row // image_rows * word(parameters, Tiles.IMAGE_C)
             c += first * word(parameters, Tiles.ROW_C)
-            # In place of a row that does not exist, the first one is written, before its own values.
+            # A row that does not exist is written to the first row's place, before the first row's own values.
             for i in range(tile_outputs):
                 exists = first + i < word(parameters, Tiles.ROWS_C)
                 store_i64(table + 8 * ROW_WORDS * i, c + i * word(parameters, Tiles.ROW_C) if exists else c)
@@ -283,12 +283,12 @@ def multiply_positions(parameters: int, tiles: int, count: int, scratch: int) ->
 
 @cache
 def product_of_tiles(element_type: str, result_type: str, tile_outputs: int = OUTPUTS) -> Codelet:
-    """Makes `winograd_product` of images of one type to another, by tiles of `tile_outputs` outputs along each side."""
+    """Makes `winograd_product` from one image type to another, by tiles of `tile_outputs` outputs along each side."""
     transform_inputs, count_of_positions = input_transforms(element_type, tile_outputs), positions(tile_outputs)
     store_outputs = _output_stores(result_type, tile_outputs)
 
     def multiply_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        """Unit: rows of tiles. Those of all units are multiplied in blocks: each tile is independent of the others."""
+        """Unit: rows of tiles. Tiles of all units are multiplied in blocks: each tile is independent of the others."""
         block = word(parameters, Product.BLOCK_TILES)
         fill_progression(scratch + word(parameters, Product.ROWS_OF_A), block, VECTOR)
         fill_progression(scratch + word(parameters, Product.ROWS_OF_M), block, word(parameters, Product.TILE_M))

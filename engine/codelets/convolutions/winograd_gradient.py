@@ -1,7 +1,7 @@
-"""Gradients of 3 x 3 convolutions by their kernels, by Winograd's transforms: 36 products for the 144 of a tile.
+"""Gradients of 3 x 3 convolutions by their kernels, by Winograd's transforms: 36 products in place of a tile's 144.
 
-`winograd_gradient` transforms tiles of inputs and of the outputs' gradients, and sums their products over tiles, apart
-for each position of a tile; `winograd_sums` adds the partial sums and transforms them to the taps.
+`winograd_gradient` transforms tiles of inputs and of the outputs' gradients, and sums their products over tiles,
+separately for each position of a tile; `winograd_sums` adds the partial sums and transforms them to the taps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ multiply_vector = narrow_products(OF_FEATURES)
 
 
 class Gradient(Tiles):
-    """Parameters of `winograd_gradient`; C has the gradients of outputs.
+    """Parameters of `winograd_gradient`; C holds the gradients of outputs.
 
     Partial sums are [part of the tiles, position, input feature, output feature].
     """
@@ -62,8 +62,8 @@ class Sums(Record):
     position_sums: int
     feature_sums: int
     feature_c: int
-    slice_features: int  # of each slice of inputs that one of outputs reads
-    slice_c: int  # bytes between their taps
+    slice_features: int  # features of each slice of inputs that a slice of outputs reads
+    slice_c: int  # bytes between the taps of these slices
     taps: Table  # [9]: offsets in C
     positions: Table  # offsets of added sums in scratch
     added: int  # offset in scratch
@@ -76,7 +76,7 @@ def _gradient_transforms(element_type: str, tile_outputs: int) -> Inner:
 
     @inner
     def transform_gradients(parameters: int, tile: int, count: int, scratch: int) -> None:
-        """Transforms the gradients of `count` tiles' outputs to packed panels; outputs that do not exist have zeros."""
+        """Transforms the gradients of `count` tiles' outputs to packed panels; outputs that do not exist are zeros."""
         row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
         row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
         outputs, size, done = word(parameters, Tiles.OUTPUTS), word(parameters, Gradient.POSITION_G), 0
@@ -125,9 +125,7 @@ def add_products(parameters: int, tiles: int, features: int, sums: int, adds: in
 
 @cache
 def gradient_of_tiles(element_type: str, tile_outputs: int = OUTPUTS) -> Codelet:
-    """Makes `winograd_gradient` of images and gradients of one type, by tiles of `tile_outputs` outputs along each
-    side.
-    """
+    """Makes the `winograd_gradient` of images and gradients of one type, by tiles of `tile_outputs` outputs a side."""
     transform_inputs = input_transforms(element_type, tile_outputs)
     transform_gradients = _gradient_transforms(element_type, tile_outputs)
     count_of_positions = positions(tile_outputs)
@@ -167,7 +165,7 @@ winograd_gradient = gradient_of_tiles("f32")
 
 @cache
 def sums_of_taps(result_type: str, tile: int = OUTPUTS) -> Codelet:
-    """`winograd_sums` to taps of that type."""
+    """Makes the `winograd_sums` whose taps have this type."""
     transform_sums, count_of_positions = transforming(TRANSFORMS[tile].sums, result_type), positions(tile)
 
     def sum_units(parameters: int, lo: int, hi: int, scratch: int) -> None:

@@ -1,4 +1,4 @@
-"""Winograd's transforms of runs of neighbouring tiles: a run is of one row of tiles, and shares columns of its image.
+"""Winograd's transforms of runs of neighbouring tiles: the tiles of a run share a row of tiles, and columns overlap.
 
 A table has the address of column 0 and the bytes between columns, both int64, for each row of a tile.
 """
@@ -22,12 +22,12 @@ from engine.machine_code.processor import lanes
 
 LANES = lanes()
 Rows = list[tuple[ir.Value, ir.Value]]
-"""Address and stride of each row."""
+"""The address and the stride of each row."""
 
 
 @cache
 def reading_runs(transform: Transform, element_type: str = "f32") -> Inner:
-    """The function that transforms tiles of an image to float32: those of inputs, or of the gradients of outputs."""
+    """Makes the function that transforms tiles of an image, inputs or gradients of outputs, to float32."""
     whole, rest = (_intrinsic(_reading, transform, element_type, masked) for masked in (False, True))
 
     @inner
@@ -43,10 +43,10 @@ def reading_runs(transform: Transform, element_type: str = "f32") -> Inner:
         ahead: int,
         features: int,
     ) -> None:
-        """Vector v of position p of tile i is stored at target + i * tile + v * vector + p * position.
+        """Stores vector v of position p of tile i at target + i * tile + v * vector + p * position.
 
-        The first tile begins at `column`; those outside 0 <= column < `columns` are zeros, and are not read. What is
-        `ahead` bytes after a tile's last rows is prefetched.
+        The first tile begins at `column`; columns outside 0 <= column < `columns` are zeros, and are not read. The
+        memory `ahead` bytes after a tile's last rows is prefetched.
         """
         vectors = features // LANES
         if vectors > 0:
@@ -60,16 +60,16 @@ def reading_runs(transform: Transform, element_type: str = "f32") -> Inner:
 
 @cache
 def writing_runs(transform: Transform, element_type: str = "f32") -> Inner:
-    """The function that transforms products to tiles of an image of that type."""
+    """Makes the function that transforms products to tiles of an image of this type."""
     whole, rest = (_intrinsic(_writing, transform, element_type, masked) for masked in (False, True))
 
     @inner
     def transform_run(
         rows: int, column: int, columns: int, tiles: int, source: int, tile: int, position: int, features: int
     ) -> None:
-        """Position p of tile i is at source + i * tile + p * position; columns from `columns` on are not written.
+        """Reads position p of tile i at source + i * tile + p * position; writes no columns from `columns` on.
 
-        Results are stored from the last to the first, so the first of rows that share an address remains.
+        Results are stored from the last to the first, so where rows share an address, the first of them remains.
         """
         vectors = features // LANES
         if vectors > 0:
@@ -81,7 +81,7 @@ def writing_runs(transform: Transform, element_type: str = "f32") -> Inner:
 
 
 def _intrinsic(body: Callable[..., None], transform: Transform, element_type: str, masked: bool) -> Any:
-    """The intrinsic for whole vectors from the given one on, or for some lanes of that one."""
+    """Makes the intrinsic for whole vectors from `begin` on, or for some lanes of the vector there."""
 
     @intrinsic
     def transform_vectors(
@@ -131,7 +131,7 @@ def _reading(
     span: tuple[ir.Value, ir.Value],
     *arguments: ir.Value,
 ) -> None:
-    """Vector by vector, along the run: columns that tiles share are loaded and transformed once."""
+    """Transforms vector by vector, along the run: columns that tiles share are loaded and transformed once."""
     transform, element_type = transformed
     table, column, columns, tiles, target, tile, vector_pitch, position, ahead = arguments
     rows = _rows(builder, table, column, transform.size)
@@ -168,7 +168,7 @@ def _writing(
     span: tuple[ir.Value, ir.Value],
     *arguments: ir.Value,
 ) -> None:
-    """Tile by tile: products of a tile are contiguous."""
+    """Transforms tile by tile: the products of a tile are contiguous."""
     transform, element_type = transformed
     table, first, columns, tiles, source, tile, _, position, _ = arguments
     rows = _rows(builder, table, first, transform.results)
@@ -213,7 +213,7 @@ def _column(
     columns: ir.Value,
     mask: ir.Value | None,
 ) -> list[ir.Value]:
-    """The transform along a column of a tile; one outside of the image has zeros."""
+    """The transform along a column of a tile; a column outside of the image is zeros."""
     before, load = builder.block, builder.append_basic_block("column")
     following = builder.append_basic_block("following")
     builder.cbranch(builder.icmp_unsigned("<", column, columns), load, following)

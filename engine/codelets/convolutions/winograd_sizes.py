@@ -1,22 +1,22 @@
-"""Sizes of Winograd's convolutions, here so that passes read them without loading the compiler."""
+"""Sizes of Winograd's convolutions, in a file that passes read without loading the compiler."""
 
 from __future__ import annotations
 
 from engine.machine_code.processor import lanes
 
 OUTPUTS = 2  # along each side of a tile
-WIDE_OUTPUTS = 4  # the same of larger tiles
+WIDE_OUTPUTS = 4  # along each side of a larger tile
 WINDOW = 3
 TAPS = WINDOW * WINDOW
 KERNEL_BLOCK = 16  # input features of a unit of the kernel's transform, which has all of a panel's output features
 GRADIENT_BLOCK = 16  # input features of a unit of the kernel's gradient
 ROW_WORDS = 2  # of a row in a table of rows: address, and bytes between columns
-PADDING = 64  # bytes between arrays of scratch: without, those of all positions would share cache sets
-# Chosen by hand on two cores of an EPYC with AVX-512 (32 KiB first-level, 1 MiB second-level cache), November 2026.
+PADDING = 64  # bytes between arrays of scratch: without it, the arrays of all positions would share cache sets
+# Tuned on two cores of an EPYC with AVX-512 (32 KiB first-level, 1 MiB second-level cache), November 2026.
 BLOCK_BYTES = 3 << 16  # transformed inputs and products of the tiles multiplied at a time
-LEAST_TILES = 24  # multiplied at a time, in any cache: the transformed kernel is read for each of these blocks
+LEAST_TILES = 24  # multiplied at a time, in any cache: the transformed kernel is read once for each block of tiles
 MOST_TILES = 48
-LEAST_GRADIENT_TILES = 36  # the same for the kernel's gradient: its sums are read and written for each of these blocks
+LEAST_GRADIENT_TILES = 36  # likewise for the kernel's gradient: its sums are read and written once for each block
 
 
 def whole_vectors(features: int) -> int:
@@ -25,7 +25,7 @@ def whole_vectors(features: int) -> int:
 
 
 def side(tile: int) -> int:
-    """Positions along each side of a transformed tile of `tile` outputs along each."""
+    """Positions along each side of a transformed tile that has `tile` outputs along each side."""
     return tile + WINDOW - 1
 
 

@@ -1,8 +1,8 @@
-"""The linear transforms of Winograd's F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3): blocks of vectors, in registers.
+"""The linear transforms of Winograd's F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3), of blocks of vectors in registers.
 
-With B, G and A as in Lavin and Gray (2015), outputs are A'[(G g G') * (B' d B)]A of a kernel g and a tile d of inputs;
-the gradient by the kernel is G'[(A y A') * (B' d B)]G, summed over tiles y of the outputs' gradients. Lanes run over
-features.
+With B, G and A as in Lavin and Gray (2015), the outputs are A'[(G g G') * (B' d B)]A for a kernel g and a tile d of
+inputs; the gradient by the kernel is G'[(A y A') * (B' d B)]G, summed over tiles y of the outputs' gradients. Lanes run
+over features.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Transform(NamedTuple):
 
 
 def _of_input(builder: ir.IRBuilder, d: Vectors) -> list[ir.Value]:
-    """B' d."""
+    """The product B' d."""
     return [
         builder.fsub(d[0], d[2]),
         builder.fadd(d[1], d[2]),
@@ -51,14 +51,14 @@ def _of_input(builder: ir.IRBuilder, d: Vectors) -> list[ir.Value]:
 
 
 def _of_kernel(builder: ir.IRBuilder, g: Vectors) -> list[ir.Value]:
-    """G g."""
+    """The product G g."""
     half = vector.splat(builder, F32(0.5))
     ends, middle = builder.fmul(half, builder.fadd(g[0], g[2])), builder.fmul(half, g[1])
     return [g[0], builder.fadd(ends, middle), builder.fsub(ends, middle), g[2]]
 
 
 def _of_products(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
-    """A' m."""
+    """The product A' m."""
     return [
         builder.fadd(m[0], builder.fadd(m[1], m[2])),
         builder.fsub(builder.fsub(m[1], m[2]), m[3]),
@@ -66,12 +66,12 @@ def _of_products(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
 
 
 def _of_gradient(builder: ir.IRBuilder, y: Vectors) -> list[ir.Value]:
-    """A y, the last of opposite sign."""
+    """The product A y, but its last element has the opposite sign."""
     return [y[0], builder.fadd(y[0], y[1]), builder.fsub(y[0], y[1]), y[1]]
 
 
 def _of_sums(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
-    """G' m, for the last of opposite sign."""
+    """The product G' m, where the last element of m has the opposite sign."""
     half = vector.splat(builder, F32(0.5))
     total = builder.fmul(half, builder.fadd(m[1], m[2]))
     difference = builder.fmul(half, builder.fsub(m[1], m[2]))
@@ -118,7 +118,7 @@ TRANSFORMS = {
     OUTPUTS: _transforms(OUTPUTS, _of_input, _of_kernel, _of_products, _of_gradient, _of_sums),
     WIDE_OUTPUTS: _by_cook_toom(WIDE_OUTPUTS),
 }
-"""Transforms by the outputs along each side of a tile."""
+"""The transforms, by the outputs along each side of a tile."""
 
 
 @cache
@@ -129,10 +129,10 @@ def transforming(transform: Transform, store: str = "f32") -> Inner:
 
     @inner
     def transform_features(source: int, source_offsets: int, target: int, target_offsets: int, features: int) -> None:
-        """Vector i of a block is at source + source_offsets[i], of the result at target + target_offsets[i].
+        """Transforms a block whose vector i is at source + source_offsets[i], to vectors at target + target_offsets[i].
 
-        Offsets are int64 tables. Results are stored from the last to the first, so the first of those that share an
-        address remains.
+        Offsets are int64 tables. Results are stored from the last to the first, so where some share an address, the
+        first of them remains.
         """
         vectors = features // LANES
         if vectors > 0:
@@ -195,7 +195,7 @@ def _function(module: ir.Module, transform: Transform, masked: bool, store: str)
 
 
 def offset_in(builder: ir.IRBuilder, offset: ir.Value, element_type: str) -> ir.Value:
-    """The offset in an array of that type, from that of the same element among float32."""
+    """The offset in an array of this type, from the offset of the same element among float32 numbers."""
     return offset if vector.BYTES[element_type] == 4 else builder.lshr(offset, I64(1))
 
 
@@ -205,7 +205,7 @@ def _addresses(builder: ir.IRBuilder, base: ir.Value, offsets: ir.Value, count: 
 
 
 def both_ways(builder: ir.IRBuilder, transform: Transform, block: Vectors) -> list[ir.Value]:
-    """The transform of a block, row by row, along its columns and then along its rows."""
+    """Transforms a block along its columns and then along its rows; returns the result row by row."""
     size = transform.size
     columns = [transform.along(builder, block[column::size]) for column in range(size)]
     return [value for row in zip(*columns, strict=True) for value in transform.along(builder, row)]

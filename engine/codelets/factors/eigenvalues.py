@@ -1,7 +1,7 @@
 """Eigenvalues, ascending, and eigenvectors of symmetric matrices, of which the lower triangle is read.
 
 Householder reflections make a matrix tridiagonal; implicit QL steps on that, in float64, make it diagonal. The
-rotations are applied to rows of V^T. Unit: one matrix; one that has an element that is not finite gives NaN.
+rotations are applied to rows of V^T. Unit: one matrix. A matrix with an element that is not finite gives NaN.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from engine.codelets.language.record import Address, Record
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 MOST_STEPS = 60
-"""QL steps for one eigenvalue: two or three are usual."""
+"""Most QL steps for one eigenvalue: two or three are usual."""
 TOLERANCES = {"f32": 2.0**-30, "f64": 2.0**-53}
 NEGLIGIBLE = 1e-100
 """Entries below this multiple of the tridiagonal matrix's largest row count as zero beside the diagonal."""
@@ -52,7 +52,7 @@ class Eigenvalues(Record):
 
 @inner
 def _multiply(a: Pointer, at: int, pitch: int, size: int, v: Pointer, product: Pointer) -> None:
-    """A symmetric block times a vector, as a sum of rows."""
+    """Multiplies a symmetric block by a vector, as a sum of rows."""
     for j in range(size):
         product[j] = 0
     i = 0
@@ -74,7 +74,7 @@ def _multiply(a: Pointer, at: int, pitch: int, size: int, v: Pointer, product: P
 def _make_tridiagonal(
     a: Pointer, size: int, diagonal: Pointer, beside: Pointer, v: Pointer, w: Pointer, numbers: Pointer, taus: Pointer
 ) -> None:
-    """Reflection k stays in row k, right of the diagonal."""
+    """Makes a matrix tridiagonal; reflection k stays in row k, right of the diagonal."""
     for k in range(size - 1):
         rest = size - k - 1
         for j in range(rest):
@@ -113,7 +113,7 @@ def _split(diagonal: Pointer, beside: Pointer, first: int, size: int, tolerance:
 def _step(
     diagonal: Pointer, beside: Pointer, first: int, last: int, z: Pointer, size: int, columns: int, numbers: Pointer
 ) -> None:
-    """An implicit QL step on rows first to last, with rotations of the rows of z."""
+    """Makes an implicit QL step on rows first to last, and rotates the rows of z."""
     g = (diagonal[first + 1] - diagonal[first]) / (2 * beside[first])
     r = sqrt(g * g + 1)
     g = diagonal[last] - diagonal[first] + beside[first] / (g + (r if g >= 0 else -r))
@@ -148,7 +148,7 @@ def eigenvalues(element_type: str) -> Codelet:
 
     @inner
     def make_diagonal(diagonal: Pointer, beside: Pointer, size: int, z: Pointer, columns: int, numbers: Pointer) -> int:
-        """1 if all QL steps converged."""
+        """Makes QL steps; returns 1 if all of them converged."""
         largest = 0.0
         for i in range(size):
             value = abs(diagonal[i]) + abs(beside[i])

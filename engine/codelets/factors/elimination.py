@@ -1,8 +1,8 @@
 """LU factors with row pivoting, and solutions of systems by elimination; rows of a matrix are contiguous.
 
-Unit: one matrix. The pivot is the first of the largest elements of a column, as LAPACK's. Matrices and right-hand sides
-that are tiny are scaled up by powers of two, as differences might vanish. Huge ones are not scaled down: their small
-elements would vanish.
+Unit: one matrix. The pivot is the first of the largest elements of a column, as in LAPACK. Tiny matrices and right-hand
+sides are scaled up by powers of two, as differences might vanish. Huge ones are not scaled down: their small elements
+would vanish.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class System(Record):
 
 @cache
 def _scaling(element_type: str) -> Callable[[int, int], float]:
-    """The power of two, at least 1, to multiply an array at an address by; 1 if an element is not finite.
+    """Makes the function that returns the power of two, at least 1, to scale an array by; 1 if any is not finite.
 
-    The order of floats without their signs is that of their bits, whose maximum takes vectors of integers.
+    Floats without their signs are ordered like their bits, so the maximum is found in vectors of integers.
     """
     type_name = NUMBA_TYPES[element_type]
     kind, bits_type = np.dtype(type_name), {"f32": "int32", "f64": "int64"}[element_type]
@@ -82,7 +82,7 @@ def _swap(a: Pointer, pitch: int, columns: int, i: int, j: int) -> None:
 
 @inner
 def _eliminate(a: Pointer, size: int, pitch: int, columns: int, k: int) -> None:
-    """Subtracts row k from those below; its factors stay in column k."""
+    """Subtracts multiples of row k from the rows below; the factors stay in column k."""
     pivot, top = a[k * pitch + k], k * pitch
     if pivot == 0:
         return
@@ -95,7 +95,7 @@ def _eliminate(a: Pointer, size: int, pitch: int, columns: int, k: int) -> None:
 
 @cache
 def triangular_factors(element_type: str) -> Codelet:
-    """The codelet of LU factors of f32 or f64."""
+    """The codelet for LU factors in f32 or f64."""
     type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
     scale_at = _scaling(element_type)
 
@@ -131,7 +131,7 @@ def triangular_factors(element_type: str) -> Codelet:
 
 @cache
 def solution(element_type: str) -> Codelet:
-    """The codelet of the X of A X = B, of f32 or f64. A singular A gives infinities and NaN."""
+    """The codelet for the X of A X = B, in f32 or f64. A singular A gives infinities and NaN."""
     type_name, item = NUMBA_TYPES[element_type], np.dtype(NUMBA_TYPES[element_type]).itemsize
     scale_at = _scaling(element_type)
 

@@ -1,7 +1,7 @@
 """Householder reflections H = I - tau v v^T and rotations of rows, of float32 or float64; long loops run along rows.
 
-`numbers` holds tau and beta, the first element of what a reflection makes of a vector, in the matrix's type, so that
-products with them are not computed in float64.
+`numbers` holds tau and beta, the first element of a reflected vector, in the matrix's type, so that products with them
+are not computed in float64.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ LANES = lanes()
 TAU, BETA = 0, 1
 NUMBERS = 8
 HUGE, TINY, STEP = 1e20, 1e-20, 2.0**60
-"""Matrices whose largest element is beyond are scaled by powers of STEP, as products, of float32 too, might overflow or
-vanish. The power for the least of float64's numbers is finite."""
+"""Matrices whose largest element is not between TINY and HUGE are scaled by powers of STEP, as products, of float32
+too, might overflow or vanish. The power for the least float64 is finite."""
 LEAST_SQUARE = 1e-270
 """Vectors of a lesser squared length are zero beside the largest element, and their squares are not exact."""
 
@@ -49,7 +49,7 @@ def make_reflection(v: Pointer, size: int, numbers: Pointer) -> None:
 
 @inner
 def reflect_rows(a: Pointer, at: int, pitch: int, rows: int, columns: int, v: Pointer, sums: Pointer, tau: Any) -> None:
-    """Replaces the [rows, columns] of `a` from element `at` on by H times them."""
+    """Multiplies the block [rows, columns] of `a` from element `at` on by H from the left."""
     if tau == 0:
         return
     for j in range(columns):
@@ -75,7 +75,7 @@ def reflect_rows(a: Pointer, at: int, pitch: int, rows: int, columns: int, v: Po
 
 @inner
 def reflect_columns(a: Pointer, at: int, pitch: int, rows: int, columns: int, v: Pointer, tau: Any) -> None:
-    """Replaces the [rows, columns] of `a` from element `at` on by them times H."""
+    """Multiplies the block [rows, columns] of `a` from element `at` on by H from the right."""
     if tau == 0:
         return
     for i in range(rows):
@@ -112,7 +112,7 @@ def dot(a: Pointer, at: int, b: Pointer, size: int) -> Any:
 def rotate_vectors(
     typing_context: Any, a: types.Type, one: types.Type, other: types.Type, c: types.Type, s: types.Type
 ) -> tuple[Any, Emitter]:
-    """Rotates LANES elements of `a` from each of two places, which do not overlap."""
+    """Rotates LANES elements of `a` at each of two positions, which do not overlap."""
     element = ir.FloatType() if c == types.float32 else ir.DoubleType()
     size = 4 if c == types.float32 else 8
 
@@ -147,7 +147,7 @@ def rotate(a: Pointer, pitch: int, columns: int, i: int, j: int, cosine: float, 
 
 @inner
 def set_identity(a: Pointer, rows: int, columns: int) -> None:
-    """Ones on the diagonal, zeros beside it."""
+    """Sets the diagonal to one, and all else to zero."""
     for i in range(rows):
         for j in range(columns):
             a[i * columns + j] = 0
@@ -176,7 +176,7 @@ def scale_of(a: Pointer, size: int) -> float:
 
 @inner
 def norm(x: float, y: float) -> float:
-    """The length of a vector of two elements, whose squares may vanish."""
+    """The length of a vector of two elements, even if their squares vanish."""
     square = x * x + y * y
     if square > LEAST_SQUARE:
         return sqrt(square)
@@ -188,14 +188,14 @@ def norm(x: float, y: float) -> float:
 
 @inner
 def fill_nan(a: Pointer, size: int) -> None:
-    """NaN everywhere."""
+    """Fills an array with NaN."""
     for i in range(size):
         a[i] = nan
 
 
 @inner
 def sort_order(values: Pointer, order: Pointer, size: int, descending: int) -> None:
-    """The order of values, by insertion."""
+    """Finds the order of values, by insertion."""
     for i in range(size):
         at = i
         while at > 0 and (values[order[at - 1]] < values[i] if descending else values[order[at - 1]] > values[i]):

@@ -35,7 +35,7 @@ from engine.codelets.language.record import Address, Record
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 MOST_STEPS = 75
-"""QR steps for one singular value: two or three are usual."""
+"""Most QR steps for one singular value: two or three are usual."""
 TOLERANCES = {"f32": 2.0**-30, "f64": 2.0**-53}
 """Entries below this multiple of the bidiagonal matrix's largest row count as zero."""
 
@@ -65,7 +65,7 @@ def _make_bidiagonal(
     numbers: Pointer,
     taus: Pointer,
 ) -> None:
-    """d is the diagonal and e[k] the element above d[k]. Reflections stay below the diagonal and right of the other."""
+    """Finds d, the diagonal, and e[k], the element above d[k]. Reflections stay below d and right of e."""
     e[0] = 0
     for k in range(columns):
         for i in range(k, rows):
@@ -91,7 +91,7 @@ def _make_bidiagonal(
 def _gather_vectors(
     a: Pointer, rows: int, columns: int, u: Pointer, w: Pointer, v: Pointer, sums: Pointer, taus: Pointer
 ) -> None:
-    """The products of the reflections from both sides: u [rows, columns] and w [columns, columns]."""
+    """Multiplies the reflections from both sides: u [rows, columns] and w [columns, columns]."""
     set_identity(u, rows, columns)
     set_identity(w, columns, columns)
     for step in range(columns):
@@ -151,7 +151,7 @@ def _clear_row(
 def _step(
     d: Pointer, e: Pointer, first: int, last: int, u: Pointer, rows: int, w: Pointer, columns: int, numbers: Pointer
 ) -> None:
-    """An implicit QR step with a shift on rows first to last, with rotations of the rows of u and w."""
+    """Makes an implicit QR step with a shift on rows first to last, and rotates the rows of u and w."""
     x, y, z, g, h = d[first], d[last - 1], d[last], e[last - 1], e[last]
     f = ((y - z) * (y + z) + (g - h) * (g + h)) / (2 * h * y)
     g = sqrt(f * f + 1)
@@ -191,7 +191,7 @@ def _make_diagonal(
     numbers: Pointer,
     tolerance: float,
 ) -> int:
-    """1 if all QR steps converged; values are not negative then. No vectors are rotated where they have no elements."""
+    """Makes QR steps; returns 1 if all converged, with values that are not negative. Empty vectors are not rotated."""
     largest = 0.0
     for i in range(size):
         value = abs(d[i]) + abs(e[i])

@@ -13,7 +13,7 @@ from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
 
 VECTORS = {"f32": 2, "f64": 1}
-"""Most vectors of right-hand sides, of lanes() elements each: those of doubles take two registers."""
+"""Most vectors of right-hand sides, of lanes() elements each: vectors of doubles take two registers."""
 FEW = 4
 MANY = 8 if lanes() == 16 else FEW
 """Unknowns of a block: the sums of MANY by two registers leave some of the processor's registers free."""
@@ -29,8 +29,8 @@ def case_of(rows: int, vectors: int) -> int:
 def solving(element_type: str) -> Any:
     """`solve_rows(case, x, known, a, row, column, present, unit_diagonal)`, all in bytes but the three counts.
 
-    Replaces rows `known` on of x, [size, vectors * lanes()], by the unknowns: a is the address of M[known, 0], and
-    `present` the number of rows of M from there on. Rows of x beyond these get undefined numbers.
+    Replaces the rows of x, [size, vectors * lanes()], from `known` on by the unknowns: a is the address of M[known, 0],
+    and `present` the number of rows of M from there on. Rows of x beyond these get undefined numbers.
     """
     element = F32 if element_type == "f32" else ir.DoubleType()
 

@@ -2,7 +2,7 @@
 
 Both are a system M x = b for each right-hand side, a column or a row of B: M is A, transposed or not. Unit: a block of
 right-hand sides of one matrix, solved side by side in scratch, so that the inner loops run across them. An upper M is
-read from its last row and column on, as a lower one.
+read as a lower one, from its last row and column on.
 
 Strides count elements.
 """
@@ -51,7 +51,7 @@ class TriangularSolve(Record):
 
 @cache
 def _solving_floats(element_type: str) -> Any:
-    """`solve(x, a, size, row, column, block, unit_diagonal, conjugate)` of x [size, block] in place; addresses."""
+    """`solve(x, a, size, row, column, block, unit_diagonal, conjugate)` solves x [size, block] in place, by address."""
     solve_rows, item = solving(element_type), np.dtype(NUMBA_TYPES[element_type]).itemsize
     few_case, many_case = case_of(FEW, 0), case_of(MANY, 0)
 
@@ -94,7 +94,7 @@ def solve_complex(x: Pointer, a: Pointer, size: int, row: int, column: int, unit
             pivot = a[i * row + i * column]
             if conjugate:
                 pivot = pivot.conjugate()
-            if pivot == 0:  # by which Numba divides no complex number
+            if pivot == 0:  # Numba divides no complex number by zero
                 infinity = 1 / pivot.real
                 for c in range(COMPLEX_BLOCK):
                     x[i * COMPLEX_BLOCK + c] *= infinity

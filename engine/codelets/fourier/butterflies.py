@@ -1,8 +1,7 @@
 """Stockham's passes of Fourier transforms, in LLVM IR: each lane of a vector transforms a line of its own.
 
-Elements are a vector of real parts and one of imaginary parts, next to each other. With `first` of 0 these are in that
-order; with `first` of a vector's bytes the other way round, which makes the transform the inverse one, not divided by
-its length.
+An element is a vector of real parts next to a vector of imaginary parts. If `first` is 0, the real parts come first. If
+`first` is a vector's bytes, they come second, which makes the transform the inverse one, not divided by its length.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ def _of_eight(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
 
 
 def _of_odd(math: Arithmetic, x: Sequence[Complex]) -> list[Complex]:
-    """Sums and differences of elements that have conjugate roots, by which half of the products are saved."""
+    """Sums and differences of elements with conjugate roots, which save half of the products."""
     order, builder, constant = len(x), math.builder, math.lanes.constant
     pairs = [_of_two(math, (x[k], x[order - k])) for k in range(1, order // 2 + 1)]
     total = x[0]
@@ -177,7 +176,7 @@ def passing(radix: int, lanes: Lanes) -> Codelet:
     """The codelet of one pass from x to y, called by address; it has no units.
 
     y[q + stride * (radix * p + j)] is element j of the transform of x[q + stride * (p + rest * k)] over k < radix,
-    times the root (p, j), for p < rest and q < stride. Roots are those of 0 < p and 0 < j.
+    times the root (p, j), for p < rest and q < stride. Roots are given for 0 < p and 0 < j.
     """
 
     @intrinsic
@@ -208,7 +207,7 @@ def _emit_pass(
     stride: ir.Value,
     roots: ir.Value,
 ) -> None:
-    """The pass, without roots for p = 0, then with those of each p."""
+    """Emits the pass: without roots for p = 0, then with the roots of each p."""
     math, size = Arithmetic(builder, lanes, first), I64(2 * lanes.bytes)
     run = builder.mul(stride, size)  # the bytes of all q
     apart = builder.mul(rest, run)
@@ -235,7 +234,7 @@ def _columns(
     run: ir.Value,
     factors: list[Complex] | None,
 ) -> None:
-    """The butterflies of all q; source and target are the addresses of element 0 and the bytes to the next one."""
+    """Emits the butterflies of all q; source and target are the addresses of element 0, and the bytes to the next."""
     builder = math.builder
     loop = Loop(builder, "columns", I64(0), run, I64(2 * math.lanes.bytes))
     places = [[builder.add(start, loop.at)] for start, _ in (source, target)]

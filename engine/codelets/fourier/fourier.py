@@ -1,6 +1,6 @@
 """HLO fft along one dimension: complex to complex, real to half a spectrum, half a spectrum to real; any length.
 
-Each lane of a vector transforms a line of its own, by the passes of `butterflies`; `fourier_plans` says by which.
+Each lane of a vector transforms a line of its own, by passes of `butterflies` that `fourier_plans` chooses.
 Unit: some groups of as many lines as there are lanes. There are rows of `inner` lines; strides are in bytes.
 """
 
@@ -152,7 +152,7 @@ def fourier(element_type: str, lanes: Lanes) -> Codelet:
 
     @inner
     def transform(parameters: int, x: int, y: int, first: int, block: int) -> int:
-        """The spectrum of the elements at x, or at y: the place that is returned."""
+        """Computes the spectrum of the elements at x, in place or at y; returns its address."""
         rest, stride, roots = word(parameters, Fourier.TRANSFORMED), 1, word(parameters, Fourier.TABLE)
         for number in range(word(parameters, Fourier.PASSES)):
             factor = parameters + 8 * (Fourier.WORDS + number * Factor.WORDS)

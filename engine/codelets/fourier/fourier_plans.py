@@ -15,15 +15,15 @@ from engine.codelets.fourier.butterflies import Lanes
 from engine.machine_code.processor import lanes, registers
 
 LARGEST_FACTOR = 13
-"""The largest prime factor with a butterfly, whose time and code are quadratic in it. Chosen by hand."""
+"""The largest prime factor with a butterfly, whose time and code are quadratic in it."""
 SPACING = 17
 """Elements behind a line in scratch: one for a half spectrum; with more the two copies are in different cache sets."""
 LONG_LINE = 1 << 14
-"""Longer lines leave the cache where a few fill no vector. Chosen by hand, from three lengths."""
+"""Longest transform in vectors that a quarter of lines fill: longer ones leave the cache (of three lengths tried)."""
 COMPLEX, REAL, HALF = range(3)
 """Kinds of lines: complex numbers, real numbers, or the first half (and one) of a spectrum whose rest mirrors it."""
 PLAIN, TANGLED, UNTANGLED = range(3)
-"""A real line of even length as pairs: nothing, or the half spectrum is taken apart before, or put together after."""
+"""Packing of real lines as pairs: none, or the half spectrum is taken apart before, or put together after."""
 
 
 class Plan(NamedTuple):
@@ -46,8 +46,10 @@ class Plan(NamedTuple):
 
 
 def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbours: int) -> Plan:
-    """The plan of lines of `length` numbers; the element type is c64 or c128; `neighbours` are lines side
-    by side: a few take a lane each in turn, not a vector that is mostly idle and needs more scratch."""
+    """The plan of lines of `length` numbers of the element type c64 or c128, with `neighbours` lines side by side.
+
+    Few neighbours are transformed one by one: a vector would be mostly idle, and need more scratch.
+    """
     packing = PLAIN
     if length % 2 == 0 and ends != (COMPLEX, COMPLEX):
         length, packing = length // 2, UNTANGLED if ends[0] == REAL else TANGLED
@@ -65,7 +67,7 @@ def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbou
 
 @cache
 def radices_of(length: int) -> tuple[int, ...] | None:
-    """The factors of a length, each a radix; None if there is a prime that is too large. Eights need 32 registers."""
+    """The factors of a length, each a radix; None if a prime is too large. Radix 8 needs 32 registers."""
     rest, factors = length, []
     for factor in range(3, LARGEST_FACTOR + 1, 2):
         while rest % factor == 0:
@@ -82,10 +84,10 @@ def radices_of(length: int) -> tuple[int, ...] | None:
 
 @cache
 def fourier_table(plan: Plan) -> np.ndarray:
-    """The plan's numbers, f32 or f64: the passes' roots, then Bluestein's two, then those of a half spectrum.
+    """The plan's numbers, f32 or f64: roots of the passes, then Bluestein's two tables, then roots of a half spectrum.
 
     Bluestein's are the chirp exp(-pi i k^2 / length), and the spectrum of its conjugate divided by `transformed`. The
-    last number is 1 / length, or for a half spectrum that is taken apart half of it.
+    last number is 1 / length, or half of that for a half spectrum that is taken apart.
     """
     parts = [*_pass_roots(plan)]
     if plan.is_bluestein:
@@ -102,7 +104,7 @@ def fourier_table(plan: Plan) -> np.ndarray:
 
 
 def table_places(plan: Plan) -> tuple[int, int, int, int]:
-    """Bytes into the table: of the chirp, of its spectrum, of the half spectrum's roots, of the scale."""
+    """Offsets into the table, in bytes: of the chirp, its spectrum, the half spectrum's roots, and the scale."""
     item = 4 if plan.lanes.element_type == "f32" else 8
     chirp = sum(part.size for part in _pass_roots(plan))
     kernel = chirp + (plan.length if plan.is_bluestein else 0)

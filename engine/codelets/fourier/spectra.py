@@ -72,7 +72,7 @@ def divided(lanes: Lanes) -> Any:
 
 
 def untangled(lanes: Lanes) -> Any:
-    """`untangle(first, x, roots, m)`: the transform of m pairs, in place, to the m + 1 numbers of a half spectrum.
+    """`untangle(first, x, roots, m)` makes the transform of m pairs a half spectrum of m + 1 numbers, in place.
 
     Root k of m // 2 + 1 is exp(-pi i k / m).
     """
@@ -93,7 +93,7 @@ def untangled(lanes: Lanes) -> Any:
 
 
 def tangled(lanes: Lanes) -> Any:
-    """`tangle(first, x, roots, m)`: the reverse, times 2; imaginary parts of the first and the last do not count."""
+    """`tangle(first, x, roots, m)`: the reverse, times 2; imaginary parts of the first and last number are ignored."""
 
     def pair(math: Arithmetic, total: Complex, difference: Complex, root: Complex) -> Pair:
         builder, (a, b), (c, d) = math.builder, difference, root
@@ -109,7 +109,7 @@ def tangled(lanes: Lanes) -> Any:
 
 
 def _mirrored(math: Arithmetic, arguments: tuple[ir.Value, ...], ends: Ends, pair: Pairs) -> None:
-    """`ends` of elements 0 and m; `pair` of sum and difference of each k <= m / 2 and the conjugate of m - k."""
+    """Applies `ends` to elements 0 and m, `pair` to sum and difference of each k <= m/2 and the conjugate of m - k."""
     x, roots, half = arguments
     builder, size = math.builder, I64(2 * math.lanes.bytes)
     last = builder.add(x, builder.mul(half, size))
@@ -150,7 +150,7 @@ def _following(math: Arithmetic, place: ir.Value, root: ir.Value) -> list[ir.Val
 
 
 def parted(lanes: Lanes) -> Any:
-    """`part(first, target, source)`: as many complex numbers as lanes, side by side, to one element."""
+    """`part(first, target, source)` makes one element of as many neighbouring complex numbers as there are lanes."""
 
     def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
         target, source = arguments
@@ -166,7 +166,7 @@ def parted(lanes: Lanes) -> Any:
 
 
 def paired(lanes: Lanes) -> Any:
-    """`pair(first, source, target)`: the reverse."""
+    """`pair(first, source, target)` stores an element as neighbouring complex numbers: the reverse of `part`."""
 
     def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
         source, target = arguments

@@ -1,8 +1,8 @@
 """Operands of bf16 products as pairs of neighbours along k, for the instruction that adds both products of a pair.
 
 Rows of A whose runs along k are even are read where they are. Rows of B, groups of contiguous rows of A, and B whose
-pairs are in place are packed as pairs, in one run where rows of B overlap; others as float32, whose upper halves then
-move together.
+pairs are in place are packed as pairs, in one run where rows of B overlap; other operands are packed as float32, whose
+upper halves are then moved together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from engine.machine_code.llvm import ir
 
 @intrinsic
 def pair_lanes(typing_context: Any, first: types.Type, second: types.Type, target: types.Type) -> tuple[Any, Emitter]:
-    """target = pairs of the bf16 in the float32 lanes of two vectors; `second` 0: the second of each pair is zero."""
+    """Stores at `target` the pairs of bf16 in the float32 lanes of two vectors; `second` 0 stands for zeros."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         kind = vector.vector_type(I32)
@@ -50,7 +50,7 @@ def pair_lanes(typing_context: Any, first: types.Type, second: types.Type, targe
 
 @inner
 def pair_rows(panel: int, k_count: int, pitch: int) -> None:
-    """Row i of a packed panel of float32 becomes the pairs of its rows 2 i and 2 i + 1."""
+    """Makes row i of a packed panel of float32 the pairs of its rows 2 i and 2 i + 1."""
     for i in range(0, k_count, 2):
         first, target = panel + i * pitch, panel + i // 2 * pitch
         second = first + pitch if i + 1 < k_count else 0
@@ -60,14 +60,14 @@ def pair_rows(panel: int, k_count: int, pitch: int) -> None:
 
 @inner
 def is_read_in_place(parameters: int) -> bool:
-    """Whether A has whole pairs, of which units along k have all."""
+    """Whether A has whole pairs, none of which is split between units along k."""
     parts = word(parameters, Field.K_SPLITS) > 1 and word(parameters, Field.K_PER_UNIT) % 2 != 0
     return word(parameters, Field.RUN_A) % 2 == 0 and word(parameters, Field.K) % 2 == 0 and not parts
 
 
 @cache
 def parts_of_pairs(plain: Parts, multiply: Inner, row_a: int, offsets: int, packed_a: int, column: int) -> Parts:
-    """The parts of a contraction of pairs, from those of one that widens; the rest are offsets in scratch."""
+    """Makes the parts of a product of pairs from `plain`, which widens; the last four arguments are scratch offsets."""
     pack_panel, pack_runs = packing("bf16").panel, packing("bf16").runs
     narrow_run = copied_run("f32", "bf16")
 

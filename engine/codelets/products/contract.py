@@ -1,7 +1,7 @@
 """The blocked contraction: loops over units, blocks of k, of columns and of rows, around the parts of one codelet.
 
-Micro kernels multiply a block of rows of A by a panel of B, and sum over a block of k in registers. How operands are
-packed, how large blocks are, and how results are stored is the codelet's: its `Parts`.
+Micro kernels multiply a block of rows of A by a panel of B, and sum over a block of k in registers. The codelet's
+`Parts` say how operands are packed, how large blocks are, and how results are stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class Operands(NamedTuple):
-    """The address of the parameters, those of A, B and C of one batch, and that of the codelet's scratch."""
+    """Addresses of the parameters, of A, B and C of one batch, and of the codelet's scratch."""
 
     parameters: int
     a: int
@@ -27,7 +27,7 @@ class Operands(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A block of the contraction: the first of its rows, columns and k, and their numbers."""
+    """A block of the contraction: its first row, column and k, and how many of each it has."""
 
     row: int
     rows: int
@@ -38,7 +38,7 @@ class Block(NamedTuple):
 
 
 class Following(NamedTuple):
-    """First row or first column, and first k, of the next block to pack; -1 for the other."""
+    """The first row or the first column, and the first k, of the next block to pack; what is not packed next is -1."""
 
     row: int
     column: int
@@ -46,31 +46,32 @@ class Following(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Functions and numbers of a product's codelet that are compiled into its loops. `at` are Operands, `plan` is for
-    the codelet's own parts.
+    """The functions and numbers of a product's codelet that are compiled into its loops.
 
-    k_step(at, block): the most k that are summed in registers; the same for all workers, as it determines the order of
+    `at` are Operands; `plan` is a number that only the codelet's own parts interpret.
+
+    k_step(at, block): the most k that are summed in registers; equal for all workers, as it determines the order of
     summation.
 
     steps(at, block): the most rows and columns that are packed at a time, and the plan.
 
     pack_columns(at, block, plan): packs the block's columns.
 
-    pack_rows(at, block, number, again, plan): packs the block's rows, the first of which is number `number` of those of
-    its unit; `again`: for another block of columns. Returns a base address, row offsets and k offsets.
+    pack_rows(at, block, number, again, plan): packs the block's rows, whose first is row `number` of its unit; `again`:
+    for another block of columns. Returns a base address, row offsets and k offsets.
 
-    panel(at, block, column, plan): the address and pitch of a panel of B; its columns were packed from `column` on.
+    panel(at, block, column, plan): the address and pitch of a panel of B; columns were packed from `column` on.
 
-    ahead(at, block, number, following, plan): what to prefetch of Following beside panel `number` of those packed, as
-    `multiply_panel_ahead` has it.
+    ahead(at, block, number, following, plan): what to prefetch of the block `following` while panel `number` of the
+    packed panels is multiplied, as `multiply_panel_ahead` takes it.
 
     multiply(at, block, accumulate, packed_rows, packed_panel, prefetched): multiplies what pack_rows and panel
-    returned, and stores.
+    returned, and stores the products.
     """
 
     width: int  # columns of a panel
     result_bytes: int  # size of an element of C
-    rows_by_unit: bool  # whether rows of different units are packed apart
+    rows_by_unit: bool  # whether rows of different units are packed separately
     k_step: Inner
     steps: Inner
     pack_columns: Inner
@@ -82,7 +83,7 @@ class Parts(NamedTuple):
 
 @inner
 def even_cut(count: int, limit: int, grain: int) -> int:
-    """Block size that splits `count` into about equal parts: a multiple of `grain`, at most `limit` (also one)."""
+    """Block size that splits `count` about evenly: a multiple of `grain`, at most `limit` (itself a multiple)."""
     parts = (count + limit - 1) // limit
     return ((count + parts - 1) // parts + grain - 1) // grain * grain
 
@@ -91,13 +92,13 @@ def even_cut(count: int, limit: int, grain: int) -> int:
 def nothing_ahead(
     at: Operands, block: Block, number: int, following: Following, plan: int
 ) -> tuple[int, int, int, int]:
-    """`ahead` of codelets that do not prefetch."""
+    """The `ahead` of codelets that do not prefetch."""
     return 0, 0, 0, 0
 
 
 @inner
 def following_block(block: Block, row: int, column: int, more: bool) -> Following:
-    """The rows or columns to pack after those before `row` and before `column`; `more`: whether there is more k."""
+    """The rows or columns to pack after those before `row` and `column`; `more`: whether further blocks of k follow."""
     if row < block.row + block.rows:
         return Following(row, -1, block.k)
     if column < block.column + block.columns:
@@ -106,7 +107,7 @@ def following_block(block: Block, row: int, column: int, more: bool) -> Followin
 
 
 def blocked(parts: Parts) -> Inner:
-    """The contraction of a block that is not partitioned among workers any further."""
+    """Makes the contraction of a block, which is not partitioned among workers any further."""
     panel_width, result_bytes, rows_by_unit, k_step, steps, pack_columns, pack_rows, panel, ahead, multiply = parts
 
     @inner
@@ -160,15 +161,16 @@ def operands(parameters: int, split: int, batch: int, scratch: int) -> Operands:
 
 @inner
 def batch_offset(table: int, batch: int) -> int:
-    """A batch's byte offset in a table; 0 without a table."""
+    """A batch's byte offset in a table, or 0 if there is no table."""
     return load_i64(table + 8 * batch) if table != 0 else 0
 
 
 def over_units(contract: Inner, merges_columns: bool = False, least_merged: int = 0) -> Inner:
-    """`contract`, with the signature of `blocked`, for the units lo <= unit < hi.
+    """Applies `contract`, which has the signature of `blocked`'s result, to the units lo <= unit < hi.
 
-    Neighbouring row blocks share B, and neighbouring column blocks A, so they are computed as one, but for column
-    blocks of fewer columns than `least_merged`, also a last one, which would be cut along k in another way.
+    Neighbouring row blocks share B, and neighbouring column blocks share A, so they are computed as one. Column blocks
+    of fewer columns than `least_merged`, even a last one, are computed alone: merged, they would be cut along k in
+    another way.
     """
 
     @inner

@@ -1,8 +1,8 @@
 """The codelet of large float32 products on matrix registers, by the bf16x3 split: six bfloat16 products for each.
 
-A float32 is the sum of three bfloat16 parts. Of the nine products of the parts of two numbers the six largest are
-summed in float32: the rest is at most 2**-24 of the product, as much as rounding it would cost. Groups of rows and
-columns that contain non-finite or very large values are multiplied in float32 instead.
+A float32 is the sum of three bfloat16 parts. Of the nine products of the parts of two numbers, the six largest are
+summed in float32: the others are at most 2**-24 of the product, no more than the error of rounding it. Groups of rows
+and columns that contain non-finite or very large values are multiplied in float32 instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from engine.codelets.products.panel import panels
 from engine.machine_code.llvm import ir
 
 GROUPS = MOST_COLUMNS // GROUP
-PAD = 192  # between groups of columns, or all of them would share cache sets
+PAD = 192  # bytes between groups of columns: without it, all of them would share cache sets
 
 KEPT_GROUPS = ELEMENTS // GROUP // BLOCK_K
 
@@ -51,7 +51,7 @@ _layout = ScratchLayout()
 BF16X3_B = _layout.area(ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + GROUPS * (PAD + BLOCK_BYTES))
 BF16X3_A = _layout.area(ELEMENTS // GROUP * BLOCK_BYTES // BLOCK_K + KEPT_GROUPS * PAD)
 SUMS = _layout.area(GROUP * SUM_PITCH)
-ROWS_OF_A = _layout.area(GROUP * PITCH_A)  # as float32, side by side
+ROWS_OF_A = _layout.area(GROUP * PITCH_A)  # as float32, one after another
 ROWS_OF_B = _layout.area(4 * GROUP * K_BLOCK)
 TABLE_A = _layout.area(8 * GROUP)
 TABLE_B = _layout.area(8 * K_BLOCK)
@@ -113,7 +113,7 @@ def add_or_write(
 
 @inner
 def k_step(at: Operands, block: Block) -> int:
-    """The k of a block."""
+    """The number of k in a block."""
     return even_cut(block.k_count, K_BLOCK, BLOCK_K)
 
 
@@ -121,7 +121,7 @@ def k_step(at: Operands, block: Block) -> int:
 def steps(at: Operands, block: Block) -> tuple[int, int, int]:
     """Rows and columns that are packed at a time; the plan is 1 if packed rows are kept for all blocks of columns.
 
-    Rows used by many of these are packed once if all of them stay in cache beside half a block.
+    Rows that many blocks of columns use are packed once if all of them stay in cache beside half a block.
     """
     padded_k, rows_per_unit = whole_blocks(block.k_count) * BLOCK_K, word(at.parameters, Field.ROWS_PER_UNIT)
     limit = min(MOST_COLUMNS, ELEMENTS // padded_k // GROUP * GROUP)
@@ -133,13 +133,13 @@ def steps(at: Operands, block: Block) -> tuple[int, int, int]:
 
 @inner
 def whole_blocks(k: int) -> int:
-    """The number of blocks of registers that have this many k."""
+    """The number of blocks of registers that hold this many k."""
     return (k + BLOCK_K - 1) // BLOCK_K
 
 
 @inner
 def groups_of(count: int) -> int:
-    """The number of groups that have this many rows, or columns."""
+    """The number of groups that hold this many rows or columns."""
     return (count + GROUP - 1) // GROUP
 
 
@@ -217,7 +217,7 @@ def multiply(
     packed_panel: tuple[int, int],
     prefetched: tuple[int, int, int, int],
 ) -> None:
-    """Multiplies two groups by the split, or in the micro kernels if one of them cannot be."""
+    """Multiplies two groups by the split, or in the micro kernels if the split cannot compute one of them."""
     _, rows, column, columns, k, k_count = block
     packed_a, whole_a, _ = packed_rows
     packed_b, whole_b = packed_panel
@@ -234,14 +234,14 @@ def multiply(
 
 @inner
 def _are_contiguous(row_a: int, rows: int) -> int:
-    """1 if each 16 rows of A are contiguous, else 0."""
+    """Returns 1 if the rows of A are contiguous in each group of 16, else 0."""
     for m in range(1, rows):
         if m % BLOCK != 0 and load_i64(row_a + 8 * m) != load_i64(row_a + 8 * (m - 1)) + 4:
             return 0
     return 1 if rows > 1 else 0
 
 
-# Groups of rows end where units do, whichever worker has the units.
+# Groups of rows end where units do, whichever worker computes the units.
 contract_units = over_units(
     blocked(Parts(GROUP, 4, True, k_step, steps, pack_columns, pack_rows, panel, nothing_ahead, multiply))
 )
@@ -254,4 +254,4 @@ def _contract_bf16x3(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 contract_bf16x3 = Codelet(_contract_bf16x3, "contract_bf16x3", (library("f32"),), in_vectors=True)
-"""Units lo <= unit < hi of the contraction that `contract_record` describes, in float32 by the bf16x3 split."""
+"""Computes units lo <= unit < hi of the contraction of a `contract_record`, in float32 by the bf16x3 split."""

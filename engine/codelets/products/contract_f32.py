@@ -16,30 +16,30 @@ from engine.machine_code.processor import masks_are_cheap
 MASKED = masks_are_cheap()
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026,
 # by medians of alternating runs of cubes up to 1536^3 and products of training; rows, columns and k are counts.
-K_BLOCK = 512  # maximum: a packed panel of B is 128 kB then, and C is read and written seldom
-APART_K_BLOCK = 256  # maximum where each k of A is a cache line of its own, or is packed: few of these fit
-NEAR_K_BLOCK = 128  # with so few rows that a packed panel of B should be in the first-level cache from the start
+K_BLOCK = 512  # maximum: a packed panel of B is then 128 kB, and C is seldom read and written
+APART_K_BLOCK = 256  # maximum where each k of A is a cache line of its own, or is packed: few of these lines fit
+NEAR_K_BLOCK = 128  # for so few rows that a packed panel of B should be in the first-level cache from the start
 FEW_ROWS = 256  # of all units together
 B_FLOATS = 1 << 17  # of packed panels of B, which stay in the second-level cache while rows of A stream through
-PACKED_B_FLOATS = 1 << 18  # the same where A is packed, once for each of these blocks
-GROUP_ROWS = 24  # multiplied by all of these panels before the next rows are: whole kernels
-PACKED_GROUP_ROWS = 48  # the same for packed A: whole groups as well
-LINE_ROWS = 96  # the same for A packed by lines, which are LINE_PITCH apart
+PACKED_B_FLOATS = 1 << 18  # likewise if A is packed, which happens once for each block of B
+GROUP_ROWS = 24  # multiplied by all packed panels before the next rows are: whole kernels
+PACKED_GROUP_ROWS = 48  # likewise for packed A: also whole groups
+LINE_ROWS = 96  # likewise for A packed by lines, which are LINE_PITCH apart
 LINE_PITCH = 4 * LINE_ROWS
-LINE_COLUMNS = 256  # most that multiply lines: more of them repay transposing, whose rows are read with fewer misses
-MANY_ROWS = 384  # minimum for streaming rows past panels; fewer stay in the cache themselves, and panels stream
-CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in that cache anyway
+LINE_COLUMNS = 256  # most that multiply lines; more of them repay transposing A, whose rows are read with fewer misses
+MANY_ROWS = 384  # minimum for streaming rows past panels; fewer rows stay in the cache, and panels stream past them
+CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in the second-level cache anyway
 LONG_K = 128  # minimum k of a block that counts as long
 LINE = 64  # bytes of a cache line that is prefetched
-AHEAD_PITCH = 24  # bytes that are prefetched for each k, twice, for the next rows: more would wait for each other
-AHEAD_BLOCKS = 3  # blocks of rows of a panel beside which these are
-DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read, twice that in long blocks
+AHEAD_PITCH = 24  # bytes prefetched for each k at two places, for the next rows; more would wait for each other
+AHEAD_BLOCKS = 3  # blocks of rows of a panel during which these bytes are prefetched
+DENSE_PITCH = 256  # bytes between rows of B up to which a copy is no faster to read; twice as many in long blocks
 
 PACKED_PITCH_A = 4 * K_BLOCK + 64  # not a power of two, or the rows would share cache sets
 _layout = ScratchLayout()
 PACKED_B = _layout.area(4 * PACKED_B_FLOATS)
 PACKED_K = _layout.area(8 * K_BLOCK)  # offsets of packed A along k
-PACKED_ROW = _layout.area(8 * MANY_ROWS)  # its row offsets
+PACKED_ROW = _layout.area(8 * MANY_ROWS)  # row offsets of packed A
 COLUMN = _layout.area(8 * PANEL)  # B's column offsets
 PACKED_A = _layout.area(MANY_ROWS * PACKED_PITCH_A)
 SCRATCH = _layout.space()
@@ -53,14 +53,14 @@ multiply_panel_ahead = prefetching_panels("f32")
 
 @inner
 def k_step(at: Operands, block: Block) -> int:
-    """The k of a block."""
+    """The number of k in a block."""
     padded, most = packed_pitch(block.columns) // 4, longest_block(at.parameters, block.k, block.k_count)
     return even_cut(block.k_count, max(most, most * PANEL // padded), LANES)
 
 
 @inner
 def longest_block(parameters: int, k: int, k_count: int) -> int:
-    """The largest k of a block of PANEL columns."""
+    """The largest number of k in a block of PANEL columns."""
     first = word(parameters, Field.OFFSET_A) + 8 * k
     if k_count < 2 or load_i64(first + 8) - load_i64(first) == 4:
         return K_BLOCK
@@ -87,7 +87,7 @@ def steps(at: Operands, block: Block) -> tuple[int, int, int]:
 
 @inner
 def rows_together(plan: int) -> int:
-    """Rows of A that all panels multiply before the next."""
+    """The number of rows of A that all panels multiply before they multiply the next rows."""
     if plan & BY_LINES:
         return LINE_ROWS
     return PACKED_GROUP_ROWS if plan & PACKS_A else GROUP_ROWS
@@ -102,7 +102,7 @@ def begins_group(parameters: int, row: int) -> bool:
 
 @inner
 def packs_b(parameters: int, columns: int, k_count: int, rows: int) -> bool:
-    """Whether panels of B are packed: not where B itself reads as fast."""
+    """Whether panels of B are packed; they are not if B itself is as fast to read."""
     pitch = word(parameters, Field.PITCH_B)
     dense = pitch % 64 == 0 and 0 <= pitch <= (2 * DENSE_PITCH if k_count > LONG_K else DENSE_PITCH)
     readable = MASKED or columns % LANES == 0
@@ -122,7 +122,7 @@ def pack_columns(at: Operands, block: Block, plan: int) -> None:
 
 @inner
 def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
-    """A panel of B, packed here, before, or in place."""
+    """The address and pitch of a panel of B, which was packed here or before, or is in place."""
     if plan & PACKS_B:
         return at.scratch + PACKED_B + 4 * (block.column - column) * block.k_count, packed_pitch(block.columns)
     if word(at.parameters, Field.LAYOUT_B) == Layout.PANELS:
@@ -159,9 +159,9 @@ def pack_rows(at: Operands, block: Block, number: int, again: bool, plan: int) -
 
 @inner
 def ahead(at: Operands, block: Block, number: int, following: Following, plan: int) -> tuple[int, int, int, int]:
-    """The next rows of A while the first panel is multiplied; in the last rows, panel `number` of the next columns.
+    """The next rows of A, prefetched with the first panel; with the last rows, panel `number` of the next columns.
 
-    After the last columns the next rows are those of the next unit, which this worker may have.
+    After the last columns the next rows are the next unit's, which this worker may compute.
     """
     if following.row >= 0 and plan & PACKS_A and number == 0:
         return next_rows(at, following.row, block.k, block.k_count, rows_together(plan))
@@ -176,7 +176,7 @@ def ahead(at: Operands, block: Block, number: int, following: Following, plan: i
 
 @inner
 def next_rows(at: Operands, row: int, k: int, k_count: int, rows: int) -> tuple[int, int, int, int]:
-    """Lines of a group of rows of A that are contiguous, for each k; none where these are not evenly spaced."""
+    """Lines of a group of rows of A that are contiguous for each k; none if the k are not evenly spaced."""
     first = word(at.parameters, Field.OFFSET_A) + 8 * k
     pitch, length = load_i64(first + 8) - load_i64(first), load_i64(first + 8 * (k_count - 1)) - load_i64(first)
     blocks = (4 * rows + 2 * LINE - 1) // (2 * LINE) if length == pitch * (k_count - 1) else 0
@@ -185,7 +185,7 @@ def next_rows(at: Operands, row: int, k: int, k_count: int, rows: int) -> tuple[
 
 @inner
 def next_panel(at: Operands, column: int, k: int) -> tuple[int, int, int, int]:
-    """Lines of a panel of B: some columns for each k, or a column of B that is transposed, for which k share lines."""
+    """Lines of a panel of B: some columns for each k, or lines of a transposed B's columns, which several k share."""
     if column >= word(at.parameters, Field.COLUMNS):
         return 0, 0, 0, 0
     layout, stride = word(at.parameters, Field.LAYOUT_B), word(at.parameters, Field.STRIDE_B)
@@ -202,7 +202,7 @@ def next_panel(at: Operands, column: int, k: int) -> tuple[int, int, int, int]:
 
 @inner
 def rows_for_what_follows(at: Operands, block: Block) -> tuple[int, int, int, int]:
-    """A part of this unit's rows of one of the arrays that are read after it; all parts in the last panels."""
+    """A part of this unit's rows of one of the arrays that are read after it; the last panels share all parts."""
     arrays, columns = word(at.parameters, Field.AHEAD_COUNT), word(at.parameters, Field.COLUMNS)
     if arrays == 0 or block.k + block.k_count < word(at.parameters, Field.K):
         return 0, 0, 0, 0
@@ -246,4 +246,4 @@ def _contract_f32(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 
 contract_f32 = Codelet(_contract_f32, "contract_f32", (library("f32"),), in_vectors=True)
-"""Units lo <= unit < hi of the contraction that `contract_record` describes, in float32."""
+"""Computes units lo <= unit < hi of the contraction that `contract_record` describes, in float32."""

@@ -10,15 +10,15 @@ import numpy as np
 from engine.codelets.language.record import Address, Record, Table
 from engine.errors import InternalError, UnsupportedOperation
 
-# Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), November 2026;
-# FAR and MANY_COLUMNS by hand.
+# Except FAR and MANY_COLUMNS, tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache),
+# November 2026.
 PACK_ROWS = 48  # packing B does not pay for fewer rows
 GROUP = 16  # contiguous rows of A that are packed by transposing; a multiple of all vector widths
-FAR = 2048  # bytes from one k of A to the next, from which few cache sets and many pages make packing pay
-MANY_COLUMNS = 256  # that reuse packed rows of A so often that packing pays from an eighth of that distance on
+FAR = 2048  # bytes between neighbouring k of A from which packing pays: they share few cache sets and touch many pages
+MANY_COLUMNS = 256  # reuse packed rows of A so often that packing pays from an eighth of that distance on
 
 
-MOST_AHEAD = 3  # arrays that a unit prefetches for the update after it: an optimizer's
+MOST_AHEAD = 3  # arrays that a unit prefetches for an optimizer's update after it
 
 
 MULTIPLIED = ("f16", "bf16", "c64", "c128", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64")
@@ -123,18 +123,17 @@ def contract_record(
 
         C[row_c[m] + n * size] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[offset_b[k] + n * stride_b]
 
-    a, b, c: addresses. row_a, row_c: int64 [rows]; offset_a, offset_b: int64 [k]; batch_a, batch_b, batch_c:
-    int64 [batches] or all None. The tables are C-contiguous and hold byte offsets. element_bytes: the size of an
-    element of A and B; bytes_of_b: that of B, where it is another one. panels: B has been packed as panels of all of
-    K; offset_b and stride_b are not used then.
-    ahead: at most MOST_AHEAD float32 [rows, columns], of which a unit prefetches its rows for what follows.
-    next_unit: a sum of NextUnit, the operands of which the next unit's part is prefetched.
+    a, b, c: addresses. row_a, row_c: int64 [rows]; offset_a, offset_b: int64 [k]; batch_a, batch_b, batch_c: int64
+    [batches] or all None. The tables are C-contiguous and hold byte offsets. element_bytes: the size of an element of A
+    and B; bytes_of_b: the size of B's elements, if different. panels: B has been packed as panels, with all of K;
+    offset_b and stride_b are then not used. ahead: at most MOST_AHEAD float32 [rows, columns], whose rows a unit
+    prefetches for what follows. next_unit: a sum of NextUnit, the operands whose part for the next unit is prefetched.
 
     Work is partitioned into units of rows_per_unit x columns_per_unit x k_per_unit, numbered
     ((batch * k_splits + split) * column_blocks + column_block) * row_blocks + row_block. Split s of k writes
     (or adds to) its own partial sum at c + s * partial_pitch; with k_per_unit None there is one split.
 
-    For speed: rows_per_unit a multiple of 48, columns_per_unit one of 64, at least 256 if A is transposed.
+    For speed: rows_per_unit a multiple of 48, columns_per_unit a multiple of 64, at least 256 if A is transposed.
 
     Raises InternalError for tables of inconsistent sizes and for units without rows or columns.
     """
@@ -243,7 +242,7 @@ def _layout(offset_b: np.ndarray, stride_b: int, element_bytes: int) -> tuple[La
 
 
 def run_of(offset_a: np.ndarray, element_bytes: int) -> int:
-    """The length of A's contiguous runs along k: the greatest common divisor of all of them."""
+    """The length of A's contiguous runs along k; the greatest common divisor if their lengths differ."""
     steps, constant = _steps(offset_a)
     if constant and len(steps):
         return len(offset_a) if steps[0] == element_bytes else 1

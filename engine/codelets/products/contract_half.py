@@ -1,8 +1,8 @@
-"""Contractions of 16-bit floats: the float32 micro kernels, rounded once at the end.
+"""Contractions of 16-bit floats: the float32 micro kernels, with results rounded once at the end.
 
-A and B are widened while they are packed, B by the kernels of the first rows where these have time for it, and C is
-accumulated in scratch. Where convolutions read elements of A many times, the whole memory range they are in is widened
-once and read with its own strides.
+A and B are widened while they are packed, B by the kernels that multiply the first rows if they have time for it, and C
+is accumulated in scratch. Where convolutions read elements of A many times, the whole range of memory that contains
+them is widened once and read with its own strides.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from engine.codelets.rows.offset_tables import double_table, fill_table, greates
 
 # Tuned on two cores of a Xeon with AVX-512 (48 KiB first-level, 2 MiB second-level cache), blocks of k on an EPYC with
 # 1 MiB, November 2026; rows, columns and k are counts.
-K_BLOCK = 512  # maximum: a packed panel of B is 128 kB then, and sums are kept in scratch seldom
-NEAR_K_BLOCK = 128  # of few rows: a panel of B stays in the first-level cache; two blocks are summed at once
-NEAR_BLOCKS = 7  # most blocks of k of narrow results that are summed so
-ROWS = 384  # of packed A, where k is short
-SUMMED_ROWS = 192  # where a block of C (396 kB) has to stay in the second-level cache, too
-A_BYTES = 408 << 10  # of packed A, which stays there while panels of B stream through
+K_BLOCK = 512  # maximum: a packed panel of B is then 128 kB, and sums are seldom kept in scratch
+NEAR_K_BLOCK = 128  # for few rows: a panel of B stays in the first-level cache; up to two blocks are summed at once
+NEAR_BLOCKS = 7  # most blocks of k that are summed in this way for narrow results
+ROWS = 384  # of packed A, if k is short
+SUMMED_ROWS = 192  # of packed A, if a block of C (396 kB) also has to stay in the second-level cache
+A_BYTES = 408 << 10  # of packed A, which stays in that cache while panels of B stream through
 LONGEST_STEP = K_BLOCK * PANEL // LANES
-SHARE = 48  # rows: whole groups and whole kernels
+SHARE = 48  # rows, in multiples of which A is packed: whole groups and whole kernels
 COLUMNS = 512  # of C that are accumulated in scratch at a time
 NARROW_BYTES = 4 * PANEL + 64
 REUSE = 2  # minimum average number of reads of an element of A's range for the range to be widened once
@@ -58,7 +58,7 @@ SCRATCH = _layout.space()
 
 
 def contract_half_scratch() -> ScratchSpace:
-    """The scratch that these codelets need, for any parameters."""
+    """The scratch that the codelets of `contract_half` need, for any parameters."""
     return SCRATCH
 
 
@@ -66,11 +66,11 @@ def contract_half_scratch() -> ScratchSpace:
 def contract_half(
     element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
 ) -> Codelet:
-    """The codelet of products of f16 or bf16; the result is of the same type, or f32. Of f32: they were 16-bit floats.
+    """Makes the codelet of products of f16, bf16 or f32 that were 16-bit floats; results have the same type, or f32.
 
-    With `pairs` those of bf16 are not widened: the processor `multiplies_bf16_pairs`. With `beside` the kernels widen
-    and pack B themselves: the processor `widens_beside_products`. `right` is the element type of B, if not A's:
-    F16_IN_F32.
+    With `pairs` bf16 are multiplied in pairs, not widened: the processor `multiplies_bf16_pairs`. With `beside` the
+    kernels widen and pack B themselves: the processor `widens_beside_products`. `right` is the element type of B,
+    F16_IN_F32, if it is not A's.
     """
     contract_units = over_units(half_contraction(element_type, result_type, pairs, beside, right), merges_columns=True)
 
@@ -92,7 +92,7 @@ def contract_half(
 def half_contraction(
     element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
 ) -> Inner:
-    """The contraction of a range of rows, columns and k, tile by tile of C, with the signature of `blocked`."""
+    """Makes the contraction of a range of rows, columns and k, tile by tile of C; a function like that of `blocked`."""
     rounds, is_wide = result_type != "f32", element_type == "f32"
     widen_run, widen_sums = copied_run(element_type, "f32"), copied_run(result_type, "f32")
     right = right or element_type
@@ -150,7 +150,7 @@ def half_contraction(
 
 @inner
 def reach(table: int, begin: int, end: int) -> tuple[int, int]:
-    """The minimum and maximum of entries begin .. end; 0 if there are none."""
+    """The minimum and maximum of a table's entries begin <= i < end; zeros if there are none."""
     if end <= begin:
         return 0, 0
     return least_entry(table + 8 * begin, end - begin), greatest_entry(table + 8 * begin, end - begin)
@@ -164,22 +164,22 @@ def is_read_often(parameters: int, row: int, rows: int, k: int, elements: int) -
 
 @inner
 def longest_step(parameters: int, k_count: int) -> int:
-    """The largest k that is summed in registers: the same for all units."""
+    """The most k that are summed in registers at a time; equal for all units."""
     # Narrow units are computed as one block, whose panels of B are packed in the space of whole ones.
     columns = min(max(word(parameters, Field.COLUMNS_PER_UNIT), PANEL), word(parameters, Field.COLUMNS))
     padded = max(packed_pitch(columns) // 4, LANES)
-    if padded < PANEL:  # rows of A reach far, as those of kernels' gradients do
+    if padded < PANEL:  # rows of A span much memory, as in gradients by kernels
         near, far = k_count <= NEAR_BLOCKS * NEAR_K_BLOCK, K_BLOCK // 2
     else:
         near, far = word(parameters, Field.ROWS) < PACK_ROWS and k_count > 2 * NEAR_K_BLOCK, K_BLOCK
     most = NEAR_K_BLOCK if near else far
-    # Whole vectors, or `even_cut` would exceed it, and packed B its scratch.
+    # Whole vectors, or `even_cut` would exceed the limit, and packed B its scratch.
     return max(most, most * PANEL // padded // LANES * LANES)
 
 
 @inner
 def k_step(at: Operands, block: Block) -> int:
-    """The k that is summed in registers at a time."""
+    """The number of k that are summed in registers at a time."""
     return even_cut(max(block.k_count, 1), longest_step(at.parameters, block.k_count), LANES)
 
 
@@ -191,15 +191,15 @@ def one_step(parameters: int, k_count: int) -> bool:
 
 @inner
 def steps(at: Operands, block: Block) -> tuple[int, int, int]:
-    """All rows of a tile are multiplied by one panel after the other."""
+    """Takes all rows of a tile, and one panel at a time."""
     return block.rows, PANEL, 0
 
 
 @inner
 def overlaps(parameters: int, width: int, growth: int) -> bool:
-    """Whether rows of B overlap, or are as close as packed ones: then they are widened in one run, not packed.
+    """Whether rows of B overlap, or are as close as packed rows: they are then widened in one run, not packed.
 
-    `growth`: bytes of a packed element for each of B's.
+    `growth`: the size of a packed element, divided by that of B's.
     """
     close = 0 <= growth * word(parameters, Field.PITCH_B) <= packed_pitch(width)
     return word(parameters, Field.LAYOUT_B) == Layout.ROWS and close and (MASKED or width % LANES == 0)
@@ -207,25 +207,25 @@ def overlaps(parameters: int, width: int, growth: int) -> bool:
 
 @inner
 def is_packed_beside(parameters: int, columns: int) -> bool:
-    """Whether the kernels pack B: whole panels of contiguous rows that are evenly spaced."""
+    """Whether the kernels pack B: they do so with whole panels of contiguous rows that are evenly spaced."""
     return word(parameters, Field.LAYOUT_B) == Layout.ROWS and columns == PANEL
 
 
 @inner
 def rows_in_place(at: Operands, block: Block, number: int, again: bool, plan: int) -> tuple[int, int, int]:
-    """Rows of A in float32."""
+    """Rows of A in float32, in place."""
     row_a, offset_a = offsets_of_a(at, block)
     return at.a, row_a, offset_a
 
 
 @inner
 def no_packing(at: Operands, block: Block, plan: int) -> None:
-    """Columns of B in float32 are not packed."""
+    """Packs nothing: columns of B in float32 are read in place."""
 
 
 @inner
 def panel_in_place(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
-    """A panel of B in float32, contiguous rows that are evenly spaced."""
+    """A panel of B in float32, in place: contiguous rows that are evenly spaced."""
     offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
     return at.b + 4 * block.column + offset, word(at.parameters, Field.PITCH_B)
 
@@ -235,7 +235,7 @@ def _panel(right: str, beside: bool) -> Inner:
 
     @inner
     def panel(at: Operands, block: Block, column: int, plan: int) -> tuple[int, int]:
-        """The panel, and the bytes between its rows."""
+        """The panel's address, and the bytes between its rows."""
         if beside and is_packed_beside(at.parameters, block.columns):
             offset = load_i64(word(at.parameters, Field.OFFSET_B) + 8 * block.k)
             return at.b + size * block.column + offset, word(at.parameters, Field.PITCH_B)
@@ -296,7 +296,7 @@ def _pack_rows(element_type: str) -> Inner:
 
 
 def _multiplying(result_type: str, pairs: bool, beside: bool, right: str) -> Inner:
-    """The multiplication of a panel, packed or to be packed."""
+    """Makes the multiplication by a panel, packed or to be packed."""
     multiply_packed = panels(result_type, pairs)
     if not beside:
 
@@ -369,7 +369,7 @@ def _rounding_multiply(element_type: str, pairs: bool, beside: bool, right: str)
         packed_panel: tuple[int, int],
         prefetched: tuple[int, int, int, int],
     ) -> None:
-        """Multiplies in the micro kernels; C is rounded where they store it, or after the last step along k."""
+        """Multiplies in the micro kernels; C is rounded when they store it, or after the last step along k."""
         _, rows, column, columns, k, k_count = block
         c, row_c = at.c + 2 * column, word(at.parameters, Field.ROW_C) + 8 * block.row
         pitch = load_i64(at.scratch + PITCH)

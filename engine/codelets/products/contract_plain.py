@@ -16,7 +16,7 @@ from engine.codelets.products.contract_fields import Field, check_multiplied
 from engine.codelets.products.contract_half import contract_half, contract_half_scratch
 from engine.machine_code.processor import widens_beside_products
 
-COLUMN_BLOCK = 256  # columns summed at a time, in scratch. Chosen by hand
+COLUMN_BLOCK = 256  # columns summed at a time, in scratch
 
 
 def contract_plain_scratch() -> ScratchSpace:
@@ -25,9 +25,9 @@ def contract_plain_scratch() -> ScratchSpace:
 
 
 def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
-    """The contraction codelet of A's and B's element type and C's (by default the same).
+    """The contraction codelet for an element type of A and B and one of C (by default the same).
 
-    Sums are kept in result_type, those of f16 and bf16 in float32; integers wrap around. The codelet takes
+    Sums are kept in result_type, or in float32 for f16 and bf16; integers wrap around. The codelet takes
     parameters from `contract_record` with `element_bytes` of the element type, and the scratch of
     `contract_scratch_for`. The columns of C are contiguous.
     Raises UnsupportedOperation for types that cannot be multiplied.
@@ -43,7 +43,7 @@ def contract_for(element_type: str, result_type: str | None = None) -> Codelet:
 
 
 def contract_scratch_for(element_type: str, result_type: str | None = None) -> ScratchSpace:
-    """The scratch that `contract_for` of the same types needs."""
+    """The scratch that the codelet of `contract_for` of the same types needs."""
     if element_type == "f32" and result_type in (None, "f32"):
         return contract_scratch()
     if element_type in HALF_TYPES and result_type in (None, element_type, "f32"):
@@ -53,7 +53,7 @@ def contract_scratch_for(element_type: str, result_type: str | None = None) -> S
 
 @cache
 def _plain_codelet(kind: str, result: str) -> Codelet:
-    """The codelet of these types. Its closure holds text and numbers only, as the cache key is made of their repr."""
+    """Makes the codelet of these types. Its closure holds only text and numbers, whose repr makes the cache key."""
     storage = storage_name(kind)
     number = NUMBA_NAMES[result]
     element_bytes, result_bytes = BYTES[kind], BYTES[result]

@@ -24,17 +24,17 @@ TERMS = 3
 LARGE, SMALL, TINY = 0, 1, 2  # the parts of a split number
 ORDER_A, ORDER_B = (2, 1, 0), (0, 1, 2)  # their positions in memory, in the order of use
 PRODUCTS = ((TINY, LARGE), (SMALL, LARGE), (SMALL, SMALL), (LARGE, SMALL), (LARGE, TINY), (LARGE, LARGE))
-"""Parts of A and B, ordered so that few registers change and small products are added first. The three products that
-are left out are together at most 2**-24 of the whole."""
+"""The parts of A and B to multiply, ordered so that few registers change and small products are added first. The three
+products that are left out are together at most 2**-24 of the whole."""
 
 
 BLOCK_BYTES = TERMS * 2 * REGISTER_BYTES + 64
-"""Size of a group's parts for a block of k: a cache line more, or the parts of a row along k would share two cache
-sets."""
+"""Size of a group's parts for a block of k, plus a cache line: without it, the parts of a row along k would share two
+cache sets."""
 
 
 def _shapes(module: ir.Module) -> ir.GlobalVariable:
-    """The configuration of the registers: all of full size."""
+    """The configuration of the matrix registers: all have full size."""
     name = "whole_matrix_registers"
     if name in module.globals:
         return module.globals[name]
@@ -61,7 +61,7 @@ def begin_matrices(typing_context: Any) -> tuple[Any, Emitter]:
 
 @intrinsic
 def end_matrices(typing_context: Any) -> tuple[Any, Emitter]:
-    """Releases them, so that the operating system need not save them in a context switch."""
+    """Releases the matrix registers, so that the operating system need not save them in a context switch."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         call(builder, "x86.tilerelease", VOID)
@@ -80,7 +80,7 @@ def multiply_groups(
     b: types.Type,
     sums: types.Type,
 ) -> tuple[Any, Emitter]:
-    """sums[32, 32] = the product of a packed group of rows and one of columns, each of one or two blocks.
+    """sums[32, 32] = the product of a packed group of rows and a packed group of columns, of one or two blocks each.
 
     a, b: bfloat16 [block of k][part][block of rows or columns][16][32]; the 16 are rows of A, or pairs of k of B.
     """

@@ -16,7 +16,7 @@ from engine.machine_code.processor import lanes, masks_are_cheap, registers
 
 # a, row_a, offset_a, b, pitch_b, c, row_c, k, accumulate, columns of the last vector, blocks, and addresses to prefetch
 ARGUMENTS = 15
-LAST_COLUMNS = 11  # their number's position among the intrinsic's arguments
+LAST_COLUMNS = 11  # position, among the intrinsic's arguments, of the number of columns of the last vector
 TO_WRITE, DATA = I32(1), I32(1)  # LLVM's arguments of a prefetch, and its degrees of locality
 TO_FIRST_LEVEL, TO_SECOND_LEVEL = I32(3), I32(2)
 LINE = 64  # bytes of a cache line
@@ -37,7 +37,7 @@ def row_counts() -> dict[int, tuple[int, ...]]:
 
 
 def panel_vectors() -> int:
-    """The largest number of vectors of columns."""
+    """The largest number of vectors of columns that a kernel has."""
     return max(row_counts())
 
 
@@ -47,15 +47,15 @@ def panel_columns() -> int:
 
 
 def _cycles(rows: int, vectors: int) -> float:
-    """Cycles of one k: two multiply-adds or loads a cycle, and at least the latency of a multiply-add."""
+    """Estimates the cycles of one k: two multiply-adds or loads a cycle, but at least the latency of a multiply-add."""
     return max(rows * vectors / 2, (rows + vectors + 1) / 2, 5.0)
 
 
 @cache
 def row_steps(vectors: int) -> tuple[int, ...]:
-    """Rows of the next kernel, indexed by the rows that remain, below four times the largest kernel.
+    """Rows of the next kernel, indexed by the number of rows that remain, below four times the largest kernel's.
 
-    The choice is the cheapest partition of the rows; with more rows than these the largest kernel is used.
+    The kernels partition the rows at the least cost; if more rows remain, the largest kernel is used.
     """
     counts = row_counts()[vectors]
     costs, steps = [0.0], [0]
@@ -80,11 +80,11 @@ def rows_cycles(rows: int, vectors: int) -> float:
 
 @cache
 def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
-    """The intrinsic of the kernels that can also store the element type `store`, if `accumulate` is AS_HALF.
+    """Makes the intrinsic of the kernels, which can also store the element type `store`, if `accumulate` is AS_HALF.
 
     With `pairs` each element of A and B is a pair of bf16, neighbours along k. B's elements are of type `right` in
-    memory. Those of other types than float32 are widened as they are loaded, and packed: row k of B is stored at
-    ahead + k * pitch_ahead in place of what is prefetched, whole vectors, and lanes beyond the last column as zeros.
+    memory. If that is not float32, they are widened as they are loaded, and packed: instead of prefetching, row k of B
+    is stored at ahead + k * pitch_ahead, in whole vectors with zeros in the lanes beyond the last column.
     """
 
     @intrinsic
@@ -111,11 +111,12 @@ def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
         """C[row_c[i] + size * n] (+)= sum over k of A[row_a[i] + offset_a[k]] * B[k * pitch_b + 4n], k >= 1.
 
         i < rows * blocks. row_a, row_c and offset_a are addresses of int64 tables of byte offsets. `rows` is one of
-        `row_counts()[vectors]`, blocks at least 1. n runs over `vectors` vectors; of the last one only `last_columns`
-        columns are accessed, except that without cheap masks it is read whole, so B must have been packed.
+        `row_counts()[vectors]`, blocks at least 1. n runs over `vectors` vectors; of the last vector only
+        `last_columns` columns are accessed, except that without cheap masks it is read whole, so B must have been
+        packed.
 
-        Beside k of block i < blocks_ahead, of as many whole vectors as a panel has, prefetches the lines at
-        ahead + i * 2 * second_ahead + k * pitch_ahead + (0 or second_ahead): those that are packed next.
+        Kernels of as many whole vectors as a panel has prefetch, with each k of block i < blocks_ahead, the lines at
+        ahead + i * 2 * second_ahead + k * pitch_ahead + (0 or second_ahead), which are packed next.
         """
 
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
@@ -141,7 +142,7 @@ def micro_kernels(store: str, pairs: bool = False, right: str = "f32") -> Any:
 
 
 def kernel_shapes(right: str = "f32") -> list[tuple[int, int, bool]]:
-    """(vectors, rows, whether the last vector is masked) of each kernel; those that pack B have whole panels."""
+    """Vectors, rows, and whether the last vector is masked, of each kernel; kernels that pack B have whole panels."""
     if right != "f32":
         return [(panel_vectors(), rows, False) for rows in row_counts()[panel_vectors()]]
     counts = row_counts().items()
@@ -150,7 +151,7 @@ def kernel_shapes(right: str = "f32") -> list[tuple[int, int, bool]]:
 
 @cache
 def library(store: str, pairs: bool = False, right: str = "f32") -> Library:
-    """The kernels of `micro_kernels` of the same arguments, which its callers' codelets need."""
+    """The library of `micro_kernels` of the same arguments, which the codelets that call them need."""
 
     def text() -> str:
         module = ir.Module()
@@ -197,7 +198,7 @@ def _kernel(module: ir.Module, rows: int, vectors: int, masked: bool, store: str
     lines = None
     if right != "f32":
         lines = prefetched[:3]
-    elif vectors == panel_vectors() and not masked:  # beside the mask, more addresses would make LLVM spill sums
+    elif vectors == panel_vectors() and not masked:  # with a mask as well, LLVM would spill sums
         wanted = builder.icmp_signed(">", left_ahead, I64(0))
         lines = builder.select(wanted, ahead, I64(0)), prefetched[1], prefetched[2]
     _prefetch_for_writing(builder, _table(builder, c, row_c_now, rows), 4 * lanes() * vectors)
@@ -238,7 +239,7 @@ def _prefetch_for_writing(builder: ir.IRBuilder, rows: list[ir.Value], size: int
 
 
 def k_unroll(vectors: int) -> int:
-    """k in one iteration of the loop: two where enough registers are left for that."""
+    """The number of k in one iteration of the loop: two if enough registers are left."""
     return 2 if vectors == 4 else 1
 
 
@@ -276,9 +277,9 @@ def _sum_over_k(
     operands: tuple[bool, str],
     lines: tuple[ir.Value, ...] | None,
 ) -> list[list[ir.Value]]:
-    """The loop over k, one or two k an iteration, the last one alone if need be; returns the sums [row][vector].
+    """Emits the loop over k, one or two k an iteration and the last k alone if need be; returns the sums [row][vector].
 
-    `operands`: whether they are pairs, and B's element type.
+    `operands`: whether A and B consist of pairs, and B's element type.
     """
     rows, vectors = len(a_rows), len(masks)
     unroll = k_unroll(vectors)
@@ -316,9 +317,10 @@ def _sum_over_k(
 
 
 def _prefetched(builder: ir.IRBuilder, line: ir.Value, lines: tuple[ir.Value, ...], count: int) -> ir.Value:
-    """Prefetches the lines beside `count` k, if the first address is not 0; returns the next one.
+    """Prefetches the lines for `count` k, if the first address is not 0; returns the next address.
 
-    A block of its own: in that of the multiply-adds LLVM would move all loads before the prefetches, and spill sums.
+    The prefetches have a block of their own: in the block of the multiply-adds, LLVM would move all loads before the
+    prefetches, and spill sums.
     """
     _, second, pitch = lines
     start, following = builder.block, line
@@ -345,7 +347,7 @@ def _one_k(
     right: str,
     lines: tuple[ir.Value, ...] | None,
 ) -> _State:
-    """sums[i][j] + A[row i, k] * B[k, vector j]; packs B's vectors that are not float32."""
+    """Adds A[row i, k] * B[k, vector j] to sums[i][j]; packs B's vectors if they are not float32."""
     multiply_add = vector.multiply_add_pairs if pairs else vector.multiply_add
     offset = _load_i64(builder, state.offset)
     b_vectors = []
@@ -374,7 +376,7 @@ def _add_or_write(
     accumulate: ir.Value,
     masks: list[ir.Value | None],
 ) -> None:
-    """Stores the totals, added to C if `accumulate` is not 0."""
+    """Stores the totals, or adds them to C if `accumulate` is not 0."""
     with builder.if_else(builder.icmp_signed("!=", accumulate, I64(0))) as (add, replace):
         with add:
             _write(builder, c_rows, totals, masks, adds=True)

@@ -1,7 +1,7 @@
-"""Products by one vector of columns, in which each multiply-add loads an element of A: as few other loads as possible.
+"""Products by one vector of columns, with as few loads as possible besides each multiply-add's element of A.
 
-The general kernels read where the rows of A are from tables. Here rows are evenly spaced, by a constant that is part of
-the instructions.
+The general kernels read from tables where the rows of A are. Here rows are evenly spaced, by a constant that is part
+of the instructions.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Narrow(NamedTuple):
 
 
 OF_TILES = Narrow("narrow_tiles", VECTOR, 4, LANES)
-"""Rows are tiles, k are their features, in blocks of a vector."""
+"""A layout whose rows are tiles and whose k are features, in blocks of a vector."""
 OF_FEATURES = Narrow("narrow_features", 4, VECTOR, 0)
-"""Rows are the features of a vector, k are tiles."""
+"""A layout whose rows are the features of a vector and whose k are tiles."""
 ROWS = (24, 16, 12, 8, 4, 2, 1) if registers() == 32 else (12, 8, 4, 2, 1)
-"""Rows of the kernels: sums in registers, besides a vector of B."""
+"""Numbers of rows of the kernels: their sums fit in registers, besides a vector of B."""
 
 
 STEPS = np.array([1, *(max(each for each in ROWS if each <= rest) for rest in range(1, ROWS[0] + 1))], np.int64)
-"""Rows of the next kernel, by the rows that remain."""
+"""Rows of the next kernel, by the number of rows that remain."""
 
 
 @cache
@@ -55,7 +55,7 @@ def narrow_products(narrow: Narrow) -> Inner:
     def multiply_vector(rows: int, k: int, a: int, block: int, b: int, c: int, pitch_c: int, adds: int) -> None:
         """C[m * pitch_c + 4n] (+)= sum over k of A[m, k] * B[k * VECTOR + 4n], n < LANES.
 
-        There are `block` bytes between blocks of k. Sums are in the order of k, like those of the general kernels.
+        There are `block` bytes between blocks of k. Products are added in the order of k, as in the general kernels.
         """
         done = 0
         while done < rows:
@@ -67,7 +67,7 @@ def narrow_products(narrow: Narrow) -> Inner:
 
 
 def _kernels(narrow: Narrow) -> Any:
-    """The intrinsic of the kernels for each number of rows."""
+    """Makes the intrinsic of the kernels, for each number of rows."""
 
     @intrinsic
     def kernel(
@@ -123,7 +123,7 @@ def _kernel(module: ir.Module, narrow: Narrow, rows: int) -> ir.Function:
 def _summed(
     builder: ir.IRBuilder, narrow: Narrow, a: ir.Value, b: ir.Value, k: ir.Value, sums: list[ir.Value]
 ) -> tuple[ir.Value, list[ir.Value]]:
-    """Emits the loop over k: returns the address behind B, and the sums with their products added."""
+    """Emits the loop over k: returns the address after B, and the sums with their products added."""
     loop = Loop(builder, "k", I64(0), k, I64(1), [a, b, *sums])
     a, b, *sums = loop.carried
     row = vector.load_vector(builder, b)

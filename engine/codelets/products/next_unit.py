@@ -1,7 +1,7 @@
-"""Operands of the next unit of a batched product, prefetched before this one is computed.
+"""Prefetching of the operands of a batched product's next unit, before the current unit is computed.
 
-An attention's heads are small and lie apart in memory, so that neither the processor nor packing would have read them
-before they are needed.
+An attention's heads are small and far apart in memory, so neither the processor nor packing would read them before they
+are needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LINE = 64
 
 @inner
 def prefetch_unit(parameters: int, unit: int) -> None:
-    """Prefetches A and B for the row blocks of the batch from `unit` on, if there are any, as NEXT_UNIT says."""
+    """Prefetches, as NEXT_UNIT says, A and B for the row blocks of a batch from `unit` on, if there are any."""
     wanted, row_blocks = word(parameters, Field.NEXT_UNIT), word(parameters, Field.ROW_BLOCKS)
     batch, first = unit // row_blocks, unit % row_blocks * word(parameters, Field.ROWS_PER_UNIT)
     if wanted == 0 or batch >= word(parameters, Field.BATCHES):
@@ -29,7 +29,7 @@ def prefetch_unit(parameters: int, unit: int) -> None:
 
 @inner
 def _prefetch_rows(parameters: int, batch: int, first: int) -> None:
-    """Rows of A from `first` on: along k, or along rows where these are contiguous."""
+    """Prefetches rows of A from `first` on: along k, or along rows if these are contiguous."""
     a = word(parameters, Field.A) + load_i64(word(parameters, Field.BATCH_A) + 8 * batch)
     row_a, offset_a = word(parameters, Field.ROW_A), word(parameters, Field.OFFSET_A)
     rows, k = word(parameters, Field.ROWS), word(parameters, Field.K)
@@ -45,7 +45,7 @@ def _prefetch_rows(parameters: int, batch: int, first: int) -> None:
 
 @inner
 def _prefetch_columns(parameters: int, batch: int) -> None:
-    """All columns of B: its rows, or the columns themselves where these are contiguous."""
+    """Prefetches all columns of B: along its rows, or along its columns if these are contiguous."""
     b = word(parameters, Field.B) + load_i64(word(parameters, Field.BATCH_B) + 8 * batch)
     offset_b, layout = word(parameters, Field.OFFSET_B), word(parameters, Field.LAYOUT_B)
     columns, k = word(parameters, Field.COLUMNS), word(parameters, Field.K)

@@ -1,6 +1,6 @@
 """Packing: copies of blocks of A and B as float32, in the layout that the micro kernels read fastest.
 
-`packing` has the functions for elements of float32, f16 or bf16 in memory. Rows of B, and columns of A that were
+`packing` makes the functions for elements of float32, f16 or bf16 in memory. Rows of B, and columns of A that were
 transposed, are padded with zeros to whole vectors.
 """
 
@@ -42,9 +42,9 @@ def packed_pitch(width: int) -> int:
 
 
 def _copying(source_type: str, target_type: str, vectors: int = 1, masked: bool = False) -> Any:
-    """The intrinsic that copies vectors between element types, whole ones or only `count` lanes of the last one.
+    """Makes the intrinsic that copies vectors between element types, whole ones or only `count` lanes of the last one.
 
-    On the side of float32 in scratch whole vectors are accessed; the lanes that are not copied are written as zeros.
+    In scratch, where elements are float32, whole vectors are accessed; lanes that are not copied are written as zeros.
     """
     widens = target_type == "f32"
 
@@ -69,7 +69,7 @@ def _copying(source_type: str, target_type: str, vectors: int = 1, masked: bool 
 
 @cache
 def copied_run(source_type: str, target_type: str) -> Inner:
-    """`copy_run` between float32 in scratch and elements in memory."""
+    """Makes `copy_run` between float32 in scratch and elements in memory."""
     copy, copy_some = _copying(source_type, target_type), _copying(source_type, target_type, masked=True)
     copy_several = _copying(source_type, target_type, UNROLLED)
     read, written = vector.BYTES[source_type], vector.BYTES[target_type]
@@ -100,7 +100,7 @@ class Packing(NamedTuple):
 
 @cache
 def packing(element_type: str) -> Packing:
-    """The functions that pack float32, f16 or bf16."""
+    """Makes the functions that pack float32, f16 or bf16."""
     size = vector.BYTES[element_type]
     copy_panel_row = _copying(element_type, "f32", panel_vectors())
     copy_most_of_row, copy_some = (_copying(element_type, "f32", n, masked=True) for n in (panel_vectors(), 1))
@@ -146,8 +146,8 @@ def packing(element_type: str) -> Packing:
     ) -> None:
         """target[m * pitch + 4k] = A[row_a[m] + offset_a[k]].
 
-        Each `run` elements along k are contiguous; the first run lacks `begun` of them. May write a vector beyond the
-        end.
+        Each `run` elements along k are contiguous; of the first run, `begun` elements are missing. May write a vector
+        beyond the end.
         """
         if run >= LEAST_RUN and begun + k <= run:
             first = a + load_i64(offset_a)
@@ -192,7 +192,7 @@ def packing(element_type: str) -> Packing:
 
     @inner
     def pack_panel(at: Operands, column: int, width: int, k: int, k_count: int, target: int, offsets: int) -> None:
-        """Packs rows k .. k + k_count of `width` columns of B; `offsets`: the address of space for those of columns."""
+        """Packs rows k .. k + k_count of `width` columns of B; `offsets`: address of space for the columns' offsets."""
         layout, stride = word(at.parameters, Field.LAYOUT_B), word(at.parameters, Field.STRIDE_B)
         offset_b = word(at.parameters, Field.OFFSET_B) + 8 * k
         source, pitch = at.b + column * stride, packed_pitch(width)

@@ -24,10 +24,10 @@ I16 = ir.IntType(16)
 WIDE = ir.VectorType(I16, 2 * BLOCK)
 MAGNITUDE = 0x7FFFFFFF
 SCALE = 2.0**24
-"""Factor of both operands: the parts of the smallest numbers would be flushed to zero otherwise."""
+"""Factor of both operands, without which the parts of the smallest numbers would be flushed to zero."""
 UNSCALE = 1 / SCALE**2
 MOST = (127 + 29) << 23
-"""The bits of 2**29: sums of scaled parts of smaller numbers cannot overflow. Infinities and NaN are above it."""
+"""The bits of 2**29: sums of the scaled parts of smaller numbers cannot overflow. Infinities and NaN are larger."""
 SEEN_BYTES = 4 * BLOCK  # of the vector of the largest magnitudes that were packed
 
 
@@ -36,11 +36,11 @@ def _all(value: int) -> ir.Constant:
 
 
 def _terms(builder: ir.IRBuilder, value: ir.Value) -> list[ir.Value]:
-    """Three vectors of bits, whose upper halves are the parts in descending order."""
+    """Splits into three vectors of bits, whose upper halves are the parts in descending order."""
     terms, rest = [], builder.fmul(value, ir.Constant(vector.vector_type(), [SCALE] * BLOCK))
     for _ in range(TERMS - 1):
         bits = builder.bitcast(rest, vector.vector_type(I32))
-        # To the nearest, so that the omitted products are of both signs.
+        # Rounded to the nearest, so that the omitted products have both signs.
         term = builder.and_(builder.add(bits, _all(0x8000)), _all(-0x10000))
         terms.append(term)
         rest = builder.fsub(rest, builder.bitcast(term, vector.vector_type()))
@@ -75,7 +75,7 @@ def _upper_bits(builder: ir.IRBuilder, both: tuple[ir.Value, ...], alternate: bo
 def _write(
     builder: ir.IRBuilder, values: list[ir.Value], alternate: bool, target: ir.Value, order: tuple[int, ...]
 ) -> None:
-    """Stores the parts of two vectors, each in its block of the group, at its position in the order."""
+    """Stores the parts of two vectors, each part in its block of the group, at its position in `order`."""
     for number, pair in enumerate(zip(*(_terms(builder, value) for value in values), strict=True)):
         destination = builder.inttoptr(builder.add(target, I64(order[number] * 2 * REGISTER_BYTES)), POINTER)
         builder.store(_upper_bits(builder, pair, alternate), destination, align=64)
@@ -157,7 +157,7 @@ def write_pair_of_b(
 ) -> tuple[Any, Emitter]:
     """Splits and packs `columns` columns of two rows of B; a row at address 0 counts as zeros.
 
-    Groups of columns are `group_pitch` bytes apart, their vectors of largest magnitudes SEEN_BYTES.
+    Groups of columns are `group_pitch` bytes apart, and their vectors of largest magnitudes SEEN_BYTES apart.
     """
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
@@ -209,7 +209,7 @@ def _block_of_pair(
 
 @intrinsic
 def forget(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
-    """Resets the largest magnitudes."""
+    """Resets the largest magnitudes to zero."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         _store_seen(builder, arguments[0], _all(0))
@@ -220,7 +220,7 @@ def forget(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
 
 @intrinsic
 def is_whole_as_bf16x3(typing_context: Any, seen: types.Type) -> tuple[Any, Emitter]:
-    """1 if the products of all that was packed can be computed by the split, else 0."""
+    """Returns 1 if the split can compute the products of all that was packed, else 0."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         large = builder.icmp_unsigned(">", _load_seen(builder, arguments[0]), _all(MOST))

@@ -20,7 +20,7 @@ GROUP_BYTES = 4 * LANES  # the pairs of one k of a group of rows
 
 
 def _joining(vectors: int, masked: bool) -> Any:
-    """The intrinsic that stores vectors of pairs of two runs of bf16, or only `count` lanes and zeros in the others."""
+    """Makes the intrinsic that stores the pairs of two runs of bf16, whole vectors or only `count` lanes and zeros."""
 
     @intrinsic
     def join_lanes(
@@ -45,7 +45,7 @@ def _joining(vectors: int, masked: bool) -> Any:
 
 @intrinsic
 def keep_lower(typing_context: Any, target: types.Type) -> tuple[Any, Emitter]:
-    """Makes the second of each pair of a vector in memory zero."""
+    """Sets the second of each pair of a vector in memory to zero."""
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         kind = vector.vector_type(I32)
@@ -62,7 +62,7 @@ join_vector, join_panel, join_some = _joining(1, False), _joining(panel_vectors(
 
 @inner
 def join_runs(first: int, second: int, target: int, count: int) -> None:
-    """target[i] = first[i] and second[i], i < count; whole vectors are written, with zeros."""
+    """Stores the pairs target[i] = (first[i], second[i]), i < count; whole vectors are written, padded with zeros."""
     whole = count // LANES * LANES
     for i in range(0, whole, LANES):
         join_vector(first + 2 * i, second + 2 * i, target + 4 * i, LANES)
@@ -72,7 +72,7 @@ def join_runs(first: int, second: int, target: int, count: int) -> None:
 
 @inner
 def pack_pair_rows(b: int, offset_b: int, k: int, columns: int, target: int, pitch: int) -> None:
-    """Row i of the target has the pairs of rows 2 i and 2 i + 1 of B, at b + offset_b[k]."""
+    """Packs the pairs of rows 2 i and 2 i + 1 of B, which are at b + offset_b[k], as row i of the target."""
     for i in range(0, k, 2):
         first, row = b + load_i64(offset_b + 8 * i), target + i // 2 * pitch
         second = b + load_i64(offset_b + 8 * (i + 1)) if i + 1 < k else first
@@ -87,14 +87,14 @@ def pack_pair_rows(b: int, offset_b: int, k: int, columns: int, target: int, pit
 
 @inner
 def pairs_overlap(at: Operands, width: int, k_count: int) -> bool:
-    """Whether pairs of evenly spaced rows of B overlap, or are as close as packed ones: they are joined in one run."""
+    """Whether pairs of evenly spaced rows of B overlap, or are as close as packed pairs: they are joined in one run."""
     close = 0 <= 4 * word(at.parameters, Field.PITCH_B) <= packed_pitch(width)
     return word(at.parameters, Field.LAYOUT_B) == Layout.ROWS and close and k_count % 2 == 0
 
 
 @inner
 def join_overlapping(at: Operands, column: int, width: int, k: int, k_count: int, target: int) -> None:
-    """Row i of the target, 4 * PITCH_B bytes after the one before, has the pairs of rows k + 2 i and k + 2 i + 1."""
+    """Packs the pairs of rows k + 2 i and k + 2 i + 1 as row i of the target; its rows are 4 * PITCH_B bytes apart."""
     pitch = word(at.parameters, Field.PITCH_B)
     first = at.b + 2 * column + load_i64(word(at.parameters, Field.OFFSET_B) + 8 * k)
     join_runs(first, first + pitch, target, (k_count - 2) * pitch // 2 + width)
@@ -113,7 +113,7 @@ def has_pair_panels(at: Operands, k: int, k_count: int) -> bool:
 
 @inner
 def pack_pair_panel(at: Operands, column: int, width: int, k: int, k_count: int, target: int, offsets: int) -> None:
-    """Packs a panel as `pack_panel` does, in pairs, where `has_pair_panels`."""
+    """Packs a panel as `pack_panel` does, but in pairs; requires `has_pair_panels`."""
     layout, stride = word(at.parameters, Field.LAYOUT_B), word(at.parameters, Field.STRIDE_B)
     offset_b, pitch = word(at.parameters, Field.OFFSET_B) + 8 * k, packed_pitch(width)
     source = at.b + column * stride
@@ -136,7 +136,7 @@ def pack_pair_panel(at: Operands, column: int, width: int, k: int, k_count: int,
 def pack_pair_groups(
     a: int, row_a: int, offset_a: int, rows: int, k: int, target: int, to_rows: int, to_offsets: int
 ) -> None:
-    """Each LANES rows of A, which are contiguous, one pair of k after the other; writes their row and k offsets."""
+    """Packs each LANES rows of A, which are contiguous, one pair of k after the other; writes row and k offsets."""
     pairs = (k + 1) // 2
     for row in range(0, rows, LANES):
         group = target + row // LANES * pairs * GROUP_BYTES

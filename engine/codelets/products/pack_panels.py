@@ -1,4 +1,4 @@
-"""Packs a right operand as panels, one after the other: for contractions whose units share them all."""
+"""Packs a right operand as panels, one after the other, for contractions all of whose units share the panels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.machine_code.abi import RESERVED_SCRATCH
 
 
 class Panels(Field):
-    """A contraction's fields, of which those of B, columns and k are used, and where the panels are stored."""
+    """A contraction's fields, of which the codelet uses those of B, columns and k, and the address of the panels."""
 
     panels: Address
 

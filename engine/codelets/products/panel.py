@@ -1,4 +1,4 @@
-"""All rows of a block times one panel of B: partitions the rows into micro kernels."""
+"""Multiplies all rows of a block by one panel of B: partitions the rows among micro kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEP_LIMIT = max(len(kernels.row_steps(vectors)) for vectors in kernels.row_coun
 
 
 def _steps() -> np.ndarray:
-    """[vectors, rows that remain] -> rows of the next micro kernel."""
+    """The table [vectors, rows that remain] of the rows of the next micro kernel."""
     table = np.zeros((kernels.panel_vectors() + 1, STEP_LIMIT + 1), np.int64)
     for vectors, counts in kernels.row_counts().items():
         steps = kernels.row_steps(vectors)
@@ -28,7 +28,7 @@ STEPS = _steps()
 
 
 def _repeats() -> np.ndarray:
-    """[vectors, rows that remain] -> number of consecutive calls of that micro kernel."""
+    """The table [vectors, rows that remain] of the number of consecutive calls of the next micro kernel."""
     table = np.ones_like(STEPS)
     for vectors in kernels.row_counts():
         for rest in range(1, STEP_LIMIT + 1):
@@ -43,7 +43,7 @@ REPEATS = _repeats()
 
 @cache
 def panels(store: str, pairs: bool = False) -> Inner:
-    """`multiply_panel` with the kernels of `micro_kernels(store, pairs)`."""
+    """Makes `multiply_panel` with the kernels of `micro_kernels(store, pairs)`."""
     multiply_panel_ahead = prefetching_panels(store, pairs)
 
     @inner
@@ -57,7 +57,7 @@ def panels(store: str, pairs: bool = False) -> Inner:
         row_c: int,
         accumulate: int,
     ) -> None:
-        """`multiply_panel_ahead` without prefetching."""
+        """Calls `multiply_panel_ahead` without prefetching."""
         nothing = (0, 0, 0, 0)
         multiply_panel_ahead(rows, columns, k, packed_rows, packed_panel, nothing, nothing, c, row_c, accumulate)
 
@@ -66,7 +66,7 @@ def panels(store: str, pairs: bool = False) -> Inner:
 
 @cache
 def packing_panels(store: str, right: str) -> Inner:
-    """`multiply_and_pack` for elements of B of another type than float32."""
+    """Makes `multiply_and_pack` for elements of B of another type than float32."""
     kernel, multiply_packed = kernels.micro_kernels(store, right=right), panels(store)
 
     @inner
@@ -81,7 +81,7 @@ def packing_panels(store: str, right: str) -> Inner:
         row_c: int,
         accumulate: int,
     ) -> None:
-        """`multiply_panel` by a `panel` in memory, which the first kernel packs for the others as `packed_panel`."""
+        """Multiplies by a `panel` in memory, which the first kernel packs for the others as `packed_panel`."""
         vectors = (columns + LANES - 1) // LANES
         last_columns = columns - LANES * (vectors - 1)
         a, row_a, offset_a = packed_rows
@@ -116,7 +116,7 @@ def packing_panels(store: str, right: str) -> Inner:
 
 @cache
 def prefetching_panels(store: str, pairs: bool = False) -> Inner:
-    """`multiply_panel_ahead` with the same kernels."""
+    """Makes `multiply_panel_ahead` with the kernels of `micro_kernels(store, pairs)`."""
     kernel = kernels.micro_kernels(store, pairs)
 
     @inner
@@ -135,9 +135,9 @@ def prefetching_panels(store: str, pairs: bool = False) -> Inner:
         """C[row_c[m] + size * n] (+)= sum over k of A[row_a[m] + offset_a[k]] * B[k * pitch_b + 4n].
 
         m < rows, n < columns. packed_rows is (A, row_a, offset_a), packed_panel (B, pitch_b): addresses and bytes;
-        1 <= columns <= panel_columns(), k >= 1. With AS_HALF as `accumulate` C is of 16-bit floats. `prefetched`:
-        what the micro kernels prefetch, as they have it: address, distance to the second line, pitch along k, blocks;
-        `then_prefetched`: what they prefetch beside the blocks after these.
+        1 <= columns <= panel_columns(), k >= 1. With AS_HALF as `accumulate` C is of 16-bit floats. `prefetched`: the
+        address that the micro kernels prefetch, the distance to the second line, the pitch along k, and the number of
+        blocks; `then_prefetched`: likewise, for the blocks after these.
         """
         vectors = (columns + LANES - 1) // LANES
         last_columns = columns - LANES * (vectors - 1)
