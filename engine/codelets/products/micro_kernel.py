@@ -319,8 +319,7 @@ def _sum_over_k(
 def _prefetched(builder: ir.IRBuilder, line: ir.Value, lines: tuple[ir.Value, ...], count: int) -> ir.Value:
     """Prefetches the lines for `count` k, if the first address is not 0; returns the next address.
 
-    The prefetches have a block of their own: in the block of the multiply-adds, LLVM would move all loads before the
-    prefetches, and spill sums.
+    The prefetches have their own block: in the multiply-adds' block, LLVM would move all loads first, and spill sums.
     """
     _, second, pitch = lines
     start, following = builder.block, line
