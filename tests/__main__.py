@@ -19,8 +19,8 @@ BESIDE = (
     *("examples", "packaging", "processes", "report", "serving", "tf_keras", "test_habits.py"),
     *("estimators/test_new_processes.py", "graphs/test_without_v2_behavior.py", "graphs/programs/test_preempted.py"),
 )
-"""Linters, wheels, documentation pages, browsers and servers: two workers wait for theirs, and take the time of cores
-that the others leave."""
+"""Tests that start linters, wheels, documentation pages, browsers and servers. Two workers wait for these processes,
+and take the time of cores that the other workers leave."""
 ENGINE = (
     *("codelets", "debug", "emit", "engine", "files", "ir", "lower", "machine_code", "opcodes", "ops", "partition"),
     *("passes", "profile", "program", "runtime"),
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     if not os.environ.keys() >= ENVIRONMENT.keys():
-        # Some thirty processes would each compile all modules of the project and of the tests: theirs are kept.
+        # Some thirty processes would each compile all modules of the project and the tests: compiled modules are kept.
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         os.execve(sys.executable, [sys.executable, "-m", "tests", *sys.argv[1:]], kept | ENVIRONMENT)
     sys.exit(main(sys.argv[1:]))

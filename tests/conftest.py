@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from engine.program.program import ComputeSet, Program
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# A helper would compile in folders that a test deletes.
+# A helper process would compile in folders that a test deletes.
 os.environ.setdefault("SOFTWARE_IPU_COMPILE_AHEAD", "0")
 
-# A shell starts jobs in the background with Ctrl-C ignored: tests that send one would wait for ever.
+# A shell starts background jobs with Ctrl-C ignored: tests that send one would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A first example may compile a kernel, which no deadline could tell from a slow one, and others may have the core.
+# The first example may have to compile a kernel, and other processes may use the core: no deadline fits.
 hypothesis.settings.register_profile(
     "repeatable",
     deadline=None,
@@ -38,13 +38,13 @@ hypothesis.settings.load_profile("repeatable")
 
 BETWEEN_COLLECTIONS = (10_000, 20, 50)
 """Thresholds of the collector's generations. With Python's own, a full collection, which takes 0.5 seconds where many
-models were traced, comes several times in a test that makes many objects. Chosen by hand: all tests take 0.9 of the
+models were traced, comes several times in a test that makes many objects. With these, all tests take 0.9 of the
 time."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keeps the garbage collector from modules that are imported with the tests: each pass would scan them."""
+    """Exempts the modules imported with the tests from garbage collection: each pass would scan them."""
     gc.disable()
     yield
     gc.freeze()
@@ -53,7 +53,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out tests that only --all runs, but where tests are named one by one."""
+    """Leaves out the tests that only --all runs, except where tests are named one by one."""
     if exploring.seed() is not None or any("::" in argument for argument in config.args):
         return
     if left_out := exploring.left_out(items):

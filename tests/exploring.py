@@ -35,7 +35,7 @@ def examples(count: int, usual: int | None = None) -> int:
 
 
 def sample(cases: Iterable[T], count: int) -> list[T]:
-    """`count` of `cases`, always the same ones, from the first to the last or the middle one; all of them under --all.
+    """`count` evenly spaced `cases`, always the same ones; all of them under --all.
 
     For loops inside of a test, and for lists of one parameter. A grid of parameters, also those of fixtures, is
     thinned as a whole by `@pytest.mark.sample(count)`.
@@ -52,7 +52,8 @@ def sample(cases: Iterable[T], count: int) -> list[T]:
 def left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """The tests marked `explore`, and the cases of each test function that a mark `sample(count)` leaves out.
 
-    Tests of models of either Keras, which have the fixture `kit`, have the mark without a count if they have no other.
+    Tests with the fixture `kit`, which run with either Keras, count as marked without a count if they have no such
+    mark.
     """
     out = {item for item in items if item.get_closest_marker("explore")}
     functions: dict[tuple[pytest.Item | None, str], list[pytest.Item]] = defaultdict(list)
@@ -68,9 +69,9 @@ def left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
 
 
 def _chosen(cases: list[Any], count: int | None = None) -> Iterator[Any]:
-    """`count` cases, each that with most values of parameters that the ones before it have not.
+    """`count` cases: each is the one with the most values of parameters that the cases before it do not have.
 
-    Without a count, cases until each value has been in one, but for the framework's.
+    Without a count, as many cases as it takes to have each value once, except the framework's.
     Ties are settled by a hash of the name: cases that lie at equal steps in a grid may share a parameter's value.
     """
     values = {case: {(name, id(value)) for name, value in case.callspec.params.items()} for case in cases}
@@ -79,7 +80,7 @@ def _chosen(cases: list[Any], count: int | None = None) -> Iterator[Any]:
     for index in range(min(len(values) if count is None else count, len(values))):
         if count is None and index and missing <= seen:
             break
-        # Values that the sample need not have settle ties only.
+        # Values that the sample need not contain only settle ties.
         best = max(
             values,
             key=lambda case: (

@@ -1,4 +1,4 @@
-"""Kills and errors at each change of a file system: files that a process leaves that ends there, or on a full disk."""
+"""Kills and errors at each change of a file system: what a process leaves when it ends there, or the disk is full."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ERRORS = {"full": errno.ENOSPC, "read-only": errno.EROFS}
 
 @contextmanager
 def fault_points(act: Callable[[int], None]) -> Iterator[list[tuple[str, Path]]]:
-    """Calls `act` with the number of each change before it is made, while open; yields the list of those so far."""
+    """While open, calls `act` before each change, with its number; yields the list of changes so far."""
     passed: list[tuple[str, Path]] = []
 
     def point(what: str, path: Path) -> None:
@@ -31,7 +31,7 @@ def fault_points(act: Callable[[int], None]) -> Iterator[list[tuple[str, Path]]]
 
 
 def left_by_kills(write: Callable[[], object], folder: Path, into: Path) -> list[Path]:
-    """Copies of `folder` as a kill at each change leaves it, and as it is at the end."""
+    """Copies of `folder` as a kill before each change leaves it, and as it is at the end."""
     kept: list[Path] = []
 
     def copy(number: int) -> None:
@@ -44,7 +44,7 @@ def left_by_kills(write: Callable[[], object], folder: Path, into: Path) -> list
 
 
 def fails_at(write: Callable[[], object], number: int, code: int) -> OSError | None:
-    """The error of a write whose change of that number, and all later ones, fail; None if it needs none of them."""
+    """The error of a write when the change of that number and all later ones fail; None if it makes fewer changes."""
 
     def fail(passed: int) -> None:
         if passed >= number:

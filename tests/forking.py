@@ -1,7 +1,7 @@
 """Functions and programs in new processes, forked from a server that has imported TensorFlow and each Keras.
 
-An import takes five seconds of processor time, a fork none. The server never runs an operation: TensorFlow starts its
-threads, which a fork would lose, with the first one. Tests of what an import does start an interpreter instead.
+An import takes five seconds of processor time, a fork none. The server never runs an operation: with the first one
+TensorFlow would start its threads, which a fork loses. Tests of what an import does start an interpreter instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 def start_server() -> None:
     """Starts the server, if it does not run; it imports while the caller goes on."""
     CONTEXT.set_forkserver_preload(PRELOADED)
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C while it imports is not for it
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the importing server must not get a Ctrl-C
     try:
         SERVER.ensure_running()
     finally:
@@ -37,7 +37,7 @@ def start_server() -> None:
 
 
 def use_server_of_parent() -> None:
-    """Keeps a fork of the process that has started the server from taking it for dead, as it is not its parent."""
+    """Keeps a fork of the server's parent, which is not its parent itself, from taking the server for dead."""
     if SERVER._forkserver_pid:
         SERVER.ensure_running = lambda: None
 
@@ -52,16 +52,16 @@ class Fork:
         self._process.start()
 
     def end(self) -> tuple[int | None, str]:
-        """Waits for its end, once; its exit code and all it has printed."""
+        """Waits for the end of the process, once; its exit code and all it has printed."""
         self._process.join(HANGS_SECONDS)
-        if self._process.is_alive():  # else it would be joined at exit
+        if self._process.is_alive():  # otherwise it would be joined at exit
             self._process.kill()
             self._process.join()
         with self._output:
             return self._process.exitcode, self._output.read()
 
     def kill(self) -> None:
-        """Ends it, unless it has ended; also while another thread waits for that."""
+        """Ends the process if it still runs, even while another thread waits for its end."""
         self._process.kill()
 
 
@@ -93,4 +93,4 @@ def _call(output: str, environment: dict[str, str], function: Callable[..., Any]
     try:
         function(*arguments)
     finally:
-        atexit._run_exitfuncs()  # which multiprocessing leaves out
+        atexit._run_exitfuncs()  # multiprocessing leaves these out

@@ -1,4 +1,4 @@
-"""Verdicts of `python -m ipu.check` on programs that are then run: without a change needed they end well, else not."""
+"""Verdicts of `python -m ipu.check` on programs that are then run: those that need no change end well, others fail."""
 
 from __future__ import annotations
 

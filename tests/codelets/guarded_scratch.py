@@ -27,7 +27,7 @@ class GuardedScratch:
         return [*space.gaps, (space.bytes, space.bytes + GUARD)]
 
     def blank(self, space: ScratchSpace) -> None:
-        """Fills the guards before a codelet with that space runs, where others have run before."""
+        """Fills the guards before a codelet with that space runs: earlier codelets may have written there."""
         for begin, end in self._guards(space):
             self._own[begin:end] = BLANK
 

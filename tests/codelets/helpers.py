@@ -1,4 +1,4 @@
-"""Work of helpers in tests in place of compiling: `python -c` imports this module by its name."""
+"""Stands in for compiling in tests of helper processes: `python -c` imports this module by its name."""
 
 from __future__ import annotations
 

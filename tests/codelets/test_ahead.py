@@ -1,4 +1,4 @@
-"""Codelets compiled by a process beside the first one: one at a time, for all that wait, and never needed."""
+"""Codelets compiled by a helper process: one helper at a time serves all that wait, and none depends on it."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_home_that_cannot_be_found_is_no_error(monkeypatch: pytest.MonkeyPatch
 
 
 def test_programs_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API's names start the helper, and so does a strategy."""
+    """Names of the API start the helper, and so does a strategy."""
     calls: list[None] = []
     monkeypatch.setattr(ahead, "start", lambda: calls.append(None))
     for count, name in enumerate(sorted(ipu.PROGRAMS), 1):
@@ -145,7 +145,7 @@ def test_programs_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start_of(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The imports that start it."""
+    """The names of the imports that start the helper."""
     started: set[str] = set()
     for name in ("numpy", "tensorflow", "keras", "tf_keras", "tensorflow.python", "ipu"):
         monkeypatch.setattr(ahead, "start", lambda name=name: started.add(name))
@@ -180,7 +180,7 @@ NO_API = (
 def test_import_of_tensorflow_starts_it_for_programs_that_import_the_api(
     source: str, starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Programs are their main file, or in a notebook the cell."""
+    """The program is the main file, or in a notebook the cell."""
     program, main = tmp_path / "program.py", sys.modules["__main__"]
     text, expected = f"import tensorflow\n{source}\n", LIBRARIES if starts else set()
     program.write_text(text)
@@ -243,7 +243,7 @@ def test_its_module_is_importable_without_tensorflow() -> None:
 
 
 def test_codelets_of_the_list_are_shared_with_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The helper begins with the first codelet, so others begin with the last, and load what it has stored."""
+    """The helper begins with the first codelet, so the process begins with the last, and loads what is stored."""
     folder = started()
     names = ("first", "second", "third", "other")
     codelets = [Codelet(rows.outfeed.function, name) for name in names]

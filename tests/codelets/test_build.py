@@ -44,7 +44,7 @@ print(len(names), int(y.sum()), folder("codelets", FOLDER).name, "numba" in sys.
 
 
 def run_program(cache: Path, **environment: str) -> list[str]:
-    """Words that PROGRAM prints in a new process with a cache in that folder."""
+    """The words that PROGRAM prints in a new process whose cache is that folder."""
     path = os.pathsep.join(sys.path)
     variables = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": path, **environment}
     command = [sys.executable, "-c", PROGRAM]

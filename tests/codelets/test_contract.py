@@ -142,7 +142,7 @@ def matrices(
 
 
 def transposed_runs(random: np.random.Generator, rows: int, columns: int, runs: int, length: int) -> Problem:
-    """B as a gradient by an input has it: for each tap, the elements of a column along k next to each other."""
+    """A transposed B, as gradients by inputs have: for each tap, the elements of a column along k are adjacent."""
     problem = matrices(random, rows, columns, runs * length)
     problem.offset_b = 4 * (np.arange(runs)[:, None] * columns * length + np.arange(length)).reshape(-1)
     problem.stride_b = 4 * length
@@ -210,7 +210,7 @@ def test_rows_that_pass_by_blocks_of_panels(transposed_a: bool, transposed_b: bo
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_rows_packed_by_lines(grouped: bool) -> None:
-    """A transposed left operand by few columns; rows may be in groups of 16 that are apart, in any order."""
+    """A transposed left operand with few columns; groups of 16 rows may lie apart, in any order."""
     random = np.random.default_rng(11)
     for rows, columns, k in ((150, 256, 300), (1030, 130, 270), (560, 65, 17), (LINE_ROWS - 6, 256, 40)):
         problem = matrices(random, rows, columns, k, transposed_a=True, gap=600)

@@ -54,7 +54,7 @@ def test_errors_are_not_above_those_of_multiply_adds(kind: str, k: int) -> None:
         return np.abs(run(problem, pieces) - exact) / np.maximum(magnitude, 1e-300) * 2.0**24
 
     ours, others = error(True), error(False)
-    # what the three smallest products of pieces would have added is up to one such unit, and rounding another
+    # Up to one such unit is missing without the three smallest products of pieces; rounding adds another.
     assert ours.max() <= max(others.max(), 2.0)
     assert np.sqrt(np.mean(ours**2)) <= max(np.sqrt(np.mean(others**2)), 0.5)
 
@@ -77,7 +77,7 @@ def test_a_matrix_times_one_is_the_matrix() -> None:
 @pytest.mark.parametrize("operand", ["a", "b"])
 @pytest.mark.parametrize("k", [40, 1100])
 def test_groups_with_such_numbers_are_multiply_adds(value: float, operand: str, k: int) -> None:
-    """Every other row and column of that block of k has the bits that it has without the number."""
+    """Every other row and column of that block of k has the same bits as without the special number."""
     problem = product(k, seed=3)
     without = run(problem, True)
     row, column, at = 37, 70, k - 5
@@ -125,7 +125,7 @@ def test_groups_do_not_depend_on_the_distribution(seed: int) -> None:
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_rows_that_stay_in_the_cache_while_columns_pass(transposed: bool) -> None:
-    """Few rows, for many columns, are packed once, whether all of them are one worker's or not."""
+    """A few rows are packed once for many columns, whether one worker has all of the rows or not."""
     random = np.random.default_rng(5)
     problem = matrices(random, 70, 700, 1000, transposed_a=transposed)
     problem.a[random.integers(0, problem.a.size, 2)] = [np.inf, 1e30]

@@ -48,9 +48,9 @@ def run(
     beside: bool | None = None,
     rounds_b: bool = False,
 ) -> np.ndarray:
-    """C's memory after all units ran, as `cuts` calls in descending order; with `beside` by that codelet.
+    """C's memory after all units ran, as `cuts` calls in descending order.
 
-    With `rounds_b` B is float32 in memory.
+    With `beside` the codelet is the one that packs B beside products; with `rounds_b` B is float32 in memory.
     """
     p, dtype, wide = problem, HALF_TYPES[kind], result == "f32"
     a, b = p.a.astype(dtype), np.ascontiguousarray(p.b) if rounds_b else p.b.astype(dtype)
@@ -89,7 +89,7 @@ def run(
 
 def check(problem: single.Problem, result: str | None = None, **options: int) -> None:
     """Compares within half a unit in the last place of the result, plus the errors of float32 sums."""
-    # What reads A and B, and what stores float32, are parts of codelets that are tried anyway; f16's is compiled for
+    # Other kinds are tried in parts: what reads A and B, and what stores float32. The codelet of f16 is compiled for
     # test_contract_plain.py, too.
     for kind in ("f16",) if result == "f32" and seed() is None else HALF_TYPES:
         dtype = HALF_TYPES[kind]
@@ -141,7 +141,7 @@ def test_blocks(transposed_a: bool, transposed_b: bool, accumulate: bool, result
 
 
 def test_long_k_of_three_vectors_of_columns() -> None:
-    """Blocks of k fill the space of packed B, whose rows are not as close as packed ones."""
+    """Blocks of k fill the space of packed B when the rows of B lie further apart than packed ones."""
     problem = single.matrices(np.random.default_rng(5), 64, 40, 1023, transposed_b=True)
     check(problem, rows_per_unit=64)
     check(single.matrices(np.random.default_rng(6), 64, 48, 1364, transposed_b=True), rows_per_unit=64)
@@ -225,7 +225,7 @@ def test_result_does_not_depend_on_the_distribution(seed: int, transposed: bool,
 @pytest.mark.parametrize("result", [None, "f32"])
 @pytest.mark.parametrize("columns_per_unit", [1, 16, 48])
 def test_narrow_units(columns_per_unit: int, result: str | None) -> None:
-    """Several are computed as one block, whose packed panels are wider than a unit."""
+    """Several narrow units are computed as one block, whose packed panels are wider than a unit."""
     problem = single.matrices(np.random.default_rng(9), 30, 71, 900)
     check(problem, result, rows_per_unit=30, columns_per_unit=columns_per_unit)
 
@@ -257,7 +257,7 @@ def widened(problem: single.Problem, kind: str, result: str | None, **units: int
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize(("kind", "result"), [("f16", None), ("bf16", None), ("f16", "f32")])
 def test_widened_operands_have_the_bits_of_halves(kind: str, result: str | None, accumulate: bool) -> None:
-    """Operands have infinities, NaN and -0 in A, B and C; units have any size."""
+    """A, B and C contain infinities, NaN and -0; units have any size."""
     random = np.random.default_rng(11)
     special = [np.inf, -np.inf, np.nan, -0.0, 0.0, 3e-8]
     for rows, columns, k, units in ((13, 130, 40, (12, 64)), (47, 33, 700, (50, 1000)), (30, 71, 900, (30, 16))):
@@ -277,7 +277,7 @@ def test_widened_operands_have_the_bits_of_halves(kind: str, result: str | None,
 @pytest.mark.parametrize("result", [None, "f32"])
 @pytest.mark.parametrize(("rows", "columns", "k"), [(13, 130, 40), (47, 33, 300), (70, 64, 5)])
 def test_b_packed_beside_products_has_the_same_bits(rows: int, columns: int, k: int, result: str | None) -> None:
-    """Some units have too many rows for it, and rows of B may be as close as packed ones."""
+    """Some units have too many rows to pack beside products, and rows of B may be as close as packed ones."""
     for gap in (0, 3):
         problem = halved(single.matrices(np.random.default_rng(k), rows, columns, k, gap=gap), HALF_TYPES["f16"])
         units = {"rows_per_unit": 50, "columns_per_unit": 1000}
@@ -319,7 +319,7 @@ def test_one_rounding_of_small_integers(kind: str, k: int) -> None:
 @pytest.mark.parametrize("kind", HALF_TYPES)
 @pytest.mark.parametrize("k", [2, 300])
 def test_what_is_no_ordinary_number(kind: str, k: int) -> None:
-    """NaN and infinities stay in their rows; too large sums are infinite, denormal halves are kept, -0 is."""
+    """NaN and infinities stay in their rows, too large sums become infinite, denormal halves and -0 are kept."""
     problem = single.matrices(np.random.default_rng(0), 6, 20, k)
     problem.b = np.ones_like(problem.b)
     a = np.zeros((6, k), np.float32)

@@ -106,7 +106,7 @@ def test_against_numpy(element_type: str, result_type: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)])
 def test_halves_round_to_nearest_even(dtype: np.dtype) -> None:
-    """x times 1 is x for every half, but for denormal bfloat16 that may be zero; float32 sums round as in NumPy."""
+    """x times 1 is x for every half, though denormal bfloat16 may become zero; float32 sums round as in NumPy."""
     every = np.arange(2**16, dtype=np.uint16).view(dtype).reshape(1, -1, 1)
     one = np.ones((1, 1, 1), dtype)
     product = run(every, one, np.zeros(every.shape, dtype), False)

@@ -17,7 +17,7 @@ SCHEDULED_FOR = {16: ("skylake-avx512", "znver4"), 8: ("haswell", "znver3"), 4: 
 
 
 def assembly(rows: int, vectors: int, masked: bool, cpu: str) -> str:
-    """The machine code of one kernel, as codelets have it, for a processor with these instructions."""
+    """The machine code of one kernel, compiled as in codelets, for a processor with these instructions."""
     module = ir.Module()
     micro_kernel._kernel(module, rows, vectors, masked, "f32", False, "f32")
     parsed = llvm.parse_assembly(str(module))
@@ -34,7 +34,7 @@ def inner_loop(text: str) -> str:
 
 
 def multiply_adds(text: str) -> int:
-    """The number of them."""
+    """The number of multiply-adds in the text."""
     return len(re.findall(r"vfn?madd|mulps|mulss", text))
 
 

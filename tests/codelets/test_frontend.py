@@ -43,7 +43,7 @@ def first_and_last(address: int, count: int) -> tuple[int, int]:
 
 @codelet
 def members(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Enumerations: as an index, compared, in a loop, held in a variable."""
+    """Enumerations used as an index, in a comparison, in a loop and in a variable."""
     total = 0
     kind = Word.VALUE
     for index in range(Word.COUNT):
@@ -61,7 +61,7 @@ def tables(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def steps(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """A range whose step may be 0, for which Python has an exception: codelets have none, and it is empty."""
+    """A range with a step that may be 0: Python raises an exception there, in a codelet the range is empty."""
     for value in range(0, 7, word(parameters, 1)):
         store_i64(word(parameters, 0), value)
 
@@ -73,7 +73,7 @@ class Pair(NamedTuple):
 
 @inner
 def ordered(pair: Pair, grows: bool) -> Pair:
-    """Named tuples, results of several statements, constants that are known."""
+    """Named tuples, results of several statements, and constants known when compiled."""
     if SORTS and pair.low > pair.high:
         low, high = pair.high, pair.low
         return Pair(low, high)
@@ -81,7 +81,7 @@ def ordered(pair: Pair, grows: bool) -> Pair:
 
 
 def language(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """A function with all that a pass over the source must get right; Python runs it, too."""
+    """A function with everything that a pass over the source must translate; Python can run it, too."""
     low, high = ordered(Pair(lo, hi), lo % 2 == 0)
     total = 0
     for k in range(high, low, -3):
@@ -196,7 +196,7 @@ START, LABELS = np.int64(0), ("low", "high")
 
 @codelet
 def counts_from_a_scalar(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """A scalar of NumPy's is a number: a variable that begins with it changes."""
+    """A scalar of NumPy is a number: a variable that starts as one can change."""
     x = START
     while x < hi:
         x += 1

@@ -1,4 +1,4 @@
-"""Products by one vector of columns: those of the definition, with the bits of the general kernels."""
+"""Products with a single vector of columns: the definition's results, and the bits of the general kernels."""
 
 from __future__ import annotations
 

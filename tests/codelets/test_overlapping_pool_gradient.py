@@ -71,7 +71,7 @@ def test_usual_pooling(side: WindowDimension, channels: int) -> None:
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_pooling_of_16_bit_floats(kind: str) -> None:
-    """The bits of a gradient in f32, rounded once."""
+    """The result has the bits of a gradient in f32, rounded once."""
     rng = np.random.default_rng(1)
     operand = rng.integers(-2, 3, (2, 6, 5, 19)).astype(NUMPY_TYPES[kind])
     operand[0, 0, 0, 0], operand[1, 1, 1, -1] = np.nan, -np.inf

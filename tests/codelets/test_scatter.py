@@ -37,7 +37,7 @@ def oracle(
     numbers: ScatterDimensionNumbers,
     opcode: str,
 ) -> np.ndarray:
-    """HLO's definition: updates in row-major order of positions, none that reaches out of the operand."""
+    """HLO's definition: updates in row-major order of positions, without those that reach out of the operand."""
     result = operand.copy()
     skipped = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
     window = [d for d in range(operand.ndim) if d not in skipped]

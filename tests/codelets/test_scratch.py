@@ -21,7 +21,7 @@ UNITS = 8
 
 @pytest.mark.parametrize("sizes", [(64,), (1, 64, 200, 0, 8), (0, 0), (4096, 63, 65)])
 def test_areas_and_gaps(sizes: tuple[int, ...]) -> None:
-    """Each byte is of an area, or of a gap; codelets that compute where areas are find the same."""
+    """Each byte belongs to an area or to a gap, and codelets that compute where areas are agree."""
     layout = ScratchLayout()
     begins = [layout.area(size) for size in sizes]
     space = layout.space()
@@ -68,7 +68,7 @@ def test_guards_of_tests() -> None:
 
 @pytest.mark.parametrize("overrun", [None, "slice", "area of a link", "behind a link"])
 def test_overruns_in_a_chain(overrun: str | None) -> None:
-    """Slices of a chain are areas, and so are those of its links' scratch."""
+    """Slices of a chain count as areas, and so do the areas of its links' scratch."""
     each, row = Partition(1, UNITS, 1), Shape("f64", (UNITS,))
     x, y = Buffer("x", row), Buffer("y", row)
     layout = ScratchLayout()

@@ -82,7 +82,7 @@ def integers(x):
 
 
 def partly(x):
-    """Combines in a loop a value that is equal on all replicas with one that differs."""
+    """A loop that combines a value equal on all replicas with one that differs."""
     shared = tf.cumsum(tf.constant(KERNEL), 0)
     return tf.while_loop(
         lambda n, same, own: n < 3,
@@ -127,7 +127,7 @@ def test_each_replica_computes_its_own(function, replicas: int) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 def test_random_numbers_differ_between_replicas(replicas: int) -> None:
-    """A generator's, whose state is a variable, and those without a seed; not those of a seed in the program."""
+    """Those of a generator, whose state is a variable, and those without a seed differ; those with a seed do not."""
     generator = tf.random.Generator.from_seed(7)
 
     def program():
@@ -151,7 +151,7 @@ def test_random_numbers_differ_between_replicas(replicas: int) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_variables_in_loops(replicas: int) -> None:
-    """Moving statistics are each replica's own; the weights that are trained with them stay the same for all."""
+    """Moving statistics are each replica's own; the weights trained with them stay equal on all replicas."""
     weights, moving = tf.Variable(tf.ones([4, 2])), tf.Variable(tf.zeros([4]))
 
     def program(x):

@@ -135,7 +135,7 @@ def test_local_and_logical_operations() -> None:
 
 
 def test_logical_operations_on_booleans() -> None:
-    """Replica 0 has x, replica 1 the other way around; three elements on two replicas: the last slice ends in False."""
+    """Replica 1 has the opposite of replica 0's x. Two replicas share three elements: the last slice ends in False."""
     x = np.array([True, False, True])
 
     def function(x):

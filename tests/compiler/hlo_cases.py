@@ -12,7 +12,7 @@ import tensorflow as tf
 
 @dataclass(frozen=True)
 class Case:
-    """A function of tensors; `compiled` when XLA, not TensorFlow's kernels, gives the expected result."""
+    """A function of tensors; if `compiled`, XLA gives the expected result, else TensorFlow's kernels."""
 
     name: str
     function: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""Custom calls in place of operations that take TensorFlow long become the HLO that it writes for them."""
+"""Custom calls replace operations that TensorFlow takes long to expand, and become the HLO that it would write."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def imported(function: Callable[..., Any], *specs: tf.TensorSpec) -> Module:
 
 
 def text(module: Module) -> str:
-    """The module without the names of its values, which are numbered in their order."""
+    """The text of the module, with its values numbered in their order in place of names."""
     numbers: dict[str, str] = {}
     printed = re.sub(r"^(.*%\S+ )\(.*\) ->", r"\1->", print_module(module).split("\n", 1)[1], flags=re.MULTILINE)
     return re.sub(r"%[\w.\-]+", lambda found: numbers.setdefault(found[0], f"%{len(numbers)}"), printed)

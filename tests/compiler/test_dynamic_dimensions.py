@@ -85,7 +85,7 @@ def test_slices_of_a_computed_size() -> None:
 
 
 def same(function: Callable[..., Any], *several: Any) -> None:
-    """The definitions for all arguments, and the engine for the first, against TensorFlow."""
+    """Compares with TensorFlow: the definitions for all arguments, and the engine for the first ones."""
     first = [np.asarray(argument) for argument in several[0]]
     module = imported(function, *first)
     assert all(i.opcode != "set-dimension-size" for c in module.computations() for i in c.instructions)

@@ -1,4 +1,4 @@
-"""A conditional of a known condition is the branch that runs: the other one may have shapes that XLA refuses."""
+"""A conditional of a known condition becomes the branch that runs: XLA might refuse the shapes of the other one."""
 
 from __future__ import annotations
 

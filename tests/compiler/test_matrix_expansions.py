@@ -26,7 +26,7 @@ def run(function: Callable[..., Any], a: np.ndarray) -> list[np.ndarray]:
 
 
 def matrices(*shape: int) -> np.ndarray:
-    """Well conditioned ones, with distinct singular values."""
+    """Well-conditioned matrices with distinct singular values."""
     return np.random.default_rng(3).standard_normal(shape) + np.eye(*shape[-2:]) * np.arange(2, 2 + shape[-1])
 
 
@@ -35,7 +35,7 @@ def symmetric(a: Any) -> Any:
 
 
 def products(a: Any) -> list[Any]:
-    """Factorizations of arrays whose producers write them in another shape."""
+    """Factorizations of arrays that their producers write in another shape."""
     scale = (np.eye(5) + 0.1).astype(a.dtype.as_numpy_dtype)
     values = linalg.svd(tf.reshape(a @ scale, [2, 5, 5]), compute_uv=False)
     return [values, linalg.eigvalsh(tf.reshape(a @ scale, [2, 5, 5]))]
@@ -103,7 +103,7 @@ def of_any_size(a: Any) -> Any:
 
 
 def nested(a: Any) -> Any:
-    """A branch that calls a function, in a loop."""
+    """A loop around a branch that calls a function."""
 
     def iteration(number: Any, a: Any) -> tuple[Any, Any]:
         b = tf.cond(a[0, 0] > 0, lambda: inverse(a), lambda: linalg.svd(a, compute_uv=False) * a)
@@ -117,7 +117,7 @@ def in_cases(a: Any) -> Any:
 
 
 def of_constants(a: Any) -> Any:
-    """Every factorization, of constants in a loop, and of one in each branch."""
+    """Every factorization of constants in a loop, and one factorization in each branch."""
     c = tf.constant(matrices(4, 4), tf.float32)
 
     def iteration(number: Any, a: Any) -> tuple[Any, Any]:

@@ -76,7 +76,7 @@ def compare(functions: dict[str, Function], dtype: str) -> None:
         received = IPUStrategy().run(tf.function(all_of, jit_compile=True), args=(x,))
     for name, expected in all_of(x).items():
         if dtype == "bfloat16" and name.startswith("max_pool"):
-            # oneDNN, which TensorFlow uses where a processor has AVX512_BF16, starts from -Inf, not the lowest number.
+            # On processors with AVX512_BF16, TensorFlow uses oneDNN, which starts from -Inf, not the lowest number.
             expected = tf.maximum(expected, tf.bfloat16.min)
         got, wanted = (np.asarray(each) for each in (received[name], expected))
         if wanted.dtype.kind not in "iub":  # NumPy does not take bfloat16's NaN as equal

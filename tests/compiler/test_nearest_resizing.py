@@ -41,7 +41,7 @@ def test_values_and_gradients(
 
 
 def test_places_are_those_of_tensorflow() -> None:
-    """Places are computed in float32, also where a product is next to a whole number."""
+    """Positions are computed in float32, also where a product is next to a whole number."""
     for size in (1, 2, 3, 7, 10, 49, 101):
         image = tf.range(size, dtype=tf.float32)[None, :, None, None]
         for count in (1, 2, 5, 6, 21, 83, 98, 100, 303):

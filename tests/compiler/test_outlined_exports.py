@@ -1,4 +1,4 @@
-"""Files of programs with outlined functions: the calls stay in them, and results are the same."""
+"""Files of programs with outlined functions keep the calls, and give the same results."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_a_gradient_of_a_gradient(strategy: Any) -> None:
 
 
 def test_more_tapes_than_one(strategy: Any, weights: list[tf.Variable]) -> None:
-    """A tape appends intermediate values to the results of a traced body, which later calls must not have."""
+    """A tape appends intermediate values to the results of a traced body; later calls must not return them."""
 
     def layer(x: tf.Tensor) -> tf.Tensor:
         h = tf.tanh(tf.matmul(x, weights[0]))
@@ -177,7 +177,7 @@ def test_more_tapes_than_one(strategy: Any, weights: list[tf.Variable]) -> None:
 
 
 def test_rows_of_a_table(strategy: Any, weights: list[tf.Variable]) -> None:
-    """Gradients of tables within the body are IndexedSlices, and those by operands, too."""
+    """Gradients are IndexedSlices for tables within the body and for tables that are operands."""
 
     def step(decorate: Any) -> Callable[[tf.Tensor], list[tf.Tensor]]:
         rows = decorate(lambda table, ids: 2.0 * tf.gather(table, ids) * tf.nn.embedding_lookup(weights[0], ids))

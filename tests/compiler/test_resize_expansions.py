@@ -46,7 +46,7 @@ def test_other_types(dtype: str) -> None:
 
 @pytest.mark.parametrize("gradient", [False, True])
 def test_corners_and_centers_at_once_are_an_error(gradient: bool) -> None:
-    """The error says that TensorFlow's result has no meaning for both."""
+    """The error says that TensorFlow's result has no meaning with both options."""
     both = {"align_corners": True, "half_pixel_centers": True}
 
     def function(x: tf.Tensor) -> tf.Tensor:
@@ -59,7 +59,7 @@ def test_corners_and_centers_at_once_are_an_error(gradient: bool) -> None:
 
 
 def by_engine(function: object, *arguments: np.ndarray) -> list[np.ndarray]:
-    """The results of a function on the engine, which gathers nothing."""
+    """The results of a function on the engine, whose module contains no gather."""
     specs = [tf.TensorSpec(each.shape, each.dtype) for each in arguments]
     concrete = tf.function(function, jit_compile=True, autograph=False).get_concrete_function(*specs)
     module = module_of(concrete, specs)

@@ -1,4 +1,4 @@
-"""The tables of docs/options.md, from effects.py and from the flags that the package knows."""
+"""The tables of docs/options.md, made from effects.py and from the flags that the package knows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def options_tables() -> str:
 
 
 def older_options_tables() -> str:
-    """The options that only create_ipu_config and its setters have."""
+    """Tables of the options that only create_ipu_config and its setters have."""
     return "\n\n".join(effects_tables(OLDER))
 
 
 def flags_table() -> str:
-    """The flags of each library."""
+    """Tables of the flags of each library."""
     return "\n\n".join(
         f"### Flags of {library.title}\n\nGiven by `{name}`.\n\n{_library_table(library)}"
         for name, library in {**LIBRARIES, "set_report_options": REPORT}.items()

@@ -1,4 +1,4 @@
-"""Options of IPUConfig that promise an effect in the chip's cost report, each shown on a small program."""
+"""Options of IPUConfig that promise an effect in the chip's cost report: each effect is shown on a small program."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def cycles(found: Estimate) -> float:
 
 @dataclass(frozen=True)
 class Case:
-    """An option's value, the options to set besides, and the change of a program's measure."""
+    """An option's value, the other options to set, and how the measure of a program changes."""
 
     value: Any
     program: Callable[[], Program]

@@ -22,7 +22,7 @@ def told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> p
 
 
 class Model(QueueOptions):
-    """A model as far as its queues are concerned."""
+    """The options of queues of a model."""
 
     distribute_strategy = None
 

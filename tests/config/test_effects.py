@@ -44,7 +44,7 @@ SHOWN_BY = {
     ),
     **dict.fromkeys(CASES, "tests/config/test_cost_effects.py"),
 }
-"""The file that shows an option's effect, by the option."""
+"""The file that shows the option's effect, for each option."""
 
 
 def test_every_option_has_a_row_and_every_row_an_option() -> None:

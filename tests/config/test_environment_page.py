@@ -27,7 +27,7 @@ def test_the_table_has_every_variable() -> None:
     read = set().union(*(names_in(each.read_text(encoding="utf-8")) for each in files))
     page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8").partition("## Environment variables")[2]
     listed = {name for row in TABLE.findall(page) for name in re.findall(r"`(\w+)`", row)}
-    # Set for processes that are started, not read; a name of sysconf.
+    # The first two are set for processes that are started, not read; the third is a name of sysconf.
     assert listed == read - {"TF_CPP_MIN_LOG_LEVEL", "OPENBLAS_NUM_THREADS", "SC_CLK_TCK"}
 
 

@@ -1,4 +1,4 @@
-"""Option flags: unknown ones are refused with the nearest named, those of programs of that time are taken."""
+"""Option flags: unknown ones are refused with the nearest name, those of programs from the IPU's time are accepted."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.config.test_tree import write
 
 
 def configured(**values: Any) -> IPUConfig:
-    """A configuration with attributes by dotted name (a double underscore for the dot), put in force."""
+    """Puts a configuration in force; attributes are given by dotted name, with a double underscore for the dot."""
     config = IPUConfig()
     for name, value in values.items():
         write(config, name.replace("__", "."), value)

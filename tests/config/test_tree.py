@@ -242,7 +242,7 @@ def test_deprecated_option_warns_when_set(caplog: pytest.LogCaptureFixture) -> N
 
 
 class Inner(Category):
-    """Below a deprecated category."""
+    """A category below a deprecated one."""
 
     value: int = option(1, "A value.")
 

@@ -30,7 +30,7 @@ def main() -> int:
     arguments = _arguments()
     if arguments.list:
         return _list()
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts jobs in the background with Ctrl-C ignored
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with Ctrl-C ignored
         signal.signal(number, signal.default_int_handler)
     first = int(time.time()) % 1_000_000 * 1000 if arguments.seed is None else arguments.seed
     wanted = [word for word in arguments.features.split(",") if word]
@@ -102,7 +102,7 @@ def _list() -> int:
 
 
 def _shrunk(result: Checked, checker: Checker) -> Checked:
-    """A failure with as few features as still fail in the same way."""
+    """The failure of a plan with fewer features, reduced as long as it fails in the same way."""
     latest = {str(result.plan): result}
 
     def fails(plan: Plan) -> bool:

@@ -13,7 +13,7 @@ def _act(d: Draft, label: str, expression: str) -> None:
 
 @feature("before", "fit", "evaluate")
 def before_copying(d: Draft, option: str) -> None:
-    """Use of a model before `ipu.accelerate(model)` copies it."""
+    """Uses a model before `ipu.accelerate(model)` copies it."""
     expression = FIT if option == "fit" else "model.evaluate(**given(), verbose=0)"
     d.before.append(action(f"{option} before", expression))
 
@@ -37,7 +37,7 @@ def predict(d: Draft, _: str) -> None:
 def on_batch(d: Draft, option: str) -> None:
     batch = "part(x, 0, b), part(y, 0, b)"
     d.need(option != "weighted" or "outputs" not in d.tags)
-    # tf_keras then asks for more batches than the one.
+    # Otherwise tf_keras asks for more batches than the one.
     d.need(d.is_keras3 or "steps per execution" not in d.tags)
     expressions = {
         "train": f"[model.train_on_batch({batch}) for _ in range(3)]",
@@ -203,7 +203,7 @@ def clone(d: Draft, option: str) -> None:
 
 @feature("action", "alternating", "shared layer", weight=1.5)
 def second_model(d: Draft, option: str) -> None:
-    """Makes another model, trained alternately with the first."""
+    """Makes another model, and trains the two alternately."""
     made = "compiled(make())"
     if option == "shared layer":
         d.need(d.kind == "dense" and not d.tags & {"inputs", "outputs", "unbuilt", "classes"})
@@ -221,7 +221,7 @@ def second_model(d: Draft, option: str) -> None:
 
 @feature("action", "fit", "predict", "both")
 def threads(d: Draft, option: str) -> None:
-    """Calls in other threads; those of the same time only read."""
+    """Calls a model in other threads; calls at the same time only read."""
     d.add_class(
         """
         def in_threads(*actions):

@@ -42,7 +42,7 @@ def stops(d: Draft, option: str) -> None:
 
 @feature("callback", "epoch_end", "epoch_begin", "train_batch_end", "train_begin", "assign", weight=3)
 def changes_weights(d: Draft, option: str) -> None:
-    d.need(option != "train_begin" or "unbuilt" not in d.tags)  # plain Keras has no weights yet
+    d.need(option != "train_begin" or "unbuilt" not in d.tags)  # plain Keras has no weights then
     if option == "assign":
         own(d, "Assigns", "epoch_end", "for v in self.model.trainable_variables:", "    v.assign(0.5 * v)")
         return
@@ -63,14 +63,14 @@ def changes_arrays(d: Draft, option: str) -> None:
 
 @feature("callback", "epoch_end", "train_batch_end")
 def freezes(d: Draft, option: str) -> None:
-    """Changes `trainable` in training, which acts at the next compile."""
+    """Changes `trainable` in training; the change acts at the next compile."""
     own(d, "Freezes", option, "self.model.layers[-1].trainable = False")
 
 
 @feature("callback", "evaluate", "predict", "predict_on_batch", "call", weight=2)
 def looks(d: Draft, option: str) -> None:
     """Evaluates or predicts after each epoch."""
-    # tf_keras then asks for more batches than the one.
+    # Otherwise tf_keras asks for more batches than the one.
     d.need(d.is_keras3 or option != "predict_on_batch" or "steps per execution" not in d.tags)
     part = "part(x, 0, b)"
     line = {

@@ -21,13 +21,13 @@ from tests.crossings.plan import Plan
 KERAS = {"keras": keras, "tf_keras": tf_keras}
 REFUSALS = {"UnsupportedOperation", "ConfigurationError", "StepCountError"}
 OF_CALLBACKS = {"LookupError", "KeyboardInterrupt"}
-"""Errors that callbacks of programs raise, which come later than a refusal."""
+"""Errors that callbacks of programs raise, after the engine could have refused."""
 OF_PROGRAMS = ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain", "rows", "set_policy", "variable")
-"""Names of the harness that the source of a program uses."""
+"""Names in the harness that the source of a program uses."""
 EXACT = 1e7
-"""Roundings of float64 that are no difference: some 1e-9."""
+"""How many roundings of float64 count as no difference: some 1e-9."""
 FLOATS_OF_16_BITS = 2.0**12
-"""Roundings of float32 that make one of 16 bits, with some more."""
+"""The rounding of a 16-bit float in roundings of float32, with some margin."""
 
 
 def check(plan: Plan) -> list[str]:

@@ -1,4 +1,4 @@
-"""Compares the notes of two runs: exactly but for floats, whose tolerance follows from both sides in float64."""
+"""Compares the notes of two runs: exactly, except for floats, whose tolerance follows from both runs in float64."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tests.fuzz.distances import EPSILON
 
 Items = list[tuple[str, Any]]
 ROUNDINGS = 64
-"""Roundings of the largest number of an array, below which nothing is run in float64."""
+"""A difference below this many roundings of an array's largest number needs no run in float64."""
 FACTOR = 8
-"""Largest multiple of plain Keras' distance from float64 that a run may have: both round at random."""
+"""Largest multiple of plain Keras' distance from float64 that another run may have: both round at random."""
 SMALL = 1e-2
-"""Numbers are compared with those around 1 where all of an array are smaller than this."""
+"""Where all numbers of an array are smaller than this, errors are relative to 1."""
 
 
 def differences(
     got: Items, wanted: Items, truth: Items | None = None, roundings: float = ROUNDINGS, f: str = "float32"
 ) -> list[str]:
-    """A line for each value that differs. With `truth`, of plain Keras in float64, errors are measured from there."""
+    """A line for each value that differs. `truth` has plain Keras' notes in float64, from which errors are measured."""
     theirs, ours = dict(leaves(wanted)), dict(leaves(got))
     exact = dict(leaves(truth)) if truth is not None else {}
     noise = max(
@@ -77,7 +77,7 @@ def _same(got: Any, wanted: Any) -> bool:
 
 
 def leaves(items: Items) -> Iterator[tuple[str, Any]]:
-    """Each value with the path to it: the label, its number among those of the same label, then keys and positions."""
+    """Each value with the path to it: the label, its number among equal labels, then keys and positions."""
     counts: dict[str, int] = {}
     for label, value in items:
         counts[label] = counts.get(label, 0) + 1

@@ -9,7 +9,7 @@ SINGLE = {"outputs", "own step"}
 
 @feature("loss")
 def squared(d: Draft, _: str) -> None:
-    """Mean squared error, or what the model has set."""
+    """Mean squared error, or the loss that the model has set."""
 
 
 @feature("loss", "mae", "huber", "Huber", "function", "class", "none reduced")
@@ -224,7 +224,7 @@ def schedule(d: Draft, option: str) -> None:
 
 @feature("compile", "3", "2", "5", "100", weight=3)
 def steps_per_execution(d: Draft, option: str) -> None:
-    # tf_keras has no logs of an execution in which data end.
+    # In tf_keras, an execution in which the data end has no logs.
     d.need(d.is_keras3 or "unknown length" not in d.tags)
     d.compile["steps_per_execution"] = option
     d.tags.add("steps per execution")

@@ -33,7 +33,7 @@ def tensors(d: Draft, _: str) -> None:
 
 @feature("data")
 def lists(d: Draft, _: str) -> None:
-    """Lists of rows: Keras takes nested Python lists as arrays in some versions, and raises in others."""
+    """Nested lists of rows: some versions of Keras take them as arrays, others raise."""
     d.need(d.kind == "dense" and not d.tags & {"inputs", "outputs"})
     d.given = "dict(x=x.tolist(), y=y.tolist(), batch_size=b)"
 
@@ -166,7 +166,7 @@ def steps_per_epoch(d: Draft, option: str) -> None:
 
 @feature("epochs")
 def shuffle(d: Draft, _: str) -> None:
-    """All samples in one batch: its order changes no number but in rounding."""
+    """Shuffles all samples as one batch: the order only changes roundings."""
     d.need(d.is_arrays and d.kind != "stateful" and "batch_size=b" in d.given and "random" not in d.tags)
     d.need("steps given" not in d.tags)
     d.given = d.given.replace("batch_size=b", "batch_size=n")
@@ -197,7 +197,7 @@ def validation(d: Draft, option: str) -> None:
         d.fit["validation_data"] = f"tf.data.Dataset.from_tensor_slices({OTHER}).batch(b)"
     if option == "generator":
         d.need("endless" not in d.tags)
-        # tf_keras loses those of its batches that it has read ahead.
+        # Otherwise tf_keras loses batches of the generator that it has read ahead.
         d.fit["validation_data"] = (
             f"(rows((x, y), {'i, i + b' if d.is_keras3 else '0, b'}) for i in range(0, n, b) for _ in range(9))"
         )

@@ -11,14 +11,14 @@ from tests.crossings.harness import Raised
 from tests.crossings.plan import Plan
 
 AWAITED: tuple[str, ...] = ()
-"""Features whose faults are to be mended: no program has them but with --awaited."""
+"""Features with faults that are still to be mended: programs have them only with --awaited."""
 
 
 @dataclass(frozen=True)
 class Documented:
-    """A difference of programs with all `features`, in lines that match `values`, and the words of docs/`page` on it.
+    """A documented difference: programs with all `features` differ in lines that match `values`; docs/`page` says so.
 
-    Where `values` is empty such programs are not made.
+    Where `values` is empty, no such programs are made.
     """
 
     features: frozenset[str]
@@ -29,7 +29,7 @@ class Documented:
 
 @dataclass(frozen=True)
 class Fault:
-    """An error of plain Keras after which nothing can be compared; here `instead` is raised, nothing if it is "$"."""
+    """An error of plain Keras that ends a comparison. Here `instead` is raised, or nothing if it is "$"."""
 
     error: str
     instead: str
@@ -38,12 +38,12 @@ class Fault:
 
 
 def parse(words: tuple[str, ...]) -> list[frozenset[str]]:
-    """Exclusions, each of features joined with "+": a program that has all of one is not made."""
+    """The exclusions that words name, each of features joined with "+": no program has all features of one."""
     return [frozenset(word.split("+")) for word in words]
 
 
 def _rows(*names: str, values: str, reason: str, page: str) -> list[Documented]:
-    """A row for each of the names, which join features with "+"."""
+    """A row of the table for each name, which joins features with "+"."""
     return [Documented(each, values, reason, page) for each in parse(names)]
 
 
@@ -145,11 +145,11 @@ def _is_fault(fault: Fault, theirs: Raised, ours: Any) -> bool:
 
 
 def excused(plan: Plan, found: list[str]) -> list[str]:
-    """Filters the lines that no row of the table explains."""
+    """The lines that no row of the table explains."""
     rows = [row for row in TABLE if row.values and plan.has(row.features)]
     return [line for line in found if not any(re.match(row.values, line) for row in rows)]
 
 
 def exclusions(words: tuple[str, ...] = AWAITED) -> list[frozenset[str]]:
-    """The features that no program has together: these, and those of rows of the table."""
+    """Sets of features that no program has together: those in `words`, and those of rows of the table."""
     return [*parse(words), *(row.features for row in TABLE if not row.values)]

@@ -43,7 +43,7 @@ class Notes:
         self._number = 0
 
     def __call__(self, label: str, action: Callable[[], Any], default: Any = None) -> Any:
-        """The result of an action, which is noted, as is the class of an error."""
+        """The result of an action; notes it, or the class of the error."""
         try:
             result = action()
         except (Exception, KeyboardInterrupt) as error:
@@ -77,12 +77,12 @@ class Notes:
         return ipu.accelerate(model)
 
     def path(self, ending: str) -> str:
-        """A file or folder that is not there yet."""
+        """A path at which no file or folder exists yet."""
         self._number += 1
         return os.path.join(self._folder.name, f"{self._number}{ending}")
 
     def log(self, hooks: tuple[str, ...], label: str) -> Any:
-        """A callback with these hooks, which notes each call."""
+        """A callback with these hooks that notes each call."""
 
         def method(hook: str) -> Callable[..., None]:
             if hook.startswith(("epoch", *BATCH_HOOKS)):
@@ -112,7 +112,7 @@ class Notes:
 
 
 class Raised:
-    """An error, by its class and those it derives from."""
+    """An error, as its class and base classes."""
 
     def __init__(self, error: BaseException) -> None:
         self.classes = [kind.__name__ for kind in type(error).__mro__]
@@ -172,7 +172,7 @@ def numbers(K: Any) -> Any:
 
 
 def part(structure: Any, begin: int, end: int) -> Any:
-    """Rows of all arrays of a structure."""
+    """The same rows of each array of a structure."""
     return tf.nest.map_structure(lambda array: array[begin:end], structure)
 
 
@@ -206,7 +206,7 @@ def _without_notices() -> Iterator[None]:
 
 
 def run(program: Callable[[Any, Notes, str], None], K: Any, mode: str, f: str = "float32") -> list[tuple[str, Any]]:
-    """Results that `program(K, note, f)` notes in a mode; "plain" is Keras alone."""
+    """The results that `program(K, note, f)` notes in a mode; "plain" is Keras alone."""
     from tensorflow.python import ipu
 
     note, floats = Notes(K, mode, f), K.backend.floatx()

@@ -186,7 +186,7 @@ def return_state(d: Draft, _: str) -> None:
 
 @feature("model", "distinct", "repeated", "masked")
 def embedding(d: Draft, option: str) -> None:
-    """Words, each once in a batch but for the option."""
+    """Word numbers; a word occurs once in a batch unless the option says otherwise."""
     words = "np.concatenate([rng.permutation(40)[:4 * b].reshape(b, 4) for _ in range(-(-n // b))])[:n]"
     if option != "distinct":
         words = "rng.integers(0, 6, (n, 4))"
@@ -199,7 +199,7 @@ def embedding(d: Draft, option: str) -> None:
         f"{end}, L.Dense(1, {K3})])"
     )
     d.kind = "tokens"
-    d.tags.add("counting")  # sparse updates decay slots of all rows, in plain Keras once more at the end of data
+    d.tags.add("counting")  # sparse updates decay slots of all rows; plain Keras does so once more at the end of data
 
 
 @feature("model")
@@ -231,7 +231,7 @@ def mixed_precision(d: Draft, option: str) -> None:
     body = d.make.replace("\n", "\n    ")
     d.make = f"set_policy(K, f if f == 'float64' else '{option}')\ntry:\n    {body}\nfinally:\n    set_policy(K, f)"
     d.tags.add("16 bits")
-    if option == "mixed_float16":  # Keras scales losses then: the run in float64 has the same slots
+    if option == "mixed_float16":  # Keras then scales losses, so that the run in float64 needs the same slots
         d.wrapper = "{0} if f != 'float64' else K.mixed_precision.LossScaleOptimizer({0})"
 
 

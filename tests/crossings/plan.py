@@ -1,7 +1,7 @@
-"""A program as the words of one line, and from them its source: `keras scope sequential arrays sgd fit fit=3 predict`.
+"""Plans: the words of one line, as `keras scope sequential arrays sgd fit fit=3`, from which a source is made.
 
 The first words are the framework and the modes, the others features, each with an option after "=". A feature writes
-into a draft of the source; what a draft is without features is the first feature of each group.
+into a draft of the source. A draft without features stands for the first feature of each group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIT = "model.fit(**given('steps_per_epoch'), **fit(), callbacks=callbacks())"
 
 
 class Misfit(Exception):
-    """A feature that does not fit the features before it."""
+    """Raised for a feature that does not go together with the features before it."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Draft:
         return "x, batch_size=b" if self.is_arrays else "**given()"
 
     def need(self, condition: bool) -> None:
-        """Raises Misfit unless it holds."""
+        """Raises Misfit unless the condition holds."""
         if not condition:
             raise Misfit
 
@@ -130,7 +130,7 @@ class Plan:
 
     @classmethod
     def read(cls, line: str) -> Plan:
-        """The plan that a line says."""
+        """The plan that a line describes."""
         keras, modes, *features = line.split()
         return cls(keras, tuple(modes.split(",")), tuple(features))
 
@@ -140,7 +140,7 @@ class Plan:
         return [self.keras, *(f"mode:{mode}" for mode in self.modes), *(f.partition("=")[0] for f in self.features)]
 
     def has(self, names: frozenset[str]) -> bool:
-        """Whether all of these, with or without options, are in the plan, defaults of its groups included."""
+        """Whether all of these, with or without options, are in the plan; the defaults of its groups count."""
         words = {name: option for name, _, option in (word.partition("=") for word in self.features)}
         groups = {all_features()[name].group for name in words}
         words |= {each.name: "" for group in GROUPS if group not in groups and (each := first_of(group))}
@@ -168,7 +168,7 @@ class Plan:
 
 
 def first_of(group: str) -> Feature | None:
-    """The feature of a group of which a program names none; None for a group that may be empty."""
+    """The default feature of a group, for programs that name none; None for a group that may be empty."""
     if group not in ("model", "loss", "data", "optimizer"):
         return None
     return next(each for each in all_features().values() if each.group == group)

@@ -19,7 +19,7 @@ LIMIT_SECONDS = 300.0
 cores.
 """
 PROGRAMS_OF_A_PROCESS = 80
-"""Programs after which a process ends: TensorFlow keeps functions and kernels, which makes the next ones slower."""
+"""Programs after which a process ends: TensorFlow keeps functions and kernels, which would make later ones slower."""
 
 
 class Checked(NamedTuple):
@@ -50,7 +50,7 @@ class Worker:
         self.connection.send(str(plan))
 
     def take(self) -> Checked:
-        """The result, once there is one; a crash or a hang is one, too."""
+        """The result, once there is one; a crash or a hang also counts as a result."""
         assert self.plan is not None
         plan, seconds, end = self.plan, time.monotonic() - self.since, ""
         self.plan = None

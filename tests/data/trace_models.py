@@ -68,7 +68,7 @@ def compiled(model: Any, optimizer: Any) -> None:
 
 
 def traced(model: Any, dimensions: tuple[int, ...]) -> tuple[bytes, list[dict[str, float]]]:
-    """The step's HLO, and how its captured variables begin."""
+    """The step's HLO, and the initial values of the variables that it captures."""
     import tensorflow as tf
     from tensorflow.python.eager.polymorphic_function import compiler_ir
 
@@ -85,7 +85,7 @@ def traced(model: Any, dimensions: tuple[int, ...]) -> tuple[bytes, list[dict[st
         variable = paths.get(id(captured))
         value = begin.get(variable.path) if variable is not None else None
         if value is None:
-            # Optimizer state and metrics begin at zero, but for the learning rate.
+            # Optimizer state and metrics begin at zero, except for the learning rate.
             rate = variable is not None and "learning_rate" in variable.path
             states.append({"fill": float(np.asarray(variable))} if rate else {"fill": 0.0})
         elif np.all(value == value.reshape(-1)[0]):

@@ -46,7 +46,7 @@ def read_scratch(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def is_small(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Writes nothing at all: its result stays unwritten."""
+    """Writes nothing, so its result stays unwritten."""
 
 
 @codelet

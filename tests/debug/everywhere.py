@@ -1,4 +1,4 @@
-"""A plugin for pytest: whatever tests compile runs on the debug executor. `pytest -p tests.debug.everywhere tests`."""
+"""A pytest plugin: whatever tests compile runs on the debug executor. `pytest -p tests.debug.everywhere tests`."""
 
 from __future__ import annotations
 

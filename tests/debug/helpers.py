@@ -1,4 +1,4 @@
-"""Programs of the other tests on the debug executor, whole or with something made wrong."""
+"""Runs programs of other tests on the debug executor, whole or with something made wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_named(name: str, executable: Executable, steps: int = STEPS) -> Results:
 
 
 def run_module(module: Module, roles: list[str], executable: Executable, steps: int = STEPS) -> Results:
-    """Runs any module; feeds bring the same rows in each step."""
+    """Runs a module; feeds bring the same rows in each step."""
     feeds, variables = [], []
     for value, role, parameter in zip(values_of(module.entry.parameters), roles, module.entry.parameters, strict=True):
         if role == "feed":
@@ -42,7 +42,7 @@ def run_module(module: Module, roles: list[str], executable: Executable, steps: 
 
 
 def run_changed(name: str, change: Callable[[Program], None], tiles: int = 4) -> Results:
-    """Runs one of PROGRAMS that has been changed."""
+    """Runs one of PROGRAMS after a change."""
     program = program_of(name)
     change(program)
     return run_named(name, DebugExecutable(program, tiles=tiles))
@@ -54,7 +54,7 @@ def same_bits(received: Results, expected: Results) -> bool:
 
 
 def with_spans(spans: list[Span], buffer: Buffer, **changes: int) -> list[Span]:
-    """The spans, with the partitions of those of one buffer changed."""
+    """The spans, with the partition changed in those of one buffer."""
     return [
         replace(s, partition=replace(s.partition, **changes)) if s.buffer is buffer and s.partition is not None else s
         for s in spans
@@ -62,11 +62,11 @@ def with_spans(spans: list[Span], buffer: Buffer, **changes: int) -> list[Span]:
 
 
 class Unnamed(Record):
-    """The head of a block that has no fields, only words."""
+    """The head of a parameter block that has no fields, only words."""
 
 
 def set_of(codelet: object, buffers: list[Buffer], numbers: list[Any], units: int, **rest: Any) -> ComputeSet:
-    """A compute set whose first parameters are addresses, the others numbers; `reads` and `writes` are spans."""
+    """A compute set whose parameters are first addresses, then numbers; `reads` and `writes` are spans."""
     scratch = rest.pop("scratch", 0)
     arguments = {"reads": [], "writes": [], **rest}
     name = str(arguments.pop("name", "made by hand"))

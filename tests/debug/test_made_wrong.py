@@ -65,7 +65,7 @@ def test_nothing_wrong() -> None:
 
 def test_a_write_outside_its_slice() -> None:
     x, makes_x = filled()
-    makes_x.writes = [Span(x, Partition(1, SIZE, 2))]  # unit u would have elements 2u and 2u + 1
+    makes_x.writes = [Span(x, Partition(1, SIZE, 2))]  # unit u would write elements 2u and 2u + 1
     message = (
         "Expected compute set 'fill x' on tile 1 (units 4 to 7 of 8) to write only what its spans say. "
         "Received: 4.0 in element [4] of arena 'x' f64[8], in the slice of tile 0."
@@ -107,7 +107,7 @@ def test_a_buffer_that_is_not_mentioned() -> None:
 
 
 def test_a_wrong_relocation() -> None:
-    """The last unit writes behind the array; with a smaller offset the first one would write before it."""
+    """The last unit writes behind the array, or with a smaller offset the first one before it."""
     for offset, where in ((8, "0 bytes after its end"), (-8, "8 bytes before its beginning")):
         x, makes_x = filled()
         makes_x.writes = [Span(x)]
@@ -143,7 +143,7 @@ def test_an_unwritten_output() -> None:
 
 
 def test_what_the_last_step_wrote_does_not_count() -> None:
-    """Every other step writes nothing: its output must not pass for the one before."""
+    """Every other step writes nothing: the output of the step before must not pass for its output."""
     state = Buffer("state", ROW, "variable", 0)
     x, makes_x = filled()
     y, makes_y = moved(state, 0, EACH)
@@ -226,7 +226,7 @@ def test_scratch_that_is_not_its_own(word: int, scratch_bytes: int) -> None:
 
 
 def test_a_write_between_areas_of_scratch() -> None:
-    """Each area of the second one's scratch is written up to its end, then one word further on."""
+    """Each area of the second codelet's scratch is written up to its end, then one word further on."""
     layout = ScratchLayout()
     areas = [(layout.area(size), size) for size in (64, 8, 72, 64)]
     space, x = layout.space(), Buffer("x", ROW)

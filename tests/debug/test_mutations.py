@@ -17,7 +17,7 @@ from tests.program.programs import PROGRAMS, program_of
 SOME = ("training", "convolution", "embedding", "moves", "large 1")
 EVERY_NAME = [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS]
 NO_INFLUENCE = {("small 1", "fusion.5", "parameter.4")}
-"""A select never takes it."""
+"""Variants without any influence: a select never takes the value."""
 
 
 def is_found(name: str, program: Program) -> bool:

@@ -1,4 +1,4 @@
-"""Queues, hidden states and floating-point exceptions: a step that runs twice takes, advances and counts once."""
+"""Queues, hidden states and floating-point exceptions: a step that runs twice counts once."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_who_sends_how_much_to_whom() -> None:
     np.testing.assert_array_equal(whole.bytes, 3 * 16 * (1 - np.eye(4, dtype=int)))
     assert whole.exchanged == 12 * 16 and pieces.exchanged == 0
     np.testing.assert_array_equal(whole.received, [48, 48, 48, 48])
-    # Tiles 0 and 2 have the two units, and each has one half of its half.
+    # Tiles 0 and 2 have the two units, and each already has one half of its operand.
     np.testing.assert_array_equal(two.received, [16, 0, 16, 0])
     np.testing.assert_array_equal(two.sent, [0, 16, 0, 16])
     assert filling.number < whole.number <= pieces.number <= two.number

@@ -30,7 +30,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Case:
-    """A case: `build(keras)` makes the model, the other functions what it is compiled with, `labels` its targets."""
+    """A case: `build(keras)` makes the model, other functions what it is compiled with, and `labels` its targets."""
 
     kind: str
     name: str
@@ -42,11 +42,11 @@ class Case:
     optimizer: Callable[[ModuleType], Any]
     metrics: Callable[[ModuleType], list[Any]] = lambda keras: []
     random: bool = False
-    """Draws random numbers in training: compared with `jit_compile=True`, which draws the same."""
+    """Whether training draws random numbers: the reference then runs with `jit_compile=True`, which draws the same."""
     counts_traces: bool = False
-    """Numbers depend on how often TensorFlow has traced a step: the reference's is traced once, and has one step."""
+    """Whether numbers depend on how often TensorFlow has traced a step: the reference then traces one step, once."""
     framework: str = ""
-    """The only framework with this variant; otherwise all that have the name."""
+    """The only framework with this variant; "" if every framework with the name has it."""
 
     @property
     def title(self) -> str:

@@ -43,7 +43,7 @@ class Outcome:
 
 SAME, RUNS, DIFFERS, STILL, REFUSED, UNSUPPORTED, FAILS, NO_REFERENCE = (
     "same",
-    "runs",  # where random numbers cannot be repeated, there is nothing to compare with
+    "runs",  # the same, where random numbers cannot be repeated and so not compared
     "differs",
     "hardly moves",
     "refused by XLA",
@@ -141,7 +141,7 @@ class Reference:
     """Whether the engine is to draw the same random numbers in training."""
 
     def floor(self, mode: str) -> float:
-        """The distance that results may have from these, whatever TensorFlow differs from itself."""
+        """The distance from these results that is allowed even if TensorFlow's own distance is smaller."""
         return max(FLOOR, LAST_PLACES * max((_last_place(each) for each in self.results[mode]), default=0.0))
 
     def spread(self, mode: str) -> float:
@@ -165,7 +165,7 @@ def reference_of(framework: Framework, case: Case, **compilation: int) -> Refere
     data = data_of(case)
     with framework.reference_scope() if case.random else nullcontext():
         subject = Subject(framework, case, **compilation)
-    if case.counts_traces:  # a step that has metrics to build is traced twice
+    if case.counts_traces:  # a step whose metrics must be built is traced twice
         subject.model.evaluate(data.x, data.y, batch_size=BATCH, steps=1, verbose=0)
     start = subject.read()
     weights = [np.asarray(each) for each in subject.model.get_weights()]
@@ -216,7 +216,7 @@ def _outcome(reference: Reference, ours: Subject, mode: str) -> Outcome:
         return Outcome(case, mode, RUNS if finite else DIFFERS, "" if finite else "not finite")
     allowed, found = reference.floor(mode), distance(expected, received)
     if found > allowed:
-        # Only now does it matter, and it takes as long as all the rest.
+        # The spread only matters now, and takes as long as all the rest.
         allowed = max(allowed, FACTOR * reference.spread(mode))
     if found > allowed:
         return Outcome(case, mode, DIFFERS, f"{found:.1e} apart, allowed {allowed:.1e}", found, allowed)

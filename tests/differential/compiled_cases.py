@@ -243,7 +243,7 @@ OPTIMIZERS = [
     case
     for cases in (
         *(named_optimizer(name, learning_rate=rate) for name, rate in RATES.items() if name != "Nadam"),
-        # That of tf_keras counts updates in Python.
+        # Nadam of tf_keras counts updates in Python.
         [replace(case, counts_traces=True) for case in named_optimizer("Nadam", learning_rate=RATES["Nadam"])],
         *(
             legacy(name, learning_rate=RATES[name])

@@ -1,4 +1,4 @@
-"""Facts about a framework that the suite needs: its public names and its state."""
+"""What the suite must know of a framework: its public names and its state."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Framework:
     name: str
     keras: ModuleType
     reference_scope: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """Scope for models of the reference, in which they draw the random numbers of those on the engine."""
+    """Scope for models of the reference, in which they draw the same random numbers as on the engine."""
 
     def public_names(self, kind: str) -> list[str]:
-        """Each public class (or activation function) of a kind once; of several names the one it was defined under."""
+        """Each public class (or activation function) of a kind, once: of several names, the one of its definition."""
         path, base_name = KINDS[kind]
         module: Any = self.keras
         for part in path.split("."):

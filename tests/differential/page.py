@@ -97,7 +97,7 @@ def _missing(records: Records) -> str:
 
 
 def _grouped(records: Records, verdict: str | None) -> dict[str, dict[str, list[str]]]:
-    """Names in each framework by reason; `None` for all verdicts but the two that are no fault."""
+    """Names in each framework by reason, for one verdict; `None` stands for all verdicts that are faults."""
     groups: dict[str, dict[str, list[str]]] = {}
     for framework, kinds in records.items():
         for kind, record in kinds.items():

@@ -24,7 +24,7 @@ def image(name: str, *arguments: Any, variant: str = "", random: bool = True, **
 
 
 def cropping(name: str, *arguments: Any, make: Callable[..., Any] | None = None) -> Case:
-    """A layer whose result has one size in training and another one otherwise, whatever Keras says beforehand."""
+    """A layer whose result has one size in training and another one otherwise, though Keras computes one size."""
 
     def pooled(keras: ModuleType, x: Any) -> Any:
         made = (make or getattr)(keras.layers, name)(*arguments)
@@ -34,8 +34,8 @@ def cropping(name: str, *arguments: Any, make: Callable[..., Any] | None = None)
 
 
 def _crop(layers: ModuleType, name: str) -> Any:
-    """The layer itself on the engine. XLA alone resizes the whole image instead, since it loses the size of the crop:
-    the reference gives it that size."""
+    """The layer itself on the engine. For the reference, one that gives XLA the size of the crop: XLA loses it, and
+    would resize the whole image."""
     crop = getattr(layers, name)
     if serves(tf.distribute.get_strategy()) or not hasattr(crop, "transform_images"):
         return crop

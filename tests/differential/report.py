@@ -25,7 +25,7 @@ from tests.differential.suite import Entry
 GOOD = {SAME, RUNS}
 ORDER = (DIFFERS, STILL, FAILS, UNSUPPORTED, NO_REFERENCE, REFUSED, RUNS, SAME)
 HOST_ONLY = "not for a device"
-"""Stands as the verdict of a name without cases."""
+"""The verdict of a name without cases."""
 Results = list[tuple[Entry, list[Outcome]]]
 Record = dict[str, Any]
 """The record of one kind in one framework; `Records` are these by framework and kind."""
@@ -57,7 +57,7 @@ def counts(results: Results) -> dict[str, tuple[int, int]]:
 
 
 def missing(results: Results) -> Iterable[Missing]:
-    """One for each name, variant and reason."""
+    """An entry for each name, variant and reason."""
     for entry, outcomes in results:
         if entry.reason:
             yield Missing(entry.name, "", HOST_ONLY, entry.reason)
@@ -102,7 +102,7 @@ def records(results: Results) -> dict[str, Record]:
 
 
 def _is_refused(entry: Entry, outcomes: list[Outcome]) -> bool:
-    """Whether a name is missing, and for no other reason than that XLA or every device refuses it."""
+    """Whether a name is missing for the one reason that XLA or every device refuses it."""
     verdicts = {outcome.verdict for outcome in outcomes} - GOOD
     return not entry.cases or (bool(verdicts) and verdicts <= {REFUSED})
 

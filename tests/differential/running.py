@@ -17,7 +17,7 @@ from tests.differential.report import GOOD, Results
 from tests.differential.suite import CASES, entries
 
 MOST_CASES = 60
-"""Cases after which a new process replaces one: models leave graphs behind in it."""
+"""Cases after which a new process takes over: models leave graphs behind."""
 VARIABLE = "TF_USE_LEGACY_KERAS"
 _framework: Framework
 
@@ -27,7 +27,7 @@ def run(
 ) -> Results:
     """Runs all cases of these kinds whose title contains the expression, and prints each outcome when it is done.
 
-    Of these, every n-th alone with `every` of n, from that of number `first`.
+    With `every` = n only every n-th of them runs, from number `first` on.
     """
     wanted = [entry for entry in entries(chosen) if not kinds or entry.kind in kinds]
     numbers = [
@@ -59,7 +59,7 @@ def _compared(name: str, numbers: Sequence[int], jobs: int) -> Iterator[tuple[in
     context = multiprocessing.get_context("spawn")
     for begin in range(0, len(numbers), MOST_CASES * jobs):
         some = numbers[begin : begin + MOST_CASES * jobs]
-        # Of this pool, other than multiprocessing's, one hears when a process has died.
+        # Unlike multiprocessing's pool, this one says when a process has died.
         with _meant_by_tensorflow(name), ProcessPoolExecutor(min(jobs, len(some)), context, _start, (name,)) as pool:
             for number, found in pool.map(_compare, some):
                 yield number, [Outcome(CASES[number], *values) for values in found]
@@ -87,6 +87,6 @@ def _start(name: str) -> None:
 
 
 def _compare(number: int) -> tuple[int, list[tuple[str, str, str, float, float]]]:
-    """Cases hold functions, which cannot be sent: they go by their number."""
+    """Compares the case with this number: cases hold functions, which cannot be sent to another process."""
     outcomes = compare(_framework, CASES[number])
     return number, [(o.mode, o.verdict, o.reason, o.found, o.allowed) for o in outcomes]

@@ -61,8 +61,8 @@ PARTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "every", "first"), PARTS)
 def test_every_so_many_cases(name: str, every: int, first: int) -> None:
-    """The whole takes longer than a test should: `python -m tests.differential` runs it."""
-    # Other tests have the other cores, if several run side by side.
+    """Runs only some cases: `python -m tests.differential` runs all, which takes longer than a test should."""
+    # Tests that run side by side use the other cores.
     jobs = 1 if multiprocessing.parent_process() else os.cpu_count() or 1
     outcomes = [each for _, found in run(framework(name), None, "", jobs, every, first) for each in found]
     assert [outcome for outcome in outcomes if outcome.verdict not in GOOD | {REFUSED}] == []

@@ -1,4 +1,4 @@
-"""Functions of f32 are within 2.5 ULP of NumPy's in f64, and remainders exact; infinities, NaN and zeros are IEEE's."""
+"""Functions of f32 are within 2.5 ULP of NumPy's in f64, remainders are exact, and special values follow IEEE."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BINARY: dict[str, Function] = {"atan2": np.arctan2, "power": np.power, "remainde
 
 
 def of_every_size(rng: np.random.Generator) -> np.ndarray:
-    """Any bits that are no denormal number, and numbers around 0 and 1."""
+    """Any bits but denormal numbers, and numbers around 0 and 1."""
     bits = rng.integers(0, 2**32, COUNT, np.uint32).view(np.float32)
     bits = np.where(np.isfinite(bits), bits, np.float32(1))
     normal = rng.normal(size=(3, COUNT)) * [[1e-3], [1], [100]]
@@ -69,7 +69,7 @@ def test_binary(opcode: str) -> None:
 def test_angles_near_multiples_of_a_quarter(opcode: str) -> None:
     quarters = np.arange(-COUNT, COUNT) * (np.pi / 2)
     x = np.concatenate([quarters, quarters * 2.0**20, quarters * 2.0**45]).astype(np.float32)
-    # The f32 nearest to a multiple of pi / 2, relatively.
+    # The f32 with the least relative distance from a multiple of pi / 2.
     compare(opcode, UNARY[opcode], np.concatenate([x, np.float32([16367173 * 2.0**72, -16367173 * 2.0**72])]))
 
 

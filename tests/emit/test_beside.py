@@ -1,4 +1,4 @@
-"""Loops compiled by a process beside a program: the last first, the same objects, and only where that is worth it."""
+"""A process beside a program compiles loops, the last first, to the same objects, and only where that is worth it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_process_stores_them() -> None:
     folder = paths()[0].parent
     assert beside.compile_beside(NESTS, folder)
     with (folder / "lock").open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # which the helper has as long as it lives
+        fcntl.flock(file, fcntl.LOCK_EX)  # the helper holds the lock as long as it lives
     assert all(disk.load(path) for path in paths())
 
 

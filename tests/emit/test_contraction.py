@@ -1,4 +1,4 @@
-"""Multiply-adds in updates: where they are made, how near they come, and that units do not matter."""
+"""Multiply-adds in updates: where they are made, how accurate they are, and that units do not change results."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_sums_of_products_are_multiply_adds(rule: str, count: int) -> None:
 
 @pytest.mark.parametrize("opcode", ["subtract", "add"])
 def test_differences_of_equal_products_are_zero(opcode: str) -> None:
-    """The update is of a weight whose gradient is one, which is divided by its own size."""
+    """The update is of a weight whose gradient is such a difference, and is divided by its own size."""
     b = Builder()
     weight, x, y, mean = (b.parameter("f32", (1000,)) for _ in range(4))
     other = b.multiply(mean, y) if opcode == "subtract" else b.elementwise("negate", b.multiply(mean, y))
@@ -92,7 +92,7 @@ def test_updates_are_near_the_exact_ones(rule: str, shape: tuple[int, ...]) -> N
         step = gradient * RATE / np.sqrt(square + LEAST)
     got, _ = fast(update(rule, shape), given)
     assert np.all(np.abs(got[0] - (weight - step)) <= 2.0**-23 * np.abs(weight - step) + 8 * 2.0**-23 * np.abs(step))
-    # The difference in a mean may cancel: its error is measured by what it is the difference of.
+    # Terms may cancel in the difference for a mean, so its error is measured relative to those terms.
     assert np.all(np.abs(got[1] - square) <= 2.0**-22 * (gradient * gradient + given[2]))
     assert np.all(np.abs(got[2] - direction) <= 2.0**-22 * (np.abs(gradient) + np.abs(given[3])))
 
@@ -118,7 +118,7 @@ def test_special_values_come_out_as_without(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", ["RMSprop", "Adam"])
 def test_whole_vectors_and_rests_give_the_same_bits(rule: str) -> None:
-    """An element's result does not depend on its place in a row, so neither on how units are divided."""
+    """An element's result does not depend on its place in a row, nor so on how units are divided."""
     given = arguments((1000,), 1)
     whole, _ = fast(update(rule, (1000,)), given)
     for start, stop in ((0, 7), (500, 515), (3, 999)):

@@ -1,4 +1,4 @@
-"""Results of f16 that only pass maxima and the like on their way to memory are rounded there, with the same bits."""
+"""Results of f16 that only pass maxima and the like are rounded when stored, with the same bits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHERS = np.random.default_rng(0).permutation(EVERY_HALF.ravel()).reshape(256, 2
 def rectified(limit: float, twice: bool = False, first: bool = False) -> Module:
     """The maximum of products and a constant, which may be the `first` operand.
 
-    With `twice` their sum with the first factor, too, which reads rounded products.
+    With `twice` it also returns their sum with the first factor, which reads rounded products.
     """
     b = Builder()
     x, y = (b.parameter("f16", EVERY_HALF.shape) for _ in range(2))
@@ -77,7 +77,7 @@ def test_which_are_deferred(module: Module, deferred: int, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("opcode", ["abs", "negate", "select"])
 def test_same_bits_of_what_passes_values(opcode: str) -> None:
-    """Products that overflow pass, too."""
+    """Products that overflow also pass."""
     with np.errstate(all="ignore"):
         products = EVERY_HALF * OTHERS
     passing = {"abs": np.abs(products), "negate": -products, "select": np.where(EVERY_HALF > OTHERS, products, OTHERS)}
@@ -89,7 +89,7 @@ def test_same_bits_of_what_passes_values(opcode: str) -> None:
 
 
 def test_what_a_sum_reads_is_rounded_before() -> None:
-    """Sums are of float32: products that nearly cancel there differ by their rounding errors."""
+    """Sums are computed in float32: products that nearly cancel show their rounding errors."""
     b = Builder()
     x, y = (b.parameter("f16", (64, 2)) for _ in range(2))
     kept = b.elementwise("maximum", b.multiply(x, y), b.splat(-8.0, (64, 2), "f16"))

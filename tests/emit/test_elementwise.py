@@ -34,7 +34,7 @@ COUNT = 1003
 
 
 def flushed(array: np.ndarray) -> np.ndarray:
-    """The array, with zeros for denormal bfloat16 where the rounding to them is an instruction, as in the executor."""
+    """The array, with zeros for denormal bfloat16 if an instruction rounds to bfloat16, as in the executor."""
     if array.dtype != ml_dtypes.bfloat16 or not rounds_to_bf16():
         return array
     wide = array.astype(np.float32)
@@ -42,7 +42,7 @@ def flushed(array: np.ndarray) -> np.ndarray:
 
 
 def computed(module: Module, arrays: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The result and the expected one; of arithmetic without denormal bfloat16, which other operations keep."""
+    """The result and the expected one. Arithmetic gets no denormal bfloat16; other operations keep it."""
     is_arithmetic = not FLUSHING.isdisjoint(each.opcode for each in module.entry.instructions)
     if is_arithmetic:
         arrays = [flushed(each) for each in arrays]
@@ -89,10 +89,10 @@ def test_unary(opcode: str) -> None:
 @pytest.mark.parametrize("opcode", EXACT_BINARY)
 def test_binary(opcode: str) -> None:
     rng = np.random.default_rng(2)
-    # bf16 besides: maximum and minimum keep its denormals
+    # bf16 is always tried, as maximum and minimum keep its denormals
     for kind in dict.fromkeys((*sample(EXACT_BINARY[opcode], 7), *({"bf16"} & {*EXACT_BINARY[opcode]}))):
         arrays = [hard_values(rng, kind, COUNT) for _ in range(2)]
-        # HLO does not say which of 0 and -0 is the greater.
+        # HLO does not say which of 0 and -0 is greater.
         exactly_equal(one_operation(opcode, arrays, [kind] * 2), arrays, not OPCODES[opcode].either_zero)
 
 
@@ -147,7 +147,7 @@ def test_convert(source: str) -> None:
 
 @pytest.mark.parametrize("factor", [0.5, -4.0, 3.0])
 def test_results_of_bf16_that_need_no_rounding(factor: float) -> None:
-    """Products by a power of two are exact; sums of f32 that are converted are no denormal numbers."""
+    """Products by a power of two are exact, and sums of f32 that are converted have no denormal results."""
     x = flushed(hard_values(np.random.default_rng(21), "bf16", COUNT))
     b = Builder("scaled")
     operand = b.parameter("bf16", x.shape)
@@ -177,7 +177,7 @@ def test_bitcast_convert(source: str, target: str) -> None:
 def test_reduce_precision(bits: tuple[int, int]) -> None:
     x = hard_values(np.random.default_rng(9), "f32", COUNT)
     x = np.concatenate([x, np.linspace(5e-5, 7e-5, 999, dtype=np.float32), -x])
-    # A denormal stays one here; the executor flushes it.
+    # Denormals are kept here, while the executor flushes them.
     x = np.where(np.abs(x) < 2e-38, np.float32(0), x)
     attributes = {"exponent_bits": bits[0], "mantissa_bits": bits[1]}
     exactly_equal(one_operation("reduce-precision", [x], ["f32"], **attributes), [x])
@@ -197,7 +197,7 @@ def test_functions(opcode: str, kind: str) -> None:
     arrays = domain(opcode, kind, np.random.default_rng(10))
     module = one_operation(opcode, arrays, [kind] * len(arrays))
     result, expected = computed(module, arrays)
-    # Two roundings of a half, by way of f32, may differ by one.
+    # Rounding to a half twice, first to f32, may differ by one.
     allowed = 1 if kind in ("f16", "bf16") else ROUNDED[opcode][kind == "f64"]
     distance = ulps(result, expected)
     worst = int(np.argmax(distance))

@@ -1,7 +1,7 @@
 """Conversions to and from halves round to the nearest, ties to even, in every bit: all halves, all exponents, all ties.
 
-The oracle knows only what the bits of a half mean: the bits of its positive values count upwards, so the nearest one
-is found by searching, and of two as near the one with even bits is taken.
+The oracle only uses that the bits of positive halves count upwards. So it finds the nearest half by searching, and
+takes the one with even bits if two are equally near.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ INFINITY = {"f16": 0x7C00, "bf16": 0x7F80}
 WHOLE_NUMBERS = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
 EVERY_HALF = np.arange(1 << 16, dtype=np.uint16)
 Run = Callable[[Module, np.ndarray], np.ndarray]
-# What holds every source exactly: on x86 it has 64 bits of mantissa, elsewhere more.
+# A type that holds every source exactly: on x86 it has 64 bits of mantissa, elsewhere more.
 Exact = np.longdouble
 
 
 def positive_values(kind: str) -> np.ndarray:
-    """The value of each bit pattern from 0 to infinity, for which stands the power of two that would come next."""
+    """The value of each bit pattern from 0 to infinity; infinity counts as the next power of two."""
     mantissa_bits = MANTISSA_BITS[kind]
     bits = np.arange(INFINITY[kind] + 1)
     exponent, mantissa = bits >> mantissa_bits, bits & ((1 << mantissa_bits) - 1)
@@ -49,7 +49,7 @@ def values_of(half: np.ndarray) -> np.ndarray:
 
 
 def nearest_bits(values: np.ndarray, kind: str) -> np.ndarray:
-    """The bits of the nearest 16-bit float, uint16; the bits for a NaN are left open."""
+    """The bits of the nearest 16-bit float, uint16; for a NaN they are not specified."""
     half, sizes = positive_values(kind), np.abs(values.astype(Exact))
     below = np.clip(np.searchsorted(half, sizes, side="right") - 1, 0, INFINITY[kind] - 1)
     middle = (half[below] + half[below + 1]) / 2
@@ -103,7 +103,7 @@ def near_ties(kind: str, dtype: type[np.floating]) -> np.ndarray:
 
 
 def every_exponent(dtype: type[np.floating]) -> np.ndarray:
-    """Random mantissas under each exponent there is, denormal numbers, infinities and NaN among them."""
+    """Random mantissas with every exponent, denormal numbers, infinities and NaN among them."""
     word, mantissa = (np.uint32, 23) if dtype is np.float32 else (np.uint64, 52)
     exponents = np.arange(1 << (8 if dtype is np.float32 else 11), dtype=word)
     rng = np.random.default_rng(0)
@@ -126,7 +126,7 @@ def test_floats_to_halves(source: str, kind: str, run: Run) -> None:
 @pytest.mark.parametrize("kind", HALF_TYPES)
 @pytest.mark.parametrize("source", ["f32", "f64"])
 def test_workers_flush_nothing_but_what_is_denormal_in_the_source(source: str, kind: str) -> None:
-    """Workers take denormal numbers of their arithmetic for zero; denormal float16 are ordinary float32."""
+    """Workers take denormal numbers of their arithmetic for zero, but a denormal float16 is an ordinary float32."""
     dtype = Shape(source).dtype.type
     values = np.concatenate([near_ties(kind, dtype), every_exponent(dtype)])
     normal = np.abs(values) >= np.finfo(np.float32).tiny
@@ -190,7 +190,7 @@ def test_every_half_to_the_other_kind(source: str, run: Run) -> None:
 @pytest.mark.parametrize("target", WHOLE_NUMBERS)
 @pytest.mark.parametrize("run", [on_machine, by_definition])
 def test_every_half_to_whole_numbers(kind: str, target: str, run: Run) -> None:
-    """Towards zero, to the nearest there is, 0 for NaN."""
+    """Rounds towards zero, and saturates; NaN becomes 0."""
     half = EVERY_HALF.view(HALF_TYPES[kind])
     result = run(conversion(kind, target, len(half)), half)
     limits = np.iinfo(Shape(target).dtype)

@@ -68,7 +68,7 @@ def test_splat_and_stride_of_every_type_and_length(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["f32", "u8", "f16", "pred", "f64"])
 @pytest.mark.parametrize("length", [1, 16, 17, 63])
 def test_stores_at_a_stride(kind: str, length: int) -> None:
-    """A padded or concatenated part is written between elements that must not change."""
+    """Padding and concatenation write parts between elements that must not change."""
     rng = np.random.default_rng(3)
     builder = Builder()
     x, value = builder.parameter(kind, (3, length)), builder.parameter(kind)
@@ -175,7 +175,7 @@ def test_equal_nests_share_a_name_and_others_do_not() -> None:
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_many_vectors_of_rounded_operations(kind: str) -> None:
-    """Eight and four vectors at a time, single ones and a masked rest; rows of three beside a column each."""
+    """Eight and four vectors at a time, single vectors and a masked rest; each row of three has a column beside it."""
     rng = np.random.default_rng(4)
     for length in (15, 63, 64, 127, 128, 193, 333):
         builder = Builder()

@@ -107,7 +107,7 @@ def test_long_sums_are_split(shape: tuple[int, ...], dimensions: tuple[int, ...]
         module = reduced(opcode, kind, shape, dimensions)
         arrays = values(opcode, kind, shape, rng)
         machine = compare(module, arrays)
-        # An xor is a body of its own, which sees its values in order.
+        # An xor has a body of its own, which takes values in order.
         assert opcode == "xor" or any(n.splits_reduction for n in nests(machine))
         shuffled = machine_of(module, arrays).run(lambda n: rng.permutation(n))
         np.testing.assert_array_equal(shuffled[0], machine.outputs()[0])
@@ -187,7 +187,7 @@ def extremum_body(kind: str, direction: str) -> Computation:
 @pytest.mark.parametrize("kind", ["f32", "f16", "s32", "u8"])
 @pytest.mark.parametrize("columns", [1, 15, 16, 33, 300])
 def test_extremum_in_lanes(direction: str, kind: str, columns: int) -> None:
-    """Ties, zeros of both signs, and NaN anywhere, which makes the order matter; biased values are stored, too."""
+    """Ties, zeros of both signs, and NaN in places where the order matters; biased values are stored, too."""
     rng, dtype = np.random.default_rng(7), Shape(kind).dtype
     x = rng.integers(0, 9, (64, columns)).astype(dtype)
     bias = rng.integers(0, 3, columns).astype(dtype)
@@ -244,7 +244,7 @@ def test_nothing_to_reduce_gives_the_initial_value(shape: tuple[int, ...], dimen
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 @pytest.mark.parametrize("tested", ["bf16", "f16", "f32"])
 def test_every_half_is_finite_or_not(kind: str, tested: str) -> None:
-    """Converted values count, too: bfloat16 may be too large for float16."""
+    """Converted values are tested, too: a bfloat16 may be too large for float16."""
     b = Builder()
     x = b.parameter(kind, (1 << 16,))
     every = b.elementwise("is-finite", x if tested == kind else b.convert(x, tested))

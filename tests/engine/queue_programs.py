@@ -1,4 +1,4 @@
-"""Programs with infeeds and outfeeds, and ways to run them with a host on the other side."""
+"""Programs with infeeds and outfeeds, and ways to run them with a host that feeds and drains."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pack(builder: Builder, values: Values) -> Instruction:
 def infeed(
     builder: Builder, queue: str, shapes: Sequence[Shape], token: Instruction, declared: bool = True
 ) -> tuple[Values, Instruction]:
-    """The leaves of the next element, and the token."""
+    """The leaves of the next element, and the token after them."""
     call = builder.instruction(
         *("custom-call", TupleShape((*shapes, TOKEN)), (token,)),
         custom_call_target=INFEED,
@@ -52,7 +52,7 @@ def infeed(
 
 
 def outfeed(builder: Builder, queue: str, leaves: Values, token: Instruction, declared: bool = True) -> Instruction:
-    """The token behind it."""
+    """The token after the outfeed."""
     return builder.instruction(
         *("custom-call", TOKEN, (*leaves, token)),
         custom_call_target=OUTFEED,
@@ -62,7 +62,7 @@ def outfeed(builder: Builder, queue: str, leaves: Values, token: Instruction, de
 
 
 def repeat(builder: Builder, iterations: int | Instruction, initial: Values, body: Body) -> Values:
-    """A loop with a counter of its own; `body` maps the state to the next one."""
+    """A loop with its own counter; `body` maps a state to the next one."""
     limit = builder.constant(iterations, "s32") if isinstance(iterations, int) else iterations
     state = [builder.constant(0, "s32"), limit, *initial]
     shape = TupleShape(tuple(v.shape for v in state))
@@ -90,7 +90,7 @@ def conditional(builder: Builder, predicate: Instruction, values: Values, yes: B
 
 
 def add_all(builder: Builder, total: Instruction, leaf: Instruction) -> Instruction:
-    """A total with the sum of a leaf's elements."""
+    """The total plus the sum of a leaf's elements."""
     rank = leaf.array_shape.rank
     summed = builder.reduce(leaf, builder.constant(0.0), tuple(range(rank))) if rank else leaf
     return builder.add(total, summed)
@@ -113,7 +113,7 @@ def sums(shapes: Sequence[Shape], iterations: int, steps_in_loop: bool = True) -
 
 
 def elements(shapes: Sequence[Shape], count: int, seed: int = 0) -> list[np.ndarray]:
-    """`count` elements, leaf by leaf [count, ...]; integers in floats, so that sums are exact in any order."""
+    """`count` elements as a leaf of [count, ...] each; floats hold integers, so that sums are exact in any order."""
     rng = np.random.default_rng(seed)
     return [
         rng.integers(-9, 10, (count, *s.dimensions)).astype(s.dtype)

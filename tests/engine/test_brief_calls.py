@@ -1,4 +1,4 @@
-"""Calls of a single small step: the bits of any other call, for any arrays and variables; for which programs."""
+"""Calls of a single small step: they give the bits of any other call, for any arrays and variables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.program.rings import ring_loop
 
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch) -> Callable[[Module, list[str]], BriefCall]:
-    """Compares brief calls with others; the last brief call.
+    """Compares brief calls with others; returns the last brief call.
 
-    Each of two sets of variables is used twice in turn; results are those of the last step or of all.
+    Two sets of variables take turns, twice each; results are those of the last step or of all steps.
     """
 
     def compare(module: Module, roles: list[str]) -> BriefCall:
@@ -56,7 +56,7 @@ def test_the_bits_of_other_calls(name: str, check: Callable[[Module, list[str]],
 
 
 def test_the_builder_of_the_table_is_kept(check: Callable[[Module, list[str]], BriefCall]) -> None:
-    """The builder owns a pred for each iteration of a loop, whose addresses are in the table."""
+    """The builder owns a pred for each iteration of a loop; the table contains their addresses."""
     module = ring_loop(4)
     brief = check(module, ["feed"] * len(module.entry.parameters))
     assert next(each for each in brief._kept if isinstance(each, TableBuilder)).preds

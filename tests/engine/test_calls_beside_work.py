@@ -1,4 +1,4 @@
-"""Compute sets that do not depend on a call of the host run while it does, and whatever depends on it after it."""
+"""Compute sets that do not depend on a call of the host run during the call, those that depend on it afterwards."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def made(module: Module) -> Program:
 @pytest.mark.usefixtures("two_workers")
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_work_is_complete_before_the_call_returns(iterations: int) -> None:
-    """The callable waits for arrays that only the other worker can be computing."""
+    """During the call, the callable waits for arrays that only the other worker can be computing."""
     waits = [False]
 
     def half(x: np.ndarray) -> list[np.ndarray]:
@@ -88,7 +88,7 @@ def test_work_is_complete_before_the_call_returns(iterations: int) -> None:
     executable = Executable(program)
     assert [each.name for each in executable._running.compute_sets if each.claimed]
     waits[0] = True
-    claimed_memory(executable)[-1][:] = np.nan  # not in the call, before which the other worker may be done
+    claimed_memory(executable)[-1][:] = np.nan  # before the call, as the other worker may be done when it begins
     held = buffers(arguments())
     executable.run(1, [], held)
     np.testing.assert_allclose(held[0].read(), expected[0], rtol=1e-3, atol=1e-2)
@@ -100,7 +100,7 @@ def test_work_is_complete_before_the_call_returns(iterations: int) -> None:
 
 @pytest.mark.usefixtures("two_workers")
 def test_many_short_calls_give_the_same_bits() -> None:
-    """Parts go to either worker, whoever is first."""
+    """Either worker takes the parts, whichever comes first."""
     half = PythonFunction("half", lambda x: [x / 2])
     program = made(beside(half, 3))
     results = []

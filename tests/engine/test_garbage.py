@@ -1,4 +1,4 @@
-"""Python's garbage collector during a compilation: paused, and new objects are old afterwards."""
+"""Python's garbage collector during a compilation is paused, and new objects count as old afterwards."""
 
 import gc
 import threading
@@ -57,7 +57,7 @@ def test_a_disabled_collector_and_frozen_objects_stay_so():
     finally:
         gc.enable()
     gc.freeze()
-    for _ in range(2):  # it counts what is frozen once
+    for _ in range(2):  # frozen objects are counted once
         with collector_paused():
             more = _cycles(2000)
         assert more and gc.get_freeze_count() > 0

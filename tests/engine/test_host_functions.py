@@ -32,7 +32,7 @@ X = Shape("f32", (SIZE,))
 
 
 def called(b: Builder, function: HostFunction, x: Instruction, token: Instruction) -> list[Instruction]:
-    """The result of a function of one array, and the token."""
+    """The result of calling a function with one array, and the token."""
     call = b.host_function(function, [x], [x.array_shape], token)
     return [part(b, call, 0), part(b, call, 1)]
 
@@ -115,7 +115,7 @@ def test_c_function_gets_the_arrays_in_place_and_its_data() -> None:
 
 
 def test_brief_call_of_c_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step known to be brief starts none: during a C function no signal is handled."""
+    """A step known to be brief starts no thread, as no signal is handled during a C function."""
     keep, address = c_function()
     count = np.zeros(1, np.int64)
     function = CFunction("double", address, count.ctypes.data, keep)
@@ -145,7 +145,7 @@ def test_another_number_than_zero_ends_the_step() -> None:
 def test_error_of_the_callable_is_raised_with_its_traceback(
     kind: str, workers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The step in which it is raised has not begun; then the program goes on."""
+    """The step that raises leaves no trace; then the program goes on."""
     monkeypatch.setenv("NUMBA_NUM_THREADS", workers)
     count = 0
 
@@ -208,7 +208,7 @@ def test_branch_calls_only_where_it_is_taken() -> None:
 
 @pytest.mark.parametrize("from_another_thread", [False, True])
 def test_interruption_ends_the_callable(from_another_thread: bool) -> None:
-    """The signal ends it on the calling thread; elsewhere the callable's next bytecode does."""
+    """The signal ends the callable on the calling thread; on another thread its next bytecode does."""
     running = []
 
     def endless(x: np.ndarray) -> list[np.ndarray]:
@@ -230,7 +230,7 @@ def test_interruption_ends_the_callable(from_another_thread: bool) -> None:
 
 
 def test_signal_that_comes_while_machine_code_runs_ends_the_step() -> None:
-    """Python raises it as soon as it runs, at the beginning of the callable."""
+    """Python raises the signal's error as soon as bytecode runs, at the beginning of the callable."""
     numba = pytest.importorskip("numba")
     send = ctypes.CDLL(None)["raise"]
     send.argtypes, send.restype = [ctypes.c_int], ctypes.c_int

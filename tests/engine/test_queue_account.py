@@ -45,7 +45,7 @@ def test_nested_loops_multiply_and_unknown_ones_count_once() -> None:
 
 
 def test_rings_take_no_memory_of_the_chip() -> None:
-    """The arrays that a row is copied to do, while those of the ring are at the host."""
+    """The ring's arrays are at the host; the arrays that a row is copied to take memory."""
     found = estimate(program_of(sums([LARGE], iterations=3)), target("ipu2"))
     assert found.memory.always_live["feeds"] == 0
     assert LARGE.bytes <= max(found.memory.live_bytes) < 3 * LARGE.bytes
@@ -64,7 +64,7 @@ def test_loops_of_tiny_work_are_for_one_worker_unless_more_are_asked_for(monkeyp
 
 
 def _workers(program: Program) -> int:
-    """Number of workers with which a call is run that waits in vain."""
+    """Number of workers with which a call runs that waits in vain."""
     executable = Executable(program)
     ring = InfeedRing(executable.queues["in"].shapes, 1)
     ring.close()

@@ -52,7 +52,7 @@ def run(executable: AnyExecutable, bound: dict[str, AnyRing], variables: list[De
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("error", [None, DatasetFault("row 7 cannot be read")], ids=["exhausted", "raised"])
 def test_an_infeed_that_ends_inside_a_loop(kind: str, shape: Shape, error: Exception | None) -> None:
-    """A loop of ten iterations gets seven elements: the rows of seven iterations are there, no variable is touched."""
+    """A loop of ten iterations gets seven elements: it hands out seven iterations' rows, and changes no variable."""
     module = sums([shape], iterations=10)
     executable, variables, fed = made(kind, module), zeros(module), elements([shape], 7)
     variables[0].write(np.array(0.25, np.float32))
@@ -90,7 +90,7 @@ def test_the_rings_error_itself_is_raised_and_the_next_ring_works(kind: str) -> 
 @pytest.mark.parametrize("shape", [SCALAR, LARGE], ids=["scalar", "large"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_before_the_end_count(kind: str, shape: Shape) -> None:
-    """Seven elements, two a step: three steps are whole, the fourth is as if it had not begun."""
+    """Seven elements, two a step: three steps are whole, and the fourth leaves no trace."""
     module = sums([shape], iterations=2)
     executable, variables, fed = made(kind, module), zeros(module), elements([shape], 7)
     bound = rings(executable, 3)
@@ -106,7 +106,7 @@ def test_steps_before_the_end_count(kind: str, shape: Shape) -> None:
 
 
 def two_waits(shape: Shape) -> Module:
-    """x and y take an element each, one after the other, both in place if there were no second wait."""
+    """x and y take an element each, one after the other; without the second wait both would be updated in place."""
     builder = Builder()
     x, y, token = builder.parameter_of(shape), builder.parameter_of(shape), builder.parameter_of(TOKEN)
     first, after = infeed(builder, "in", [shape], token)
@@ -133,7 +133,7 @@ def test_a_step_that_waits_twice_and_gets_one_element_changes_nothing(kind: str,
 @pytest.mark.parametrize("shape", [SCALAR, LARGE], ids=["scalar", "large"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_outfeed_that_is_closed_ends_the_call(kind: str, shape: Shape) -> None:
-    """The program waits for space, as no thread takes the rows, while the ring is closed."""
+    """The ring is closed while the program waits for space, as no thread takes the rows."""
     builder = Builder()
     total, token = builder.parameter("f32"), builder.parameter_of(TOKEN)
 
@@ -196,7 +196,7 @@ def test_ctrl_c_while_waiting(shape: Shape, waits_for: str) -> None:
 
 
 def test_a_queue_that_ended_earlier_and_is_not_asked_again_ends_nothing() -> None:
-    """The first step only uses the infeed of two programs' worth: a closed, full ring serves the elements it has."""
+    """A closed ring still serves its elements, which are enough for two steps."""
     module = sums([SCALAR], iterations=2)
     executable, variables = made("tiles", module), zeros(module)
     bound = rings(executable, 4)
@@ -245,7 +245,7 @@ def test_rows_can_be_taken_while_the_program_still_runs() -> None:
             assert rows is not None
             value = float(rows[0][-1])
             answers.append(value)
-        infeed_ring.close()  # nobody waits for what will not come
+        infeed_ring.close()  # nobody waits for elements that will not come
 
     thread = threading.Thread(target=converse)
     thread.start()

@@ -94,7 +94,7 @@ def test_a_loop_with_unread_results_enqueues_its_rows() -> None:
 
 
 def test_products_and_gradients_of_elements_stay_in_their_iterations() -> None:
-    """Passes on loops would compute for all iterations at once: x w before the loop, the sum of xᵀ y after it."""
+    """Passes on loops must not compute for all iterations at once: x w before the loop, the sum of xᵀ y after it."""
     builder = Builder()
     total, weights = builder.parameter("f32", (3, 2)), builder.parameter("f32", (3, 2))
     token = builder.parameter_of(TOKEN)
@@ -141,7 +141,7 @@ def test_a_branch_that_hands_something_out_stays_a_branch() -> None:
 
 
 def test_elements_as_counters_say_nothing_about_the_number_of_iterations() -> None:
-    """A loop up to a number from the host, around one that adds numbers from the host to its counter."""
+    """A loop whose limit is a number from the host, around one that adds numbers from the host to its counter."""
     builder = Builder()
     token = builder.parameter_of(TOKEN)
 
@@ -170,7 +170,7 @@ def test_a_dropped_token_in_a_body_is_refused() -> None:
 
 
 def test_a_loss_is_enqueued_before_its_step_updates_in_place() -> None:
-    """One step of gradient descent takes a batch and enqueues its loss: nothing keeps a second copy."""
+    """One step of gradient descent takes a batch and enqueues its loss, and keeps no second copy of the weights."""
     builder = Builder()
     weights, token = builder.parameter("f32", (64, 64)), builder.parameter_of(TOKEN)
     leaves, after = infeed(builder, "in", [Shape("f32", (8, 64))], token)
@@ -187,21 +187,21 @@ def test_a_loss_is_enqueued_before_its_step_updates_in_place() -> None:
 
 
 def updating(waits_after: bool) -> Module:
-    """x is halved, and then (or never) an element is awaited."""
+    """Halves x, and then awaits an element if `waits_after`."""
     builder = Builder()
     x, token = builder.parameter("f32", (64, 64)), builder.parameter_of(TOKEN)
     new: Instruction = builder.multiply(x, builder.splat(0.5, (64, 64)))
     after = token
     if waits_after:
         leaves, after = infeed(builder, "in", [Shape("f32")], token)
-        # The product makes the update come first in the order.
+        # The product places the update first in the order.
         total = builder.reduce(new, builder.constant(0.0), (0, 1))
         after = outfeed(builder, "out", [builder.add(total, leaves[0])], after)
     return builder.module(pack(builder, [new, after]), {0: 0, 1: 1})
 
 
 def test_variables_are_updated_in_place_unless_a_wait_comes_after() -> None:
-    """A step that is left while it waits must not have written a variable."""
+    """A step that ends while it waits must not have written a variable."""
     early, late = (made("tiles", updating(waits_after)) for waits_after in (False, True))
     assert isinstance(early, Executable)
     assert isinstance(late, Executable)

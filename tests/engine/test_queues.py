@@ -45,7 +45,7 @@ ELEMENTS = {
 
 @pytest.fixture(params=[1, 2, 4])
 def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Fixes the number of workers, even for programs that would better be run by one."""
+    """Fixes the number of workers, even for programs that one worker would run better."""
     monkeypatch.setenv("NUMBA_NUM_THREADS", str(request.param))
     return int(request.param)
 
@@ -101,7 +101,7 @@ def test_every_element_type_goes_through_unchanged(element_type: str, rows: int)
 
 @pytest.mark.parametrize("in_loop", [False, True])
 def test_large_elements_with_one_reader(workers: int, in_loop: bool) -> None:
-    """Copying and reading may share a pass over the rows; variables may be written in it."""
+    """Copying and reading may share a pass over the rows, which may also write variables."""
     shape = Shape("f32", (48, 1000))
     builder = Builder()
     total, token = builder.parameter_of(shape), builder.parameter_of(TOKEN)
@@ -121,7 +121,7 @@ def test_ten_thousand_iterations_with_an_outfeed_take_no_python_each(monkeypatch
     """Ten thousand iterations call hardly more Python functions, in any thread, than ten do."""
     monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
     few, many = (python_calls_of_iterations(iterations) for iterations in (10, 10_000))
-    # How often the caller looks whether the workers are done depends on how long they take.
+    # The number of times that the caller looks for the end depends on how long workers take.
     assert many < few + 2000
 
 
@@ -147,7 +147,7 @@ def python_calls_of_iterations(iterations: int) -> int:
 
     with host(bound, {}) as drains:
         executable.run(1, [], variables, queues=bound)  # compiles
-        threading.setprofile(note)  # for threads that begin from now on
+        threading.setprofile(note)  # for threads that begin later
         sys.setprofile(note)
         try:
             executable.run(1, [], variables, queues=bound)
@@ -161,7 +161,7 @@ def python_calls_of_iterations(iterations: int) -> int:
 
 
 def nested(shape: Shape) -> Module:
-    """An outer loop with an element of its own, an inner one that takes three of another queue."""
+    """An outer loop that takes an element, and an inner one that takes three of another queue."""
     builder = Builder()
     total, token = builder.parameter("f32"), builder.parameter_of(TOKEN)
 

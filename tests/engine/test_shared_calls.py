@@ -1,4 +1,4 @@
-"""Single calls of several workers whose threads stay between calls: bits, threads, forks, who must measure."""
+"""Single calls of several workers, whose threads stay between calls: bits, threads, forks, measured calls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def persistent() -> list[str]:
 
 
 def shared(executable: Executable, monkeypatch: pytest.MonkeyPatch, workers: int = 2) -> None:
-    """Has an executable's calls of one step run so from now on."""
+    """Makes an executable's calls of one step run by several workers from now on."""
     monkeypatch.setenv("NUMBA_NUM_THREADS", str(workers))
     monkeypatch.setattr(executables, "inline_work", lambda: 0)
     executable._is_small = executable._is_fine_grained = False
@@ -125,7 +125,7 @@ def test_the_caller_works_alone_while_others_use_the_cores(monkeypatch: pytest.M
 
 
 def test_threads_end_before_forks_and_at_exit() -> None:
-    """A child has none of its own, and starts some; a process ends while they sleep."""
+    """A forked child has no threads, and starts some; a process ends while its threads sleep."""
     program = """
 import os
 from tests.engine.test_shared_calls import persistent
@@ -177,7 +177,7 @@ def counted() -> Iterator[tuple[np.ndarray, Callable[[], None]]]:
 
 @pytest.mark.parametrize("workers", [3, 4, 7])
 def test_more_workers_than_cores(workers: int) -> None:
-    """Workers without a core sleep at barriers; other numbers of workers have other threads."""
+    """Workers without a core sleep at barriers; another number of workers gets other threads."""
     for count in (workers, 2, workers):
         counters = np.zeros(2 * workers + 1, np.int64)
         table, blocks = counting_table(counters, count, pauses=1)

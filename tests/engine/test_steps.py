@@ -1,4 +1,4 @@
-"""Calls of an executable: feeds and their rows, many steps, last and all outputs, errors; any number of workers."""
+"""Calls of an executable with any number of workers: feeds and their rows, many steps, last and all outputs, errors."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_same_bits_for_any_number_of_workers(name: str, monkeypatch: pytest.Monk
 
 
 class Fickle(WorkerChoice):
-    """A choice of another number of workers for every segment of a call; segments are of as few steps as possible."""
+    """Chooses another number of workers for every segment of a call, and segments of as few steps as possible."""
 
     pieces = 0
     is_crowded = True

@@ -1,4 +1,4 @@
-"""Updates that a loop makes in some iterations only: real branches change the state in place, for any other readers."""
+"""Updates that a loop makes in some iterations only: branches change the state in place, whatever else reads it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAIR = TupleShape((MATRIX, MATRIX))
 
 
 def branches(swapped: bool) -> list:
-    """An update of two matrices, which may take each other's place, and one that leaves them."""
+    """Two branches: one updates two matrices, and swaps them if `swapped`, the other leaves them."""
     yes, no = Builder("update"), Builder("wait")
     given = yes.parameter_of(PAIR)
     w, m = (yes.get_tuple_element(given, k) for k in range(2))
@@ -88,7 +88,7 @@ def test_updates(reader: str, swapped: bool, twice: bool) -> None:
     prepared = prepare(module)
     stay = [i for c in prepared.computations() for i in c.instructions if i.opcode == "conditional"]
     assert len(stay) == 1 + twice
-    # Swapped twice, a matrix shrinks to a 64th in six updates; what each has rounded is as large as the matrix was.
+    # Swapped twice, a matrix shrinks to a 64th in six updates, but its roundings keep the size that it had.
     tolerance = 6 * 64 * 2.0**-23 if swapped and twice else 1e-5
     check(Module(module.name, module.entry), arguments, tolerance)
     _, received = fast(module, arguments)

@@ -1,4 +1,4 @@
-"""Checks of values in programs: against NumPy's definition, and that a step that fails leaves variables alone."""
+"""Checks of values in programs: they equal NumPy's definition, and a step that fails leaves variables alone."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def weighted(x: Any, w: Any, out: Any, first: Any, total: Any) -> None:
 def call(
     function: Callable[..., None], splits: Sequence[Split], shapes: Sequence[Shape], inputs: int, lead: int, grain: int
 ) -> VertexCall:
-    """A call of a function, compiled for these arrays."""
+    """The call of a function compiled for these arrays."""
     made = VertexCall(function.__name__, tuple(splits), lead, grain, "")
     slices = made.slices(tuple(shapes))
     arguments = (
@@ -225,7 +225,7 @@ def test_vertices_use_helpers_constants_and_tables() -> None:
 
 
 def test_code_is_kept_by_all_that_it_depends_on() -> None:
-    """A function of the same name with another constant, helper or table has code of its own on disk."""
+    """Functions of the same name that differ in a constant, a helper or a table have separate code on disk."""
 
     def defined(text: str, **values: Any) -> Any:
         scope: dict[str, Any] = {"np": np, **values}

@@ -30,7 +30,7 @@ def images() -> tf.data.Dataset:
 
 
 def dnn(image: tf.Tensor, training: bool) -> tf.Tensor:
-    """Two dense layers of variables."""
+    """A network of two dense layers made of variables."""
     x = tf.reshape(image, [-1, 36])
     for name, units in (("dense", 5), ("dense_1", CLASSES)):
         with v1.variable_scope(name, use_resource=True):
@@ -81,7 +81,7 @@ def classifier(net: str, folder: str) -> Any:
 
 
 def train(net: str, folder: str, last_step: int, version_1: bool = False) -> Any:
-    """The estimator of a model that is trained, from the folder's checkpoint, to a last step."""
+    """The estimator after training to a last step, from the folder's checkpoint if it has one."""
     if version_1:
         v1.disable_v2_behavior()
     return classifier(net, folder).train(repeated, max_steps=last_step)

@@ -80,7 +80,7 @@ def test_a_regressor_from_training_to_export(tmp_path: Path) -> None:
 
 
 def summaries(folder: str | Path) -> dict[str, list[float]]:
-    """The scalars of the event files of a folder by tag."""
+    """The scalars in the event files of a folder, by tag."""
     found: dict[str, list[float]] = {}
     for path in sorted(Path(folder).glob("events*")):
         for record in tf.data.TFRecordDataset(str(path)):

@@ -1,6 +1,6 @@
-"""Tables of pages that are made from the package's own: python -m tests.examples.tables writes them.
+"""Tables of pages that are made from tables of the package: python -m tests.examples.tables writes them.
 
-A page has each between `<!-- python -m tests.examples.tables NAME -->` and `<!-- end -->`.
+A page has each table between `<!-- python -m tests.examples.tables NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MARKED = re.compile(r"(<!-- python -m tests\.examples\.tables (\w+) -->\n).*?(<!
 
 
 def written(page: str) -> str:
-    """The page with its tables as they are to be."""
+    """The page with its tables renewed."""
     return MARKED.sub(lambda found: f"{found[1]}\n{MADE[found[2]]()}\n\n{found[3]}", page)
 
 

@@ -1,4 +1,4 @@
-"""Bounds of steps count the multiply-adds that run, and the page has the gain that they leave."""
+"""Bounds of steps count the multiply-adds that run, and the page states the gain that they leave."""
 
 from __future__ import annotations
 

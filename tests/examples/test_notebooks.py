@@ -9,7 +9,7 @@ import pytest
 
 SOURCES = sorted((Path(__file__).parent.parent.parent / "docs" / "tutorials").glob("*.py"))
 EXECUTED = "pipeline"
-"""Notebook that runs by default, as it shows pictures; all others run with --all."""
+"""Notebook that runs by default, because it shows pictures; --all runs all others."""
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from tests.examples.pages import BLOCK
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.py"))]
 IN_THE_CLONE = {"tests", "examples", "benchmarks"}
-"""Folders that no wheel has."""
+"""Folders that wheels do not contain."""
 
 
 def blocks(page: str) -> Iterator[tuple[int, ast.Module]]:
@@ -37,7 +37,7 @@ def made(node: ast.AST) -> str | None:
 
 
 def unknown(page: str) -> list[tuple[int, str]]:
-    """Names that a block loads and that neither it nor a block above makes, with the block's line."""
+    """Names that a block loads but that neither it nor a block above binds, with the block's line."""
     known, found = {*dir(builtins), "__name__"}, []
     for line, block in blocks(page):
         nodes = [*ast.walk(block)]

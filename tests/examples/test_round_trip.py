@@ -1,4 +1,4 @@
-"""Races say how far apart the cores are."""
+"""Races of barriers measure how far apart the cores are."""
 
 from __future__ import annotations
 

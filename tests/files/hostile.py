@@ -1,7 +1,7 @@
 """Runs programs from files that were tampered with and then sealed with right checksums.
 
-A process of its own, so that a crash is seen: `python -m tests.files.hostile SEED COUNT` prints how many of the files
-ran, and how many were refused. Every other end, a wrong kind of error too, is a fault.
+It runs in its own process, so that a crash is seen: `python -m tests.files.hostile SEED COUNT` prints how many of the
+files ran, and how many were refused. Every other end, a wrong kind of error too, is a fault.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ WORDS = ("f32", "s32", "pred", "f64", "add", "gather", "while", "parameter", "GT
 
 
 def adapted(header: dict[str, Any], program: Any) -> None:
-    """Makes the signature fit the module as far as it can, as an attacker would."""
+    """Fits the signature to the module as far as possible, as an attacker would."""
     entry = program["module"]["computations"][-1]
     instructions = entry["instructions"]
     feeds = sorted((i for i in instructions if i[1] == "parameter"), key=lambda i: i[4]["parameter_number"])
@@ -108,7 +108,7 @@ def attempt(content: bytes, choose: random.Random) -> str:
         tamper(program, choose)
         adapted(header, program)
     except (KeyError, IndexError, TypeError, AttributeError):
-        pass  # tampered beyond reading: it is tried as it is
+        pass  # too broken to read: it is tried as it is
     hostile = pack(header, {"program": json.dumps(program).encode(), "arrays": bytes(sections["arrays"])})
     try:
         loaded = LoadedExecutable(from_bytes(hostile, "a hostile file"))

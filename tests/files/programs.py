@@ -33,7 +33,7 @@ def classifier(batch: int = 4, updates: bool = False) -> ExecutableFile:
 
 
 def signature(module: Module, inputs: list[str], outputs: list[str]) -> Signature:
-    """The first parameters are the inputs, and all results outputs but those that variables take."""
+    """A signature whose inputs are the first parameters, and whose outputs are all results that no variable takes."""
     taken = set(module.aliases.values())
     results = [result for k, result in enumerate(module.results) if k not in taken]
     return Signature(

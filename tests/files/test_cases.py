@@ -37,7 +37,7 @@ def test_a_file_holds_the_whole_program(case: Case) -> None:
     assert print_module(read) == print_module(module) and read.aliases == module.aliases
     for mine, its in zip(literals(module), literals(read), strict=True):
         assert mine.dtype == its.dtype and mine.tobytes() == its.tobytes()
-    # What the passes make of it, too: with attributes that only they write.
+    # The module that the passes make, too: it has attributes that only they write.
     ready, arrays = prepare(module), ArrayWriter()
     kept = read_module(write_module(ready, arrays), ArrayReader(memoryview(arrays.content())))
     assert print_module(kept) == print_module(ready)

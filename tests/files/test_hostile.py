@@ -1,4 +1,4 @@
-"""Malicious files: with right checksums, and programs that are none."""
+"""Malicious files: some have right checksums, some are no programs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def not_a_number(_: Any, program: Any) -> None:
 
 
 def calling_twice(levels: int, calls: int) -> bytes:
-    """A file of computations of which each calls the one before `calls` times."""
+    """A file with computations, each of which calls the one before it `calls` times."""
     inner = None
     for level in range(levels):
         b = Builder(f"c{level}")

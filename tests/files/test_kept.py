@@ -1,4 +1,4 @@
-"""Programs whose prepared form the next process finds; damaged and unwritable folders are no errors."""
+"""The next process finds the prepared form of a program; damaged and unwritable folders are no errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of files above a limit are refused by its name; errors of the machine are not the file's."""
+"""Programs of files above a limit are refused, with the limit's name; errors of the machine are other errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.interrupting import PATIENCE_SECONDS
 
 
 def chain(length: int) -> bytes:
-    """A file with y = y * logistic(y), as often as that."""
+    """A file that computes y = y * logistic(y) that many times."""
     builder = Builder()
     y = builder.parameter("f32", (4,))
     for _ in range(length):
@@ -153,7 +153,7 @@ def test_nothing_is_raised_after_the_end() -> None:
 
 
 def test_a_profiler_runs_after_an_alarm_that_was_stopped() -> None:
-    """A process of its own shows it: CPython 3.11 never returns from a call where another thread's error stays due."""
+    """Tested in its own process: CPython 3.11 never returns from a call while another thread's error is pending."""
     program = (
         "import sys\n"
         "from engine.resource_limits import interruptible, within_seconds\n"

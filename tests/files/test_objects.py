@@ -97,7 +97,7 @@ def test_numpy_and_the_engine_are_enough(tmp_path: Path) -> None:
     for name in ("numpy", "ml_dtypes"):
         spec = find_spec(name)
         assert spec is not None and spec.origin is not None
-        for part in Path(spec.origin).parent.parent.glob(f"{name}*"):  # numpy.libs, too
+        for part in Path(spec.origin).parent.parent.glob(f"{name}*"):  # also numpy.libs
             (site / part.name).symlink_to(part)
     np.save(tmp_path / "x.npy", inputs)
     bare = f"import sys; sys.path.insert(0, {str(site)!r})\n{BARE}"

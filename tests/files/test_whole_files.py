@@ -20,7 +20,7 @@ Content = dict[str, str]
 
 
 def content(place: Path) -> Content:
-    """All files in a folder by path, without those that are being written or deleted."""
+    """The text of all files in a folder by path, without files that are being written or deleted."""
     names = (path.relative_to(place) for path in place.rglob("*") if path.is_file())
     return {str(name): (place / name).read_text() for name in names if not any(p.startswith(".") for p in name.parts)}
 
@@ -69,7 +69,7 @@ def test_a_kill_leaves_the_former_or_the_new(write: Callable[[Path, str], None],
         found = [content(each) for each in kept]
         if write in ATOMIC:
             assert all(each in (before, after) for each in found)
-        else:  # each file is one of both, and those written first do not wait
+        else:  # each file is one of the two, and those written first appear at once
             assert all(each[name] in (before.get(name), after[name]) for each in found for name in each)
         assert found[0] == before and found[-1] == after
         if before != absent:
@@ -119,7 +119,7 @@ def test_killed_processes_leave_the_former(write: Callable[[Path, str], None], t
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """The error is the kernel's own, of a device without space."""
+    """The kernel itself raises the error, for a device without space."""
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")
     with pytest.raises(OSError, match="No space left"):
@@ -166,7 +166,7 @@ def test_an_error_inside_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_folders_without_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Network file systems have none: between two renames the former content has a name of its own."""
+    """Network file systems have no exchange: between two renames the former content has a separate name."""
     monkeypatch.setattr(whole_files, "_renameat2", lambda: None)
     for value in ("first", "second"):
         staged_folder(tmp_path, value)
@@ -236,7 +236,7 @@ def test_pipes_are_written_in_place(tmp_path: Path) -> None:
 
 
 def test_no_function_writes_in_place() -> None:
-    """All writers use this module, but for the ones that are named here, each with its reason."""
+    """All writers use this module, except those named here, each with its reason."""
     root = Path(whole_files.__file__).parent.parent
     writes = re.compile(
         r"""open\([^)]*["'](?:[wax]|r\+)b?["']|\.write_(?:text|bytes)\(|os\.(?:replace|rename)\("""

@@ -22,7 +22,7 @@ def configure(ipus: int = 1, **behaviour: Any) -> None:
 
 
 def slow_learner(keras: Any, size: int = 256) -> Any:
-    """y = w * x with halves w = 1, which a target 1 + 1/64 moves by about 2**-13 a step: less than half a unit."""
+    """y = w * x with halves w = 1; a target of 1 + 1/64 moves w by about 2**-13 a step, less than half a unit."""
     with IPUStrategy().scope():
         inputs = keras.Input((size,), dtype="float16")
         product = Scale(keras)(inputs)
@@ -45,7 +45,7 @@ def Scale(keras: Any) -> Any:
 
 
 def sum_of_squares(keras: Any) -> Any:
-    """Makes a loss that sums over features; whatever Keras averages over the batch stays 16 bits wide."""
+    """Makes a loss that sums over features, so that Keras' averages over the batch stay 16 bits wide."""
 
     def loss(target: Any, output: Any) -> Any:
         import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Keras tests run on both Keras; whatever a test configures is gone after it."""
+"""Keras tests run with both Keras; the configuration of a test ends with it."""
 
 from __future__ import annotations
 

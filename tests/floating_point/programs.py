@@ -43,7 +43,7 @@ def define(
 
 
 def assert_same_bits(received: list[np.ndarray], expected: list[np.ndarray]) -> None:
-    """Bit for bit, but any NaN is as good as another one."""
+    """Asserts equal bits, except that any two NaN are equal."""
     assert len(received) == len(expected)
     for one, other in zip(received, expected, strict=True):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
@@ -56,7 +56,7 @@ def assert_same_bits(received: list[np.ndarray], expected: list[np.ndarray]) -> 
 def check_bits(
     module: Module, arguments: list[np.ndarray], floating_point: FloatingPoint, steps: int = 1
 ) -> list[np.ndarray]:
-    """Engine and definitions give the same bits; returns the outputs and variables."""
+    """Asserts that engine and definitions give the same bits; returns the outputs and variables."""
     received, expected = (f(module, arguments, floating_point, steps) for f in (run, define))
     for one, other in zip(received, expected, strict=True):
         assert_same_bits(one, other)
@@ -64,7 +64,7 @@ def check_bits(
 
 
 def loop(b: Builder, iterations: int, state: list[Instruction], body: object) -> list[Instruction]:
-    """Builds `iterations` iterations of `body(builder, state) -> state`, counted; returns the state afterwards."""
+    """Builds a loop of `iterations` iterations of `body(builder, state) -> state`; returns the state afterwards."""
     count = b.constant(0, "s32")
     initial = b.tuple(count, *state)
     inside = Builder("body")

@@ -82,7 +82,7 @@ def test_a_chain_of_operations_in_one_codelet() -> None:
 
 
 def test_what_is_computed_twice_is_rounded_once() -> None:
-    """A value that several codelets compute for themselves is the same to all of them."""
+    """Several codelets may compute a value for themselves: all get the same one."""
     x = floats((64, 48))
     b, (p,) = of(x)
     half = b.convert(p, "f16")
@@ -94,7 +94,7 @@ def test_what_is_computed_twice_is_rounded_once() -> None:
 
 @pytest.mark.parametrize("shape", [(5, 70), (40, 3), (300, 17)])
 def test_sums_and_products_are_rounded_once(shape: tuple[int, int]) -> None:
-    """Sums of whole numbers are exact, in whatever order: the definition's bits can be asked for."""
+    """Sums of whole numbers are exact in any order, so the definition's bits are expected."""
     generator = np.random.default_rng(0)
     x = generator.integers(-60, 60, shape).astype(np.float16)
     w = generator.integers(-60, 60, (shape[1], 9)).astype(np.float16)
@@ -118,7 +118,7 @@ def test_convolutions_and_windows() -> None:
 
 
 def test_iterations_of_a_loop_round_again() -> None:
-    """A sum in 16 bits gets less than half a unit in each iteration: rounded to nearest it would never move."""
+    """A sum in 16 bits grows by less than half a unit in each iteration: rounded to nearest it would never move."""
     x = np.full((600,), 1, np.float16)
     b, (p,) = of(x)
 

@@ -28,7 +28,7 @@ Program = Callable[..., Instruction]
 
 
 def with_values(values: dict[tuple[int, int], float], dtype: str = "float32") -> np.ndarray:
-    """Ones, but for some elements; the last one of a row is in no whole vector."""
+    """Ones with some elements replaced; the last element of a row is in no whole vector."""
     array = ONES.copy()
     for place, value in values.items():
         array[place] = value
@@ -57,14 +57,14 @@ def raised(
 
 
 def defined(module: Module, arguments: list[np.ndarray]) -> list[tuple[str, str, int]]:
-    """Exceptions that the definitions find: name, opcode and elements, in their order."""
+    """The exceptions that the definitions find, in order: name, opcode and number of elements."""
     with watching_exceptions(frozenset(EXCEPTIONS)) as found, np.errstate(all="ignore"):
         evaluate(prepare(module), arguments)
     return [(name, origin.opcode, elements) for name, origin, elements in found]
 
 
 def check(program: Program, *arguments: np.ndarray) -> FloatingPointException | None:
-    """Engine and definitions agree on whether there is an exception; the engine's is one of the definitions'."""
+    """Asserts that the engine raises if and only if the definitions do, and then one of their exceptions."""
     module = module_of(program, list(arguments))
     error, expected = raised(module, list(arguments)), defined(module, list(arguments))
     assert (error is not None) == bool(expected), (error, expected)
@@ -162,7 +162,7 @@ def test_an_exception_that_a_selection_hides() -> None:
 
 
 def test_the_first_of_a_fused_chain_is_named() -> None:
-    """0 gives a pole of the logarithm, which then overflows and becomes NaN further on."""
+    """The logarithm of 0 is a pole, which then overflows and becomes NaN further on."""
 
     def program(b: Builder, x: Instruction) -> Instruction:
         pole = b.elementwise("log", x)
@@ -259,7 +259,7 @@ def test_windows() -> None:
 
 
 def test_random_programs() -> None:
-    """The engine raises if and only if a definition does, and something that a definition does."""
+    """The engine raises if and only if a definition does, and then one of the definitions' exceptions."""
     generator = np.random.default_rng(3)
     special = np.array([0, -0.0, 1, -1, 2, INF, -INF, NAN, 3e38, -3e38, 1e-20, 0.5], np.float32)
     outcomes = []

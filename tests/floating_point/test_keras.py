@@ -29,11 +29,11 @@ def weights_after(keras: Any, epochs: int = 1, **behaviour: Any) -> np.ndarray:
 
 @pytest.mark.sample(1)
 def test_small_updates_move_halves_only_with_stochastic_rounding(keras: Any) -> None:
-    """The gradient step is 2**-13 at first and half the distance of neighbours 2**-11: to the nearest nothing moves."""
+    """Steps are at most 2**-13, half the distance of neighbours is 2**-11: rounded to nearest nothing moves."""
     stuck = weights_after(keras, esr=False)
     assert (stuck == 1).all()
     moved = weights_after(keras, esr=True).astype(np.float64)
-    # In 64 steps w - t shrinks by (1 - 2**-7)**64 of 2**-6; noise of a mean of 256 weights is far below a tenth of it.
+    # In 64 steps w - t shrinks from 2**-6 by (1 - 2**-7)**64; the noise of a mean of 256 weights is far below a tenth.
     expected = 1 + 2.0**-6 * (1 - (1 - 2.0**-7) ** 64)
     assert abs(moved.mean() - expected) < 0.1 * (expected - 1)
     assert np.unique(moved).size > 2
@@ -103,7 +103,7 @@ def test_an_exception_names_the_layer_and_leaves_the_model_in_order(kit: Kit) ->
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_layers_with_numbers_are_not_mixed_up(keras: Any, number: int) -> None:
-    """TensorFlow numbers scopes, too: its dense_1 must be the layer of that name."""
+    """TensorFlow numbers scopes, too: the engine must take the layer named dense_1, not TensorFlow's scope."""
     configure(oflo=True)
     with IPUStrategy().scope():
         kernels = ["zeros", "zeros"]
@@ -145,7 +145,7 @@ def test_definitions_alone_behave_alike(kit: Kit) -> None:
 
 @pytest.mark.sample(1)
 def test_ordinary_training_raises_nothing_and_is_the_same(kit: Kit) -> None:
-    """All the exceptions at once: a classifier with dropout-free layers, to the bit the same as without."""
+    """With all exceptions on, training of a classifier gives the same bits as without."""
     x, y = data()
     results = []
     for behaviour in ({}, {"inv": True, "div0": True, "oflo": True}):
@@ -164,7 +164,7 @@ def test_ordinary_training_raises_nothing_and_is_the_same(kit: Kit) -> None:
     "behaviour", [StochasticRoundingBehaviour.ON, StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY], ids=str
 )
 def test_replicas_stay_the_same(keras: Any, behaviour: StochasticRoundingBehaviour) -> None:
-    """Weights are kept once, so no rounding makes replicas drift; they move as they do alone."""
+    """Weights are kept once, so replicas cannot drift apart by rounding; the weights move as on one replica."""
     configure(ipus=2, esr=behaviour)
     model = slow_learner(keras)
     x, y = targets(8 * STEPS)

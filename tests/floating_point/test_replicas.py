@@ -1,4 +1,4 @@
-"""Rounding on replicas: where they differ, each rounds for itself; else once for all; and REPLICA_IDENTICAL_ONLY."""
+"""Rounding on replicas: each replica rounds its own values, and equal ones are rounded once; REPLICA_IDENTICAL_ONLY."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ X = np.full(SIZE, 1 + 2.0**-12, np.float32)
 
 
 def program() -> Module:
-    """Rounds a value that is equal on all replicas; and a differing one, of all replicas, as far as that is visible."""
+    """Rounds a value that is equal on all replicas, and one that differs, which is gathered from all replicas."""
     b = Builder("program")
     x = b.parameter("f32", (SIZE,))
     index = b.instruction("custom-call", Shape("s32"), (), custom_call_target=REPLICA_INDEX)
@@ -39,7 +39,7 @@ def test_where_it_rounds_stochastically(rounding: StochasticRounding, differing:
     same, own, _ = check_bits(module, [X], FloatingPoint(rounding, nan_on_overflow=True))
     assert np.unique(same).size == (1 if rounding == "off" else 2)
     assert np.unique(own[0]).size == differing
-    # 2 + 2**-12 is a quarter as far between its neighbours; other bits than those of replica 0.
+    # 2 + 2**-12 lies a quarter as far between its neighbours, and gets other bits than replica 0.
     assert np.unique(own[1]).size == differing
     if rounding == "on":
         assert ((own[0] > 1) != (own[1] > 2)).any() and ((same > 1) != (own[0] > 1)).any()

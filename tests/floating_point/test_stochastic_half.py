@@ -1,4 +1,4 @@
-"""The definition of stochastic rounding: one of the two neighbours, as often as it is near, by bits that are random."""
+"""The definition of stochastic rounding: random bits choose one of the two neighbours, the nearer one more often."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def of_all_magnitudes(count: int) -> np.ndarray:
 
 
 def neighbours(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The halves around each x, in f64: x itself twice where it is a half. Found by NumPy's own rounding."""
+    """The two halves around each x, in f64, found by NumPy's own rounding; where x is a half, x itself twice."""
     nearest = x.astype(np.float16)
     with np.errstate(over="ignore"):
         down, up = (np.nextafter(nearest, np.float16(end)) for end in (-np.inf, np.inf))
@@ -55,7 +55,7 @@ def test_a_number_becomes_one_of_its_neighbours() -> None:
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("exponent", [-14, -3, 0, 10, 15])
 def test_probabilities_of_normal_halves_are_exact(exponent: int, negative: bool) -> None:
-    """A threshold at each of 2**13 positions between two 16-bit floats has as many of them below as it ought to."""
+    """Of 2**13 evenly spaced thresholds between two halves, as many round x away from zero as its position says."""
     places = np.arange(2**13)
     x = (np.float32(1.0) + places * np.float32(2.0**-23)).astype(np.float32) * np.float32(2.0**exponent)
     x = -x if negative else x
@@ -103,7 +103,7 @@ def test_overflow(overflow: str, expected: float) -> None:
     x = np.array([65504.5, 65535.0, 65536.0, 3.4e38], np.float32)
     np.testing.assert_array_equal(stochastic_half(x, always_up, overflow), np.full(4, expected, np.float16))
     np.testing.assert_array_equal(stochastic_half(-x, always_up, overflow), np.full(4, -expected, np.float16))
-    # Between the largest half and what would come next, both are possible.
+    # Between the largest half and the next power of two, both are possible.
     np.testing.assert_array_equal(stochastic_half(x, always_down, overflow)[:2], np.float16([65504, 65504]))
     np.testing.assert_array_equal(stochastic_half(x, always_down, overflow)[2:], np.full(2, expected, np.float16))
 
@@ -138,7 +138,7 @@ def test_bits_are_uniform(first: int) -> None:
 
 
 def test_elements_and_keys_have_nothing_to_do_with_each_other() -> None:
-    """Correlations, scaled to variance 1, stay within chance for some hundreds of pairs."""
+    """Correlations of some hundreds of pairs, scaled to variance 1, stay within chance."""
     index = np.arange(2**15, dtype=np.uint32)
     keys = bits(64, 5)
     scores = []

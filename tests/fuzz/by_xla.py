@@ -131,7 +131,7 @@ def _dynamic_update_slice(_: Instruction, x: Value, update: Value, *starts: Valu
 
 
 def _proto(made: Any, numbers: Any, **renamed: str) -> Any:
-    """Dimension numbers as XLA's message, whose fields have the same names."""
+    """Dimension numbers as XLA's message, which has fields of the same names."""
     for name in numbers.__dataclass_fields__:
         value, field = getattr(numbers, name), renamed.get(name, name)
         if isinstance(value, int):
@@ -191,7 +191,7 @@ def _reduce_window(i: Instruction, x: Value, initial: Value) -> Value:
 
 
 def _is_identity(i: Instruction) -> bool:
-    """Whether the initial value changes nothing, so that padding with it does not matter."""
+    """Whether the initial value is neutral, so that padding with it does not matter."""
     from engine.passes.rules.reduction import is_neutral, simple_body
 
     opcode = simple_body(i.called[0])
@@ -307,4 +307,4 @@ TRANSLATED: dict[str, Callable[..., Value]] = {
     "conditional": _conditional,
     "fft": lambda i, x: {"FFT": tf.signal.fft, "IFFT": tf.signal.ifft}[i["fft_type"]](x),
 }
-"""TensorFlow's operation by opcode, given the instruction and its operands' tensors."""
+"""By opcode, a function of the instruction and its operands' tensors that calls TensorFlow's operation."""

@@ -17,9 +17,9 @@ from tests import forking
 from tests.fuzz.kinds import KINDS, OUTCOMES
 
 CHECKS_OF_A_PROCESS = 200
-"""Checks after which a process ends: TensorFlow keeps functions and kernels, which makes the next ones slower."""
+"""Checks after which a process ends: TensorFlow keeps functions and kernels, which would make later ones slower."""
 KIND_SECONDS = 20.0
-"""Seconds after which another kind is checked."""
+"""Seconds after which the next kind is checked."""
 COUNTS = "counts.json"
 Counts = dict[str, Counter[str]]
 
@@ -36,7 +36,7 @@ class Worker:
         other.close()
 
     def __call__(self, seed: int) -> str:
-        """Checks a seed in the process; a crash and a hang are failures, too, after which the process is over."""
+        """Checks a seed in the process; crashes and hangs count as failures, and end the process."""
         self._left -= 1
         self._connection.send(seed)
         limit = KINDS[self._kind].limit_seconds
@@ -84,7 +84,7 @@ def _serve(connection: Connection, kind: str, log: str) -> None:
 
 
 class Campaign:
-    """Counts by kind, in all and of this run, and a folder of failures; each kind gets its share of the time."""
+    """Checks kinds for their shares of the time; keeps failures, and counts by kind of all runs and of this one."""
 
     def __init__(self, folder: Path, kinds: list[str], seed: int) -> None:
         self._folder, self._kinds = folder, kinds

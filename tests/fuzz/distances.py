@@ -7,7 +7,7 @@ import numpy as np
 
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 TINY = {"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
-"""Magnitudes below which a number may have been flushed to 0 (f16: the distance between denormals)."""
+"""Numbers smaller than this may have been flushed to 0 (f16: the distance between denormals)."""
 
 
 def widened(x: np.ndarray) -> np.ndarray:
@@ -19,7 +19,7 @@ def is_float(x: np.ndarray) -> bool:
 
 
 def distance(result: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Element by element; infinite where one is NaN or an infinity that the other is not."""
+    """The distance of each element; infinite where only one is NaN, or an infinity that the other is not."""
     if not is_float(expected):
         return np.where(result == expected, 0.0, np.inf)
     a, b = widened(result), widened(expected)

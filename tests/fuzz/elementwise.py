@@ -40,7 +40,7 @@ def unary(m: Maker) -> None:
         x = m.tame(x) if m.chance(0.7) else m.ordered(x) if "relu" in template else x
         m.step(template, x, bound=64.0 if x.bound <= 8 else inf)
         return
-    # Of a special value as it is, too: exp(inf), tanh(nan).
+    # Special values are also used as they are: exp(inf), tanh(nan).
     template = m.choose(UNARY)
     x = x if m.special and m.chance(0.2) and "lu(" not in template else m.tame(x)
     m.step(template, x, bound=60.0 if x.bound <= 8 else inf, ulps=24, scale=8)
@@ -57,7 +57,7 @@ def binary(m: Maker) -> None:
     elif m.chance(0.15):
         m.step("tf.atan2({0}, {1})", x, y, ulps=16, bound=4.0)
     else:
-        # A composite in halves may or may not round in between.
+        # A composite in halves may or may not round after each operation.
         template = m.choose(BINARY)
         if "imum" in template:
             x, y = m.ordered(x), m.ordered(y)
@@ -134,7 +134,7 @@ def body(m: Maker, names: list[str], depth: int = 3) -> str:
 
 
 def loop(m: Maker) -> None:
-    """A loop with a fixed or a data-dependent number of trips; at times of whole numbers."""
+    """A loop with a fixed or a data-dependent number of trips, sometimes over whole numbers."""
     if m.chance(0.3):
         x, n = m.any_integer(), m.of("int32", ())
         m.step("repeat({1}, lambda i, x: x * 3 + tf.cast(i, x.dtype), {0})", x, n)
@@ -173,7 +173,7 @@ def branch(m: Maker) -> None:
 
 
 def random_bits(m: Maker) -> None:
-    """Counter-based numbers, which are the same everywhere."""
+    """Counter-based random numbers, which are the same everywhere."""
     seed = m.of("int32", (2,))
     shape = list(m.shape(0, 3))
     dtype = m.choose(("float32", "float64", "float16", "int32"))

@@ -1,4 +1,4 @@
-"""Allowed errors of results: those that rounding explains, and no more."""
+"""Allowed errors of results: those that rounding explains, and no others."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def allowed(step: Step, expected: np.ndarray, magnitude: np.ndarray | None) -> n
     with np.errstate(all="ignore"):
         error = step.ulps * np.abs(widened(expected)) + step.scale
         if magnitude is not None:
-            # Both engines may be off by the bound.
+            # Either engine may be off by the bound.
             error = error + 2 * step.terms * np.abs(widened(magnitude))
     return np.asarray(np.where(np.isfinite(error), error, 0) * epsilon + (tiny if step.ulps or step.terms else 0))
 
 
 @tf.custom_gradient
 def _shifted(value: tf.Tensor, error: tf.Tensor, direction: tf.Tensor) -> Any:
-    """The value with errors; on the way back the gradient gets a few roundings as well."""
+    """The value with errors added; its gradient also gets a few roundings."""
     epsilon = EPSILON[value.dtype.name]
     moved = value + tf.cast(error * direction, value.dtype)
     kept = tf.math.is_finite(moved)
@@ -38,7 +38,7 @@ def _shifted(value: tf.Tensor, error: tf.Tensor, direction: tf.Tensor) -> Any:
 
 
 def with_errors(step: Step, env: dict[str, tf.Tensor], phase: tf.Tensor) -> tf.Tensor:
-    """The step's result with its largest error added, to either side; nothing is added where the phase is 0."""
+    """The step's result with its largest error added, upwards or downwards; nothing is added where the phase is 0."""
     value = run_line(step.expression, env)
     if not value.dtype.is_floating:
         return value

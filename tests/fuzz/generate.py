@@ -36,5 +36,5 @@ def generate(seed: int) -> Program:
 
 
 def differentiable(expression: str) -> bool:
-    """XLA's own operations have no gradients in TensorFlow, or gradients that XLA has no kernel for."""
+    """Whether TensorFlow has a gradient of the operation, and XLA a kernel for it."""
     return not any(name in expression for name in ("xla.", "gradient(", "truncatemod", "top_k", "cumprod"))

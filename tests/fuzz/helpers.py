@@ -27,14 +27,14 @@ def gradient(function: Callable[..., tf.Tensor], which: int, upstream: tf.Tensor
 
 
 def repeat(trips: Any, body: Callable[..., tf.Tensor], x: tf.Tensor, most: int = 6) -> tf.Tensor:
-    """A loop of at most `most` trips, whose number may be a tensor; the body gets the trip's number too."""
+    """A loop of at most `most` trips; `trips` may be a tensor, and the body gets the number of its trip."""
     trips = tf.cast(trips, tf.int32)
     _, x = tf.while_loop(lambda i, _: i < trips, lambda i, x: (i + 1, body(i, x)), (0, x), maximum_iterations=most)
     return x
 
 
 def clamped_start(index: tf.Tensor, size: int) -> tf.Tensor:
-    """A legal index of a dimension, out of any number."""
+    """A legal index in a dimension, made from any number."""
     return tf.clip_by_value(tf.cast(index, tf.int32), 0, max(size - 1, 0))
 
 
@@ -44,6 +44,6 @@ def tokens(x: tf.Tensor, count: int) -> tf.Tensor:
 
 
 def scalar_loss(results: Sequence[tf.Tensor]) -> tf.Tensor:
-    """A sum over all floats, in f32, that no large value dominates."""
+    """A sum over all floats, in f32, that no large value can dominate."""
     floats = [tf.cast(tame(r), tf.float32) for r in results if r.dtype.is_floating]
     return tf.add_n([tf.constant(0.0), *(tf.reduce_sum(tf.sin(f)) for f in floats)])

@@ -68,7 +68,7 @@ class RandomModel:
             name, make = choices[int(rng.integers(len(choices)))]
             try:
                 y = make(rng, x)
-            except (ValueError, TypeError):  # it does not fit the shape
+            except (ValueError, TypeError):  # the layer does not fit the shape
                 continue
             if len(y.shape) - 1 in BY_RANK and 0 < np.prod(y.shape[1:]) <= 600:
                 self.layers.append(name)
@@ -94,7 +94,7 @@ class RandomModel:
         self.description = f"{name}({options})"
         made = getattr(keras.optimizers, name)(learning_rate=0.02, **options)
         if self.policy == "mixed_float16" and rng.random() < 0.3:
-            # The first steps overflow.
+            # With this scale the first steps overflow.
             return keras.optimizers.LossScaleOptimizer(made, initial_scale=2.0**24, dynamic_growth_steps=2)
         return made
 

@@ -16,7 +16,7 @@ OUTCOMES = ("same", "refused", "too long")
 
 
 class Kind(NamedTuple):
-    """`check` of a seed gives one of OUTCOMES, or a failure's text, cut down; `share` is that of a campaign's time."""
+    """`check(seed)` returns one of OUTCOMES or the text of a failure, cut down; `share` is of a campaign's time."""
 
     check: Callable[[int], str]
     share: float
@@ -64,7 +64,7 @@ def _model(seed: int) -> str:
 
 
 def _crossing(seed: int) -> str:
-    """A whole Keras program against plain Keras, cut down to the features that it needs to fail."""
+    """Checks a whole Keras program against plain Keras; a failure is cut down to the features that it needs."""
     from tests.crossings.check import check, stand_alone
     from tests.crossings.documented import AWAITED, exclusions
     from tests.crossings.generate import generate

@@ -18,7 +18,7 @@ INTEGERS = ("int32", "int64", "int8", "int16", "uint8", "uint16", "uint32", "uin
 SIZES = (1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 31, 33, 64)
 MOST_ELEMENTS = 20_000
 MOST_KNOWN = 1000.0
-"""Finite bounds beyond this are no longer followed."""
+"""Bounds above this are treated as unknown."""
 SPECIALS = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e4, -1e4)
 
 
@@ -54,7 +54,7 @@ class Maker:
 
     rng: np.random.Generator
     complete: bool = True
-    """Whether the program returns all it computes."""
+    """Whether the program returns everything it computes."""
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Maker:
     # Values
 
     def input(self, dtype: str, shape: tuple[int, ...], low: int = -9, high: int = 9) -> Node:
-        """A new input. Integers are small, floats normal, both with a few extremes in special programs."""
+        """A new input: small integers or normally distributed floats, with a few extremes in special programs."""
         name = f"x{len(self.inputs)}"
         target = numpy_type(dtype)
         bound = 8.0
@@ -170,7 +170,7 @@ class Maker:
         return self.step("tame({0})", node, bound=4.0)
 
     def ordered(self, node: Node) -> Node:
-        """The value, or a step that makes it free of NaN: XLA's fast minimum and maximum may or may not keep that."""
+        """The value, or a step that replaces NaN: XLA's fast minimum and maximum may or may not keep it."""
         if node.bound < inf or node.dtype not in FLOATS:
             return node
         return self.step("tf.where(tf.math.is_nan({0}), tf.ones_like({0}), {0})", node, bound=MOST_KNOWN)
@@ -187,7 +187,7 @@ class Maker:
         positive: str = "",
         scale: float = 0.0,
     ) -> Node:
-        """Adds `template` with the operands' names put in; `positive` is the template that bounds sums."""
+        """Adds a step: `template` with the operands' names; `positive` is the template whose value bounds sums."""
         names = [node.name for node in operands]
         name = f"v{len(self.steps)}"
         expression = template.format(*names)

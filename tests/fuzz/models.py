@@ -1,7 +1,7 @@
 """Random Keras 3 models in training: python -m tests.fuzz.models --count 100 [--seed S]
 
 After three steps all weights and slots are compared with those of the same model in float64 on Keras alone. The engine
-may be further from these than Keras in the model's own types is, but not by much; counts and scales are Keras'.
+may be further from these than Keras in the model's own types is, but not by much; counts and scales equal Keras'.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from tests.fuzz.keras_models import RandomModel  # noqa: E402
 
 HANGS_SECONDS = 1800
 FACTOR = 8
-"""Largest multiple of Keras' distance from float64 that the engine may have: both round at random."""
+"""Largest multiple of Keras' distance from float64 that the engine's may be: both round at random."""
 FLOOR = {"float32": 2e-4, "mixed_float16": 2e-2, "mixed_bfloat16": 6e-2}
-"""Negligible errors, relative to the largest number of an array and to the change that a step may make."""
+"""Negligible errors, relative to an array's largest number and to the change that a step may make."""
 STEP = 0.02
 VANISHING = 1e-12
-"""Slots so small beside those of other variables in float64 are of gradients that are zero but for rounding."""
+"""Relative size in float64 below which slots belong to gradients that are zero except for rounding."""
 
 
 def check(random: RandomModel) -> str:
-    """Returns "same" or "refused"; else the difference."""
+    """Returns "same", "refused", or a text with the difference."""
     truth = _trained(random, "float64", None)
     keras_alone = _trained(random, random.policy, None)
     if _scale(truth) != _scale(keras_alone) or not _finite(truth):
@@ -66,9 +66,10 @@ def check(random: RandomModel) -> str:
 def _is_rounding(
     random: RandomModel, found: list[str], received: dict[str, np.ndarray], expected: dict[str, np.ndarray]
 ) -> bool:
-    """Whether the variables differ from Keras' no more than those of inputs that differ by a rounding to 16 bits.
+    """Whether the variables differ from Keras' no more than when inputs are rounded to 16 bits.
 
-    For overflows that no run in float64 has, and gradients near zero whose signs are all that an optimizer takes.
+    This accepts overflows that a run in float64 cannot have, and gradients near zero of which an optimizer only takes
+    signs.
     """
     size = 2.0**-11 if random.policy == "mixed_float16" else 2.0**-8
     left, signs = {line.partition(":")[0] for line in found}, np.random.default_rng(random.seed + 3)
