@@ -16,7 +16,7 @@ ERRORS = {"full": errno.ENOSPC, "read-only": errno.EROFS}
 
 @contextmanager
 def fault_points(act: Callable[[int], None]) -> Iterator[list[tuple[str, Path]]]:
-    """While open, calls `act` before each change, with its number; yields the list of changes so far."""
+    """Calls `act` before each change, with its number, while open; yields the list of changes so far."""
     passed: list[tuple[str, Path]] = []
 
     def point(what: str, path: Path) -> None:

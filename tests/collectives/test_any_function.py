@@ -127,7 +127,7 @@ def test_each_replica_computes_its_own(function, replicas: int) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 def test_random_numbers_differ_between_replicas(replicas: int) -> None:
-    """Those of a generator, whose state is a variable, and those without a seed differ; those with a seed do not."""
+    """Numbers of a generator, whose state is a variable, and those without a seed differ; seeded ones do not."""
     generator = tf.random.Generator.from_seed(7)
 
     def program():

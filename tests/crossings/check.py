@@ -25,7 +25,7 @@ OF_CALLBACKS = {"LookupError", "KeyboardInterrupt"}
 OF_PROGRAMS = ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain", "rows", "set_policy", "variable")
 """Names in the harness that the source of a program uses."""
 EXACT = 1e7
-"""How many roundings of float64 count as no difference: some 1e-9."""
+"""Roundings of float64 that count as no difference: some 1e-9."""
 FLOATS_OF_16_BITS = 2.0**12
 """The rounding of a 16-bit float in roundings of float32, with some margin."""
 

@@ -16,7 +16,7 @@ ROUNDINGS = 64
 FACTOR = 8
 """Largest multiple of plain Keras' distance from float64 that another run may have: both round at random."""
 SMALL = 1e-2
-"""Where all numbers of an array are smaller than this, errors are relative to 1."""
+"""Largest number of an array below which errors are relative to 1."""
 
 
 def differences(

@@ -15,7 +15,7 @@ CHANCES = {
     **{"compile": (0.4, 0.1), "epochs": (0.35, 0.1), "validation": (0.35,), "callback": (0.7, 0.4, 0.2)},
     **{"before": (0.1,), "action": (1.0, 0.9, 0.7, 0.5, 0.3)},
 }
-"""For each group, the chances that a program has one feature, a second, a third ..."""
+"""Chances, for each group, that a program has one feature, a second, a third ..."""
 
 
 def generate(seed: int, wanted: Sequence[str] = (), without: Sequence[frozenset[str]] = (), modes: int = 1) -> Plan:

@@ -172,7 +172,7 @@ def numbers(K: Any) -> Any:
 
 
 def part(structure: Any, begin: int, end: int) -> Any:
-    """The same rows of each array of a structure."""
+    """Rows `begin` to `end` of each array of a structure."""
     return tf.nest.map_structure(lambda array: array[begin:end], structure)
 
 

@@ -1,4 +1,4 @@
-"""What the suite must know of a framework: its public names and its state."""
+"""Facts of a framework that the suite uses: its public names and its state."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_definitions_alone_behave_alike(kit: Kit) -> None:
 
 @pytest.mark.sample(1)
 def test_ordinary_training_raises_nothing_and_is_the_same(kit: Kit) -> None:
-    """With all exceptions on, training of a classifier gives the same bits as without."""
+    """Training of a classifier gives the same bits with all exceptions on as without."""
     x, y = data()
     results = []
     for behaviour in ({}, {"inv": True, "div0": True, "oflo": True}):

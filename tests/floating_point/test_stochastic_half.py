@@ -55,7 +55,7 @@ def test_a_number_becomes_one_of_its_neighbours() -> None:
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("exponent", [-14, -3, 0, 10, 15])
 def test_probabilities_of_normal_halves_are_exact(exponent: int, negative: bool) -> None:
-    """Of 2**13 evenly spaced thresholds between two halves, as many round x away from zero as its position says."""
+    """The share of thresholds that round x away from zero is exactly its position between two halves."""
     places = np.arange(2**13)
     x = (np.float32(1.0) + places * np.float32(2.0**-23)).astype(np.float32) * np.float32(2.0**exponent)
     x = -x if negative else x

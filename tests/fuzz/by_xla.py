@@ -307,4 +307,4 @@ TRANSLATED: dict[str, Callable[..., Value]] = {
     "conditional": _conditional,
     "fft": lambda i, x: {"FFT": tf.signal.fft, "IFFT": tf.signal.ifft}[i["fft_type"]](x),
 }
-"""By opcode, a function of the instruction and its operands' tensors that calls TensorFlow's operation."""
+"""TensorFlow's operation by opcode: a function of the instruction and its operands' tensors."""
