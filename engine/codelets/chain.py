@@ -32,7 +32,7 @@ class Link(Record):
     """A codelet."""
 
     codelet: Address = 0
-    parameters: int  # offset of its parameters among those of all, in words
+    parameters: int  # offset of its parameters among the parameters of all, in words
     ratio: int  # its units in one of the chain
     units: int  # its number of units
 

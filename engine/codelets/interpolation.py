@@ -21,7 +21,7 @@ from engine.machine_code.processor import lanes
 
 LANES = lanes()
 TAP_WORDS = 3
-"""Words of an element's taps: the first element that it reads, their number, and that of the first weight."""
+"""Words of an element's taps: the first element that it reads, the number of taps, and the first weight's number."""
 
 
 class Interpolation(Record):

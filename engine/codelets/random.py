@@ -89,7 +89,7 @@ def philox_fill(target: Any, first: int, count: int, key: int, low: int, high: i
 
 @inner
 def philox_fill_typed(target: int, value_bytes: int, first: int, count: int, key: int, low: int, high: int) -> None:
-    """`philox_fill` for memory at an address."""
+    """Calls `philox_fill` with memory at an address."""
     if value_bytes == 4:
         philox_fill(pointer(target, "uint32"), first, count, key, low, high)
     elif value_bytes == 2:
@@ -125,7 +125,7 @@ def rotated(x: int, count: int) -> int:
 
 @inner
 def three_fry(key: int, counter: int) -> tuple[int, int]:
-    """Both words of one counter."""
+    """The two words that ThreeFry makes of a counter."""
     key0, key1 = key & WORD, (key >> 32) & WORD
     key2 = THREE_FRY_PARITY ^ key0 ^ key1
     x0, x1 = ((counter & WORD) + key0) & WORD, (((counter >> 32) & WORD) + key1) & WORD

@@ -218,7 +218,7 @@ def _comes_before(comparator: int, table: int, i: int, j: int, answer: int) -> b
 
 @inner
 def _merge(target: int, source: int, lo: int, middle: int, hi: int, comparator: int, table: int, answer: int) -> None:
-    """Merges two sorted runs of element numbers; of equal elements those of the left run come first."""
+    """Merges two sorted runs of element numbers; of equal elements, the left run's come first."""
     left, right = lo, middle
     for k in range(lo, hi):
         if left < middle and (

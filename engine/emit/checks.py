@@ -190,7 +190,7 @@ def _tested(nest: Nest) -> list[int]:
 
 
 def _is(lanes: Lanes, value: ir.Value, classes: int) -> ir.Value:
-    """The lanes in which a float is of one of these classes."""
+    """The lanes whose float is of one of these classes."""
     name = f"llvm.is.fpclass.{intrinsic_suffix(value.type)}"
     return lanes.call(name, lanes.of(ir.IntType(1)), [value, ir.Constant(I32, classes)])
 

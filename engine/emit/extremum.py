@@ -57,7 +57,7 @@ def take(lanes: Lanes, reduction: Reduction, held: Carried, values: Carried, mas
 
 
 def _after_the_last(lanes: Lanes, nan: ir.Value, values: Carried, mask: ir.Value | None) -> Carried:
-    """Resets accumulators at a NaN: lanes after the vector's last NaN take their values, the others that NaN."""
+    """Resets accumulators at a NaN: lanes after the vector's last NaN take their values, other lanes take that NaN."""
     builder = lanes.builder
     bits = builder.zext(builder.bitcast(nan, ir.IntType(lanes.width)), I32)
     last = builder.sub(I32(31), lanes.intrinsic("ctlz", bits, ir.Constant(ir.IntType(1), 0)))

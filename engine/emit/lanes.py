@@ -242,7 +242,7 @@ class Lanes:
         return self.builder.bitcast(raw, self.type(element_type)) if is_complex(element_type) else raw
 
     def from_bits(self, bits: ir.Value, element_type: str) -> ir.Value:
-        """Converts integers that hold the bits of 16-bit floats to these floats."""
+        """Converts integers that hold the bits of 16-bit floats to the floats."""
         return self.from_memory(self.builder.bitcast(bits, self.of(MEMORY_TYPES[element_type])), element_type)
 
     def to_memory(self, value: ir.Value, element_type: str) -> ir.Value:

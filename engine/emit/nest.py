@@ -119,7 +119,7 @@ class Nest:
     The parameter block, all int64: grain; the extent of each dimension; then for each access its address, its
     stride in bytes along each dimension and the pitch between the partial results of units.
     Units split dimension `partition` into blocks of `grain`; where that dimension is reduced, each unit writes a
-    partial result of its own, without the initial value.
+    separate partial result, without the initial value.
     With a `period`, rows have that many columns and are contiguous in all arrays but splat and periodic ones, so that
     all rows may run as one loop.
     With `exceptions` the nest checks for these; the last parameter is the address of its Record.

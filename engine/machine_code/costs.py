@@ -86,7 +86,7 @@ def most_winograd_outputs() -> int:
 
 
 def with_file(found: Costs, path: Path) -> Costs:
-    """Replaces costs by those that a file gives; raises ConfigurationError as `costs` does."""
+    """Replaces costs by a file's; raises ConfigurationError as `costs` does."""
     import tomllib  # needed only where a file is named
 
     try:

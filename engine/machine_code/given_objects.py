@@ -33,7 +33,7 @@ def has_compiler() -> bool:
 
 
 def give(origin: Origin, objects: dict[str, bytes]) -> None:
-    """Adds object code by the names of `name_of`. Raises ConfigurationError if its origin is not that of the first."""
+    """Adds object code by the names of `name_of`. Raises ConfigurationError if its origin is not the first's."""
     global _origin
     if _origin not in (None, origin):
         raise ConfigurationError(

@@ -1,7 +1,7 @@
 """Helper processes beside a program, which store object code that it needs.
 
-They are no children of the program, print nothing, and hold a lock as long as they live: there is one helper at a time
-for each lock.
+They are not children of the program, print nothing, and hold a lock as long as they live, so each lock has one helper
+at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def spawn(module: str, argument: str, *handles: int) -> None:
     """Starts a process that calls `module.main(argument)` and has these handles, of which one may hold a lock.
 
     It is isolated from the user's environment and packages as this one is, and never looks into the current folder.
-    The shell ends at once, so that the helper is no child of this process. Raises OSError if none can be started.
+    The shell ends at once, so the helper is not a child of this process. Raises OSError if no process can be started.
     """
     import subprocess  # a server does without it
 

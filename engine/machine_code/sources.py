@@ -41,7 +41,7 @@ def digests() -> dict[str, str]:
 
 
 def give_digests(engine: str, found: dict[str, str]) -> None:
-    """Adds digests of an engine with this `digest_of_engine`; ignores those of another one."""
+    """Adds digests of an engine with this `digest_of_engine`; ignores another engine's."""
     if engine == digest_of_engine():
         _digests.update({name: bytes.fromhex(each) for name, each in found.items()})
 

@@ -26,7 +26,7 @@ def _nap_address() -> int:
 
 
 def check_rings(queues: Mapping[str, QueueSignature], rings: Mapping[str, AnyRing]) -> None:
-    """Raises ConfigurationError unless each queue has a ring of its own, of its direction, shapes and dtypes."""
+    """Raises ConfigurationError unless each queue has its own ring, of its direction, shapes and dtypes."""
     for name, wanted in queues.items():
         expected = f"an {wanted.direction} ring of ({', '.join(map(str, wanted.shapes))}) for queue {name!r}"
         ring = rings.get(name)

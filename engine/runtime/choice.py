@@ -25,7 +25,7 @@ FIRST_WAIT, LONGEST_WAIT = 0.03, 0.8
 LONGEST_TRUST = 4.0
 """Seconds after which all workers are tried even where no core seems idle."""
 LOSER = 0.05
-"""A worker that loses more than this fraction of its time has no core of its own."""
+"""A worker that loses more than this fraction of its time shares its core."""
 LEAST_CROWD = 0.1
 """Fraction of a window that workers must have lost together for cores to count as crowded."""
 DISTURBED = 2.0

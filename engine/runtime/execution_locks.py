@@ -61,7 +61,7 @@ class _Waiting:
 
 
 def execution_lock(variable: object) -> threading.RLock:
-    """The lock of a variable, the same for all programs that have it."""
+    """The lock of a variable, which all programs that have the variable share."""
     return found_lock(variable) or locked_by(variable, threading.RLock())
 
 

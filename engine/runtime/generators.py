@@ -11,7 +11,7 @@ from engine.ops.generators import bind
 from engine.runtime.buffers import DeviceBuffer
 
 STREAM = 0x5DEECE66D
-"""Separates the keys of stochastic rounding from those of random numbers, for the same seed."""
+"""Separates the keys of stochastic rounding from the keys of random numbers, for the same seed."""
 
 RNG_STATE = DeviceBuffer(Shape("u64", (3,)))
 """The state of `rng`, Philox's key and counter."""

@@ -12,7 +12,7 @@ from engine.runtime.threads import Watch, cores_to_spread
 
 
 def spread(worker: int, cores: Sequence[int]) -> None:
-    """Moves the calling thread to a core of its own once, without pinning it there."""
+    """Moves the calling thread to its own core once, without pinning it there."""
     if cores:
         # a core may have been taken away meanwhile
         with suppress(OSError):

@@ -120,7 +120,7 @@ class RequestStream:
             del self._pending[slot]
 
     def _collect(self) -> None:
-        """Takes results out of the ring and drops those of zeros; the lock is held."""
+        """Takes results out of the ring and drops the results of rows of zeros; the lock is held."""
         rows = self._outfeed.take()
         for k in range(len(rows[0]) if rows else 0):
             request = self._pending.popleft()

@@ -1,4 +1,4 @@
-"""Sizes of convolutions with few output features, here so that lowering reads them without loading the compiler."""
+"""Sizes of convolutions with few output features, in a file that lowering reads without loading the compiler."""
 
 from __future__ import annotations
 

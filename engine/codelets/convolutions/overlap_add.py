@@ -48,7 +48,7 @@ class Overlap(Field):
     pitch_sums: int  # bytes between the sums of two input columns
     row_starts: Table  # for each output row the start of its entries in row_offsets, which has offsets of products
     row_offsets: Table
-    column_starts: Table  # the same for output columns and offsets of sums
+    column_starts: Table  # likewise for output columns and offsets of sums
     column_offsets: Table
     products: int  # offset in scratch, after the executor's words
     row_sums: int  # offset in scratch
@@ -70,7 +70,7 @@ def _adding(store: str) -> Any:
         target: types.Type,
         columns: types.Type,
     ) -> tuple[Any, Emitter]:
-        """The first `columns` lanes of target = the sum of `count` vectors at base + offsets[i]."""
+        """Stores the first `columns` lanes of the sum of `count` vectors at base + offsets[i] at `target`."""
 
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
             base, offsets, count, target, columns = arguments

@@ -1,4 +1,4 @@
-"""Sizes of tiles of Winograd's convolutions with wide kernels, here so that passes read them without the compiler."""
+"""Tile sizes of Winograd's convolutions with wide kernels, in a file that passes read without loading the compiler."""
 
 from __future__ import annotations
 

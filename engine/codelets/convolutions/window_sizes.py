@@ -1,4 +1,4 @@
-"""Sizes of depthwise convolutions in windows, here so that passes read them without loading the compiler."""
+"""Sizes of depthwise convolutions in windows, in a file that passes read without loading the compiler."""
 
 from __future__ import annotations
 

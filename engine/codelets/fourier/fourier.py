@@ -21,7 +21,7 @@ from engine.codelets.products.pack import fill_progression
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 NUMBERS, REALS, MIRRORED = range(3)
-"""Layouts of a line in memory: complex numbers, real ones, or the first half of complex ones that the rest mirrors."""
+"""Layouts of a line in memory: complex numbers, real numbers, or the half of a spectrum whose other half mirrors it."""
 HEAD = 8 * LANES, 8 * LANES, 8 * Pass.WORDS
 """Bytes of two tables of offsets and of the parameters of a pass, areas of scratch before the elements."""
 

@@ -93,7 +93,10 @@ def untangled(lanes: Lanes) -> Any:
 
 
 def tangled(lanes: Lanes) -> Any:
-    """`tangle(first, x, roots, m)`: the reverse, times 2; imaginary parts of the first and last number are ignored."""
+    """`tangle(first, x, roots, m)` reverses `untangle`, and multiplies by 2.
+
+    Imaginary parts of the first and last number are ignored.
+    """
 
     def pair(math: Arithmetic, total: Complex, difference: Complex, root: Complex) -> Pair:
         builder, (a, b), (c, d) = math.builder, difference, root

@@ -24,7 +24,7 @@ from engine.machine_code.processor import ARM, X86
 
 
 class HostCallBlock(Record):
-    """Parameters of `host_call`, before the addresses of the operands, then those of the results."""
+    """Parameters of `host_call`, before the addresses of the operands and the addresses of the results."""
 
     call: Address = 0  # the call block
     function: int  # address of the function

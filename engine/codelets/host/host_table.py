@@ -1,6 +1,6 @@
 """Tables in the host's memory: a program looks rows up, and subtracts gradients from them, in the middle of a step.
 
-Parameters are those of `host_call`. `data` is the address of a `TableCall`, which has the address of the `Table`.
+The parameters are `host_call`'s. `data` is the address of a `TableCall`, which has the address of the `Table`.
 """
 
 from __future__ import annotations

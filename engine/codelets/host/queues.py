@@ -60,7 +60,7 @@ class Call(IntEnum):
 
     STOP = 0
     LEAVE_AT = 1
-    PASSED = 2  # the number of barriers that worker 0 has passed; those of the others follow, a CONTROL_LINE apart
+    PASSED = 2  # the number of barriers that worker 0 has passed; other workers' numbers follow, a CONTROL_LINE apart
     ABORT = 3
     PAUSES = 4  # the number of pauses before a waiting worker naps
     NAP = 5  # f(int microseconds)
@@ -87,7 +87,7 @@ class Leaf(Record):
 class LeafCopy(Leaf):
     """Parameters of `infeed_copy` and `outfeed_copy`."""
 
-    slot: Address = 0  # the number of the slot in use, or -1 minus that of a RowSlot
+    slot: Address = 0  # the number of the slot in use, or -1 minus the number of a RowSlot
     unit: int  # bytes of a unit
 
 

@@ -1,4 +1,4 @@
-"""Floating-point exceptions of codelets without checks of their own: results that their operands do not explain."""
+"""Floating-point exceptions of codelets that do not check for them: results that the operands do not explain."""
 
 from __future__ import annotations
 

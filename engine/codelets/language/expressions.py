@@ -145,7 +145,7 @@ class Expressions(Operations, ast.NodeVisitor):
         return self._chosen(node, node.test, lambda: self.visit(node.body), lambda: self.visit(node.orelse))
 
     def _chosen(self, node: ast.expr, test: ast.expr, *values: Callable[[], Value]) -> Value:
-        """Emits the choice of one of two values, in a variable of its own."""
+        """Emits the choice of one of two values, which is kept in its own variable."""
         name = f"{type(node).__name__}.{node.lineno}.{node.col_offset}"
         yes, no, chosen = (self.builder.append_basic_block(each) for each in ("yes", "no", "chosen"))
         self.branch(test, yes, no, isinstance(node, ast.BoolOp))

@@ -266,5 +266,5 @@ class Codelets(target_extension.CPU):
 
 target_extension.target_registry[NAME] = Codelets
 target_extension.dispatcher_registry[Codelets] = InnerDispatcher
-# The compiler of those of Numba's own functions that are written in Python.
+# The compiler of Numba's own functions, as far as they are written in Python.
 target_extension.jit_registry[Codelets] = lambda *arguments, **options: InnerDispatcher

@@ -23,7 +23,7 @@ PLAIN = (int, float, complex, str, bytes, type(None), np.generic, np.dtype, np.u
 
 @lru_cache
 def code_of(function: Callable[..., None], arguments: tuple[Argument, ...], reassociate: bool, title: str) -> str:
-    """The code of a vertex, as `engine.ir.vertices` has it. Raises VertexError as `bitcode_of` does."""
+    """The code of a vertex, in the form of `engine.ir.vertices`. Raises VertexError as `bitcode_of` does."""
     identity = _identity(function, set())
     path: Path | None = None
     if identity is not None:

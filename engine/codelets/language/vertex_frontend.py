@@ -59,7 +59,7 @@ def bitcode_of(function: Callable[..., None], arguments: Sequence[Argument], rea
 
 @cache
 def _load_numpy() -> None:
-    """Lets functions call NumPy's functions of numbers; codelets of the engine use those of `math`."""
+    """Lets functions call NumPy's functions of numbers; codelets of the engine use functions of `math`."""
     from numba.core.typing import npydecl
 
     _contexts()[0].install_registry(npydecl.registry)

@@ -10,7 +10,7 @@ from engine.codelets.language.record import Record
 from engine.ir.attributes import WindowDimension
 
 MOST_COLUMNS = 7
-"""Most columns of a window: each has code of its own."""
+"""Most columns of a window: each number of columns has its own code."""
 FEWEST_CHANNELS = 4
 """Fewest channels where windows step over elements: the lanes are then channels of one window."""
 
@@ -40,7 +40,7 @@ def along_row(kernel: Any, columns: int, step: int) -> Any:
 
     The kernel's arguments: the columns that are in the operand, 0 if no row is; the address of the first of them; the
     bytes between rows, and between columns; the rows; the number of the first position in its window; the address of
-    the initial value; that of the result, whose elements have `item` bytes; the number of elements.
+    the initial value; the result's address, whose elements have `item` bytes; the number of elements.
     """
 
     @inner

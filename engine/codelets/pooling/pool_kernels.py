@@ -123,8 +123,8 @@ def _combined(builder: ir.IRBuilder, opcode: str, old: ir.Value, new: ir.Value) 
 def combining(opcode: str, kind: str, width: int) -> Any:
     """`combine(columns, operand, row, column, rows, 0, initial, result, count)`: the elements of windows combined.
 
-    result[i] = the element at `initial`, combined with those of `rows` rows and `columns` columns from operand[i] on,
-    `row` and `column` bytes apart, in row-major order. Elements are of the type `kind`, accumulators float32.
+    result[i] = the element at `initial`, combined with the elements of `rows` rows and `columns` columns from
+    operand[i] on, `row` and `column` bytes apart, in row-major order. Elements are `kind`, accumulators float32.
     """
     size = vector.BYTES[kind]
 
@@ -165,7 +165,7 @@ def gathering(kind: str, most: int, step: int) -> Any:
     target[i] = the float32 at `initial`, plus source[i] of the windows whose chosen position is `number`, in rows and
     columns of windows `row` and `column` bytes apart. The position's number is `step` less in the next
     column, `down` less in the next row. `chosen` is a ring of `slots` rows; the first row of windows is in slot `slot`.
-    The target's elements are `kind`, those of the source float32. Without columns it is the initial value alone.
+    The target's elements are `kind`, the source's float32. Without columns the target is the initial value alone.
     """
     size = vector.BYTES[kind]
 

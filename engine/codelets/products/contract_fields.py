@@ -15,7 +15,7 @@ from engine.errors import InternalError, UnsupportedOperation
 PACK_ROWS = 48  # packing B does not pay for fewer rows
 GROUP = 16  # contiguous rows of A that are packed by transposing; a multiple of all vector widths
 FAR = 2048  # bytes between neighbouring k of A from which packing pays: they share few cache sets and touch many pages
-MANY_COLUMNS = 256  # reuse packed rows of A so often that packing pays from an eighth of that distance on
+MANY_COLUMNS = 256  # columns from which packing pays at an eighth of that distance: they reuse packed rows of A often
 
 
 MOST_AHEAD = 3  # arrays that a unit prefetches for an optimizer's update after it
@@ -68,12 +68,12 @@ class Field(Record):
     batch_a: Table  # [batches], offsets added to the base addresses
     batch_b: Table
     batch_c: Table
-    run_a: int  # elements of A along k that are contiguous, repeatedly; all of K at most
+    run_a: int  # length of A's contiguous runs along k; at most K
     ahead_count: int = 0  # arrays of C's rows and columns, contiguous, whose rows are read after each unit, up to three
     ahead_0: Address = 0
     ahead_1: Address = 0
     ahead_2: Address = 0
-    next_unit: int = 0  # operands of the next unit to prefetch, where each has a batch of its own: a sum of NextUnit
+    next_unit: int = 0  # a sum of NextUnit: operands of the next unit to prefetch, if each unit has its own batch
 
 
 class NextUnit(IntEnum):

@@ -92,7 +92,7 @@ def contract_half(
 def half_contraction(
     element_type: str, result_type: str, pairs: bool = False, beside: bool = False, right: str | None = None
 ) -> Inner:
-    """Makes the contraction of a range of rows, columns and k, tile by tile of C; a function like that of `blocked`."""
+    """Makes the contraction of a range of rows, columns and k, tile by tile of C, as `blocked` does."""
     rounds, is_wide = result_type != "f32", element_type == "f32"
     widen_run, widen_sums = copied_run(element_type, "f32"), copied_run(result_type, "f32")
     right = right or element_type
@@ -199,7 +199,7 @@ def steps(at: Operands, block: Block) -> tuple[int, int, int]:
 def overlaps(parameters: int, width: int, growth: int) -> bool:
     """Whether rows of B overlap, or are as close as packed rows: they are then widened in one run, not packed.
 
-    `growth`: the size of a packed element, divided by that of B's.
+    `growth`: the size of a packed element, divided by the size of an element of B.
     """
     close = 0 <= growth * word(parameters, Field.PITCH_B) <= packed_pitch(width)
     return word(parameters, Field.LAYOUT_B) == Layout.ROWS and close and (MASKED or width % LANES == 0)

@@ -28,7 +28,7 @@ WHOLE = 32  # added to the number of a kernel whose last vector is whole; more t
 def row_counts() -> dict[int, tuple[int, ...]]:
     """Numbers of rows that have kernels, in descending order, by the number of vectors of columns.
 
-    The largest leaves registers for B and for elements of A; the others serve the remaining rows.
+    The largest number leaves registers for B and for elements of A; smaller kernels serve the remaining rows.
     """
     # 12x2 would fit too, but LLVM loads all elements of A at once and then spills: half the speed of 10x2.
     if registers() == 32:

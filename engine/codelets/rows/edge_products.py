@@ -37,7 +37,7 @@ class GatheredRows(Record):
 
 
 class EdgeProducts(Record):
-    """Parameters of `edge_products`, before those of both GatheredRows."""
+    """Parameters of `edge_products`, before the parameters of both GatheredRows."""
 
     target: Address = 0
     edges: int

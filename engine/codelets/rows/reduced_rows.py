@@ -16,11 +16,11 @@ from engine.codelets.rows.row_sums import RowSums, clear, clear_rows, put_sums, 
 from engine.machine_code.abi import RESERVED_SCRATCH
 
 LANES = 16
-"""Float32 lanes of the widest vectors, a multiple of those of narrower ones."""
+"""Float32 lanes of the widest vectors, a multiple of the lanes of all narrower vectors."""
 
 
 class ReducedRows(Record):
-    """Parameters of `reduced_rows`, before those of `row_sums` for one table. Unit: elements of the table."""
+    """Parameters of `reduced_rows`, before the parameters of `row_sums` for one table. Unit: elements of the table."""
 
     elements: int  # of the table
     unit_elements: int

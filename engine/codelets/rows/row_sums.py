@@ -1,7 +1,7 @@
 """Sums of rows by row number, chunk by chunk of tables, fused with the codelet that reads them: no tables of sums.
 
 `sort_rows` sorts the positions of a batch by the chunks of their rows, stably. `row_sums` sums the rows of a chunk in
-the worker's scratch, from zero on and in the order of the batch, so that the bits are those of a scatter into zeros;
+the worker's scratch, from zero on and in the order of the batch, so that a scatter into zeros gives equal bits;
 then the *reader*, a generated codelet, runs on the chunk's unit as if the tables were in memory. Tables have the same
 shape and row numbers: an embedding's gradient, and its squares. Rows outside the tables are skipped.
 """

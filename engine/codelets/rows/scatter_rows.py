@@ -1,7 +1,7 @@
 """HLO scatter of contiguous float32 rows by one or two index components: the same parameters as `scatter`.
 
 The combiner is compiled into the loop over index vectors, which reads no tables and calls nothing. Units and the order
-of updates are those of `scatter`, so the bits are, too.
+of updates are as in `scatter`, so the bits are equal.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ copies its values to a half, stores the call's digest, and publishes n. Once all
 rows in their order. No process writes to a half before all have published the next call, and so have read the half. If
 processes do not come in time, or have other digests, a function of the host continues the call.
 
-Parameters are those of `host_call`. `data` is the address of a `SumCall`, before the elements of each operand.
+The parameters are `host_call`'s. `data` is the address of a `SumCall`, before the elements of each operand.
 """
 
 from __future__ import annotations

@@ -25,13 +25,13 @@ AFFINITY_WORDS = 16
 
 
 class ThreadPool(IntEnum):
-    """Words of a thread pool block. Addresses of functions are those of the C library."""
+    """Words of a thread pool block. The addresses are of functions of the C library."""
 
     EXECUTOR = 0
     STATE = 1
     ABORT = 2  # address of the word that says that a worker will never arrive
     WORKERS = 3
-    FIRST = 4  # the first worker that is a thread of its own: 1 where the caller is worker 0
+    FIRST = 4  # the first worker with its own thread: 1 if the caller is worker 0
     SCRATCH = 5
     SCRATCH_BYTES = 6  # of each worker
     MEMBER = 7  # address of the code that a thread runs
@@ -177,7 +177,7 @@ def _move(pool: int, member: int, core: int) -> None:
 def _start(pool: int) -> bool:
     """Creates the threads; False if one cannot be created.
 
-    Each starts on a core of its own; the last thread gets the caller's core, which is free when the caller sleeps.
+    Each starts on its own core; the last thread gets the caller's core, which is free when the caller sleeps.
     """
     workers, cores = word(pool, ThreadPool.WORKERS), word(pool, ThreadPool.CORES)
     own = call_function(pool, ThreadPool.GET_CORE, 0, 0, 0, 0) if cores else -1

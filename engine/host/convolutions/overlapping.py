@@ -25,9 +25,9 @@ SHORT_K = 1.3
 ADD_CYCLES = 9
 """Cycles per vector of sums: measured with 16 lanes on a Xeon."""
 FEW_IMAGES = 8
-"""Fewest images with which no worker is idle where each image is one long unit."""
+"""Fewest images that keep all workers busy if each image is one long unit."""
 LONG_IMAGE = 50_000
-"""Cycles of an image from which on few images, one unit each, would leave workers idle."""
+"""Cycles from which an image is long: few such images, one unit each, would leave workers idle."""
 
 
 def overlap_cycles(draft: ConvolutionDraft) -> float | None:
@@ -50,7 +50,7 @@ def overlap_cycles(draft: ConvolutionDraft) -> float | None:
 
 
 def _sizes(draft: ConvolutionDraft) -> tuple[int, int, int, int]:
-    """Images, positions of one, taps x features, features."""
+    """Numbers of images, of positions of an image, of taps x features, and of features."""
     right, numbers = draft.right.shape, draft.numbers
     images = draft.left.shape.dimensions[numbers.input_batch_dimension]
     features = right.dimensions[numbers.kernel_output_feature_dimension]

@@ -207,7 +207,7 @@ def _taps(offsets: np.ndarray, strides: Strides, group: Group) -> Taps | None:
 
 
 def evenly(offsets: np.ndarray, extents: Sequence[int]) -> Strides | None:
-    """The strides along three dimensions, if offsets are those of all their positions in order.
+    """The strides along three dimensions, if they give the offsets of all positions in order.
 
     A single image has stride 0. Returns None for a single row or column.
     """

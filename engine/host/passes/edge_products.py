@@ -1,4 +1,4 @@
-"""Sums of products of two gathered rows, as in attention over edges, that store none of these rows.
+"""Sums of products of two gathered rows, as in attention over edges, without storing the rows.
 
 A nest that adds up the products of two arrays of gathered rows, row by row, becomes a codelet that reads the rows where
 the gathers would read them. A gather stays if anything else reads its rows. For the host only.

@@ -1,6 +1,6 @@
 """Sums over edges of a graph without arrays of edges: rows are gathered, multiplied by a number each, and scattered.
 
-A scatter-add whose updates are gathered rows, or a nest's products of these and one number a row, computes them itself.
+A scatter-add whose updates are gathered rows, or a nest's products of rows and one number each, computes them itself.
 A gather stays if anything else reads its rows. For the host only: on a chip, rows are exchanged either way.
 """
 

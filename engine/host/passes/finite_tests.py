@@ -1,4 +1,4 @@
-"""Tests of gradients of 16-bit floats for infinities and NaN, as loss scaling makes them, by a codelet of their own.
+"""Tests of gradients of 16-bit floats for infinities and NaN, as loss scaling makes them, by a special codelet.
 
 A nest tests each element and combines truth values. The codelet takes the maximum of the bits without their signs, of
 twice as many elements in a vector. For the host only.

@@ -23,7 +23,7 @@ class Gathered(NamedTuple):
 
     @property
     def buffers(self) -> tuple[Buffer, Buffer]:
-        """The array of rows, and that of row numbers."""
+        """The array of rows and the array of row numbers."""
         return self.gather.operand.buffer, self.gather.indices.buffer
 
     def is_packed(self, rows: int, row_bytes: int) -> bool:

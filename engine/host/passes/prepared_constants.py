@@ -1,4 +1,4 @@
-"""Constant weights, such as those of exported programs, packed or transformed once for all steps.
+"""Constant weights, such as an exported program's, packed or transformed once for all steps.
 
 If a product's right operand is constant, so are its panels; the same holds for kernels that Winograd's convolutions
 transform. Compute sets that prepare them run before the executable's first step. For the host only.

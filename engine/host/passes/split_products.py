@@ -16,7 +16,7 @@ LEAST_MULTIPLY_ADDS = 1 << 23
 LEAST_K = 64
 """Least k of a contraction: splitting an element costs several products."""
 WORTH = 0.8
-"""Share of the time below which splitting is worth it: times are those of an otherwise idle processor."""
+"""Share of the direct time below which splitting is worth it: times are estimates for an otherwise idle processor."""
 
 
 def split_products(program: Program) -> Program:

@@ -3,7 +3,7 @@
 The moments of a row that no batch has named yet are zero, and so is its gradient. A nest is rewritten whose new values
 are, for such a row, the same for all rows (new moments), or its own value plus or minus such a number. Then the codelet
 finds out in each step whether these numbers are zeros. Tables whose rows change without gradients and moments, by
-weight decay or as moving averages, are drifting: a nest of their own does this, which reads neither of these.
+weight decay or as moving averages, are drifting: a separate nest changes these rows, without reading either.
 For the host only: on a chip, rows cost no memory bandwidth.
 """
 

@@ -20,7 +20,7 @@ from engine.program.work.winograd_gradient import WinogradGradient, WinogradSums
 from engine.program.work.winograd_tiles import Depth, Strides
 
 GRADIENT_UNITS = 16
-"""Units of a gradient: each part of the tiles has sums of its own, to be added."""
+"""Units of a gradient: each part of the tiles has its own sums, to be added."""
 PART_TILES = 128
 """Fewest tiles of a part."""
 
@@ -85,7 +85,7 @@ def gradient_sets(
     slices, deep, field = prod(size.taps[:-2]), prod(size.field[:-2]), (size.taps[-2], size.taps[-1])
     images, features = size.inputs * slices, size.batch
     item, row_c = _item(work), _in_items_of(work, written)
-    # Few features are grouped: the columns of C then have those of the window, from the last to the first, and the
+    # Few features are grouped: C's columns then also count the window's columns, from the last to the first, and the
     # columns of B slide over rows of gradients with zeros before and after.
     group = work.columns // size.outputs
     if group not in (1, WINDOW) or work.stride_b != item or (group > 1 and len(size.taps) > 2):
@@ -189,7 +189,7 @@ def _partition(made: WinogradProduct) -> Partition | None:
 
 
 def even_strides(offsets: Offsets, extents: tuple[int, int, int]) -> Strides | None:
-    """The strides along three dimensions, if offsets are those of all positions in order; else None."""
+    """The strides along three dimensions, if they give the offsets of all positions in order; else None."""
     grid = offsets.table.reshape(extents) - offsets.table[0]
     last = (int(grid[-1, 0, 0]), int(grid[0, -1, 0]), int(grid[0, 0, -1]))
     strides = tuple(each // max(1, extent - 1) for each, extent in zip(last, extents, strict=True))

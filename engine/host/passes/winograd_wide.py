@@ -25,7 +25,7 @@ from engine.program.work.tile_transform import KernelTransform, Pair
 
 TRANSFORM, NEAR_TRANSFORM = (9, 16), (5, 8)
 """Multiply-adds that take as long as the transform of one element of a tile, with its store and load, along one and
-along two dimensions (timed on EPYCs): of large arrays, and of those that stay in near caches."""
+along two dimensions (timed on EPYCs): for large arrays, and for arrays that stay in near caches."""
 NEAR_BYTES = 1 << 22
 """Bytes up to which the transformed arrays of a convolution stay near, so that transforms are fast."""
 WORTH = 0.72
@@ -125,7 +125,7 @@ def undilated(size: ConvolutionSize) -> ConvolutionSize:
 def _tiling(size: ConvolutionSize, backward: bool) -> tuple[Tiling, float] | None:
     """Finds the fastest tiles of a convolution, or its gradient by the kernel, and their share of the direct time.
 
-    The direct time is that of the contraction. None where there are no tiles.
+    The direct time is the contraction's. None if there are no tiles.
     """
     steps = _steps(size, backward)
     taps = flat(size.field if backward else size.taps)

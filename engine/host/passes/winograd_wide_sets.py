@@ -26,7 +26,7 @@ from engine.program.work.tile_transform import KernelTransform, Pair, TileArray,
 from engine.program.work.winograd_tiles import Strides
 
 PADDING = 64
-"""Bytes between positions, so that these do not share cache sets."""
+"""Bytes between positions, without which they would share cache sets."""
 LEAST_UNITS = 32
 """Least units of the products."""
 TOGETHER_BYTES = 1 << 22
