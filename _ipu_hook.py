@@ -163,7 +163,7 @@ class MissingFinder:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """None, or the error that an import statement raises."""
+        """Returns None, or raises the error of an import statement."""
         if (real_name(name) or name).partition(".")[0] in PACKAGES or name == "tensorflow.contrib":
             from ipu._internal.names.finding import refuse
 

@@ -39,7 +39,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Step:
-    """Cost reports of a training step and of the forward pass alone, and the multiply-adds of the former."""
+    """Cost reports of a training step and of the forward pass alone, and the training step's multiply-adds."""
 
     train: Estimate
     forward: Estimate
@@ -172,7 +172,7 @@ def _pipelined(
     """Extrapolates from one and two layers to all of them, on IPUs that follow a grouped schedule in time.
 
     The first IPU has the embedding and the loss besides its layers. The last stage, on IPU `last_stage`, is not
-    recomputed; if that is the first IPU, its layers are.
+    recomputed; if that is the first IPU, only its layers are.
     """
     one, two = (traced(build(count), specs, arguments["chip"], _assumptions(arguments)) for count in (1, 2))
     chip, ipus, last = target(arguments["chip"]), arguments["layers_by_ipu"], arguments["last_stage"]

@@ -77,7 +77,7 @@ class Contender:
 
     @classmethod
     def run(cls, way: str, module: list[str], limit: float = LIMIT, cache: Path | None = None) -> Contender:
-        """Starts a process of any module, which `module` lists with its arguments."""
+        """Starts a process that runs the module and the arguments in `module`."""
         command = [sys.executable, "-W", "ignore", "-m", *module]
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"} | ({"XDG_CACHE_HOME": str(cache)} if cache else {})
         pipe, errors = subprocess.PIPE, tempfile.TemporaryFile("w+")
@@ -146,7 +146,7 @@ class Race:
         return min(times) / statistics.median(getattr(self.ours, measured)) if times else None
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """Medians of each way: milliseconds of a step, of its processor time, between executions; seconds; MiB."""
+        """Milliseconds of a step, of its processor time and between executions; first step in seconds, peak in MiB."""
         steps = self.workload.steps
         return {
             each.way: {

@@ -23,7 +23,7 @@ def load(
         path: the file.
         weights: values of the variables that the file has no value for, by name; arrays or array-likes.
         objects: a file of `python -m engine.aot`: the program's object code, for a process without Numba. Where Numba
-            is installed the program is compiled, and the file is not read. Load none that you do not trust.
+            is installed the program is compiled, and the file is not read. Load only files that you trust.
 
     Returns:
         A program: `inputs` and `outputs` list names, shapes and dtypes; `run(inputs)` runs it, from any thread.

@@ -171,7 +171,8 @@ class PythonFunction(HostFunction):
 class PythonCall(BoundFunction):
     """A Python callable for one call in a program, as a C function of one argument: the addresses of all arrays.
 
-    It resumes a generator, since a signal is raised where Python code begins: here that is inside of a `try`.
+    The call resumes a generator: a signal is raised where Python code begins, and in a generator that is inside a
+    `try`.
     """
 
     def __init__(self, function: PythonFunction, operands: Shapes, results: Shapes) -> None:

@@ -1,4 +1,4 @@
-"""Bounded reads of files: regular ones alone, of a limited size, and those that only the user can have written.
+"""Bounded reads of files: only of regular files of a limited size, and of files that only the user can have written.
 
 A pipe or a device could keep a reader waiting for ever or fill its memory. Code loaded from a cache runs as the user,
 so files that others may have written (root excepted, who may do anything) are not read.

@@ -193,7 +193,8 @@ def interruptible() -> Iterator[None]:
 class _Alarm:
     """Raises _TimeIsUp in the thread that made it, unless it is stopped before.
 
-    It has locks of C alone: a lock of Python stays locked if the error comes between its acquisition and the return.
+    The alarm has only locks of C: a lock of Python stays locked if the error comes between its acquisition and the
+    return.
     """
 
     def __init__(self, seconds: float) -> None:

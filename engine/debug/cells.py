@@ -26,14 +26,14 @@ def cell_count(shape: Shape) -> int:
 
 
 def position_of(shape: Shape, cell: int) -> str:
-    """Name of a cell in messages: the index of its element."""
+    """The name of a cell in messages: the index of its element."""
     element = cell // cells_of_element(shape)
     index = [int(i) for i in np.unravel_index(element, shape.dimensions)] if shape.rank else []
     return f"element {index}" if shape.rank else "the scalar"
 
 
 def value_of(shape: Shape, cells: np.ndarray, cell: int) -> str:
-    """Value of a cell in messages."""
+    """The value of a cell in messages."""
     if shape.dtype.kind == "c":
         return str(cells.view(f"f{cells.itemsize}")[cell])
     return str(cells.view(shape.dtype)[cell])

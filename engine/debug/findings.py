@@ -144,7 +144,7 @@ class Findings:
 
 
 def title(compute_set: ComputeSet) -> str:
-    """Name of a compute set in messages: with the operation, and so the layer, that it comes from."""
+    """The name of a compute set in messages, with the operation, and so the layer, that it comes from."""
     origin = f" from {compute_set.op_name}" if compute_set.op_name else ""
     return f"compute set {compute_set.name!r}{origin}"
 

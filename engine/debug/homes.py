@@ -24,7 +24,8 @@ HALF_TYPES = 2
 class Home:
     """One buffer's cells. `shadow` is uint16 [bytes]; None where everything is written from the start.
 
-    `owner` is the tile that holds each cell, int16 [cells]: the one that wrote it last, before that an even partition.
+    `owner` is the tile that holds each cell, int16 [cells]: the tile that wrote it last, or at first a tile by an even
+    partition.
     """
 
     def __init__(self, buffer: Buffer, memory: np.ndarray, shadow: np.ndarray | None, number: int, tiles: int) -> None:

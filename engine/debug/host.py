@@ -51,7 +51,7 @@ class HostSide:
     def before(self, compute_set: ComputeSet) -> bool:
         """Waits for a row where one is taken, and makes space where one is appended; returns False without any queues.
 
-        Raises the ring's error when it is closed.
+        Raises the ring's error when the ring is closed.
         """
         if not self._queues:
             return False
@@ -68,7 +68,7 @@ class HostSide:
         return True
 
     def after(self, compute_set: ComputeSet) -> None:
-        """Appends a complete row to its ring; waits for space. Raises the ring's error when it is closed.
+        """Appends a complete row to its ring; waits for space. Raises the ring's error when the ring is closed.
 
         Raises DebugError for a row with unwritten elements.
         """
@@ -84,7 +84,7 @@ class HostSide:
             ring.append([self._memory[leaf].value() for leaf in queue.leaves])
 
     def call(self, compute_set: ComputeSet, work: HostCall, iterations: Sequence[int]) -> None:
-        """Calls a function of the host, once. Raises its error; DebugError for operands with unwritten elements."""
+        """Calls a function of the host once. Raises the function's error, and DebugError for unwritten operands."""
         pairs = zip(work.operands, work.function.operands, strict=True)
         operands = [self._operand(compute_set, address, shape, iterations) for address, shape in pairs]
         results = work.function(operands)
@@ -93,7 +93,7 @@ class HostSide:
             home.write(cells, result.reshape(-1).view(home.cells.dtype), 0)
 
     def check(self, compute_set: ComputeSet, work: ValueCheckWork, iterations: Sequence[int], step: int) -> None:
-        """Makes a check of values, once. Raises InvalidValue if it fails, and DebugError as `call` does."""
+        """Checks values once. Raises InvalidValue if the check fails, and DebugError as `call` does."""
         values = self._operand(compute_set, work.operand, work.shape, iterations)
         element = failing_element(work.check, values)
         if element >= 0:

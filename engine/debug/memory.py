@@ -50,6 +50,6 @@ class TileHomes:
                 home.forget()
 
     def holder(self, use: Use, cell: int) -> str | None:
-        """The name of the buffer that has overwritten a cell since; None for no buffer."""
+        """The name of the buffer that has overwritten a cell since the cell was written; None for no buffer."""
         number = use.home.holder(cell)
         return self._names[number - FIRST_NUMBER] if number >= FIRST_NUMBER and number != use.home.number else None

@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names of modules that check programs, which take long to import, and which an encoded program does not need."""
+    """Imports on demand the names of modules that check programs: an encoded program does without this long import."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from engine.files import executable_file, trust

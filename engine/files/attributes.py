@@ -153,7 +153,7 @@ KINDS: dict[str, ValueKind] = {
     "gather_dimension_numbers": _record(GatherDimensionNumbers),
     "scatter_dimension_numbers": _record(ScatterDimensionNumbers),
 }
-"""All attributes but `literal`, which is an array."""
+"""The kind of each attribute but `literal`, which is an array."""
 
 
 def write_attribute(name: str, value: Any) -> Any:

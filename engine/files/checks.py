@@ -84,13 +84,13 @@ def different(dimensions: Sequence[int], rank: int, name: str) -> None:
 
 
 def same_types(shapes: Sequence[Shape]) -> None:
-    """Raises InternalError unless all have one element type."""
+    """Raises InternalError unless all shapes have one element type."""
     kinds = sorted({shape.element_type for shape in shapes})
     require(len(kinds) <= 1, f"Expected one element type. Received: {', '.join(kinds)}.")
 
 
 def integer_scalars(shapes: Sequence[Shape]) -> None:
-    """Raises InternalError unless all are scalars of one integer type."""
+    """Raises InternalError unless all shapes are scalars of one integer type."""
     same_types(shapes)
     for shape in shapes:
         require(not shape.rank and shape.element_type in INTEGERS, f"Expected integer scalars. Received: {shape}.")

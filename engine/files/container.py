@@ -57,7 +57,7 @@ def unpack(data: bytes, origin: str) -> tuple[dict[str, Any], dict[str, memoryvi
 
 
 def digest_of_file(data: bytes) -> str:
-    """The hash of a file that `unpack` accepts, in hexadecimal: its header's, as that has the sections' hashes."""
+    """The hash of a file that `unpack` accepts, in hexadecimal: the header's hash, as the header has all others."""
     return PREFIX.unpack_from(data)[4].hex() if len(data) >= PREFIX.size else ""
 
 

@@ -103,7 +103,7 @@ class _Extent(NamedTuple):
 
 
 def _extent(computation: Computation, extents: dict[int, _Extent]) -> _Extent:
-    """The extent of a computation, from those of its callees. Raises ResourceLimit for one above the limits."""
+    """The extent of a computation, from the extents of its callees. Raises ResourceLimit if it is above the limits."""
     callees = [extents[id(callee)] for each in computation.instructions for callee in each.called]
     instructions = len(computation.instructions) + sum(each.instructions for each in callees)
     levels = 1 + max((each.levels for each in callees), default=0)

@@ -23,9 +23,9 @@ from engine.private_files import WRITABLE_BY_OTHERS, read_private, read_regular
 from engine.whole_files import write_whole
 
 KEY = "SOFTWARE_IPU_OBJECTS_KEY"
-"""An environment variable: a file with the key of the deployment, which only the user can write."""
+"""The environment variable that names a file with the deployment's key, which only the user can write."""
 LEAST_KEY, MOST_KEY = 16, 4096
-"""Bytes of a key."""
+"""Fewest and most bytes of a key."""
 SIGNATURE = "signature"
 
 

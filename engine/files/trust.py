@@ -29,7 +29,7 @@ def trusting_vertices() -> Iterator[None]:
 
 
 def check_vertex(instruction: Instruction) -> None:
-    """Raises InternalError for a vertex in a file that is not trusted, and for one whose arrays it does not fit."""
+    """Raises InternalError for a vertex in a file that is not trusted, and for one that does not fit its arrays."""
     vertex, shapes = VertexCall.of(instruction), arrays_of(instruction)
     require(
         _trusted.get(),

@@ -79,7 +79,7 @@ def linear(shape: Shape, index_map: IndexMap, rank: int) -> Affine:
 
 
 def pull(instruction: Instruction, index_map: IndexMap, rank: int) -> IndexMap | None:
-    """The index map of a moving instruction's operand, given that of its result; None where it is not affine."""
+    """The index map of a moving instruction's operand, given the result's; None if the map is not affine."""
     operand = instruction.operands[0].array_shape
     opcode = instruction.opcode
     if opcode == "copy":

@@ -188,7 +188,7 @@ class _Body(_Copy):
 
 
 class _Bodies:
-    """A table of computations with tokens, which replace those without."""
+    """A table of computations with tokens, which replace the originals."""
 
     def __init__(self) -> None:
         self._checking: dict[Computation, bool] = {}

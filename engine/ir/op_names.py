@@ -106,7 +106,7 @@ def _is_generated(part: str) -> bool:
 
 
 def _is_operation(parts: list[str], at: int) -> bool:
-    """Whether a part is an operation; one with a capital letter is a layer if an operation in lower case follows."""
+    """Whether a part is an operation; with a capital letter it is a layer if an operation in lower case follows."""
     if parts[at].endswith(GRADIENT):
         return True
     if parts[at][:1].isupper():

@@ -62,11 +62,11 @@ class Opcode:
     commutative: bool = False
     """Whether f(x, y) equals f(y, x) as values."""
     either_zero: bool = False
-    """Whether it may return either of +0 and -0, which are equal: commuting operands may change a float's bits."""
+    """Whether the result may be either of +0 and -0, which are equal: commuting operands may change a float's bits."""
     neutral: Literal["", "zero", "one", "lowest", "highest", "all ones", "nan"] = ""
     """The neutral element of an associative operation: see `neutral_element`."""
     affine: bool = False
-    """Each element is one of the operand's, whose index is an affine function of the result's."""
+    """Each element is an element of the operand, whose index is an affine function of the result's."""
     stored: bool = True
     """The result has memory of its own; if not, its users read the operands' memory."""
     exact: bool = False
@@ -84,13 +84,13 @@ class Opcode:
     cost: int = 1
     """Time per element on the host, as a multiple of an addition's."""
     code: int = 0
-    """Machine code of an element, as a multiple of an addition's; that of `cost` if 0."""
+    """Machine code of an element, as a multiple of an addition's; 0 stands for `cost`."""
     cycles: str = ""
     """The opcode whose cycles on the chip (cycles.toml) apply, if it is another one."""
     effect: Literal["", "host", "state"] = ""
-    """Side effect: it exchanges data with the host, or changes the state of the random number generator."""
+    """The side effect: an exchange of data with the host, or a change of the random number generator's state."""
     internal: bool = False
-    """Whether only passes create it: no framework traces it and no file contains it."""
+    """Whether only passes create the operation: no framework traces it, and no file contains it."""
 
     @property
     def length(self) -> int:
@@ -99,7 +99,7 @@ class Opcode:
 
     @property
     def associative(self) -> bool:
-        """Whether a reduction by it may be split into partial reductions."""
+        """Whether a reduction by the operation may be split into partial reductions."""
         return bool(self.neutral)
 
 
@@ -172,7 +172,7 @@ _ROWS = (
     _elementwise("complex", shapes.complex_of_parts, frozenset(shapes.COMPLEX_TYPES)),
     _binary("divide", NUMBERS, cost=6, pole=(1, 0.0), propagates=(0,), spreads_nan=True),
     _binary("maximum", ORDERED, neutral="lowest", **_EXTREMUM),
-    # IEEE 754's: of a number and NaN it is the number.
+    # As in IEEE 754, the result for a number and NaN is the number.
     _binary("maximum-number", FLOATS, cycles="maximum", neutral="nan", **_EXTREMUM),
     _binary("minimum", ORDERED, cycles="maximum", neutral="highest", **_EXTREMUM),
     _binary("multiply", None, cycles="add", neutral="one", spreads_nan=True, **_RING),
@@ -186,7 +186,7 @@ _ROWS = (
     _binary("subtract", NUMBERS, propagates=(0, 1), spreads_nan=True, cycles="add"),
     _binary("xor", INTEGERS | PRED, cycles="and", commutative=True, neutral="zero"),
     _elementwise("random-bits", shapes.random_bits, INTEGERS, raises=False, internal=True),
-    # It rounds by itself.
+    # stochastic-convert rounds by itself.
     _elementwise("stochastic-convert", shapes.stochastic_convert, ORDERED, exact=True, internal=True),
     # Sources and tuples
     _lowered("constant", "source", shapes.constant, "literal", stored=False),

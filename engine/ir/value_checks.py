@@ -26,7 +26,7 @@ class ValueCheck:
 
     - range: low <= value < bound, `lows[e % len(lows)]` and `bounds[e % len(bounds)]` for element e. A float is
       truncated to an integer, NaN is outside.
-    - nonzero, finite: as they say.
+    - nonzero, finite: as the names say.
 
     `lows` and `bounds` are equally many. `operation` is TensorFlow's, `message` the beginning of the error, with
     {value}, its {position} (as "[2,1]"), {low} and {bound}.

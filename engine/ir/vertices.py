@@ -39,8 +39,8 @@ class Slice:
 class VertexCall:
     """The configuration of a call.
 
-    `splits` are those of the operands, then of the results: a slice of rows for each vertex, the whole array for all
-    (operands alone), or an array of its own for each, [vertices, ...], that begins with zeros and is added up later.
+    `splits` has the split of each operand, then of each result: a slice of rows for each vertex, the whole array for
+    all (only operands), or an array of its own for each, [vertices, ...], that begins with zeros and is added up later.
     `cycles` are cycles of a worker thread on the chip for one row and for `grain` rows, if they are known. `code` is
     LLVM bitcode, compressed, in base 85: the function `vertex`, with the ABI of a codelet.
     """

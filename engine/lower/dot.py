@@ -21,7 +21,7 @@ Axis = tuple[int, int, int]
 
 @lowering("dot")
 def lower_dot(context: Context, instruction: Instruction) -> Value:
-    """lhs gives the rows and rhs the columns, or vice versa where the result's last dimension is lhs's."""
+    """Lowers a dot. lhs gives the rows and rhs the columns, or vice versa if the result's last dimension is lhs's."""
     multiplied = operand_type(instruction)
     result, strides = _result(context, instruction)
     if (multiplied, instruction.array_shape.element_type) == ("f32", "f32") and _is_slim(context, instruction, strides):
@@ -54,7 +54,7 @@ def _emit(context: Context, instruction: Instruction, multiplied: str, result: B
         batches = [(extent, b, a, c) for extent, a, b, c in batches]
     width, stride_b, rest = _columns(columns, item)
     k_axes = [(left.shape.dimensions[a], left.strides[a], right.strides[b]) for a, b in contracted]
-    # In this order, that of B in memory, B's rows are more often evenly spaced.
+    # In B's order in memory, B's rows are more often evenly spaced.
     k_axes.sort(key=lambda axis: -abs(axis[2]))
     emit_contraction(
         context,
@@ -114,7 +114,7 @@ def _emit_exchanged(context: Context, instruction: Instruction, result: Buffer, 
 
 
 def _result(context: Context, instruction: Instruction) -> tuple[Buffer, list[int]]:
-    """The buffer and strides of a dot's result; those of its transpose, if only the transpose is read."""
+    """The buffer and strides of a dot's result, or of its transpose if only the transpose is read."""
     shape = instruction.array_shape
     users = context.users(instruction)
     order = order_wanted(instruction, users) if users else None

@@ -77,7 +77,7 @@ class _Iterations:
         return self._inside[fusion]
 
     def _given(self, parameter: Instruction, path: tuple[int, ...]) -> Known:
-        """A parameter of a fusion, of a branch that is being lowered, or of the loop's body."""
+        """The value of a parameter of a fusion, of a branch that is being lowered, or of the loop's body."""
         if parameter in self.given:
             return self.around.value(self.given[parameter], path)
         if parameter in self.context.arguments:
@@ -85,7 +85,7 @@ class _Iterations:
         return self._counted(path) if parameter is self.iteration.loop.called[0].parameters[0] else None
 
     def _counted(self, path: tuple[int, ...]) -> Known:
-        """An element of the loop's state that grows by a constant per iteration, without overflow of its type."""
+        """The values of an element of the loop's state that grows by a constant per iteration, without overflow."""
         loop, iterations = self.iteration.loop, self.iteration.iterations
         line = self.context.trip_counts.line(loop, path[0]) if len(path) == 1 else None
         if line is None:

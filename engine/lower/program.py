@@ -62,7 +62,7 @@ def lower_module(
 
 
 def _snapshots(context: Context, outputs: list[Buffer]) -> list[Buffer]:
-    """Outputs, with those that are variables' old values copied before the update."""
+    """The outputs; outputs that are variables' old values are copied before the update."""
     kept = []
     for buffer in outputs:
         if buffer.kind == "variable":

@@ -25,7 +25,7 @@ from engine.runtime.generators import RNG_STATE, ROUNDING_STATE
 
 @lowering("rng-bit-generator")
 def lower_rng_bit_generator(context: Context, instruction: Instruction) -> Value:
-    """(next state, bits), the former only if it is read. Raises UnsupportedOperation for an unknown algorithm."""
+    """(next state, bits); the state only if it is read. Raises UnsupportedOperation for an unknown algorithm."""
     check_algorithm(instruction)
     (operand,) = instruction.operands
     state = context.buffer(operand)

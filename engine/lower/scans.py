@@ -44,7 +44,7 @@ def scanned_dimension(instruction: Instruction) -> int | None:
 
 
 def _is_scan(length: int, window: WindowDimension) -> bool:
-    """Whether each window differs by one element from the next, between one or none and all elements."""
+    """Whether windows grow or shrink by one element at a time, between at most one element and all elements."""
     if (window.stride, window.window_dilation, window.base_dilation) != (1, 1, 1) or window.size < max(length, 2):
         return False
     first = window.size - max(window.padding_low, window.padding_high)  # elements of the first result

@@ -15,7 +15,7 @@ from engine.ops.rounding import nearest_half
 
 @definition(*UFUNCS)
 def _arithmetic(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Integers wrap around; maximum and minimum are NaN where either operand is."""
+    """Computes arithmetic: integers wrap around, and maximum and minimum are NaN if either operand is."""
     lhs, rhs = operands
     return np.asarray(UFUNCS[instruction.opcode](computing(lhs), computing(rhs))).astype(lhs.dtype)
 
@@ -173,7 +173,7 @@ def _saturated(x: np.ndarray, target: np.dtype) -> np.ndarray:
 
 @definition("bitcast-convert")
 def _bitcast_convert(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """A narrower type adds a last dimension of parts, least significant first; a wider one removes it."""
+    """Reinterprets bits: a narrower type adds a last dimension of parts, the lowest first; a wider one removes it."""
     (x,), shape = operands, instruction.array_shape
     if x.dtype.itemsize == shape.dtype.itemsize:
         return x.view(shape.dtype)

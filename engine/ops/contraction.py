@@ -21,7 +21,7 @@ def free_dimensions(rank: int, contracting: tuple[int, ...], batch: tuple[int, .
 
 @definition("dot")
 def _dot(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """The result's dimensions are those of the batch, the left's free, then the right's free ones."""
+    """The product, whose dimensions are those of the batch, the left operand's free ones, then the right operand's."""
     numbers: DotDimensionNumbers = instruction["dot_dimension_numbers"]
     lhs, rhs = (accumulating(x, instruction.array_shape.dtype) for x in operands)
     contracting, batch = list(numbers.lhs_contracting_dimensions), list(numbers.lhs_batch_dimensions)

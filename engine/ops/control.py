@@ -26,7 +26,7 @@ def _get_tuple_element(instruction: Instruction, operands: list[np.ndarray]) -> 
 
 @definition("after-all")
 def _after_all(_: Instruction, __: list[np.ndarray]) -> Value:
-    """A token has no value; it only orders."""
+    """A token, which has no value and only orders."""
     return ()
 
 
@@ -42,7 +42,7 @@ def _map(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
 
 @definition("while")
 def _while(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """`called` is the body, then the condition."""
+    """Runs a loop; `called` is the body, then the condition."""
     body, condition = instruction.called
     state: Value = operands[0]
     while apply(condition, [state]):

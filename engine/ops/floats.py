@@ -33,7 +33,7 @@ def computing(array: np.ndarray) -> np.ndarray:
 
 
 def converted(array: np.ndarray, target: np.dtype) -> np.ndarray:
-    """The array in another type, rounded once to the nearest; ml_dtypes alone rounds to bfloat16 by way of float32."""
+    """The array in another type, rounded once to the nearest; ml_dtypes itself rounds to bfloat16 by way of float32."""
     if target != BFLOAT16 or array.dtype.itemsize < 4 or array.dtype == np.float32:
         return array.astype(target)
     if array.dtype.itemsize == 8 and array.dtype.kind in INTEGER_KINDS:

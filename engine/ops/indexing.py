@@ -27,7 +27,7 @@ def _aligned(values: np.ndarray, positions: list[int], rank: int) -> np.ndarray:
 
 @definition("gather")
 def _gather(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Start indices are clamped so that each slice is within the operand."""
+    """Gathers slices, with start indices clamped so that each slice is within the operand."""
     operand, start_indices = operands
     numbers: GatherDimensionNumbers = instruction["gather_dimension_numbers"]
     sizes = instruction["gather_slice_sizes"]
@@ -76,7 +76,7 @@ def _batch_index(
 
 @definition("scatter")
 def _scatter(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Updates are combined one index vector after the other, in row-major order of the indices.
+    """Combines updates one index vector after the other, in row-major order of the indices.
 
     An update whose window is not within the operand is skipped whole, as in XLA's compilers.
     """
@@ -127,7 +127,7 @@ def _scatter_positions(
 
 
 def _by_index(numbers: ScatterDimensionNumbers, rank: int) -> list[int]:
-    """Permutation of the updates' dimensions: those of the index vectors, then those of their windows."""
+    """The permutation of the updates' dimensions that puts the index vectors' before the windows'."""
     return sorted(range(rank), key=lambda d: d in numbers.update_window_dims)
 
 

@@ -24,7 +24,7 @@ PHILOX = frozenset({"RNG_PHILOX", "RNG_DEFAULT"})
 
 @definition("rng")
 def _rng(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Draws uniform numbers in [first, second), of pred one of the two, or normal ones of a mean and a deviation.
+    """Draws uniform numbers in [first, second), or one of the two for pred, or normal ones of a mean and a deviation.
 
     Raises UnsupportedOperation for types without such a distribution.
     """

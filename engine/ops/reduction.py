@@ -30,7 +30,7 @@ def reduce_last(body: Computation, operands: list[np.ndarray], initial: list[np.
 
 @definition("reduce")
 def _reduce(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """The first half of the operands are arrays of one shape, the second their initial values."""
+    """Reduces the first half of the operands, arrays of one shape; the second half are their initial values."""
     half = len(operands) // 2
     arrays, initial = operands[:half], operands[half:]
     reduced = sorted(instruction["dimensions"])

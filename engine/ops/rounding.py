@@ -38,7 +38,7 @@ def _draw_state(instruction: Instruction, _: list[np.ndarray]) -> np.ndarray:
 
 @definition("random-bits")
 def _random_bits(_: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """u32 for each element: its number and a key, both u32, hashed by multiplications and shifts."""
+    """A u32 for each element: its number and a key, both u32, hashed by multiplications and shifts."""
     index, key = operands
     return random_bits(index, key)
 
@@ -58,13 +58,13 @@ def _mixed(bits: np.ndarray, mixing: tuple[int, int]) -> np.ndarray:
 
 @definition("stochastic-convert")
 def _stochastic_convert(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """f32 to f16 with random bits, u32."""
+    """Rounds f32 to f16 with random bits, u32."""
     x, bits = operands
     return stochastic_half(x, bits, instruction["overflow"])
 
 
 def stochastic_half(x: np.ndarray, bits: np.ndarray, overflow: str = "clip") -> np.ndarray:
-    """f16: one of the two neighbours of each f32, the likelier the nearer; float16 values are unchanged.
+    """One of the two float16 neighbours of each f32, the nearer with more probability; float16 values are unchanged.
 
     A finite x that would overflow gives what `overflow` names: "infinity", "nan", or "clip", the largest float16.
     """
@@ -83,7 +83,7 @@ def stochastic_half(x: np.ndarray, bits: np.ndarray, overflow: str = "clip") -> 
 
 
 def nearest_half(x: np.ndarray, overflow: str) -> np.ndarray:
-    """f16: the nearest to each float or integer, ties to even; overflow as in `stochastic_half`."""
+    """The float16 value nearest to each float or integer, ties to even; overflow is as in `stochastic_half`."""
     with np.errstate(all="ignore"):
         half = np.asarray(x).astype(np.float16)
         beyond = np.isinf(half) & np.isfinite(computing(np.asarray(x)).astype(np.float64))

@@ -16,7 +16,7 @@ def _reshape(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray
 
 @definition("broadcast")
 def _broadcast(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Dimension k of the operand becomes dimension `dimensions[k]` of the result, in any order."""
+    """Broadcasts: dimension k of the operand becomes dimension `dimensions[k]` of the result, in any order."""
     (x,) = operands
     dimensions = instruction["dimensions"]
     result = instruction.array_shape.dimensions

@@ -80,8 +80,8 @@ EXACT: dict[str, np.ufunc] = {"negate": np.negative, "abs": np.abs, "not": np.in
 
 @definition(*EXACT)
 def _exact(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """abs is the magnitude of complex operands, which is real, and of the least integer itself; not is logical for
-    pred, bitwise for integers."""
+    """Computes without rounding. abs is the real magnitude of complex operands, and of the least integer the integer
+    itself; not is logical for pred, bitwise for integers."""
     return np.asarray(EXACT[instruction.opcode](operands[0]))
 
 

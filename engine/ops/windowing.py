@@ -18,7 +18,7 @@ from engine.ops.windows import padded_base, window_view
 
 @definition("reduce-window")
 def _reduce_window(instruction: Instruction, operands: list[np.ndarray]) -> Value:
-    """Padding and the gaps of a dilated base have the initial value, the body's neutral element."""
+    """Reduces windows; padding and the gaps of a dilated base have the initial value, the body's neutral element."""
     half = len(operands) // 2
     arrays, initial = operands[:half], operands[half:]
     window: Window = instruction["window"]
@@ -47,7 +47,7 @@ def _reduced_windows(
 
 @definition("select-and-scatter")
 def _select_and_scatter(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:
-    """Each source element is scattered to the element its window selects; `called` is select, then scatter.
+    """Scatters each source element to the element its window selects; `called` is select, then scatter.
 
     A later element, in row-major order, replaces the selected one where select(selected, later) is false.
     """

@@ -41,7 +41,7 @@ def backward_pass(needed: Sequence[Instruction], results: Iterable[Instruction])
 def stages_of_calls(needed: Iterable[Instruction], backward: set[Instruction]) -> Mapping[Instruction, int]:
     """The stage of each instruction in the backward pass of a called function, where no scope gives it.
 
-    It is the last of the stages whose forward values the call takes.
+    The stage is the last of those whose forward values the call takes.
     """
     calls: dict[str, list[Instruction]] = {}
     for i in needed:

@@ -16,7 +16,7 @@ from engine.partition.synchronised_copies import CopiesTogether
 
 
 class MicroBatchLoop(Loop):
-    """The loop whose iteration is one micro-batch, or one of each replica that normalises together."""
+    """The loop whose iteration is one micro-batch, or a micro-batch of each of the replicas that normalise together."""
 
     def run(self, parameters: Sequence[Instruction], rows: dict[int, Instruction]) -> None:
         """Adds the loop over micro-batches, given the entry's parameters and those of the replicas' rows."""

@@ -59,7 +59,7 @@ def part_steps(
 
 
 def update_stages(module: Module, parts: Cut, placement: Placement) -> dict[int, int]:
-    """The stage in which the optimizer updates each variable: the one that computes the gradient of its size.
+    """The stage in which the optimizer updates each variable: the one that computes the variable's gradient.
 
     A variable updated without any gradient (a count of steps) belongs to stage 0.
     """
@@ -80,7 +80,7 @@ def stage_of_mark(mark: Instruction, placement: Placement) -> int:
 
 
 def _foreign(values: Mapping[int, Instruction], stage: int, parts: Cut, placement: Placement) -> set[Instruction]:
-    """Values from other stages that updates read: gradients, or small arrays of gradients alone (a norm, say)."""
+    """Values from other stages that updates read: gradients, or small arrays of only gradients, such as a norm."""
     stages: dict[Instruction, set[int]] = {}
     marks = set(parts.marks)
     for each in up_to(values.values(), marks):
@@ -100,7 +100,10 @@ def _makes_anything(plan: PartPlan) -> bool:
 
 
 def _own_mark(value: Instruction, variable: Instruction, marks: set[Instruction]) -> Instruction | None:
-    """The first gradient that an update takes element by element, else any that it takes (a norm of all, say)."""
+    """The gradient that an update reaches through arrays of at least the variable's size; else the first it reaches.
+
+    Smaller arrays on the way are, for example, a norm of all gradients.
+    """
     found = _first(value, marks, lambda i: _elements(i) >= _elements(variable))
     return found if found is not None else _first(value, marks, lambda i: True)
 

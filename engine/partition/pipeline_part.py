@@ -22,8 +22,8 @@ Outputs = Literal["last", "all", "sum"]
 class StateSlots:
     """Indices in the loop's state; `rows` are the variables of replicas.
 
-    A value that all parts have read before the next micro-batch's is written is in one of the `holders`, others in
-    rings of `depths` slots.
+    A value that all parts read before the next micro-batch's value is written is in one of the `holders`; other values
+    are in rings of `depths` slots.
     """
 
     outputs: Outputs

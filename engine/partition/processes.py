@@ -44,7 +44,7 @@ class Processes:
         return _call(b, self.all_gather, [value], [shape.with_dimensions((self.count, *shape.dimensions))])[0]
 
     def reduced(self, b: Builder, marks: Mapping[Instruction, Instruction]) -> dict[Instruction, Instruction]:
-        """The sums over the processes of the marks' replacements; those of several buckets begin as early as
+        """The sums over the processes of the marks' replacements; sums of several buckets begin as early as
         possible.
         """
         if not marks:

@@ -27,7 +27,7 @@ class StageOptions:
     """The options of a pipeline's parts, which override the whole program's: one for each stage, or none.
 
     `update` holds for all weight updates. A recomputation that is a row of the schedule has the options of the forward
-    part that it repeats; one inside a backward part has those of the backward part.
+    part that it repeats; a recomputation inside a backward part has the options of the backward part.
     """
 
     forward: tuple[LibraryOptions, ...] = ()

@@ -1,6 +1,6 @@
 """Construction of pipelines from traced loops: the body, one micro-batch, becomes the execution of a schedule.
 
-The body holds a mark of the target PIPELINE_TURN whose configuration is the pipeline's. The elements of the loop's
+The body holds a mark of the target PIPELINE_ITERATION whose configuration is the pipeline's. The elements of the loop's
 state are variables of the pipeline; those that change once in each execution are marked too.
 """
 

@@ -134,7 +134,7 @@ class ActivationDerivatives:
 
 
 def _is_bounded(function: Instruction) -> bool:
-    """Whether a function has small values for any input; among exponentials, that of a negated square, as in gelu."""
+    """Whether a function has small values for any input; an exponential only of a negated square, as in gelu."""
     if function.opcode != "exponential":
         return OPCODES[function.opcode].bounded
     (negated,) = function.operands

@@ -21,7 +21,7 @@ LEAST_BYTES = 1 << 17
 
 
 def batches_outermost(module: Module) -> Module:
-    """Has dots read the transposed results of other dots, where this makes their batches contiguous."""
+    """Makes dots read the transposed results of other dots, if their batches are then contiguous."""
     return rewrite_each(module, _visit_for)
 
 

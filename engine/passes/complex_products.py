@@ -22,7 +22,7 @@ rules = RuleSet()
 
 
 def complex_products(module: Module) -> Module:
-    """Dots of complex64 arrays become dots of real ones, unless they are small."""
+    """Replaces dots of complex64 arrays by dots of real arrays, unless they are small."""
     return rewrite(module, rules)
 
 
@@ -50,7 +50,7 @@ def _is_large(dot: Instruction) -> bool:
 
 @rules.on("dot")
 def real_product(dot: Instruction) -> Instruction | None:
-    """A complex dot becomes a real one, whose smaller operand is doubled."""
+    """The real dot in place of a complex one, with the smaller operand doubled."""
     if not _is_large(dot):
         return None
     numbers, (a, b) = dot["dot_dimension_numbers"], dot.operands

@@ -20,7 +20,7 @@ LARGEST_RESULT = 4096
 LARGEST_OPERAND = 65536
 """Largest sum of the elements of folded operands."""
 FOLDED = (ELEMENTWISE | DATA_MOVEMENT | {"reduce", "dot"}) - {"broadcast"}
-"""A broadcast of a constant is kept: rules recognise it, and it needs no memory."""
+"""Opcodes that are folded. A broadcast of a constant is kept: rules recognise it, and it needs no memory."""
 
 
 def constant_folding(module: Module) -> Module:
@@ -42,7 +42,7 @@ def _fold(_: Instruction, instruction: Instruction) -> Instruction | None:
 
 
 def _as_splat(instruction: Instruction) -> Instruction | None:
-    """A literal of equal elements becomes a broadcast, which rules recognise and which needs no storage."""
+    """Replaces a literal of equal elements by a broadcast, which rules recognise and which needs no storage."""
     literal: np.ndarray = instruction["literal"]
     if literal.size < 2:
         return None

@@ -52,7 +52,7 @@ def _broadcast(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("slice")
 def _slice(made: Resolver, instruction: Instruction) -> Resolved:
-    """Each dynamic dimension is kept whole."""
+    """Keeps each dynamic dimension whole."""
     sizes, (operand,) = made.sizes_of(*instruction.operands), instruction.operands
     old, kept = operand.array_shape.dimensions, instruction.array_shape.dimensions
     return instruction, _other_than(instruction, sizes, [d for d in sizes if kept[d] != old[d]])
@@ -96,7 +96,7 @@ def _reshape(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("dynamic-reshape")
 def _dynamic_reshape(made: Resolver, instruction: Instruction) -> Resolved:
-    """The operands that give sizes are ignored: the sizes follow from those of the array."""
+    """Ignores the operands that give sizes: the sizes follow from those of the array."""
     array = instruction.operands[0]
     reshaped = made.make("reshape", instruction.shape, array)
     return reshaped, _reshape(made, changed(reshaped, operands=(array,)))[1]
@@ -104,7 +104,7 @@ def _dynamic_reshape(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("reduce")
 def _reduce(made: Resolver, instruction: Instruction) -> Resolved:
-    """Elements beyond the size become the initial value, which a reduction may take any number of times."""
+    """Replaces elements beyond the size by the initial value, which a reduction may take any number of times."""
     half = len(instruction.operands) // 2
     arrays, starts = instruction.operands[:half], instruction.operands[half:]
     sizes, reduced = made.sizes_of(*arrays), set(instruction["dimensions"])
@@ -116,7 +116,7 @@ def _reduce(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("custom-call")
 def _value_check(made: Resolver, instruction: Instruction) -> Resolved:
-    """Elements beyond the size become a value that passes."""
+    """Replaces elements beyond the size by a value that passes."""
     if not is_value_check(instruction):
         sizes = made.sizes_of(*instruction.operands)
         raise refused(instruction, next(iter(sizes)))
@@ -128,7 +128,7 @@ def _value_check(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("dot")
 def _dot(made: Resolver, instruction: Instruction) -> Resolved:
-    """Elements beyond the size become zero where they would be summed over."""
+    """Replaces elements beyond the size by zero where they would be summed over."""
     numbers = instruction["dot_dimension_numbers"]
     sides = (
         (numbers.lhs_contracting_dimensions, numbers.lhs_batch_dimensions),
@@ -153,7 +153,7 @@ def _dot(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("gather")
 def _gather(made: Resolver, instruction: Instruction) -> Resolved:
-    """Indices beyond their size fetch arbitrary rows; a dynamic dimension is fetched whole or one index at a time."""
+    """Fetches arbitrary rows for indices beyond their size, and a dynamic dimension whole or one index at a time."""
     numbers, slices = instruction["gather_dimension_numbers"], instruction["gather_slice_sizes"]
     operand, indices = instruction.operands
     own, of_indices = made.sizes_of(operand), made.sizes_of(indices)
@@ -172,7 +172,7 @@ def _gather(made: Resolver, instruction: Instruction) -> Resolved:
 
 @on("scatter")
 def _scatter(made: Resolver, instruction: Instruction) -> Resolved:
-    """Updates beyond the size are scattered to index -1, which is out of bounds."""
+    """Scatters updates beyond the size to index -1, which is out of bounds."""
     numbers, count = instruction["scatter_dimension_numbers"], len(instruction.operands) // 2
     arrays, indices = instruction.operands[:count], instruction.operands[count]
     updates = instruction.operands[count + 1 :]

@@ -37,7 +37,7 @@ PREFERENCES: tuple[Preference, ...] = (most_bytes_first, freeing_first, as_given
 
 
 def schedule(module: Module, before: Before | None = None, options: CompilerOptions = DEFAULT_OPTIONS) -> Module:
-    """The module with its entry in the order that needs least memory of those tried, or in the order of an algorithm.
+    """The module with its entry in the one of several orders that needs least memory, or in an algorithm's order.
 
     `before[x]` lists instructions that must run before x although x does not read them. Raises InternalError
     if this creates a cycle.
@@ -61,7 +61,7 @@ def live_peak(module: Module) -> int:
 
 
 def ordered(body: Computation) -> Computation:
-    """A loop's body in the order that needs least memory of those tried."""
+    """A loop's body in the one of several orders that needs least memory."""
     storage = storage_of(body)
     return Computation(body.name, _with_the_rest(body, _best(storage, _needs(body, storage, {}))), body.root)
 
@@ -94,7 +94,7 @@ Needs = dict[Instruction, tuple[Instruction, ...]]
 
 
 def _needs(computation: Computation, storage: LiveStorage, before: Before) -> Needs:
-    """The instructions that must run before each one that takes memory; others pass their needs on."""
+    """Maps each instruction that takes memory to those that must run before it; others pass their needs on."""
     needs: Needs = {}
     for instruction in computation.instructions:
         earlier = [s for each in before.get(instruction, ()) for s in storage.sources[each]]
@@ -113,7 +113,7 @@ def _needs(computation: Computation, storage: LiveStorage, before: Before) -> Ne
 
 
 def _list_schedule(storage: LiveStorage, needs: Needs, preference: Preference) -> list[Instruction]:
-    """Always runs the most preferred ready instruction; of equals the first in the given order."""
+    """Always runs the most preferred ready instruction; among equals, the first in the given order."""
     number = {instruction: n for n, instruction in enumerate(needs)}
     by_number = list(needs)
     missing = {instruction: len(needed) for instruction, needed in needs.items()}

@@ -89,8 +89,8 @@ class _Bodies:
     def pair(
         self, function: Computation, gradient: Computation, arguments: Sequence[int]
     ) -> tuple[Computation, Computation, list[Instruction]]:
-        """The prepared bodies of a function and of its gradient, and the results that the former returns for the
-        latter.
+        """The prepared bodies of a function and of its gradient, and the results that the function returns for the
+        gradient.
 
         The gradient takes, as parameter k, parameter arguments[k] of both together: those of the function come first.
         """

@@ -17,7 +17,7 @@ Needs = Mapping[Instruction, tuple[Instruction, ...]]
 
 
 def post_order(storage: LiveStorage, needs: Needs) -> list[Instruction]:
-    """Depth first from the last instructions: each right after the last of its needs."""
+    """Goes depth first from the last instructions: each runs right after the last of its needs."""
     order: dict[Instruction, None] = {}
     followers = followers_of(needs)
     for end in (instruction for instruction in needs if not followers[instruction]):
@@ -42,7 +42,7 @@ def shortest_path(storage: LiveStorage, needs: Needs) -> list[Instruction]:
 
 
 def clustering(storage: LiveStorage, needs: Needs) -> list[Instruction]:
-    """Chains in which each instruction is the only reader of the previous one are never interrupted."""
+    """Never interrupts chains in which each instruction is the only reader of the previous one."""
     followers = followers_of(needs)
     cluster: dict[Instruction, int] = {}
     for number, instruction in enumerate(post_order(storage, needs)):
@@ -151,7 +151,7 @@ def followers_of(needs: Needs) -> dict[Instruction, list[Instruction]]:
 
 
 def by_priority(needs: Needs, priority: Callable[[Instruction], int]) -> list[Instruction]:
-    """Always runs the ready instruction of the least priority; of equals the first in the given order."""
+    """Always runs the ready instruction of the least priority; among equals, the first in the given order."""
     numbers = {instruction: number for number, instruction in enumerate(needs)}
     instructions, followers = list(needs), followers_of(needs)
     missing = {instruction: len(needed) for instruction, needed in needs.items()}

@@ -41,7 +41,7 @@ class Segments:
     is_marked: bool = False
 
     def segment(self, instruction: Instruction) -> int | None:
-        """The segment in which an instruction is copied, None for one that is not."""
+        """The segment in which an instruction is copied; None if it is not copied."""
         if instruction in self.copied:
             return self.copied[instruction]
         found = (self.copied[s] for s in self.sources.get(instruction, ()) if s in self.copied)

@@ -125,7 +125,7 @@ def _without_gradient(instruction: Instruction, value: dict[Instruction, object]
         return "zero"
     if opcode in ("minimum", "maximum") and "zero" in seen:
         bound = _constant_of(instruction.operands[1 - seen.index("zero")])
-        # As in clipping by value.
+        # Clipping by value has such operations.
         return "zero" if bound is not None and (bound >= 0 if opcode == "minimum" else bound <= 0) else None
     if opcode in ("add", "subtract") and seen[1] == "zero":
         return seen[0]
@@ -143,7 +143,7 @@ def _constant_of(instruction: Instruction) -> float | None:
 
 
 class _UpdatedRows:
-    """Rewrites an update of a whole table to one of the batch's rows alone."""
+    """Rewrites an update of a whole table to an update of only the batch's rows."""
 
     def __init__(self, update: RowUpdate) -> None:
         self.update = update

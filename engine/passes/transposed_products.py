@@ -58,7 +58,7 @@ def is_sum(instruction: Instruction) -> bool:
 
 
 def sums_of_transposed_products(module: Module) -> Module:
-    """Sums of a product that is read transposed become sums of the transposed array."""
+    """Replaces sums of a product that is read transposed by sums of the transposed array."""
     return rewrite_each(module, _visit_for)
 
 

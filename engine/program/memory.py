@@ -14,7 +14,7 @@ from engine.program.uses import BufferUses
 
 ALIGNMENT = 64
 ITERATION_BYTES = 1 << 20
-"""Most bytes of an iteration's arrays (half a core's cache) with which they share no memory with each other."""
+"""Most bytes (half a core's cache) of an iteration's arrays that share no memory with each other."""
 HELD_BYTES = 1 << 18
 """Arrays up to this size keep their memory until the next barrier: a barrier costs more than new lines in the cache."""
 
@@ -59,7 +59,7 @@ def lifetimes(program: Program, uses: BufferUses, *, held: bool = True) -> dict[
 
 
 def _hold_iterations(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
-    """Small arrays of an iteration are live throughout it: reusing their memory would need a barrier."""
+    """Keeps an iteration's arrays, if small, live throughout it: reusing their memory would need a barrier."""
     repeating = [r for r in program.regions if r.repeats]
     for region in repeating:
         if any(r is not region and region.begin <= r.begin and r.end <= region.end for r in repeating):
@@ -70,7 +70,7 @@ def _hold_iterations(program: Program, found: dict[Buffer, tuple[int, int]]) -> 
 
 
 def _hold_until_the_barrier(program: Program, uses: BufferUses, lives: dict[Buffer, tuple[int, int]]) -> None:
-    """Small arrays are live until a barrier that other reasons require: reusing their memory then needs none.
+    """Keeps small arrays live until a barrier that other reasons require: reusing their memory then needs none.
 
     These barriers are found with addresses that no two buffers share.
     """
@@ -100,7 +100,7 @@ def _hold_predicates(program: Program, found: dict[Buffer, tuple[int, int]]) -> 
 
 
 def _hold_during_calls(program: Program, found: dict[Buffer, tuple[int, int]]) -> None:
-    """Arrays of a host function keep their memory while claimed compute sets run beside it."""
+    """Keeps the arrays of a host function live while claimed compute sets run beside the function."""
     call: ComputeSet | None = None
     for at, each in enumerate(program.compute_sets):
         if not each.claimed:
@@ -112,7 +112,7 @@ def _hold_during_calls(program: Program, found: dict[Buffer, tuple[int, int]]) -
 
 
 def _through_loop(region: Region, first: int, last: int) -> tuple[int, int]:
-    """Buffers that a loop only reads, and those it passes on, must outlive every iteration."""
+    """A buffer's lifetime with a loop that uses it: what a loop only reads or passes on outlives every iteration."""
     begin, end = region.begin, region.end - 1
     if last < begin or first > end:
         return first, last

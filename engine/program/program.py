@@ -32,7 +32,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """`bytes` of a buffer from an offset that differs per iteration of a loop; -1 in iterations that do not use it."""
+    """`bytes` of a buffer from an offset per iteration of a loop; the offset is -1 in iterations without the slot."""
 
     begin: PerIteration
     bytes: int

@@ -19,7 +19,7 @@ class RecentTouches:
     """
 
     def __init__(self, touches: Mapping[int, list[Touch]]) -> None:
-        """`touches` are those of each compute set or mark, by number."""
+        """`touches` has the touches of each compute set or mark, by number."""
         self._kinds: list[Touch] = []
         self._places: list[Place] = []
         self._kinds_of = self._numbered(touches)

@@ -108,7 +108,7 @@ class _Flow:
         self.going_back: dict[int, frozenset[int]] = {}
 
     def run(self, needed: list[Sync]) -> bool:
-        """Goes through the program once, adding to the syncs; True at the fixed point.
+        """Goes through the program once and adds to the syncs; returns True at the fixed point.
 
         At the fixed point the same accesses come back from iterations as before. Syncs added on the way count at once.
         """

@@ -111,7 +111,7 @@ def _is_there(buffer: Buffer) -> bool:
 
 
 def _written_before(program: Program, uses: BufferUses, buffer: Buffer, reader: int) -> bool:
-    """Whether a compute set before the reader writes a buffer, or one of a loop around both in the iteration before.
+    """Whether a compute set writes a buffer before the reader does, or in an earlier iteration of a loop around both.
 
     In a chain of works that run unit by unit, one work may read the results of another.
     """

@@ -161,7 +161,7 @@ class Application:
             self._parser.close()
 
     async def _watch(self) -> None:
-        """Serves other versions once they are loaded; the requests of the former ones get their answers."""
+        """Serves other versions once they are loaded; requests to earlier versions still get their answers."""
         if self._reload is None or not self._limits.poll_period:
             return
         while True:

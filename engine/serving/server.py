@@ -95,7 +95,7 @@ class Connection(H11Protocol):
         return self.transport.get_write_buffer_size()
 
     def connection_made(self, transport: Any) -> None:
-        """Starts the deadline of the first request; makes space for it where there is none."""
+        """Starts the deadline of the first request; makes space for the connection if there is none."""
         super().connection_made(transport)
         self.address, self.idle_since = network(self.client), self.loop.time()
         self._deadline = self.loop.call_later(HEADER_TIMEOUT, self.close)
@@ -160,7 +160,7 @@ class Connection(H11Protocol):
 class Handshake(asyncio.Protocol):
     """A connection until the client has finished TLS' handshake; then `connection` takes it over.
 
-    It counts as a connection, which asyncio's own handshakes do not, and has the deadline of a request's head.
+    Unlike asyncio's own handshakes, it counts as a connection. It has the deadline of a request's head.
     """
 
     waits_for_client = True
@@ -174,7 +174,7 @@ class Handshake(asyncio.Protocol):
         self.idle_since = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        """Starts the handshake of a new socket; makes space for it where there is none."""
+        """Starts the handshake of a new socket; makes space for the socket if there is none."""
         if self._task is not None:  # TLS' own transport
             return
         transport.pause_reading()  # the first bytes are for TLS

@@ -21,7 +21,7 @@ RULES: dict[str, Rule] = {}
 
 
 def on(*opcodes: str) -> Callable[[Rule], Rule]:
-    """Decorator: the rule for some opcodes. It is only called when an operand has the dimension of iterations."""
+    """A decorator for the rule of some opcodes, which is only called if an operand has the dimension of iterations."""
 
     def add(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(opcodes, rule))

@@ -18,7 +18,7 @@ from engine.passes.rewriting import Visit, rewrite_each
 
 
 def prune_loop_states(module: Module) -> Module:
-    """Equal counters become one, constants move into the body, and known results replace the loop's."""
+    """Merges equal counters, moves constants into bodies, and replaces loops' results that are known."""
     counts = TripCounts(module)
 
     def visit_for(computation: Computation) -> Visit:
@@ -107,7 +107,7 @@ class _Pruning:
                 self.stands[k] = first
 
     def _live(self) -> set[int]:
-        """The elements that stay: read after the loop, by the condition, by a side effect or by one that stays."""
+        """The elements read after the loop, by the condition, by a side effect or by another element that stays."""
         groups = self._alike()
         asked = [k for k in self.used if k not in self.results]
         pending = [k for k in asked if k not in groups]

@@ -16,7 +16,7 @@ class RowBlocks:
     grain: int
 
     def partition(self, shape: Shape) -> Partition | None:
-        """The partition of an array along its rows; None if it has no such rows."""
+        """The partition of an array along its rows; None if the array has no such rows."""
         sizes = [size for size in shape.dimensions if size != 1]
         if not sizes or sizes[0] != self.extent or not shape.elements:
             return None

@@ -48,16 +48,16 @@ class ContractionDraft:
     batch_c: np.ndarray
     op_name: str = ""
     operand_type: str | None = None
-    """The element type of A and B; None: C's."""
+    """The element type of A and B; None stands for C's type."""
     useful_multiply_adds: int | None = None
-    """Multiply-adds of the operation, where zeros among the operands add more; None: all."""
+    """Multiply-adds of the operation, if zeros among the operands add more; None stands for all."""
     convolution: ConvolutionSize | None = None
     windowed: bool = False
     """Whether the host copies windows of images for groups of features; a unit then has all batches."""
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether lanes can run over batches: one column each, next to each other in all three arrays."""
+        """Whether lanes can run over batches, as they have one column each, and are neighbours in all three arrays."""
         size, batches = self.c.shape.dtype.itemsize, (self.batch_a, self.batch_b, self.batch_c)
         if self.columns != 1 or len(self.batch_a) < LEAST_DEPTH or not len(self.k_a):
             return False
@@ -74,7 +74,7 @@ class ContractionDraft:
 
     @property
     def size(self) -> ProductSize:
-        """Sizes and layouts on which the division into units depends."""
+        """The sizes and layouts on which the division into units depends."""
         written = len(self.row_c) * self.columns * len(self.batch_c)
         return ProductSize(
             *(len(self.batch_a), len(self.row_a), self.columns, len(self.k_a)),

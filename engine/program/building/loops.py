@@ -40,7 +40,7 @@ def run_draft(
 def _emit_split(
     builder: ProgramBuilder, name: str, plan: UnitCut, sources: list[Buffer], results: list[Buffer], op_name: str
 ) -> None:
-    """Each unit reduces its slice to a partial result; a second compute set combines them in order."""
+    """Emits a compute set whose units reduce their slices to partial results, and one that combines these in order."""
     draft = plan.draft
     partials: dict[int, Buffer] = {}
     reached = list(draft.reached)

@@ -140,7 +140,7 @@ def _height(rows: int, units: int, step: int) -> int:
 
 
 def _grid_of_weight(size: ProductSize, whole: Grid, units: int) -> Grid:
-    """Each unit reads its own rows of the weight: slices of k, or of the columns where the weight is transposed.
+    """Divides a weight into rows of each unit's own: slices of k, or of the columns if the weight is transposed.
 
     Partial sums of very many columns (a vocabulary's) would leave the caches: units then own columns.
     """

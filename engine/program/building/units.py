@@ -11,7 +11,7 @@ from engine.program.building.nests import Draft, Reached
 from engine.program.program import Buffer, Partition
 
 SMALL = 4096
-"""Points below which one unit runs them all: a sync costs as much as a few thousand of them."""
+"""Points below which one unit runs them all: a sync costs as much as a few thousand points."""
 LONGEST_SUM = 2048
 """Terms summed one after the other; longer sums are split, for accuracy as well as speed."""
 LONGEST_LINE = 4096

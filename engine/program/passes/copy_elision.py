@@ -94,7 +94,7 @@ def _may_write(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffe
 def _is_missed(rewriter: ProgramRewriter, at: int, source: Buffer, target: Buffer) -> bool:
     """Whether the old value of `target` is read, before compute set `at`, after the new one may have been begun.
 
-    A branch that keeps the old value copies it: elision turns its copy into one of the target onto itself.
+    A branch that keeps the old value copies it; elision turns this into a copy of the target onto itself.
     """
     sets, uses = rewriter.sets, rewriter.uses
     writers = uses.writers(source)

@@ -49,7 +49,7 @@ def _invariant(program: Program, region: Region, kind: type[Work]) -> list[int]:
 
 
 def _may_precede(compute_set: ComputeSet, at: int, inside: range, uses: BufferUses) -> bool:
-    """Whether a compute set may run before the loop: no other writes its results, and no reader precedes it."""
+    """Whether a compute set may run before the loop: no other set writes its results, and no reader precedes it."""
     if any(address.moved is not None for address in compute_set.work.addresses):
         return False
     for span in compute_set.writes:

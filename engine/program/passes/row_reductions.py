@@ -10,7 +10,7 @@ from engine.program.work.fused_loop import FusedLoop, Strided
 
 
 def reduction_of(compute_set: ComputeSet, table: Buffer) -> int | None:
-    """The number of the result's operand in a reduction of a whole table that named rows give, too; else None."""
+    """The number of the result's operand if a compute set reduces a table and named rows suffice for it; else None."""
     loop = compute_set.work
     if not isinstance(loop, FusedLoop) or loop.nest.rank != 1 or not loop.nest.splits_reduction or loop.nest.stores:
         return None

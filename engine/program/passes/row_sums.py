@@ -45,8 +45,8 @@ class RowScatter(ComputeSet):
 class _Sums:
     """A scatter of rows into zeros, whose sums only the loop `reading` reads, after the `reductions`.
 
-    `reductions` maps the number of each reducing compute set to that of its result's operand. `spread` are compute sets
-    that only repeat rows, which are no longer needed.
+    `reductions` maps the number of each reducing compute set to the number of its result's operand. `spread` are
+    compute sets that only repeat rows, which are no longer needed.
     """
 
     at: int
@@ -200,7 +200,7 @@ def _is_zero_fill(compute_set: ComputeSet) -> bool:
 def _rows(
     rewriter: ProgramRewriter, scatter: RowScatter, updates: Buffer, at: int
 ) -> tuple[SummedTable, int, list[int]]:
-    """The table of the rows, the compute set after which these must not change, and those that only repeat them."""
+    """The table of the rows, the compute set after which the rows must not change, and sets that only repeat rows."""
     width = updates.shape.bytes // scatter.named
     table = scatter.writes[0].buffer
     plain = SummedTable(table, Address(updates), 1, width, 0), at, list[int]()

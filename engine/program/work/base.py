@@ -59,7 +59,7 @@ def addresses_in(value: Any) -> list[Address]:
 
 
 def _changed(value: Any, change: Callable[[Address], Address]) -> Any:
-    """The changed value; the value itself where nothing changes."""
+    """The changed value; the value itself if nothing changes."""
     if type(value) is Address:
         return change(value)
     if type(value) is tuple:
@@ -150,7 +150,7 @@ class Work(Addressed):
 
     @property
     def vertex(self) -> Hashable:
-        """Equal for work whose vertices run the same code on a chip."""
+        """A key that is equal for work whose vertices run the same code on a chip."""
         return self.kind
 
     @property

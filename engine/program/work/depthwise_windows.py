@@ -29,7 +29,7 @@ class DepthwiseWork(Work):
 
     `taps` are rows and columns of the window, from 0 on, in the order of the sums; the window has one row for each row
     of an image and each input of a group. Strides are bytes between images, rows and columns; channels are contiguous.
-    `channels` counts those of the outputs.
+    `channels` counts the outputs' channels.
     """
 
     a: Address
@@ -76,8 +76,8 @@ class DepthwiseWindows(DepthwiseWork):
 class DepthwiseGradient(DepthwiseWork):
     """The gradient of a depthwise or grouped convolution by its kernel; C has the gradients of its outputs.
 
-    The rows of all outputs are divided into parts. The sums of part p begin p * `part_bytes` further on, each tap's at
-    an offset of `offsets_b`. A unit has `unit_channels` channels of a part.
+    The rows of all outputs are divided into parts. The sums of part p begin p * `part_bytes` further on, the sums of
+    each tap at an offset of `offsets_b`. A unit has `unit_channels` channels of a part.
     """
 
     sums: Address

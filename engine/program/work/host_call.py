@@ -22,7 +22,7 @@ class HostCall(Work):
     results: tuple[Address, ...]
 
     def footprints(self) -> Iterator[Footprint]:
-        """All of each array."""
+        """All bytes of each array."""
         for arrays, shapes, writes in (
             (self.operands, self.function.operands, False),
             (self.results, self.function.results, True),

@@ -43,7 +43,7 @@ class ValueCheckWork(Work):
         return -(-self.shape.elements // self.grain)
 
     def footprints(self) -> Iterator[Footprint]:
-        """All of the array."""
+        """All bytes of the array."""
         if self.operand.buffer.kind != "constant":
             yield Footprint(self.operand, 0, self.shape.bytes, False)
 
