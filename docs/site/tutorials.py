@@ -17,8 +17,8 @@ HEAD = '<p><a href="{name}.ipynb" download>{name}.ipynb</a> opens with Jupyter. 
 @functools.cache
 def pages(docs: Path) -> dict[str, str]:
     """Markdown by the path of its page."""
-    found = sorted((docs / "tutorials").glob("*.ipynb"))
-    return {f"tutorials/{path.stem}.md": "\n\n".join(_page(path)) for path in found}
+    found = [path for folder in ("tutorials", "teaching") for path in sorted((docs / folder).glob("*.ipynb"))]
+    return {f"{path.parent.name}/{path.stem}.md": "\n\n".join(_page(path)) for path in found}
 
 
 def _page(path: Path) -> Iterator[str]:

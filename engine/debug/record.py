@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine.debug.drawing import exchange_drawing
 from engine.program.program import ComputeSet
+from engine.shown import preformatted
 
 HEADINGS = ("superstep", "compute set", "units", "tiles", "runs", "bytes exchanged", "most to a tile", "host", "from")
 LEFT = (1, len(HEADINGS) - 1)
 """Columns of names, which are aligned to the left."""
+MOST_DRAWINGS = 12
+"""Most exchanges that a notebook shows of one program."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,6 +51,11 @@ class Superstep:
     def sent(self) -> np.ndarray:
         """Bytes that each tile sent before the last run, int64 [tiles]."""
         return np.asarray(self.latest.sum(axis=1))
+
+    def _repr_html_(self) -> str:
+        """Senders above and receivers below, with the bytes before the last run as lines, for notebooks."""
+        where = f"Superstep {self.number}, before {self.name}"
+        return exchange_drawing(self.latest, f"{where}: {self.exchanged:,} bytes between tiles")
 
 
 class DebugRecord:
@@ -97,6 +106,11 @@ class DebugRecord:
 
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        """A drawing of each exchange and the table, for notebooks."""
+        drawn = [each._repr_html_() for each in self.supersteps if each.exchanged]
+        return "".join([*drawn[:MOST_DRAWINGS], preformatted(self.table())])
 
 
 def _counted(count: int, what: str) -> str:

@@ -52,8 +52,9 @@ def recomputation(
     """Live ranges with recomputation, beside `fixed` bytes of tiles; None for a program without a backward pass.
 
     The forward pass is divided into equal parts, in the number with the lowest peak of the fullest tile. Activations
-    that a later part reads are kept. All others that the backward pass reads are dropped after the forward pass and
-    recomputed when the backward pass reaches their part.
+    that a later part reads are kept, and so are other values that a part needs from earlier ones to be recomputed. All
+    others that the backward pass reads are dropped after the forward pass and recomputed when the backward pass reaches
+    their part.
     """
     middle = backward_begin(program)
     if not middle:
@@ -82,11 +83,23 @@ def _in_parts(
     for _, block in dropped:
         first = min((at for at in reads.get(block.buffer, ()) if at >= middle), default=block.last)
         begins[block.first // each] = min(begins.get(block.first // each, first), first)
+    found = [_kept_until_read_again(block, middle, reads, each, begins) for block in found]
     found += [replace(block, first=begins[block.first // each]) for _, block in dropped]
     sources = [*range(len(blocks)), *(number for number, _ in dropped)]
     gone = {block.buffer for _, block in dropped}
     made = (at for at in range(middle) if any(s.buffer in gone for s in program.compute_sets[at].writes))
     return Recomputation(found, sources, frozenset(made))
+
+
+def _kept_until_read_again(
+    block: LiveRange, middle: int, reads: dict[Buffer | None, list[int]], each: int, begins: dict[int, int]
+) -> LiveRange:
+    """The range of a value of the forward pass, as long as a later part that is recomputed from it."""
+    if not 0 <= block.first < middle or block.category != ACTIVATIONS:
+        return block
+    parts = {at // each for at in reads.get(block.buffer, ()) if at < middle} - {block.first // each}
+    again = max((begins[part] for part in parts if part in begins), default=block.last)
+    return replace(block, last=max(block.last, again))
 
 
 def _reads(program: Program) -> dict[Buffer | None, list[int]]:

@@ -8,12 +8,13 @@ from typing import Any
 from engine.errors import ConfigurationError
 from engine.profile.program_estimate import Estimate
 from engine.report.charts import CHARTS
+from engine.report.charts.trace import has_all_tiles
 from engine.report.data import Subject, report_data
 from engine.report.render import picture
 from engine.report.style_sheet import style_sheet
 
 NAMES = ("pipeline", "memory-by-tile", "live-bytes", "costliest")
-"""The charts shown, where there are data for them."""
+"""The charts shown, where there are data for them; of chips with few tiles also what each does over the step."""
 _numbers = count()
 
 
@@ -27,7 +28,7 @@ def pictures(data: dict[str, Any]) -> str:
     """The charts of a report's data as one element, which has its own colours; empty without the extra `report`."""
     number, made = next(_numbers), []
     try:
-        for name in NAMES:
+        for name in (*NAMES, *(["lanes"] if has_all_tiles(data) else [])):
             specification = CHARTS[name](data)
             made += [] if specification is None else [picture(specification, f"shown-{number}-{name}")]
     except ConfigurationError:

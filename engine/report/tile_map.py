@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.profile.liveness import LiveTensor
@@ -45,6 +45,12 @@ def bytes_on(data: Mapping[str, Any], tile: int) -> list[tuple[dict[str, Any], i
     alive = (t for t in data["liveness"]["tensors"] if t["always_live"] or t["first"] <= at <= t["last"])
     found = ((tensor, _bytes(tensor["place"], tile)) for tensor in alive)
     return [(tensor, size) for tensor, size in found if size]
+
+
+def tiles_at(place: Sequence[int]) -> list[int]:
+    """The numbers of the tiles of a place, in order."""
+    origin, ring, start, tiles = place[:4]
+    return [origin + (start + number) % ring for number in range(tiles)]
 
 
 def _bytes(place: list[int], tile: int) -> int:

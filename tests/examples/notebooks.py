@@ -1,12 +1,15 @@
-"""Executes the tutorials, which are notebooks: docs/tutorials/NAME.py in the percent format is the source of each.
+"""Executes tutorials and lessons, which are notebooks: docs/tutorials/NAME.py in the percent format is the source.
 
 `python -m tests.examples.notebooks [SOURCE ...]` fails where one raises or has outputs of other kinds than those in
 NAME.ipynb; with `--write` it puts the outputs there. Each runs in a folder that is removed afterwards.
+
+In a lesson, of docs/teaching, cells with the tag "solution" are empty in NAME.ipynb, and NAME_solutions.ipynb has them.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import re
 import sys
@@ -19,7 +22,10 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
-FOLDER = Path(__file__).parent.parent.parent / "docs" / "tutorials"
+DOCS = Path(__file__).parent.parent.parent / "docs"
+SOURCES = [path for folder in ("tutorials", "teaching") for path in sorted((DOCS / folder).glob("*.py"))]
+EMPTY = "# Your lines"
+"""Content of a cell in which readers of a lesson write their solution."""
 SECONDS = 300
 """The longest that a cell may take: one that hangs ends."""
 PATIENT: dict[str, Any] = {
@@ -36,12 +42,30 @@ NOISE = re.compile(
 def notebook(source: Path) -> Any:
     """The notebook without outputs."""
     made = jupytext.read(source)
+    tags = [cell.metadata.get("tags", []) for cell in made.cells]
     made.metadata = nbformat.from_dict(
         {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     )
-    for number, cell in enumerate(made.cells):
-        cell.id, cell.metadata = f"cell-{number}", nbformat.NotebookNode()
+    for number, (cell, of_cell) in enumerate(zip(made.cells, tags, strict=True)):
+        name = "solution" if "solution" in of_cell else "cell"
+        cell.id, cell.metadata = f"{name}-{number}", nbformat.NotebookNode()
     return made
+
+
+def is_solution(cell: Any) -> bool:
+    """Whether a cell of a lesson is an answer."""
+    return bool(cell.id.startswith("solution-"))
+
+
+def variants(source: Path, whole: Any) -> dict[Path, Any]:
+    """The notebooks that are made of the whole one, by path: of a lesson one with exercises and one with solutions."""
+    path = source.with_suffix(".ipynb")
+    if not any(map(is_solution, whole.cells)):
+        return {path: whole}
+    exercises = copy.deepcopy(whole)
+    for cell in filter(is_solution, exercises.cells):
+        cell.source, cell.outputs = EMPTY, []
+    return {path: exercises, path.with_stem(f"{path.stem}_solutions"): whole}
 
 
 def executed(source: Path) -> Any:
@@ -69,9 +93,9 @@ def _joined(outputs: list[Any], folder: str) -> Iterator[Any]:
             yield nbformat.v4.new_output("stream", name=output.name, text=text)
 
 
-def kept(source: Path) -> Any:
+def kept(path: Path) -> Any:
     """The notebook with the outputs of an earlier execution."""
-    return nbformat.read(source.with_suffix(".ipynb"), 4)
+    return nbformat.read(path, 4)
 
 
 def kinds(made: Any) -> list[tuple[str, list[tuple[str, ...]]]]:
@@ -85,16 +109,16 @@ def kinds(made: Any) -> list[tuple[str, list[tuple[str, ...]]]]:
 def main() -> int:
     """0 if all outputs have the kinds of those kept, else 1."""
     parser = argparse.ArgumentParser(description="Executes tutorials and compares the structure of their outputs.")
-    parser.add_argument("source", type=Path, nargs="*", default=sorted(FOLDER.glob("*.py")))
+    parser.add_argument("source", type=Path, nargs="*", default=SOURCES)
     parser.add_argument("--write", action="store_true", help="keep the outputs")
     arguments = parser.parse_args()
     failed = []
     for source in arguments.source:
-        made = executed(source)
-        if arguments.write:
-            nbformat.write(made, source.with_suffix(".ipynb"))
-        elif kinds(made) != kinds(kept(source)):
-            failed.append(source.name)
+        for path, made in variants(source, executed(source)).items():
+            if arguments.write:
+                nbformat.write(made, path)
+            elif kinds(made) != kinds(kept(path)):
+                failed.append(path.name)
     print(f"other outputs than those kept: {failed}")
     return int(bool(failed))
 

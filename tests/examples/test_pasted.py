@@ -13,7 +13,7 @@ from tests.examples import tables
 from tests.examples.pages import BLOCK
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.py"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs").glob("t*/*.py"))]
 IN_THE_CLONE = {"tests", "examples", "benchmarks"}
 """Folders that wheels do not contain."""
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from engine.compile import build_program
+from engine.compiler_options import DEFAULT_OPTIONS, CompilerOptions
 from engine.ir import DotDimensionNumbers
 from engine.ir.builder import Builder
 from engine.program.program import Program
 from tests.profile.programs import named
 
 
-def deep_step(batch: int = 256, width: int = 64, layers: int = 6, element_type: str = "f32") -> Program:
+def deep_step(
+    batch: int = 256,
+    width: int = 64,
+    layers: int = 6,
+    element_type: str = "f32",
+    options: CompilerOptions = DEFAULT_OPTIONS,
+) -> Program:
     """One step of momentum on the sum of `layers` times tanh(x w)."""
     b = Builder("deep_step")
     shape = (width, width)
@@ -36,4 +43,4 @@ def deep_step(batch: int = 256, width: int = 64, layers: int = 6, element_type: 
         results[1 + layers + number] = named(slot, f"sgd/AssignVariableOp_{number}")
     roles = ["feed", *["variable"] * (2 * layers)]
     module = b.module(b.tuple(loss, *(results[k] for k in sorted(results))), aliases={k: k for k in results})
-    return build_program(module, roles, {})
+    return build_program(module, roles, {}, options=options)

@@ -12,6 +12,7 @@ from engine.profile import estimate
 from engine.profile.options import Assumptions
 from engine.report import data as report_module
 from engine.report import make_report, report_on
+from engine.report.charts import CHARTS
 from engine.report.tile_map import bytes_on
 from engine.target import target
 from tests.profile.programs import dense_step
@@ -127,3 +128,30 @@ def test_the_peak_of_a_tile_is_where_it_holds_most() -> None:
         changes[tensor["last"] + 1, tiles] -= sizes
     live = np.cumsum(changes, axis=0)[:-1]
     assert live.argmax(axis=0).tolist() == [each["peak_at"] for each in data["tiles"]]
+
+
+def test_each_tile_of_a_small_chip_has_a_lane() -> None:
+    """The lanes of eight tiles: cycles in a phase are those of the compute sets in which the tile has vertices."""
+    data = make_report(dense_step(64, 20, 7), target("ipu2", tiles=8), chips=()).data
+    drawn = CHARTS["lanes"](data)
+    assert drawn is not None
+    rows = drawn["data"]["values"]
+    works = [set(tiles_of(work["place"])) for work in data["work"]]
+    assert any(len(tiles) < 8 for tiles in works)
+    for tile in range(8):
+        found = Counter[str]()
+        for row in rows:
+            if row["lane"] == f"tile {tile}":
+                found[row["phase"]] += row["end"] - row["begin"]
+        expected = Counter({"host": data["cycles"]["host"]})
+        for row, tiles in zip(data["operations"], works, strict=True):
+            expected["sync"] += row["sync"]
+            for phase in ("exchange", "compute"):
+                expected[phase if tile in tiles else "idle"] += row[phase]
+        assert found == +expected
+    assert {row["lane"] for row in rows} == {f"tile {tile}" for tile in range(8)}
+
+
+def test_a_large_chip_has_lanes_of_the_busiest_and_the_idlest_tile() -> None:
+    drawn = CHARTS["lanes"](report().data)
+    assert drawn is not None and {row["lane"] for row in drawn["data"]["values"]} == {"busiest tile", "idlest tile"}

@@ -7,11 +7,14 @@ from typing import Any
 
 from engine.report.charts import style
 from engine.report.operations import supersteps
+from engine.report.tile_map import tiles_at
 
 BINS = 160
-SEGMENTS = 700
-"""Most segments of a lane in the page; the Perfetto trace has all of them."""
+SEGMENTS, LEAST_SEGMENTS = 700, 60
+"""Most segments of each of two lanes in the page, and of each of many; the Perfetto trace has all of them."""
 LANES = ("busiest tile", "idlest tile")
+MOST_LANES = 32
+"""Most tiles of a chip of which each has a lane."""
 Span = tuple[int, int, str, str]
 """Begin and end in cycles, phase, and operation."""
 
@@ -114,9 +117,17 @@ def phases_over_time(data: dict[str, Any]) -> dict[str, Any] | None:
     return style.figure(170, data={"values": rows}, params=params, transform=style.ONLY, mark=mark, encoding=encoding)
 
 
+def has_all_tiles(data: dict[str, Any]) -> bool:
+    """Whether `lanes` has a lane for each tile."""
+    return data["pipeline"] is None and data["target"]["tiles"] <= MOST_LANES and "work" in data
+
+
 def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Segments of the busiest tile, which works in every compute set, and of the idlest, which only works if all do."""
-    steps, tiles = supersteps(data), data["target"]["tiles"]
+    """Segments of all tiles of a small chip, or of the busiest tile, which works in every compute set, and the idlest.
+
+    The idlest tile works only in compute sets that use all tiles.
+    """
+    steps = supersteps(data)
     title = "cycles since the beginning of the step"
     if data["pipeline"] is None:
         spans = whole_step(data)
@@ -125,18 +136,15 @@ def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
         title = "cycles of each part of the stages, run once"
     if not spans:
         return None
-    few = {row["name"] for row in steps if row["tiles"] < tiles}
-    idlest = [
-        (begin, end, "idle" if phase == "compute" and operation in few else phase, operation)
-        for begin, end, phase, operation in spans
-    ]
+    courses = _of_all_tiles(data, spans) if has_all_tiles(data) else _extremes(data, spans)
+    most = max(LEAST_SEGMENTS, 2 * SEGMENTS // len(courses))
     rows: list[dict[str, Any]] = [
         {"lane": lane, "begin": begin, "end": end, "phase": phase, "operation": operation}
-        for lane, course in zip(LANES, (spans, idlest), strict=True)
-        for begin, end, phase, operation in shortened(course, SEGMENTS)
+        for lane, course in courses.items()
+        for begin, end, phase, operation in shortened(course, most)
     ]
     encoding = {
-        "y": {"field": "lane", "type": "nominal", "axis": {"title": None, "labelFontSize": 12}, "sort": list(LANES)},
+        "y": {"field": "lane", "type": "nominal", "axis": {"title": None, "labelFontSize": 12}, "sort": list(courses)},
         "x": style.quantity("begin", style.short_axis(title), spans[-1][1]),
         "x2": {"field": "end"},
         "color": style.coloured("phase", style.phase_colours({row["phase"] for row in rows})),
@@ -146,7 +154,35 @@ def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
         ],
     }
     mark = {"type": "bar", "height": {"band": 0.72}, "clip": True}
-    return style.figure(130, data={"values": rows}, params=[style.zooming()], mark=mark, encoding=encoding)
+    height = max(130, 18 * len(courses))
+    return style.figure(height, data={"values": rows}, params=[style.zooming()], mark=mark, encoding=encoding)
+
+
+def _extremes(data: dict[str, Any], spans: list[Span]) -> dict[str, list[Span]]:
+    """The spans of the busiest tile and of the idlest."""
+    few = {row["name"] for row in supersteps(data) if row["tiles"] < data["target"]["tiles"]}
+    idlest = [
+        (begin, end, "idle" if phase == "compute" and operation in few else phase, operation)
+        for begin, end, phase, operation in spans
+    ]
+    return dict(zip(LANES, (spans, idlest), strict=True))
+
+
+def _of_all_tiles(data: dict[str, Any], spans: list[Span]) -> dict[str, list[Span]]:
+    """The spans of each tile, which waits in compute sets in which it has no vertex."""
+    first = int(spans[0][2] == "host")  # the transfer from the host comes before the first compute set
+    numbers = {at: number for at, (*_, number) in enumerate(segments(data), first)}
+    tiles_of = [set(tiles_at(work["place"])) for work in data["work"]]
+
+    def phase_of(tile: int, at: int) -> str:
+        phase, number = spans[at][2], numbers.get(at)
+        waits = number is not None and phase != "sync" and tile not in tiles_of[number]
+        return "idle" if waits else phase
+
+    return {
+        f"tile {tile}": [(begin, end, phase_of(tile, at), name) for at, (begin, end, _, name) in enumerate(spans)]
+        for tile in range(data["target"]["tiles"])
+    }
 
 
 def shortened(spans: list[Span], most: int) -> list[Span]:
