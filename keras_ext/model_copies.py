@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,10 +20,13 @@ def copy_of(model: Any) -> Any:
 
     Raises what the class's own methods raise, and ConfigurationError for state that would be lost.
     """
-    copied = type(model).from_config(model.get_config())
+    with _policy_of(model):
+        copied = type(model).from_config(model.get_config())
     if model.built and not copied.built:
         copied.build_from_config(model.get_build_config())
+        copied.built = True  # as Keras sets it after a build by a config
     layers = _pairs(model._flatten_layers(), copied._flatten_layers(), "layers")
+    _check_policies(layers)
     frozen = [(new, old.trainable) for old, new in layers]
     _freeze(frozen)
     for old, new in layers:
@@ -77,6 +81,32 @@ def _pairs(old: Iterable[Any], new: Iterable[Any], what: str) -> list[tuple[Any,
             f"{len(news)}. Build the model in `with ipu.accelerate():` and load its weights."
         )
     return list(zip(olds, news, strict=True))
+
+
+@contextlib.contextmanager
+def _policy_of(model: Any) -> Iterator[None]:
+    """Makes the model's dtype policy that of all layers created while the context is open."""
+    is_tf_keras = any(base.__module__.partition(".")[0] == "tf_keras" for base in type(model).__mro__)
+    policies = sys.modules["tf_keras" if is_tf_keras else "keras"].mixed_precision
+    before = policies.global_policy()
+    if before.name == model.dtype_policy.name:
+        yield
+        return
+    policies.set_global_policy(model.dtype_policy)
+    try:
+        yield
+    finally:
+        policies.set_global_policy(before)
+
+
+def _check_policies(layers: Iterable[tuple[Any, Any]]) -> None:
+    for old, new in layers:
+        if old.dtype_policy.name != new.dtype_policy.name:
+            raise ConfigurationError(
+                f"Expected a copy whose layers have the dtype policies of the model's. Received: "
+                f"{new.dtype_policy.name!r} for {old.name!r}, which has {old.dtype_policy.name!r}. Give the layers "
+                f"their dtype in the model's constructor, or build the model in `with ipu.accelerate():`."
+            )
 
 
 def _freeze(states: Iterable[tuple[Any, bool]]) -> None:

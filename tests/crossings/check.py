@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import textwrap
 from functools import lru_cache
@@ -15,7 +16,7 @@ import tf_keras
 
 from tests.crossings import harness
 from tests.crossings.compare import Items, differences
-from tests.crossings.documented import before_faults, excused
+from tests.crossings.documented import also_in_xla, before_faults, excused
 from tests.crossings.plan import Plan
 
 KERAS = {"keras": keras, "tf_keras": tf_keras}
@@ -26,6 +27,8 @@ OF_PROGRAMS = ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain", "rows", "set_
 """Names in the harness that the source of a program uses."""
 EXACT = 1e7
 """Roundings of float64 that count as no difference: some 1e-9."""
+EXACT_WITH_RATES = 1e9
+"""Roundings of float64 that make one of float32, in which schedules compute rates."""
 FLOATS_OF_16_BITS = 2.0**12
 """The rounding of a 16-bit float in roundings of float32, with some margin."""
 
@@ -38,22 +41,30 @@ def check(plan: Plan) -> list[str]:
     source = plan.source()
     wanted = _run(source, plan.keras, "plain")
     for mode in plan.modes:
-        got = _run(source, plan.keras, mode)
-        if mode == "scope" and (reason := _refusal(got, wanted)):
+        if mode == "scope" and (reason := _refusal(_run(source, plan.keras, mode), wanted)):
             return [f"refused: {reason}"]
-        got, wanted_before = before_faults(got, wanted)
-        found = excused(plan, differences(got, wanted_before))
-        if found and _only_floats(found):
-            truth = _run(source, plan.keras, "plain", "float64")[: len(wanted_before)]
-            if "mixed_precision" in plan.names:
-                found = excused(plan, differences(got, wanted_before, truth, FLOATS_OF_16_BITS))
-            else:
-                exact = _run(source, plan.keras, mode, "float64")[: len(got)]
-                found = excused(plan, differences(exact, truth, roundings=EXACT, f="float64"))
-                found = [f"float64 {line}" for line in found] or excused(plan, differences(got, wanted_before, truth))
+        found = _differences(plan, source, mode)
+        if found and also_in_xla(plan):
+            found = _differences(plan, source, mode, in_xla=True)
         if found:
             return [f"{mode} {line}" for line in found]
     return []
+
+
+def _differences(plan: Plan, source: str, mode: str, in_xla: bool = False) -> list[str]:
+    """The lines that no documented difference explains; floats are compared in float64, too, if only they differ."""
+    run = functools.partial(_run, source, plan.keras, in_xla=in_xla)
+    got, wanted = before_faults(run(mode), run("plain"))
+    found = excused(plan, differences(got, wanted))
+    if not (found and _only_floats(found)):
+        return found
+    truth = run("plain", "float64")[: len(wanted)]
+    if "mixed_precision" in plan.names:
+        return excused(plan, differences(got, wanted, truth, FLOATS_OF_16_BITS))
+    exact = run(mode, "float64")[: len(got)]
+    roundings = EXACT_WITH_RATES if "schedule" in plan.names else EXACT
+    found = excused(plan, differences(exact, truth, roundings=roundings, f="float64"))
+    return [f"float64 {line}" for line in found] or excused(plan, differences(got, wanted, truth))
 
 
 def _only_floats(found: list[str]) -> bool:
@@ -73,18 +84,13 @@ def _refusal(got: Items, wanted: Items) -> str:
     return ""
 
 
-@lru_cache(maxsize=4)
-def _kept(source: str, keras_name: str, mode: str, f: str) -> Any:
+@lru_cache(maxsize=8)
+def _run(source: str, keras_name: str, mode: str, f: str = "float32", in_xla: bool = False) -> Items:
     names: dict[str, Any] = {"np": np, "tf": tf, "note": None}
     names |= {name: getattr(harness, name) for name in OF_PROGRAMS}
     linecache.cache["<program>"] = len(source), None, source.splitlines(keepends=True), "<program>"  # h5 files keep it
     exec(compile(source, "<program>", "exec"), names)
-    return harness.run(names["program"], KERAS[keras_name], mode, f)
-
-
-def _run(source: str, keras_name: str, mode: str, f: str = "float32") -> Items:
-    # Plain Keras' runs are kept: shrinking asks for them again.
-    return (_kept if mode == "plain" else _kept.__wrapped__)(source, keras_name, mode, f)
+    return harness.run(names["program"], KERAS[keras_name], mode, f, in_xla)
 
 
 def raised_by_keras(plan: Plan) -> list[str]:

@@ -101,8 +101,7 @@ def sgd(d: Draft, option: str) -> None:
 
 
 def _counting(d: Draft, is_counting: bool = True) -> None:
-    """Excludes counts of updates after data of unknown length: plain Keras counts one more at the end."""
-    d.need(not is_counting or "unknown length" not in d.tags)
+    """Notes that numbers depend on the count of updates."""
     if is_counting:
         d.tags.add("counting")
 
@@ -132,6 +131,8 @@ OTHERS = {
 def other_optimizer(d: Draft, option: str) -> None:
     _counting(d, option not in ("RMSprop", "Adagrad", "Adadelta", "Ftrl"))
     d.need(d.is_keras3 or option not in ("Nadam", "Lamb"))
+    # It divides a gradient by its own size, so one that is zero but for rounding errors makes whole steps.
+    d.need(option != "Adafactor" or "weights without effect" not in d.tags)
     d.optimizer = f"K.optimizers.{option}"
     d.slots |= dict(each.split("=") for each in OTHERS[option].split(", "))
 

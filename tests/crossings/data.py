@@ -64,7 +64,6 @@ def dataset(d: Draft, option: str) -> None:
         d.given = f"dict(x={made}, **{{steps: -(-n // b)}})"
         d.tags.add("endless")
     if option == "no length":
-        d.need("counting" not in d.tags)
         d.tags.add("unknown length")
 
 
@@ -90,7 +89,6 @@ def generator(d: Draft, option: str) -> None:
         d.given = "dict(x=batches(99), **{steps: -(-n // b)})"
         d.tags.add("endless")
     else:
-        d.need("counting" not in d.tags)
         d.fit["epochs"] = "1"
         d.tags |= {"one epoch", "unknown length"}
 
@@ -98,7 +96,6 @@ def generator(d: Draft, option: str) -> None:
 @feature("data", weight=0.6)
 def failing_generator(d: Draft, _: str) -> None:
     """Data that raise in the middle of an epoch."""
-    d.need("counting" not in d.tags)
     d.is_arrays, d.has_length = False, False
     d.add_class(GENERATE)
     d.given = "dict(x=batches(1, 2))"
@@ -158,7 +155,6 @@ def epochs(d: Draft, option: str) -> None:
 @feature("epochs", "3", "1", "100")
 def steps_per_epoch(d: Draft, option: str) -> None:
     d.need("endless" not in d.tags and "whole batches" not in d.tags)
-    d.need(option != "100" or "counting" not in d.tags)
     d.need(option != "100" or d.is_keras3 or "steps per execution" not in d.tags)
     d.fit["steps_per_epoch"] = option
     d.tags.add("steps given")

@@ -205,8 +205,25 @@ def _without_notices() -> Iterator[None]:
             each.setLevel(level)
 
 
-def run(program: Callable[[Any, Notes, str], None], K: Any, mode: str, f: str = "float32") -> list[tuple[str, Any]]:
-    """The results that `program(K, note, f)` notes in a mode; "plain" is Keras alone."""
+@contextlib.contextmanager
+def _jitted(K: Any) -> Iterator[None]:
+    """Lets Keras compile all models with XLA, while the context is open."""
+    original = K.Model.compile
+
+    def compile(model: Any, *arguments: Any, **named: Any) -> None:
+        original(model, *arguments, **{**named, "jit_compile": not named.get("run_eagerly", False)})
+
+    K.Model.compile = compile
+    try:
+        yield
+    finally:
+        K.Model.compile = original
+
+
+def run(
+    program: Callable[[Any, Notes, str], None], K: Any, mode: str, f: str = "float32", in_xla: bool = False
+) -> list[tuple[str, Any]]:
+    """The results that `program(K, note, f)` notes in a mode; "plain" is Keras alone, in XLA if wanted."""
     from tensorflow.python import ipu
 
     note, floats = Notes(K, mode, f), K.backend.floatx()
@@ -215,7 +232,8 @@ def run(program: Callable[[Any, Notes, str], None], K: Any, mode: str, f: str = 
     set_policy(K, f)
     K.utils.set_random_seed(1)
     acceleration = ipu.accelerate() if mode == "call" else contextlib.nullcontext()
-    with warnings.catch_warnings(), _without_notices(), acceleration:
+    jitted = _jitted(K) if in_xla else contextlib.nullcontext()
+    with warnings.catch_warnings(), _without_notices(), acceleration, jitted:
         warnings.simplefilter("ignore")
         try:
             program(K, note, f)

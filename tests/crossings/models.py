@@ -32,6 +32,7 @@ def functional(d: Draft, option: str) -> None:
 
 @feature("model", "batch", "layer", "group")
 def normalized(d: Draft, option: str) -> None:
+    d.tags.add("weights without effect")
     d.need(option != "group" or d.is_keras3)
     layer = {
         "batch": "BatchNormalization(momentum=0.5)",
@@ -199,11 +200,12 @@ def embedding(d: Draft, option: str) -> None:
         f"{end}, L.Dense(1, {K3})])"
     )
     d.kind = "tokens"
-    d.tags.add("counting")  # sparse updates decay slots of all rows; plain Keras does so once more at the end of data
+    d.tags.add("counting")
 
 
 @feature("model")
 def attention(d: Draft, _: str) -> None:
+    d.tags.add("weights without effect")
     d.inputs = ["rng.normal(size=(n, 5, 4)).astype(f)"]
     d.make = (
         f"i = K.Input((5, 4))\nh = L.MultiHeadAttention(2, 3, {K1})(i, i, use_causal_mask=True)\n"

@@ -18,7 +18,7 @@ class Own(K.Model):
     def metrics(self):
         return [self.tracker]
     def call(self, inputs, training=False):
-        return self.head(self.hidden(inputs))
+        return tf.cast(self.head(self.hidden(inputs)), f)
 """
 STEPS = {
     "tape": """

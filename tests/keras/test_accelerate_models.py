@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -15,7 +17,7 @@ from keras_ext.acceleration import _in_force
 from keras_ext.training import StepFunction
 from tests.keras import orders
 from tests.keras.accelerated import assert_same_fit, both
-from tests.keras.helpers import Kit, both_frameworks, data
+from tests.keras.helpers import CLASSES, Kit, both_frameworks, data
 
 
 def test_a_call_is_in_force_though_its_result_is_dropped(kit: Kit) -> None:
@@ -84,6 +86,37 @@ def test_a_copy_keeps_the_state_of_each_variable(kit: Kit, frozen: bool) -> None
     assert fast is not plain and int(fast.optimizer.iterations) == 5
     assert fast.layers[1].trainable == plain.layers[1].trainable
     assert_same_fit(plain, fast, x=x, y=y, batch_size=8, epochs=2)
+
+
+def test_a_copy_of_a_class_has_the_dtypes_of_the_model(kit: Kit, tmp_path: Path) -> None:
+    class Model(kit.keras.Model):
+        def __init__(self, **named: Any) -> None:
+            super().__init__(**named)
+            self.hidden, self.head = (
+                kit.keras.layers.Dense(8, "tanh"),
+                kit.keras.layers.Dense(CLASSES, "softmax", dtype="float32"),
+            )
+
+        def call(self, inputs: Any) -> Any:
+            return self.head(self.hidden(inputs))
+
+    x, y = data(16)
+    policies = kit.keras.mixed_precision
+    policies.set_global_policy("mixed_bfloat16")
+    try:
+        plain = kit.compiled(Model())
+    finally:
+        policies.set_global_policy("float32")
+    plain.fit(x, y, verbose=0)
+    fast = ipu.accelerate(plain)
+    assert fast is not plain and fast.built
+    assert [layer.compute_dtype for layer in fast.layers] == ["bfloat16", "float32"]
+    assert policies.global_policy().name == "float32"
+    np.testing.assert_allclose(fast.predict(x, verbose=0), plain.predict(x, verbose=0), rtol=0, atol=0.02)
+    fast.save_weights(str(tmp_path / "a.weights.h5"))
+    fast.hidden.kernel.assign(fast.hidden.kernel * 0)
+    fast.load_weights(str(tmp_path / "a.weights.h5"))
+    np.testing.assert_array_equal(fast.hidden.kernel, plain.hidden.kernel)
 
 
 def test_a_copy_whose_state_would_be_lost_is_refused(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
