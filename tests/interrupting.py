@@ -14,9 +14,9 @@ import pytest
 PATIENCE_SECONDS = 300.0
 """Seconds that a test waits for what should happen at once; they never pass where nothing is wrong."""
 HANGS_SECONDS = 1200.0
-"""A process that a test has started and that takes longer will never end."""
+"""Seconds after which a process that a test has started will never end."""
 EXITING = 4
-"""Flag of a thread that runs nothing any more: who joins it may continue before the system has forgotten it."""
+"""Flag of a thread that has run to its end: a thread that joins it may continue before the system has removed it."""
 
 
 def threads_of_system(process: int | str = "self") -> dict[str, str]:
@@ -25,7 +25,7 @@ def threads_of_system(process: int | str = "self") -> dict[str, str]:
     """
     found = {}
     for folder in Path(f"/proc/{process}/task").glob("*"):
-        with suppress(OSError):  # ended meanwhile
+        with suppress(OSError):  # the thread has ended meanwhile
             name, fields = (folder / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
             if not int(fields.split()[6]) & EXITING:
                 found[folder.name] = name
@@ -59,13 +59,13 @@ def wait_for(condition: Callable[[], bool]) -> bool:
 
 @contextmanager
 def acting_when(condition: Callable[[], bool], act: Callable[[], object]) -> Iterator[None]:
-    """Another thread acts as soon as the condition holds, which it must while the block runs."""
+    """Makes another thread act as soon as the condition holds, which must be while the block runs."""
     acted: list[bool] = []
     ended = threading.Event()
 
     def watch() -> None:
         holds = wait_for(lambda: ended.is_set() or condition())
-        if not ended.is_set():  # even if it never held, as the block may wait for this
+        if not ended.is_set():  # even if the condition never held, as the block may wait for this
             act()
             acted.append(holds)
 
@@ -83,7 +83,7 @@ def acting_when(condition: Callable[[], bool], act: Callable[[], object]) -> Ite
 def interrupted_when(
     condition: Callable[[], bool], interrupt: Callable[[], None] = _thread.interrupt_main
 ) -> Iterator[None]:
-    """The block is interrupted as soon as the condition holds, and must raise KeyboardInterrupt."""
-    # What comes when the block has ended by itself fails a test, and does not end the whole run.
+    """Interrupts the block as soon as the condition holds; the block must raise KeyboardInterrupt."""
+    # An interruption that comes after the block has ended fails the test, and not the whole run.
     with pytest.raises(KeyboardInterrupt), acting_when(condition, interrupt):
         yield

@@ -119,7 +119,7 @@ def _most(values: np.ndarray) -> float:
 
 
 def _slot(path: str) -> str:
-    """The optimizer's slot that a path names, such as "gradient_accumulator"; the last word of other paths."""
+    """The optimizer's slot that a path names, such as "gradient_accumulator"; of other paths, the last word."""
     words = path.rpartition("_")
     return "gradient_accumulator" if path.endswith("gradient_accumulator") else words[2] or path
 
@@ -127,14 +127,14 @@ def _slot(path: str) -> str:
 def differences(
     policy: str, received: dict[str, np.ndarray], expected: dict[str, np.ndarray], truth: dict[str, np.ndarray]
 ) -> list[str]:
-    """A line for each variable that is too far from `truth`, where the same model in Keras' own types is near it."""
+    """A line for each variable that is too far from `truth`, though Keras in the model's own types comes near it."""
     noise = _noise(expected, truth)
     lines = (difference(policy, path, received[path], expected[path], truth[path], noise) for path in expected)
     return [line for line in lines if line]
 
 
 def _noise(expected: dict[str, np.ndarray], truth: dict[str, np.ndarray]) -> float:
-    """The mean over variables of the error of Keras in the model's own types, relative to the largest number."""
+    """The mean over variables of Keras' error in the model's own types, relative to the largest number."""
     errors = []
     for path, value in expected.items():
         finite = np.isfinite(value) & np.isfinite(truth[path])
@@ -155,7 +155,7 @@ def _finite(state: dict[str, np.ndarray]) -> bool:
 def _trained(
     random: RandomModel, policy: str, strategy: IPUStrategy | None, jit_compile: bool = False
 ) -> dict[str, np.ndarray]:
-    """Weights and slots after three steps, by their number and the end of their path, in one order everywhere."""
+    """Weights and slots after three steps, by number and end of path, which are the same in all runs."""
     keras.backend.clear_session()
     with _floats_of("float64" if policy == "float64" else "float32"):
         model = _fitted(random, policy, strategy, jit_compile)
@@ -169,7 +169,7 @@ def _trained(
 
 @contextmanager
 def _floats_of(name: str) -> Iterator[None]:
-    """Losses and regularizers are in Keras' `floatx`."""
+    """Computes losses and regularizers in a `floatx` of Keras, while open."""
     before = keras.config.floatx()
     keras.config.set_floatx(name)
     try:
@@ -190,7 +190,7 @@ def _fitted(random: RandomModel, policy: str, strategy: IPUStrategy | None, jit_
 def _compiled(random: RandomModel, policy: str, **options: Any) -> keras.Model:
     model, optimizer = random.model(policy), random.optimizer()
     if policy == "float64" and random.policy == "mixed_float16" and not hasattr(optimizer, "inner_optimizer"):
-        # Keras wraps the other one, whose slots have other places.
+        # Keras wraps the other optimizer, which gives its slots other paths.
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     model.compile(optimizer=optimizer, loss="mse", **options)
     return model
@@ -199,7 +199,7 @@ def _compiled(random: RandomModel, policy: str, **options: Any) -> keras.Model:
 def difference(
     policy: str, path: str, received: np.ndarray, expected: np.ndarray, truth: np.ndarray, noise: float = 0.0
 ) -> str:
-    """Describes a difference: `expected` is of Keras in the model's types, `truth` of Keras in float64.
+    """Describes a difference; `expected` is from Keras in the model's types, `truth` from Keras in float64.
 
     `noise` is Keras' relative error elsewhere in the model: in 16 bits, and where updates take a sign, an array that
     Keras gets right may be so by chance.

@@ -93,7 +93,7 @@ def slices(m: Maker) -> None:
         raise Skip
     index = m.of("int32", (x.rank,))
     sizes = [m.integer(1, n) for n in x.shape]
-    # XLA adds up the starts of a slice of a slice before it clamps them, so there they must be legal.
+    # XLA adds up the starts of a slice of a slice before it clamps the sum, so those starts must be legal.
     start = "" if m.complete else f"tf.clip_by_value({{0}}, 0, {[n - k for n, k in zip(x.shape, sizes, strict=True)]})"
     if m.chance(0.5):
         m.step(f"xla.dynamic_slice({{0}}, {start.format('{1}') or '{1}'}, {sizes})", x, index, bound=x.bound)
@@ -153,7 +153,7 @@ def gather(m: Maker) -> None:
 
 
 def scatter(m: Maker) -> None:
-    """Updates at places that repeat; those that overwrite, at places that do not."""
+    """Updates at places that repeat, or, where updates overwrite, at different places."""
     x = m.any_float(1, 3) if m.chance(0.7) else m.any_integer(1, 3)
     depth = m.integer(1, x.rank)
     if not x.elements or x.elements > 4000:

@@ -30,11 +30,11 @@ from tests.fuzz.seed_modules import seed_module
 HANGS_SECONDS = 1800
 ENDS = ("same", "refused", "too long")
 FEW, MANY = 8, 60
-"""Shifted runs: as many as show most effects of rounding, and all that are tried before a result is wrong."""
+"""Numbers of shifted runs: the first shows most effects of rounding, the second is tried before a result is wrong."""
 
 
 UNORDERED = frozenset({"convolution", "fft", "sort"})
-"""Operations whose results for NaN and infinities among their operands are left open."""
+"""Operations whose results are left open for operands with NaN and infinities."""
 
 
 def special_array(shape: Shape, rng: np.random.Generator) -> np.ndarray:
@@ -71,7 +71,7 @@ class Mutant:
 
 
 def check(mutant: Mutant) -> str:
-    """ "same" or "refused" or "too long"; the failure's text where engine and definitions differ."""
+    """ "same", "refused" or "too long"; else the text of how engine and definitions differ."""
     module, arguments = mutant.module, mutant.arguments
     try:
         with counted(), np.errstate(all="ignore"):
@@ -106,7 +106,7 @@ def check_by_xla(mutant: Mutant) -> str:
 
 
 def first_wrong(mutant: Mutant, run: Callable[[Mutant], str] = check) -> str:
-    """The first instruction of the entry that differs where it is the only result."""
+    """The first instruction of the entry that differs when it is the only result."""
     for instruction in mutant.module.entry.instructions:
         if instruction.opcode in ("parameter", "tuple", "constant") or not isinstance(instruction.shape, Shape):
             continue
@@ -173,7 +173,7 @@ def main() -> int:
     parser.add_argument("--xla", action="store_true", help="run the modules with XLA in place of the engine")
     parser.add_argument("--print", action="store_true", help="print the modules instead of running them")
     arguments = parser.parse_args()
-    # Of NaN and a number XLA's fast maximum is the number.
+    # Otherwise XLA's fast maximum of NaN and a number is the number.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_enable_fast_min_max=false"
     first = int(time.time()) % 1_000_000 * 1000 if arguments.seed is None else arguments.seed
     print(f"seeds {first} to {first + arguments.count - 1}", flush=True)

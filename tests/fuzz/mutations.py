@@ -54,7 +54,7 @@ def cloned(module: Module) -> Module:
 
 
 class Mutation:
-    """One change after another, of a clone; each is undone where the verifier refuses it."""
+    """Changes a clone, one change after another; a change that the verifier refuses is undone."""
 
     def __init__(self, module: Module, rng: np.random.Generator) -> None:
         self.module, self.rng, self.names = module, rng, 0
@@ -148,7 +148,7 @@ class Mutation:
         literal = np.array(instruction["literal"])
         value = self.one_of(SPECIAL if literal.dtype.kind in "fcV" else INTEGERS)
         if not np.isfinite(value) and any(i.opcode == "fft" for i in self.module.entry.instructions):
-            return False  # a spectrum of infinities may be NaN or infinite, as terms are grouped
+            return False  # grouping decides whether a spectrum of infinities has NaN or infinities
         value = np.asarray(value % 128 if literal.dtype.kind == "u" else value).astype(literal.dtype)
         if self.rng.random() < 0.5 or not literal.size:
             literal[...] = value
@@ -158,7 +158,7 @@ class Mutation:
         return True
 
     def dimensions(self, computation: Computation, instruction: Instruction) -> bool:
-        """Other numbers in an attribute; a result of another shape is brought into the old one."""
+        """Changes numbers in an attribute; a result of another shape is converted into the old shape."""
         changed = [name for name in instruction.attributes if name in CHANGERS]
         if not changed:
             return False
@@ -190,7 +190,7 @@ class Mutation:
         return True
 
     def moved_and_back(self, computation: Computation, instruction: Instruction) -> bool:
-        """Readers see the result through moves: reshaped, transposed, reversed, padded and sliced, or gathered."""
+        """Gives readers the result through moves: reshaped, transposed, reversed, padded and sliced, or gathered."""
         if not isinstance(instruction.shape, Shape) or instruction is computation.root:
             return False
         at, shape = computation.instructions.index(instruction) + 1, instruction.shape
@@ -214,7 +214,7 @@ class Mutation:
         return True
 
     def branch(self, computation: Computation, instruction: Instruction) -> bool:
-        """An elementwise operation moves into a computation of its own: one that is called, or a branch."""
+        """Moves an elementwise operation into its own computation: one that is called, or a branch."""
         shapes = [o.shape for o in instruction.operands]
         if len(shapes) not in (1, 2) or not all(isinstance(s, Shape) for s in (*shapes, instruction.shape)):
             return False
@@ -243,7 +243,7 @@ class Mutation:
         operands: tuple[Instruction, ...],
         **attributes: Any,
     ) -> Instruction:
-        """A new instruction of the computation, at that place."""
+        """Inserts a new instruction into the computation, at that place."""
         taken = {i.name for i in computation.instructions}
         while (name := f"new.{self.names}") in taken:
             self.names += 1
@@ -332,7 +332,7 @@ def _padding(m: Mutation, value: Any) -> Any:
 
 
 def _fields(m: Mutation, value: Any) -> Any:
-    """Dimension numbers with one field permuted or changed, or two of a pair exchanged."""
+    """Permutes or changes one field of dimension numbers, or exchanges two of a pair."""
     name = m.one_of([n for n in value.__dataclass_fields__ if getattr(value, n) != ()])
     old = getattr(value, name)
     return replace(value, **{name: m.number(old) if isinstance(old, int) else _permuted(m, old)})

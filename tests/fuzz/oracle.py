@@ -31,7 +31,7 @@ def check(program: Program) -> None:
 
 
 def check_steps(program: Program) -> None:
-    """Every step on its own, from the engine's operands."""
+    """Compares every step on its own, computed by XLA from the engine's operands."""
     names = [*program.inputs, *program.results]
 
     def each(*values: tf.Tensor) -> Any:
@@ -94,7 +94,7 @@ def _shifted_results(program: Program, phases: tf.Tensor, *values: tf.Tensor) ->
 
 
 def _tolerance(program: Program, name: str, expected: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """Four times the spread, as few runs do not find its ends.
+    """Four times the spread, because a few runs do not reach its ends.
 
     A gradient sums over the paths to its input, of which a shift can hit each: as many epsilons as there are steps,
     of the largest element, are allowed besides.

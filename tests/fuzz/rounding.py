@@ -25,7 +25,7 @@ EXACT = frozenset(
         "bitcast-convert sign"
     ).split()
 )
-"""Operations that round nothing."""
+"""Operations that do not round."""
 SUMS = frozenset(
     "dot convolution reduce reduce-window select-and-scatter scatter fft cholesky triangular-solve".split()
 )
@@ -34,12 +34,12 @@ LARGEST = {
     "float64": float(np.finfo(np.float64).max),
     "complex128": float(np.finfo(np.float64).max),
 }
-"""Magnitudes from which on numbers of a type are infinite, 2**128 for types that are not named."""
+"""Smallest magnitudes that are infinite in a type; 2**128 for types not named."""
 MOST_OPERATIONS = 20_000
 
 
 class TooLong(Exception):
-    """The module runs more operations than a test has time for: a loop that does not end, perhaps."""
+    """Raised when a module runs more operations than a test has time for, as in a loop that does not end."""
 
 
 @contextmanager
@@ -81,22 +81,22 @@ def _shifted(instruction: Instruction, operands: list[Value], value: Value, rng:
             direction = direction + 1j * rng.uniform(-1, 1, wide.shape)
         moved = (wide + error * epsilon * direction).astype(value.dtype)
         if rng.random() < 0.5:
-            # Vectors flush denormals, and zero times infinity is NaN.
+            # Flushed denormals matter: zero times infinity is NaN.
             moved = np.where(np.abs(moved) < TINY.get(value.dtype.name, 2.0**-126), np.zeros_like(moved), moved)
     shifted = np.where(np.isfinite(wide) & np.isfinite(moved), moved, value)
-    # Where partial sums may overflow, their order says whether infinities of both signs come together.
+    # Where partial sums may overflow, their order decides whether infinities of both signs meet.
     return np.where(overflows, np.asarray(rng.choice([np.nan, np.inf, -np.inf]), value.dtype), shifted)
 
 
 def _magnitude(instruction: Instruction, operands: list[Value], value: np.ndarray) -> np.ndarray:
-    """The sum with all its terms positive, where that is one; else the largest number around."""
+    """The sum with all its terms made positive, for operations that sum; else the largest number around."""
     arrays = [o for o in operands if isinstance(o, np.ndarray)]
     if instruction.opcode in ("dot", "convolution") and value.dtype.kind != "c":
         return np.abs(widened(np.asarray(DEFINITIONS[instruction.opcode](instruction, [np.abs(a) for a in arrays]))))
     if instruction.opcode == "reduce" and len(instruction.operands) == 2 and value.dtype.kind != "c":
         wide = widened(arrays[0])
         terms = np.abs(np.where(np.isfinite(wide), wide, 0))
-        # One rounding goes the same way as the next where equal numbers are added.
+        # Where equal numbers are added, all roundings go the same way.
         count = terms.size / max(1, value.size)
         return np.asarray(terms.sum(axis=tuple(instruction["dimensions"]))) * max(1.0, np.sqrt(count) / 8)
     finite = [np.abs(widened(a)[np.isfinite(widened(a))]) for a in arrays if is_float(a) or a.dtype.kind == "c"]

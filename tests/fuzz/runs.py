@@ -23,11 +23,11 @@ STEPS = 2
 
 
 class RefusedByXLA(Exception):
-    """XLA cannot compile the program: no program of users, and not one of the engine's."""
+    """Raised where XLA cannot compile the program, so that no user can have it and the engine need not."""
 
 
 class Different(Exception):
-    """The engine's results are wrong. `names` are those of the wrong results, as far as known."""
+    """Raised for wrong results of the engine; `names` are the names of the wrong results, as far as known."""
 
     def __init__(self, message: str, names: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -52,12 +52,12 @@ def compiled(function: Callable[..., Any]) -> Callable[..., list[np.ndarray]]:
 
 
 def on_engine(program: Program) -> list[np.ndarray]:
-    """The results, traced as users' steps are. Raises Different where the number of workers matters."""
+    """The results of the program traced as users' steps are. Raises Different where the number of workers matters."""
     values = list(program.inputs.values())
     try:
         traced = trace_step(program.function, specs_of(values))
     except (UnsupportedOperation, LookupError):
-        # Raises RefusedByXLA if this is not the engine's fault.
+        # If XLA fails too, this raises RefusedByXLA.
         compiled(program.function)(*values)
         raise
     # The same program gets its data as variables and as feeds.
@@ -82,7 +82,7 @@ def _twice(x: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Sets the number of workers of every call: none is too small for its threads."""
+    """Sets the number of workers of every call, however little work the call has."""
     given = mock.patch.dict(os.environ, NUMBA_NUM_THREADS=str(count))
     with given, mock.patch("engine.runtime.executable.inline_work", lambda: 0):
         yield

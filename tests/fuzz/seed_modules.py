@@ -1,4 +1,4 @@
-"""Small modules of all kinds that mutations start from, of random sizes: what front ends make of layers and steps."""
+"""Small modules of all kinds and random sizes, which mutations start from: what front ends make of layers and steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IMAGES = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 
 
 def seed_module(rng: np.random.Generator) -> Module:
-    """One of them, small enough for a second."""
+    """One of the modules, small enough to run in a second."""
     while True:
         module = TEMPLATES[int(rng.integers(len(TEMPLATES)))](rng)
         shapes = [shape for c in module.computations() for i in c.instructions for shape in i.tuple_shapes]
@@ -46,7 +46,7 @@ def kind(rng: np.random.Generator) -> str:
 
 
 def compared(direction: str, element_types: tuple[str, ...] = ("f32",)) -> Computation:
-    """A comparator of sort or select: of the first two parameters."""
+    """A comparator for sort or select, which compares the first two parameters."""
     b = Builder(f"{direction}.{len(element_types)}")
     parameters = [b.parameter(t) for t in element_types for _ in range(2)]
     return b.build(b.compare(parameters[0], parameters[1], direction))
@@ -127,7 +127,7 @@ def larger_with_index(t: str) -> Computation:
 
 
 def orders(rng: np.random.Generator) -> Module:
-    """Builds argmax, the largest, cumulative sums, and a gather by a sort's indices."""
+    """Builds argmax, the largest values, cumulative sums, and a gather by a sort's indices."""
     b = Builder("orders")
     rows, columns = size(rng), size(rng)
     x = b.parameter("f32", (rows, columns))
@@ -224,7 +224,7 @@ def integers(rng: np.random.Generator) -> Module:
 
 
 def half(rng: np.random.Generator) -> Module:
-    """A scaled loss in f16, unscaled in f32, and whether all is finite."""
+    """A loss in f16 that is scaled, and unscaled in f32, and whether everything is finite."""
     rows, inputs, outputs = (size(rng) for _ in range(3))
     b = Builder("halves")
     x, w = b.parameter("f32", (rows, inputs)), b.parameter("f32", (inputs, outputs))
@@ -240,7 +240,7 @@ def half(rng: np.random.Generator) -> Module:
 
 
 def statistics(rng: np.random.Generator) -> Module:
-    """Normalisation over all but the features, and moving averages."""
+    """Normalisation over all dimensions but the features, and moving averages."""
     shape = (int(rng.integers(1, 5)), int(rng.integers(1, 5)), size(rng))
     b = Builder("statistics")
     x, gamma, moving = b.parameter("f32", shape), b.parameter("f32", shape[-1:]), b.parameter("f32", shape[-1:])

@@ -28,7 +28,7 @@ def reduce_integers(m: Maker) -> None:
     else:
         kind = m.choose(("sum", "max", "min", "prod"))
         if x.dtype in ("int16", "uint16", "uint32", "uint64", "int8", "uint8") and kind in ("sum", "prod"):
-            # TensorFlow widens small integers, XLA's kernels do so with fewer of them.
+            # TensorFlow widens small integers; XLA's kernels do so for fewer types.
             kind = "max"
     m.step(f"tf.reduce_{kind}({{0}}, {axes}, {keep})", x)
 
@@ -102,7 +102,7 @@ def einsum(m: Maker) -> None:
 
 
 def product(m: Maker, template: str, function: str, x: Node, y: Node, terms: int) -> None:
-    """The step itself, and at times its gradients."""
+    """Adds the product, and sometimes its gradients."""
     y_hat = m.step(template, x, y, terms=terms + 2)
     for which, wanted in enumerate((x, y)):
         if m.chance(0.35):
@@ -112,7 +112,7 @@ def product(m: Maker, template: str, function: str, x: Node, y: Node, terms: int
 
 
 def convolution(m: Maker) -> None:
-    """One to three dimensions; strides or dilations, any padding, groups, either layout; transposed; depthwise."""
+    """A convolution of any kind in one to three dimensions, maybe transposed or depthwise, and its gradients."""
     rank = m.choose((1, 2, 2, 2, 3))
     spatial = [m.integer(1, 12 if rank < 3 else 6) for _ in range(rank)]
     window = [m.integer(1, min(4, n + 1)) for n in spatial]

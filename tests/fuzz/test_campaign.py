@@ -16,7 +16,7 @@ from tests.fuzz.kinds import KINDS, OUTCOMES, Kind, damaged
 
 
 def test_a_few_seconds(tmp_path: Path) -> None:
-    """Two kinds that need little time, a few of each."""
+    """Runs two kinds that take little time, for a few seeds each."""
     made = Campaign(tmp_path, ["files", "mutants"], 1000)
     made.run(300, 2)
     assert {kind: found.total() for kind, found in made.found.items()} == {"files": 2, "mutants": 2}
@@ -64,7 +64,7 @@ _serve = campaign._serve
 
 
 def _serve_faulty(connection: object, kind: str, log: str) -> None:
-    """Serves the faulty kind in the worker, which has imported the kinds again."""
+    """Serves the faulty kind in the worker, which imports the kinds itself."""
     kinds.KINDS[kind] = Kind(_faulty, 1.0, 5.0, "")
     _serve(connection, kind, log)  # type: ignore[arg-type]
 

@@ -19,7 +19,7 @@ def run(seed: int) -> None:
     try:
         check(program)
     except RefusedByXLA:
-        # A program that no user could compile either.
+        # XLA cannot compile the program for a user either.
         return
     except Exception as failure:
         pytest.fail(report(program, failure), pytrace=False)

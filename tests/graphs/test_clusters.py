@@ -1,4 +1,4 @@
-"""Operations on an IPU that no program contains: sessions compile and execute them there, as a plain graph computes."""
+"""Operations on an IPU outside of programs: sessions compile and execute them there, as a plain graph computes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LABELS = np.arange(8, dtype=np.int32) % 3
 IPU = "/device:IPU:0"
 Scope = Callable[[], contextlib.AbstractContextManager[Any]]
 Program = Callable[[Scope], tuple[Any, dict[Any, Any]]]
-"""Function that builds a graph in a scope: the tensors to fetch, and the values to feed."""
+"""Function that builds a graph in a scope, and returns the tensors to fetch and the values to feed."""
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -52,7 +52,7 @@ def trained(optimizer: Callable[[], Any]) -> Program:
 
 
 def trained_outside_of_the_scope(scope: Scope) -> Any:
-    """Gradients and updates are on the device of their operations and variables."""
+    """Gradients and updates are placed on the device of their operations and variables."""
     x = v1.placeholder(tf.float32, [8, 6])
     with scope():
         loss = loss_of(x)
@@ -116,7 +116,7 @@ def loops(scope: Scope) -> Any:
 
 
 def loops_of_the_host(scope: Scope) -> Any:
-    """Builds a loop whose operands, inside and outside, are results of the device."""
+    """Builds a loop on the host, whose operands inside and outside are results of the device."""
     x = v1.placeholder(tf.float32, [8, 6])
     with scope():
         y, z = tf.sin(x), tf.exp(-x)
@@ -184,11 +184,11 @@ PROGRAMS += [fed_in_the_middle, branches_of_the_host, assigned_after, summaries,
 
 
 IN_VERSION_2 = [branches, loops, loops_of_the_host]
-"""Programs whose control flow is in functions."""
+"""Programs whose control flow consists of functions."""
 
 
 def values_of(program: Program, scope: Scope, steps: int = 3) -> tuple[list[Any], int]:
-    """Results fetched in each step, with the variables at the end, and the number of programs."""
+    """The results fetched in each step and the variables at the end, and the number of programs."""
     with tf.Graph().as_default() as graph:
         fetches, fed = program(scope)
         with v1.Session(config=v1.ConfigProto(allow_soft_placement=True)) as session:

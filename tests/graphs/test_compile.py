@@ -49,7 +49,7 @@ def test_returns_what_the_documentation_says() -> None:
 
 
 def test_functions_of_version_1_run_in_loops() -> None:
-    """TensorFlow has loops of CTC as functions of version 1, and defines them in the graph alone."""
+    """TensorFlow makes loops of CTC from functions of version 1, which it defines in the graph alone."""
 
     @function.Defun(tf.float32)
     def squared(x: tf.Tensor) -> tf.Tensor:
@@ -61,7 +61,7 @@ def test_functions_of_version_1_run_in_loops() -> None:
 
 
 def test_functions_of_version_1_of_one_name_are_refused() -> None:
-    """TensorFlow knows functions by their names: the second would have the first one's body."""
+    """TensorFlow finds functions by their names: it would run the first one's body for the second."""
 
     def made(body: Callable[[tf.Tensor], tf.Tensor]) -> Any:
         with tf.Graph().as_default():
@@ -93,7 +93,7 @@ def test_inputs_and_captured_tensors_may_have_any_shape_that_is_fed() -> None:
     ],
 )
 def test_shapes_may_depend_on_fed_integers(body: Callable[..., Any], graph: tf.Graph) -> None:
-    """One program for each value of those on which they depend, and the variables of all."""
+    """One program is compiled for each value of the integers, and all share the variables."""
     v = v1.get_variable("v", [], tf.int32, initializer=v1.zeros_initializer(), use_resource=True)
     n, shape, x = v1.placeholder(tf.int32, []), v1.placeholder(tf.int32, [2]), v1.placeholder(tf.float32, [3, 4])
     labels = v1.placeholder(tf.int32, [5])
@@ -262,7 +262,7 @@ def test_misuse_is_refused_and_the_graph_usable_afterwards() -> None:
 
 @pytest.mark.parametrize("is_early", [False, True], ids=["configured", "before the first program"])
 def test_places_operations_without_soft_placement(is_early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if is_early:  # TensorFlow's own session, as its class is before it is extended
+    if is_early:  # TensorFlow's own session, before its class is extended
         monkeypatch.setattr(BaseSession, "__init__", BaseSession.__init__.__wrapped__)
     with tf.device("/device:IPU:0"):
         variable = v1.get_variable("v", [2], use_resource=True, initializer=v1.ones_initializer())
@@ -297,7 +297,7 @@ def pipelined() -> Any:
 
 @pytest.mark.parametrize("computation", [updated, lambda: ipu.loops.repeat(2, updated, [0.0]), pipelined])
 def test_variables_are_named_as_in_a_graph_without_programs(computation: Callable[[], Any]) -> None:
-    """Checkpoints go by these names; Adam's powers have that of the scope around the program."""
+    """Checkpoints use these names; those of Adam's powers begin with the scope around the program."""
     with tf.Graph().as_default(), v1.variable_scope("outer"):
         updated()
         expected = {each.name for each in v1.global_variables()}

@@ -1,4 +1,4 @@
-"""A session runs a program many times, and programs of many shapes, in the same memory. Bounds are printed."""
+"""A session runs a program many times, and programs of many shapes, in the same memory; bounds are printed."""
 
 from __future__ import annotations
 

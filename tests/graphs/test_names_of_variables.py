@@ -1,4 +1,4 @@
-"""Names and sets of variables are those of the program, in loops, pipelines and splits into stages alike."""
+"""Programs have the same names and sets of variables in loops, pipelines and splits into stages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPLITS = {"loop": None, "two": [first, second], "three": [first, tf.identity, se
 
 
 def variables(split: str, optimizer: Any, outer: str) -> tuple[list[str], Any, Any]:
-    """The names of the graph's variables, their values after a training, and its losses."""
+    """The names of the graph's variables, their values after training, and the losses."""
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = {"loop": 1, "two": 2, "three": 4}[split]
     config.configure_ipu_system()

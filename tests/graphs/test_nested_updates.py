@@ -1,4 +1,4 @@
-"""Updates in branches, loops and called functions are seen by the checks that see plain ones."""
+"""Checks that see plain updates also see those in branches, loops and called functions."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ IDS = [1, 3, 3, 8]
 
 
 def trained(decorate: Any) -> list[np.ndarray]:
-    """Variables, created in the functions that `decorate` makes, after five steps of a loop."""
+    """Variables after five steps of a loop; functions that `decorate` makes create them."""
 
     def loss_of(x: tf.Tensor) -> tf.Tensor:
         for k in range(3):
@@ -125,6 +125,6 @@ def with_dimensions(folder: str) -> None:
 
 
 def test_shapes_of_version_1(tmp_path: Path) -> None:
-    """`tuple(tensor.shape)` are Dimensions there, which have no hash."""
+    """`tuple(tensor.shape)` contains Dimensions there, which cannot be hashed."""
     status, output = forking.run(with_dimensions, str(tmp_path / "exported"))
     assert status == 0, output[-3000:]

@@ -1,4 +1,4 @@
-"""Images are resized in programs of TensorFlow 1, whose shapes may be of Dimensions, as TensorFlow resizes them."""
+"""Images in programs of TensorFlow 1, whose shapes may contain Dimensions, are resized as by TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FUNCTIONS = (v1.image.resize_bilinear, v1.image.resize_nearest_neighbor, v1.imag
 
 
 def resized(x: tf.Tensor) -> list[Any]:
-    """Values and, where TensorFlow has them, gradients; sides that are repeated and sides that are not."""
+    """Values, and gradients where TensorFlow has them; some sides are multiples of the image's, others are not."""
     results: list[Any] = [v1.image.resize_area(x, size) for size in ((8, 12), (3, 5))]
     for function in FUNCTIONS:
         for size in ((8, 12), (5, 9)):

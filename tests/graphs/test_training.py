@@ -140,7 +140,7 @@ def test_replicas_that_accumulate_gradients() -> None:
         session.run(program)
         assert session.run(losses).shape == (4, 2)
         assert session.run(step) == 2
-        # Sums over two batches of the means over two replicas: twice the gradients of the four batches' mean.
+        # Sums over two batches of means over two replicas are twice the gradients of the four batches' mean.
         check(session.run(v1.trainable_variables()), on_host(2, 16, lambda: v1.train.GradientDescentOptimizer(0.1)))
 
 

@@ -1,4 +1,4 @@
-"""Models of tf_keras built inside of programs: their own placeholders, which nothing feeds, are left out."""
+"""Models of tf_keras built inside programs: their own placeholders, which nothing feeds, are left out."""
 
 from __future__ import annotations
 

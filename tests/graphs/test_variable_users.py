@@ -1,4 +1,4 @@
-"""Variables of sessions that programs and others use: whatever writes one is found, or refused beside a program."""
+"""Variables of sessions that programs and other operations use: each writer is found, or refused beside a program."""
 
 from __future__ import annotations
 

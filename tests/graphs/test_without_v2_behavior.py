@@ -1,6 +1,6 @@
-"""Tests of this folder pass after `tf.compat.v1.disable_v2_behavior()`, too, as old programs begin.
+"""Tests of this folder also pass after `tf.compat.v1.disable_v2_behavior()`, with which old programs begin.
 
-Those of a file, under --all those of each.
+It runs the tests of one file, or under --all of every file.
 """
 
 from __future__ import annotations

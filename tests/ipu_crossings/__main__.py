@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def shrink(plan: Plan, found: list[str]) -> Plan:
-    """The plan with as few options as still fail in the same way."""
+    """The plan with fewer options, reduced as long as it fails in the same way."""
     tries, pending = 0, plan.simpler()
     while pending and tries < MOST_TRIES:
         smaller = pending.pop(0)
@@ -61,7 +61,7 @@ def shrink(plan: Plan, found: list[str]) -> Plan:
 
 
 def kind_of(line: str) -> str:
-    """The kind of a program's failure: by the first words of an error, or else a value."""
+    """The kind of a program's failure: the first words of an error, or "value"."""
     return line[:30] if "Error" in line or line.startswith(("crash", "oracle")) else "value"
 
 

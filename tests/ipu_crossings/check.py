@@ -21,7 +21,7 @@ from tests.ipu_crossings.plan import Plan
 from tests.ipu_crossings.source import source
 
 ROUNDINGS = 2.0**13
-"""Tolerance in roundings of float32, relative to the largest number of an array: some 1e-3, after steps that are
+"""Tolerance in roundings of float32, relative to the largest number of an array: some 1e-3, because some steps are
 divided by small numbers.
 """
 OF_OPTIMIZERS = ("accumul", "Accum", "__dummy", "global_step", "beta1_power", "beta2_power", "/m")
@@ -57,7 +57,7 @@ class Notes:
     @staticmethod
     @contextlib.contextmanager
     def nothing() -> Iterator[None]:
-        """Does nothing, in place of a context."""
+        """Stands in for a context, and does nothing."""
         yield
 
     def variables(self, session: Any) -> None:
@@ -84,7 +84,7 @@ def check(plan: Plan) -> list[str]:
 
 
 def run(plan: Plan, plain: bool) -> list[tuple[str, Any]] | str:
-    """Results that the program notes, or how it ends otherwise."""
+    """The results that the program notes, or a text that says how it ended otherwise."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {"PLAIN_REPLICAS": plan["replicas"], "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"}
         code, output = forking.run(_run, str(plan), plain, folder, **environment)
@@ -110,7 +110,7 @@ def _run(line: str, plain: bool, folder: str) -> None:
 
 
 def noted(plan: Plan, plain: bool, folder: str) -> list[tuple[str, Any]]:
-    """Results that the program of a plan notes in this process."""
+    """The results that a plan's program notes in this process."""
     import tensorflow.compat.v1 as v1
 
     if plan["v2"] == "off":

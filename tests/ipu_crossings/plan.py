@@ -59,7 +59,7 @@ class Plan:
 
     @classmethod
     def read(cls, line: str) -> Plan:
-        """The plan that a line says. Raises KeyError and ValueError for words that are none."""
+        """The plan that a line describes. Raises KeyError and ValueError for unknown words."""
         words = [word.split("=") for word in line.split() if word != "plain"]
         for axis, option in words:
             if option not in AXES[axis]:
@@ -67,7 +67,7 @@ class Plan:
         return cls(dict(words))
 
     def simpler(self) -> list[Plan]:
-        """Plans with one axis at its first option."""
+        """Plans that differ in one axis, which has its first option."""
         changed = [axis for axis in AXES if self[axis] != AXES[axis][0]]
         return [Plan({a: o for a, o in self.options.items() if a != axis}) for axis in changed]
 
@@ -82,7 +82,7 @@ class Plan:
         return self["kind"].endswith("estimator")
 
     def is_sensible(self) -> bool:
-        """Whether the options go together, and each has an effect."""
+        """Whether the options go together, and each changes something."""
         kind, pipeline = self["kind"], self.is_pipeline
         accumulates = pipeline or self["accumulate"] != "1"
         given = {axis for axis in AXES if self[axis] != AXES[axis][0]}
@@ -97,7 +97,7 @@ class Plan:
             and not (pipeline and (self["state"] != "none" or self["rate"] == "fed"))
             # A loop has as many replicas as the pipeline's device has IPUs.
             and not (kind == "pipeline" and self["after"] == "predict")
-            # Statistics of a replica are not those of all, and neither is what a pipeline does between updates.
+            # Statistics of one replica differ from those of all, and a pipeline changes them between updates.
             and not (self["norm"] == "batch" and (self["replicas"] != "1" or accumulates or self.is_estimator))
             and not (self["layer"] == "host_table" and (given & {"optimizer", "wrapper", "rate", "accumulate"}))
             and not (self["layer"] == "host_table" and (pipeline or self.is_estimator or self["replicas"] != "1"))

@@ -319,7 +319,7 @@ with tf.Session() as session:
 
 
 def _estimator(plan: Plan) -> str:
-    """Training, evaluation and predictions."""
+    """The source of an estimator's training, evaluation and predictions."""
     model = f"""
 def model_fn(mode):
     def first(features, labels=None):

@@ -29,7 +29,7 @@ from engine.ops import DEFINITIONS
 
 ENGINE = Path(__file__).parents[2] / "engine"
 BINARY = sorted(opcodes_that(lambda row: row.kind == "elementwise" and row.shape is OPCODES["add"].shape))
-# Files that hold how an operation is done, the code beside it; and two that recognise certain formulas.
+# Files that implement operations and so name them, and two that recognise certain formulas.
 IMPLEMENTATIONS = ("engine/emit/", "engine/ops/", "engine/codelets/", "engine/ir/opcodes.py")
 PATTERNS = ("engine/passes/sparse_updates.py", "engine/profile/vertices.py")
 SPECIAL = (0.0, -0.0, 1.0, -2.5, 65504.0, 1e-30, np.inf, -np.inf)

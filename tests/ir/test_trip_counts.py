@@ -1,4 +1,4 @@
-"""Trip counts that follow from the program are those of the oracle."""
+"""Trip counts that follow from the program equal the oracle's."""
 
 from __future__ import annotations
 

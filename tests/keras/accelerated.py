@@ -35,7 +35,7 @@ def in_float64(kit: Kit, make: Callable[[], Any], like: Any) -> Any:
 
 
 def assert_same_fit(plain: Any, fast: Any, exact: Any = None, **arguments: Any) -> None:
-    """Fits models by both, which agree; with an exact model, weights come as near to its as those of plain Keras do."""
+    """Asserts that both fit alike; with an exact model, weights are as near to its weights as plain Keras' are."""
     models = [each for each in (plain, fast, exact) if each is not None]
     histories = [model.fit(verbose=0, shuffle=False, **arguments).history for model in models]
     assert histories[0].keys() == histories[1].keys()

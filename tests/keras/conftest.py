@@ -1,4 +1,4 @@
-"""Every test runs on Keras 3 or on tf_keras, by --all on both unless marked for one, from the same random state."""
+"""Tests run on Keras 3 or on tf_keras, under --all on both unless marked for one, from the same random state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small models and data, and the comparison of a program on Keras alone with the same on the IPU."""
+"""Small models and data, and the comparison of a program on Keras alone with the same program on the IPU."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class Kit:
     ) -> None:
         """Runs `program(model)` on plain Keras and on the IPU; results and weights must agree.
 
-        Plain Keras runs eagerly unless it is to draw what `jit_compile` draws: a few steps of a small model take less
-        time than to trace one.
+        Plain Keras runs eagerly, unless it must draw the numbers of `jit_compile`: a few steps of a small model take
+        less time than tracing one.
         """
         build = build or self.sequential
         self.keras.utils.set_random_seed(3)
@@ -111,15 +111,16 @@ class Kit:
 
 KITS = {"keras": Kit(keras), "tf_keras": Kit(tf_keras)}
 both_frameworks = pytest.mark.sample(2)
-"""Parametrisation for features that `keras_ext/frameworks` has twice, one for each Keras: other tests run on one of
-them.
+"""Parametrisation with both Keras, for features that `keras_ext/frameworks` implements once for each.
+
+Other tests run on one of them.
 """
 keras3_only = pytest.mark.parametrize("kit", ["keras"], indirect=True)
 tf_keras_only = pytest.mark.parametrize("kit", ["tf_keras"], indirect=True)
 
 
 def _fresh(compilation: dict[str, Any]) -> dict[str, Any]:
-    """Optimizers hold state, so each model gets its own."""
+    """The arguments of `compile` with a new optimizer and new metrics: they hold state, so each model gets its own."""
     made = {}
     for name, value in compilation.items():
         made[name] = value() if callable(value) and name in ("optimizer", "metrics", "weighted_metrics") else value

@@ -23,7 +23,7 @@ def configure(replicas: int) -> None:
 
 
 def network(kit: Kit) -> Any:
-    """A small model whose batches matter: it normalises each."""
+    """A small model that depends on how samples are batched: it normalises each batch."""
     layers = kit.keras.layers
     inputs = kit.keras.Input((FEATURES,))
     hidden = layers.BatchNormalization(momentum=0.8)(layers.Dense(6, "tanh")(inputs))
@@ -35,7 +35,7 @@ def loss_of(kit: Kit) -> Any:
 
 
 class Plain:
-    """A network of plain Keras for all loops: it starts again for each, but its passes are traced only once."""
+    """A network of plain Keras for all loops: each loop starts from its first weights, but it is traced only once."""
 
     def __init__(self, kit: Kit) -> None:
         self.kit, self.model, self.loss = kit, network(kit), loss_of(kit)
@@ -57,14 +57,14 @@ def _plain(kit: Kit) -> Plain:
 
 
 def plain_again(kit: Kit) -> Plain:
-    """The network with the weights it began with."""
+    """The network with its first weights."""
     plain = _plain(kit)
     plain.model.set_weights(plain.start)
     return plain
 
 
 def ipu_twin(kit: Kit, model: Any, optimizer: Any, **compilation: Any) -> Any:
-    """The model again, with its weights, in a strategy's scope."""
+    """A copy of the model, with its weights, in a strategy's scope."""
     with IPUStrategy().scope():
         twin = network(kit)
         twin.compile(optimizer, loss_of(kit), metrics=["accuracy"], **compilation)
@@ -80,7 +80,7 @@ class Loop:
         self.steps, self.replicas, self.reduction = steps, replicas, reduction
         if hasattr(optimizer, "build"):
             optimizer.build(self.model.trainable_variables)
-        # In a graph as in fit: Nadam of tf_keras behaves differently outside of one.
+        # Updates run in a graph, as in fit: Nadam of tf_keras behaves differently outside of one.
         self.apply = tf.function(self._applying)
         self.statistics = [self._moving() for _ in range(replicas)]
         self.losses: list[float] = []
@@ -111,12 +111,12 @@ class Loop:
         loss, logits, gradients = self.passes(tf.constant(x), tf.constant(y), self._scaled(tf.constant(1.0)))
         self.losses.append(float(loss))
         self.right.append(float(np.mean(np.argmax(logits, 1) == y)))
-        # Keras 3 divides by the scale of a loss where it applies gradients, tf_keras before.
+        # Keras 3 divides by a loss scale when it applies gradients, tf_keras before.
         unscaled = getattr(self.optimizer, "get_unscaled_gradients", None)
         return gradients if unscaled is None else unscaled(gradients)
 
     def _scaled(self, loss: Any) -> Any:
-        """The loss of which a train_step takes gradients."""
+        """The loss whose gradients a train_step takes."""
         scale = getattr(self.optimizer, "scale_loss", None) or getattr(self.optimizer, "get_scaled_loss", None)
         return loss if scale is None else scale(loss)
 
@@ -124,7 +124,7 @@ class Loop:
         self.optimizer.apply_gradients(list(zip(gradients, self.model.trainable_variables, strict=True)))
 
     def _apply(self, gradients: list[list[Any]]) -> None:
-        """Reduces over each replica's steps, sums over replicas, applies once."""
+        """Reduces over each replica's steps, sums over replicas, and applies the result once."""
         total: list[Any] = [0.0] * len(gradients[0])
         for replica in range(self.replicas):
             own = gradients[replica :: self.replicas]

@@ -1,6 +1,6 @@
 """Programs that build, compile, fit, load and clone models in any order in and around the scopes of this project.
 
-`python -m tests.keras.orders --count 300` runs that many, of either Keras, and compares each with plain Keras.
+`python -m tests.keras.orders --count 300` runs 300 programs of either Keras, and compares each with plain Keras.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Program:
         return self.parts["model"]
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
-        """An object that may have been made in another place; used once."""
+        """An object that may have been made earlier in another place; each is used once."""
         return self.parts.pop(name, None) or make()
 
 
@@ -61,7 +61,7 @@ def optimizer(keras: Any) -> Any:
 
 
 def make_built_optimizer(program: Program) -> None:
-    """An optimizer whose variables are made here, for those of the model if there is one."""
+    """Makes an optimizer and its variables here, for the model's variables if there is a model."""
     made = program.parts["optimizer"] = optimizer(program.keras)
     if "model" in program.parts and program.model.built:
         made.build(program.model.trainable_variables)
@@ -108,7 +108,7 @@ def build_normalized(program: Program) -> None:
 
 
 def build_late(program: Program) -> None:
-    """A model that has no variables before its first use."""
+    """Makes a model that has no variables before its first use."""
     program.parts["model"] = program.keras.Sequential(layers(program))
 
 
@@ -138,7 +138,7 @@ def fit_generator(program: Program) -> None:
 
 
 def fit_observed(program: Program) -> None:
-    """Each batch has its call, in which the learning rate changes."""
+    """Fits with a callback that changes the learning rate after each batch."""
     seen = []
 
     class Observer(program.keras.callbacks.Callback):  # type: ignore[name-defined]
@@ -170,7 +170,7 @@ def call(program: Program) -> None:
 
 
 def own_loop(program: Program) -> None:
-    """Updates of the program's own, with an optimizer of its own."""
+    """Updates weights in the program's own loop, with its own optimizer."""
     own, model = program.keras.optimizers.Adam(0.01), program.model
     model(X[:2])
     for _ in range(2):
@@ -211,7 +211,7 @@ def set_weights(program: Program) -> None:
 
 
 def copy(program: Program) -> None:
-    """A copy on the engine; in plain Keras the model itself."""
+    """Replaces the model by a copy on the engine; plain Keras keeps the model."""
     if program.parts["copies"]:
         program.parts["model"] = ipu.accelerate(program.model)
 
@@ -227,7 +227,7 @@ CHANGES: tuple[Action, ...] = (*UNCOMPILED, save_and_load, own_loop, copy)
 
 @dataclass(frozen=True)
 class Step:
-    """An action, where it is, and whether `ipu.accelerate()` is called before it, for all that follows."""
+    """An action, its place, and whether `ipu.accelerate()` is called before it, for all that follows."""
 
     action: Action
     place: str
@@ -265,7 +265,7 @@ def _step(action: Action, place: str, calls: bool) -> Step:
 
 
 def numbers_of(keras: Any, steps: list[Step], plain: bool) -> list[Any]:
-    """The numbers of a program, in its places or with plain Keras alone, and the weights at its end."""
+    """The numbers of a program, run in its places or with plain Keras alone, and the final weights."""
     keras.utils.set_random_seed(7)
     kept = list(_in_force)
     with tempfile.TemporaryDirectory() as folder:
@@ -292,7 +292,7 @@ def flat(numbers: Any) -> list[float]:
 
 
 def difference(name: str, steps: list[Step]) -> str | None:
-    """Describes a difference from plain Keras; None for the same. An error of plain Keras is one of both."""
+    """Describes a difference from plain Keras; None if there is none. Errors of plain Keras are not compared."""
     keras = KITS[name].keras
     try:
         expected = flat(numbers_of(keras, steps, plain=True))

@@ -15,7 +15,7 @@ BATCH = 4
 
 
 def mlp(kit: Kit) -> Any:
-    """Four layers for two to four stages."""
+    """Makes a model of four layers, for two to four stages."""
     layers = kit.keras.layers
     sizes = ((7, "relu"), (6, "tanh"), (5, "relu"), (CLASSES, None))
     return kit.keras.Sequential([layers.Input((FEATURES,)), *(layers.Dense(*size) for size in sizes)])
@@ -42,9 +42,9 @@ def twins(
     assign: Callable[[list[Any], list[Any]], None] | None = None,
     **pipelining: Any,
 ) -> tuple[Any, Any]:
-    """The model with gradient accumulation, and with the same weights as a pipeline; both compiled.
+    """The model with gradient accumulation, and the model as a pipeline with the same weights; both are compiled.
 
-    `assign` puts the stages into the list of assignments, where that is not one for each.
+    `assign` puts the stages into the list of assignments if the list does not have one assignment for each stage.
     """
     models = []
     for number in range(2):
@@ -77,7 +77,7 @@ def twins(
 
 
 def train_both(kit: Kit, models: tuple[Any, Any], x: np.ndarray, y: np.ndarray, epochs: int = 2) -> None:
-    """Trains both on the same batches with the same random numbers."""
+    """Trains both models on the same batches with the same random numbers."""
     for model in models:
         kit.keras.utils.set_random_seed(5)
         reset_ipu_seed(5)

@@ -26,7 +26,7 @@ X, Y = data(48)
 
 
 def ending(keras: Any, end: Callable[[], None]) -> Any:
-    """A callback that calls `end` in the middle of an epoch."""
+    """A callback that calls `end` in the middle of the third epoch."""
 
     class Ending(keras.callbacks.Callback):  # type: ignore[name-defined, misc]
         epoch = 0
@@ -45,7 +45,7 @@ DATA = ("arrays", "dataset", "endless")
 
 
 def arguments_of_fit(kind: str) -> dict[str, Any]:
-    """Shuffled rows in batches of 8: arrays, a data set of an epoch, or one that begins again within an epoch."""
+    """Shuffled rows in batches of 8: arrays, a data set of one epoch, or one that starts again within an epoch."""
     if kind == "arrays":
         return {"x": X, "y": Y, "batch_size": 8}
     rows = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(len(X))
@@ -55,7 +55,7 @@ def arguments_of_fit(kind: str) -> dict[str, Any]:
 
 
 def train(framework: str, kind: str, directory: Path | None, *callbacks: Any, epochs: int = EPOCHS) -> Any:
-    """The model after its epochs, backed up in `directory`; one of two executions of each epoch is in its middle."""
+    """The model after its epochs, backed up in `directory`; each epoch has two executions."""
     keras = KITS[framework].keras
     if framework == "tf_keras":  # other tests of a worker switch to generators in variables
         keras.backend.experimental.disable_tf_random_generator()

@@ -1,8 +1,8 @@
-"""New seeds that leave TensorFlow's kernels where nothing has drawn from one.
+"""New seeds that keep TensorFlow's kernels if nothing has drawn from them.
 
-With each seed TensorFlow forgets the kernels of all eager operations, since those with seeds go on from their state. To
-make one again takes up to a millisecond, and all of them a tenth of the processor time of Keras' tests, few of which
-have kernels with seeds: most layers and initializers draw stateless numbers.
+With each seed TensorFlow forgets the kernels of all eager operations, because kernels with seeds hold a state. Making
+one again takes up to a millisecond, and all of them a tenth of the processor time of Keras' tests. Few tests have
+kernels with seeds: most layers and initializers draw stateless numbers.
 
 Only while tests of Keras run: others may call functions of earlier files, which draw without a new operation.
 """
@@ -22,7 +22,7 @@ _drawn = True
 
 @contextmanager
 def kernels_kept() -> Iterator[None]:
-    """Notes during a file's tests whether operations with seeds are made: functions may outlive a test."""
+    """Notes whether operations with seeds are made during a file's tests, and until then keeps kernels."""
     global _drawn
     before = random_seed.get_seed, context.set_global_seed
     _set_global_seed(0)
@@ -36,14 +36,14 @@ def kernels_kept() -> Iterator[None]:
 
 
 def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
-    """TensorFlow's own, which each operation with seeds calls."""
+    """Calls TensorFlow's own, and notes that an operation with a seed is made."""
     global _drawn
     _drawn = True
     return _get_seed(op_seed)
 
 
 def set_global_seed(seed: int) -> None:
-    """TensorFlow's own, without clearing kernels that have drawn nothing."""
+    """Calls TensorFlow's own, but keeps the kernels if nothing has drawn from them."""
     if _drawn:
         _set_global_seed(seed)
     else:

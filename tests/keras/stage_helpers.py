@@ -1,4 +1,4 @@
-"""Functions that open PipelineStage scopes for models that do not: found by name, alias, closure and class."""
+"""Functions that open PipelineStage scopes for models whose `call` does not: by name, alias, closure and class."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from keras_ext.extensions import PipelineStage as Renamed
 
 
 def in_stage(number: int, layer: Any, inputs: Any) -> Any:
-    """The layer's output, called in a stage."""
+    """The output of a layer that is called in a stage."""
     with PipelineStage(number):
         return layer(inputs)
 
 
 def in_renamed_stage(number: int, layer: Any, inputs: Any) -> Any:
-    """Opens the stage under another name."""
+    """Calls a layer in a stage that is opened under another name."""
     with Renamed(number):
         return layer(inputs)
 
 
 def indirectly(number: int, layer: Any, inputs: Any) -> Any:
-    """Opens the stage through another function."""
+    """Calls a layer in a stage that another function opens."""
     return in_renamed_stage(number, layer, inputs)
 
 
 class Staged:
-    """A scope of one's own."""
+    """A scope of the user's own that opens a stage."""
 
     def __init__(self, number: int) -> None:
         self.stage = PipelineStage(number)
@@ -39,4 +39,4 @@ class Staged:
 
 
 SCOPES = {"stage": PipelineStage}
-"""Scopes where reading code does not find them."""
+"""Scopes that reading code does not find."""

@@ -52,7 +52,7 @@ def test_models_built_in_it_run_on_the_engine(kit: Kit) -> None:
 @pytest.mark.filterwarnings("ignore:.*ran out of data")
 @pytest.mark.parametrize("source", ["arrays", "endless", "data set", "unknown length", "generator"])
 def test_numbers_of_steps_are_kept_where_steps_are_chosen(kit: Kit, source: str) -> None:
-    """A call of the engine takes up to 32 steps, but no more than an epoch, an evaluation or a prediction has."""
+    """A call of the engine takes up to 32 steps, but never more than an epoch, an evaluation or a prediction."""
     x, y = data(72)
     rows = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
 
@@ -73,7 +73,7 @@ def test_numbers_of_steps_are_kept_where_steps_are_chosen(kit: Kit, source: str)
     fits = [model.fit(**given(), **valid, steps_per_epoch=steps, shuffle=False).history for model in models]
     np.testing.assert_allclose(fits[1]["loss"], fits[0]["loss"], rtol=2e-5)
     np.testing.assert_allclose(fits[1]["val_loss"], fits[0]["val_loss"], rtol=2e-5)
-    if source != "unknown length":  # at its end plain Keras counts an update that it does not make
+    if source != "unknown length":  # at the end of the data plain Keras counts an update that it does not make
         assert int(plain.optimizer.iterations.numpy()) == int(fast.optimizer.iterations.numpy())
     evaluated = [model.evaluate(**given(), steps=2, verbose=0) for model in models]
     np.testing.assert_allclose(evaluated[1], evaluated[0], rtol=2e-5)
@@ -226,7 +226,7 @@ def test_plain_keras_continues_where_a_recompiled_function_is_refused(kit: Kit) 
 
 @pytest.mark.filterwarnings("ignore:.*(ran out of data|was provided as a generator)")
 def test_a_shape_that_is_refused_later_is_an_error_where_an_update_takes_several_batches(kit: Kit) -> None:
-    """A plain step has one batch: the others of its update would be left out."""
+    """A plain step takes one batch, and would leave out the other batches of its update."""
     x, y = data(48)
 
     def batches() -> Iterator[Any]:

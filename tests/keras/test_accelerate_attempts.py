@@ -39,7 +39,7 @@ class Endless:
 
 
 class TwoStreams:
-    """An iterator whose `iter` is another one."""
+    """An iterator whose `iter` returns another iterator."""
 
     def __init__(self) -> None:
         self.stream = iter(BATCHES * 3)
@@ -125,7 +125,7 @@ def test_data_and_random_numbers_are_as_before(kit: Kit, source: str) -> None:
 
 @both_frameworks
 def test_items_that_are_drawn_at_random_are_drawn_once(kit: Kit) -> None:
-    """Items that were read ahead are not drawn again: the next ones follow in NumPy's and Python's streams."""
+    """Items that were read ahead are not drawn again: the next items continue NumPy's and Python's streams."""
 
     def program(model: Any) -> Any:
         def drawn() -> Iterator[Any]:
@@ -200,7 +200,7 @@ def test_predictions_of_several_lengths_in_an_execution_name_their_shapes(kit: K
 
 @both_frameworks
 def test_callbacks_see_a_call_once(kit: Kit) -> None:
-    """Random numbers that they draw, and the end of training that they ask for, are as in plain Keras."""
+    """Callbacks draw the same random numbers, and end training at the same place, as in plain Keras."""
 
     class Recorder(kit.keras.callbacks.Callback):
         def __init__(self) -> None:
@@ -261,7 +261,7 @@ def test_an_error_of_the_data_is_that_of_plain_keras(kit: Kit) -> None:
 
 @both_frameworks
 def test_a_refused_validation_reads_its_first_batches(kit: Kit) -> None:
-    """Later validations of plain Keras lose as many batches as it had read ahead, which no program can know."""
+    """Plain Keras loses the batches that it has read ahead, so only the first validation is compared."""
 
     def program(model: Any) -> Any:
         numbered = ((x + number, y) for number, (x, y) in enumerate(BATCHES * 3))

@@ -73,7 +73,7 @@ def test_a_given_model_is_copied_with_its_state(kit: Kit) -> None:
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_copy_keeps_the_state_of_each_variable(kit: Kit, frozen: bool) -> None:
-    """Keras goes on to train the variables of a traced step, for any later value of `trainable`, until `compile`."""
+    """Keras keeps training the variables of a traced step, for any later value of `trainable`, until `compile`."""
     x, y = data(40)
     schedule = kit.keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.3)
     plain = kit.compiled(kit.functional(), optimizer=kit.keras.optimizers.Adam(schedule))
@@ -143,7 +143,7 @@ def test_a_model_built_before_stays_plain_with_one_line(kit: Kit, caplog: pytest
 
 
 def test_models_of_other_threads_are_those_of_a_call(kit: Kit) -> None:
-    """A call is in force in all threads, a block in its own."""
+    """A call acts in all threads, a block in its own."""
 
     def built_in_thread() -> Any:
         made: list[Any] = []

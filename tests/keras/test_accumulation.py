@@ -46,7 +46,7 @@ ONLY_IN = {"Lamb": "keras", "Muon": "keras", "legacy.SGD": "tf_keras", "legacy.A
 
 
 def decaying(kit: Kit, name: str, **arguments: Any) -> Any:
-    """An optimizer whose learning rate falls by half with each update; a loss scale doubles with each second one."""
+    """An optimizer whose learning rate halves with each update, and whose loss scale doubles with each second one."""
     optimizers = kit.keras.optimizers
     schedule = optimizers.schedules.ExponentialDecay(arguments.pop("learning_rate"), 1, 0.5, staircase=True)
     if name == "LossScale":
@@ -114,7 +114,7 @@ def test_reductions(kit: Kit, reduction: str, replicas: int) -> None:
 
 
 def plain_model(kit: Kit) -> Any:
-    """A model to which it is all the same how samples are batched."""
+    """A model whose results do not depend on how samples are batched."""
     layers = kit.keras.layers
     inputs = kit.keras.Input((FEATURES,))
     return kit.keras.Model(inputs, layers.Dense(CLASSES)(layers.Dense(6, "tanh")(inputs)))
@@ -251,7 +251,7 @@ def test_minimize_of_an_optimizer_would_not_be_called(kit: Kit) -> None:
         model.fit(x, y, batch_size=BATCH, verbose=0)
 
 
-@keras3_only  # tf_keras' own layer cannot be built with TensorFlow's Keras beside it
+@keras3_only  # tf_keras' layer cannot be built with TensorFlow's Keras beside it
 def test_weights_that_each_batch_changes_are_refused(kit: Kit) -> None:
     layers = kit.keras.layers
     with IPUStrategy().scope():

@@ -18,19 +18,19 @@ X, Y = data()
 
 
 def whole_life(model: Any) -> list[Any]:
-    """fit with a remainder of steps and a partial batch, then everything else one does with a model."""
+    """Fits with a remainder of steps and a partial batch, then does everything else one does with a model."""
     history = model.fit(X, Y, batch_size=7, epochs=2, shuffle=False, verbose=0, validation_data=data(10, seed=1))
     results = [history.history, model.evaluate(X, Y, batch_size=7, verbose=0, return_dict=True)]
     results.append(model.predict(X, batch_size=7, verbose=0))
     if isinstance(model, tf_keras.Model):
-        # With more than one, tf_keras on TensorFlow asks for more than the one batch.
+        # With more than one step per execution, tf_keras on TensorFlow asks for more than the one batch.
         model.compile("sgd", model.loss, steps_per_execution=1, run_eagerly=model.run_eagerly)
     results.append(model.train_on_batch(X[:4], Y[:4], return_dict=True))
     results.append(model.test_on_batch(X[:4], Y[:4]))
     return [*results, model.predict_on_batch(X[:3])]
 
 
-# Keras' bookkeeping of steps does not depend on the kind of model.
+# Keras counts steps in the same way for all kinds of model.
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("steps_per_execution", "build"), [(1, "functional"), *((3, build) for build in MODELS)])
 def test_kinds_of_model(kit: Kit, steps_per_execution: int, build: str) -> None:
@@ -50,7 +50,7 @@ def test_optimizers(kit: Kit, keras: Any, name: str) -> None:
 
 
 def test_batch_normalization_of_one_row(kit: Kit, keras: Any) -> None:
-    """Weights whose gradients are exactly zero stay: Adam would take whole steps along rounding errors."""
+    """Weights with gradients of exactly zero must stay: Adam would take whole steps along rounding errors."""
 
     def build() -> Any:
         layers, normalized = keras.layers, keras.layers.BatchNormalization
@@ -121,7 +121,7 @@ def test_several_inputs_and_outputs(kit: Kit, keras: Any) -> None:
     targets = {"a": X[:, :1], "b": X[:, 2:4]}
 
     def program(model: Any) -> Any:
-        # A partial batch would differ: Keras averages the outputs' losses over batches, we over samples.
+        # A partial batch would differ: Keras averages the outputs' losses over batches, the engine over samples.
         history = model.fit(inputs, targets, batch_size=8, shuffle=False, verbose=0).history
         return (
             history,
@@ -223,7 +223,7 @@ def test_integers_and_other_dtypes(kit: Kit, keras: Any) -> None:
 
 
 def test_duplicate_embedding_rows_add_up(kit: Kit, keras: Any) -> None:
-    """Stock Keras does not add them before a non-linear update, so plain SGD is the common ground."""
+    """Keras does not add them before a non-linear update, so the comparison uses plain SGD."""
 
     def build() -> Any:
         return keras.Sequential(
@@ -254,7 +254,7 @@ def test_custom_train_step(kit: Kit) -> None:
 @pytest.mark.parametrize("built", [False, True])
 @both_frameworks
 def test_own_train_step_says_alone_what_is_computed(kit: Kit, keras: Any, calls: str, built: bool) -> None:
-    """A model with its own step has no `call`, or one that takes other data: autoencoders, adversarial networks."""
+    """Models with their own step may have no `call`, or one that takes other data, as adversarial networks."""
     if not built and not kit.is_keras3:
         pytest.skip("Keras draws the weights of layers that a step builds")
 
@@ -290,7 +290,7 @@ def test_own_train_step_says_alone_what_is_computed(kit: Kit, keras: Any, calls:
 @pytest.mark.parametrize("method", ["evaluate", "test_on_batch"])
 @both_frameworks
 def test_own_test_step_says_alone_what_is_tested(kit: Kit, method: str) -> None:
-    """The compiled loss may not fit the data that it takes."""
+    """The compiled loss may not fit the data of the test step."""
 
     class Own(kit.Subclassed):
         def test_step(self, data: Any) -> Any:
@@ -304,7 +304,7 @@ def test_own_test_step_says_alone_what_is_tested(kit: Kit, method: str) -> None:
 
 
 def test_an_optimizer_of_an_own_step_begins_at_the_weights_once(kit: Kit, keras: Any) -> None:
-    """`build` copies the weights; TensorFlow's graphs lose them, so that Keras runs eagerly here."""
+    """`build` copies the weights; TensorFlow's graphs lose the copies, so Keras runs eagerly here."""
     if not hasattr(keras.optimizers, "ScheduleFreeAdamW"):
         pytest.skip("this Keras has no ScheduleFreeAdamW")
 

@@ -35,7 +35,7 @@ class Trainer:
         self._fresh = [v.numpy() for v in self._slots()]
 
     def _slots(self) -> list[Any]:
-        """The optimizer's variables, a method in tf_keras."""
+        """The optimizer's variables; in tf_keras they are a method."""
         variables = self.model.optimizer.variables
         return list(variables() if callable(variables) else variables)
 
@@ -59,13 +59,13 @@ def farthest(a: list[np.ndarray], b: list[np.ndarray]) -> float:
 
 
 def permuted_rows(array: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Each batch's rows in another order."""
+    """The rows of each batch in another order."""
     batches = array.reshape(STEPS, BATCH, *array.shape[1:])
     return np.stack([b[o] for b, o in zip(batches, order, strict=True)]).reshape(array.shape)
 
 
 QUICK = ("mlp", "adam")
-# What tf_keras makes of models and optimizers is much the same HLO: each of them once.
+# tf_keras gives much the same HLO: each of its models and optimizers is in one case.
 CASES = [
     pytest.param(kit, name, optimizer, marks=[] if (name, optimizer) == QUICK else [pytest.mark.slow])
     for kit in KITS

@@ -109,7 +109,7 @@ def test_validation_inside_fit(kit: Kit, keras: Any) -> None:
 
 
 def test_callbacks_fire_while_the_engine_runs(kit: Kit, keras: Any) -> None:
-    """The engine, which may hold one result, cannot finish its steps before the callbacks have had them."""
+    """The engine has space for one result: it cannot finish its steps before the callbacks have taken theirs."""
     seen: list[int] = []
 
     def look(batch: int, logs: Any, model: Any) -> None:
@@ -121,7 +121,7 @@ def test_callbacks_fire_while_the_engine_runs(kit: Kit, keras: Any) -> None:
     iterations = kit.variable(model.optimizer.iterations)
 
     def progress() -> int:
-        # The device's own copy, without waiting for the end of the execution.
+        # Reads the device's own copy, without waiting for the end of the execution.
         return int(iterations._buffer.read()) if iterations._buffer is not None else 0
 
     run(model, "fit", recorder(keras, look))
@@ -212,7 +212,7 @@ def test_every_kind_of_model(kit: Kit, keras: Any) -> None:
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("depth", [None, 1])
 def test_each_step_of_an_update_has_logs_of_its_own(kit: Kit, keras: Any, replicas: int, depth: int | None) -> None:
-    """Logs are those of an evaluation until the first update, in the end those of a run without callbacks."""
+    """Logs equal those of an evaluation until the first update, and in the end those of a run without callbacks."""
     configure(replicas)
     steps, accumulated = STEPS // replicas, 5
     callback, evaluation = recorder(keras), recorder(keras)
@@ -239,7 +239,7 @@ def test_each_step_of_an_update_has_logs_of_its_own(kit: Kit, keras: Any, replic
 
 
 def test_callbacks_come_before_the_update(kit: Kit, keras: Any) -> None:
-    """The micro-batches of an update wait, with space for one result, for the callbacks of those before."""
+    """The micro-batches of an update wait for earlier callbacks, as there is space for one result."""
     counts: list[int] = []
     model = asynchronous(kit)
     model.set_gradient_accumulation_options(5)
@@ -255,7 +255,7 @@ def test_callbacks_come_before_the_update(kit: Kit, keras: Any) -> None:
 
 
 def test_logs_of_updated_variables_are_those_of_the_update(kit: Kit, keras: Any) -> None:
-    """Variables have one value for each update, so its steps share them; a step without logs is reported as well."""
+    """Variables have one value for each update, so its steps share it; steps without logs are reported, too."""
 
     class Own(keras.Model):  # type: ignore[name-defined, misc]
         tells = True
@@ -296,7 +296,7 @@ def test_logs_of_updated_variables_are_those_of_the_update(kit: Kit, keras: Any)
 @pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
 @pytest.mark.parametrize("depth", [None, 1])
 def test_each_step_of_replicas(kit: Kit, keras: Any, method: str, depth: int | None) -> None:
-    """A call for each step of all replicas: the metrics of all, and predictions in the order of the data."""
+    """One call reports a step of all replicas: the metrics of all, and predictions in the order of the data."""
     configure(2)
     steps = STEPS // 2
     single, model = kit.ipu_model(steps_per_execution=1), asynchronous(kit, steps_per_execution=steps)
@@ -327,5 +327,5 @@ def test_stops_after_a_whole_update_of_replicas(kit: Kit, keras: Any) -> None:
     callback = recorder(keras, stop)
     model.fit(X[:64], Y[:64], batch_size=4, shuffle=False, verbose=0, callbacks=[callback])
     assert callback.calls == every_step(3), "nothing is told of the rest of the second update"
-    # The third update may have begun by then, and ends.
+    # The third update may have begun by then, and then ends.
     assert int(kit.variable(model.optimizer.iterations).numpy()) in (2, 3)

@@ -16,7 +16,7 @@ from tests.keras.pipelines import loss_of, mlp, twins
 
 
 def scaled(kit: Kit, **arguments: Any) -> Any:
-    """A factory, as each model gets an optimizer of its own."""
+    """A factory of optimizers: each model gets its own."""
     sgd = kit.keras.optimizers.SGD(0.1, momentum=0.9)
     return kit.keras.ipu.optimizers.ALSOptimizer(sgd, **arguments)
 
@@ -34,7 +34,7 @@ def test_training_is_that_of_the_inner_optimizer(kit: Kit) -> None:
 
 
 def factors(kit: Kit, gradients: list[float], **arguments: Any) -> list[float]:
-    """The factor after each update of two weights that have this gradient, from a loss that is w times it."""
+    """The factor after each update of two weights; the loss is w times their gradient."""
     keras = kit.keras
     with IPUStrategy().scope():
         model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1, use_bias=False)])
@@ -51,7 +51,7 @@ def factors(kit: Kit, gradients: list[float], **arguments: Any) -> list[float]:
 def test_the_factor(kit: Kit) -> None:
     edge = {"histogram_bin_edge": 4.0}
     one = {"update_frequency": 1, **edge}
-    assert factors(kit, [1.0] * 4, max_loss_scaling_factor=8, **one) == [2, 4, 4, 4]  # less than the largest
+    assert factors(kit, [1.0] * 4, max_loss_scaling_factor=8, **one) == [2, 4, 4, 4]  # less than the largest value
     assert factors(kit, [3.0] * 3, **one) == [2, 1, 2]
     assert factors(kit, [100.0] * 2, **one) == [1, 1]
     assert factors(kit, [1.0, 5.0, 1.0, 1.0], update_frequency=2, initial_loss_scaling_factor=2, **edge) == [2, 1, 1, 2]
@@ -63,7 +63,7 @@ def test_the_factor(kit: Kit) -> None:
 @pytest.mark.parametrize("arrangement", ["plain", "accumulated", "pipelined"])
 @both_frameworks
 def test_captured_gradients_alone_count(kit: Kit, arrangement: str) -> None:
-    """The loss is 8 * w, behind a layer that passes it on: its gradients are 8 y and y, that of a weight 800 y."""
+    """The captured tensors have the gradients 8 y and y; a weight that is not captured has 800 y."""
     keras = kit.keras
     with IPUStrategy().scope():
         inputs = keras.Input((2,), batch_size=1)
@@ -90,13 +90,13 @@ def test_captured_gradients_alone_count(kit: Kit, arrangement: str) -> None:
     if together == 1:  # one of two captured gradients is 2 * 8 y, above 4: the factor falls to 1, and stays
         assert factor(1, 1, 1, 1) == 1
         assert factor(0.1, 0.1, 0.1, 0.1) == 8  # after 4, 8, and 4 as 8 * 0.8 is large
-    else:  # 2 and 4 of 8 captured gradients
+    else:  # 2 and 4 of 8 captured gradients exceed the edge
         assert factor(1, 0, 0, 1) == 4
         assert factor(1, 1, 9, 0) == 1
 
 
 def test_updates_are_counted_not_micro_batches(kit: Kit) -> None:
-    """The first stage of a pipeline runs before the gradients are known that change the factor."""
+    """A pipeline's first stage runs before the gradients that change the factor are known."""
     x, y = data(32)
     twins_of = twins(kit, mlp, (0, 0, 1, 1), 4)
     for model in twins_of:

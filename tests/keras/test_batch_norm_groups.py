@@ -62,9 +62,9 @@ def made_data(shape: tuple[int, ...], samples: int) -> tuple[np.ndarray, np.ndar
 def train_in_plain_keras(
     kit: Kit, model: Any, x: np.ndarray, y: np.ndarray, steps: int, replicas: int, group: int
 ) -> None:
-    """Gradients of the sum of all micro-batches' losses, whose statistics are those of a group's batches.
+    """Gradients of the sum of all micro-batches' losses, which are normalised with the statistics of a group's batches.
 
-    The moving statistics that are left are those of the first group.
+    Afterwards the model has the moving statistics of the first group.
     """
     variables = [kit.variable(weight) for weight in model.trainable_variables]
     optimizer = kit.keras.optimizers.SGD(0.05, momentum=0.9)
@@ -121,7 +121,7 @@ def test_training_with_masks(kit: Kit) -> None:
 
 @tf_keras_only
 def test_halves_are_summed_in_float32(kit: Kit) -> None:
-    """Means of 600: the sum over a group's elements would be infinite in halves."""
+    """Means are 600: in halves, the sum over a group's elements would be infinite."""
     configure(2, 2)
     with IPUStrategy().scope():
         layer = kit.keras.layers.BatchNormalization(momentum=0.0, dtype="mixed_float16", input_shape=(4, 4, 1))
@@ -136,7 +136,7 @@ def test_halves_are_summed_in_float32(kit: Kit) -> None:
 
 
 def test_the_estimate_is_that_of_one_replica(kit: Kit) -> None:
-    """A chip has one of the replicas that make their micro-batches together."""
+    """A chip estimate counts one of the replicas that make their micro-batches together."""
     cycles = []
     for group in (1, 2):
         configure(2, group)
@@ -189,7 +189,7 @@ def test_pipelines_and_evaluation_in_training_mode_are_refused(kit: Kit) -> None
 
 
 def test_functions_of_the_strategy(kit: Kit) -> None:
-    """Fused, with its gradient, and by a layer; the same functions again with groups of another size."""
+    """Fused operations, their gradient, and a layer; then the same functions with groups of another size."""
     replicas, x = 4, np.random.default_rng(2).normal(size=(8, 3, 3, 2)).astype(np.float32)
     gather = ipu.all_to_all_op.all_gather
     scale = np.random.default_rng(3).normal(size=(3, 3, 2)).astype(np.float32)

@@ -68,7 +68,7 @@ def test_weights_are_those_after_the_execution(kit: Kit, keras: Any, depth: int)
 
 
 def test_the_engine_waits_again_after_a_look(kit: Kit, keras: Any) -> None:
-    """A look lets the execution that it waits for go on, and no later one."""
+    """Reading a variable lets the execution that it waits for go on, but no later one."""
     model = asynchronous(kit, steps_per_execution=5)
     model.set_outfeed_queue_options(buffer_depth=1)
     iterations = kit.variable(model.optimizer.iterations)
@@ -94,7 +94,7 @@ def test_without_training(kit: Kit, keras: Any, method: str) -> None:
 
 
 def test_a_callback_that_runs_the_model(kit: Kit, keras: Any) -> None:
-    """The callback's execution waits for the one that is under way, as reading a variable does."""
+    """The callback's execution waits for the one that is running, as reading a variable does."""
     model = asynchronous(kit)
     model.set_outfeed_queue_options(buffer_depth=1)
     looks = fit_looking(model, keras, lambda model: np.array(model.predict_on_batch(X[:8])))
@@ -104,7 +104,7 @@ def test_a_callback_that_runs_the_model(kit: Kit, keras: Any) -> None:
 
 @pytest.mark.parametrize("depth", [None, 1])
 def test_with_accumulation(kit: Kit, keras: Any, depth: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results wait in a ring, without a depth, which is smaller than a long execution."""
+    """Results wait in a ring, which without a depth is smaller than a long execution."""
     monkeypatch.setattr(rings, "MOST_SLOTS", 2)
     model, twin = asynchronous(kit), kit.ipu_model(steps_per_execution=STEPS)
     twin.set_weights(model.get_weights())

@@ -46,7 +46,7 @@ def test_modes(kit: Kit) -> None:
 def test_categories_out_of_range_are_refused_as_in_keras(
     kit: Kit, checked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unchecked they are not counted. Keras 3 does not count those that are too large either."""
+    """Unchecked values out of range are not counted; Keras 3 does not count too large ones either."""
     monkeypatch.setenv("SOFTWARE_IPU_VALUE_CHECKS", "keras" if checked else "none")
     with IPUStrategy().scope():
         given = kit.keras.Input((3,), dtype="int64")

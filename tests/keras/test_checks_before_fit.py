@@ -31,13 +31,13 @@ def rows(number: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dataset(number: int) -> Any:
-    """Batches as programs make them: mapped and prefetched."""
+    """Batches made as programs make them: mapped and prefetched."""
     batches = tf.data.Dataset.from_tensor_slices(rows(number)).batch(BATCH)
     return batches.map(lambda x, y: (2 * x, y), num_parallel_calls=2).prefetch(2)
 
 
 def begun(kit: Kit, model: Any, *data: Any, error: type[Exception] = StepCountError, match: str, **fit: Any) -> None:
-    """Expects an error of `fit` before its callbacks hear that it begins."""
+    """Asserts that `fit` raises before its callbacks are told that training begins."""
     begins: list[Any] = []
     callback = kit.keras.callbacks.LambdaCallback(on_train_begin=begins.append)
     if not isinstance(data[0], tf.data.Dataset):
@@ -99,7 +99,7 @@ def test_validation_data_are_not_accumulated(kit: Kit) -> None:
 
 
 def test_data_of_unknown_length_are_checked_when_they_end(kit: Kit) -> None:
-    """Keras asks for the number of steps of data of unknown length; fewer come."""
+    """Keras asks for the steps of data of unknown length, and fewer come."""
     model = model_of(kit, 2, steps_per_execution=2)
     batches = dataset(BATCH * 3).filter(lambda x, y: True)
     with pytest.raises(RuntimeError, match="a multiple of 2 batches.*Received: 1. Nearest legal numbers: 2"):

@@ -20,7 +20,7 @@ CLIPPED = {"clipnorm": 0.1, "global_clipnorm": 0.1, "clipvalue": 0.01}
 
 @pytest.mark.parametrize(("name", "clip"), [*(("SGD", each) for each in CLIPPED), ("Adam", "global_clipnorm")])
 def test_optimizers(kit: Kit, name: str, clip: str) -> None:
-    """Adam, which shows least, with a scaled loss."""
+    """Compares with Adam, which shows least, under a scaled loss."""
     family = kit.keras.optimizers
 
     def optimizer() -> Any:
@@ -56,7 +56,7 @@ def test_users_methods_that_apply_gradients(kit: Kit) -> None:
 
 
 def loop_of(kit: Kit) -> tuple[Any, Callable[..., Any]]:
-    """A model, and a step of a training loop of one's own."""
+    """A model, and a step of the user's own training loop."""
     kit.keras.utils.set_random_seed(1)
     model, optimizer = pooled(kit), kit.keras.optimizers.SGD(0.5, clipnorm=0.1)
     optimizer.build(model.trainable_variables)

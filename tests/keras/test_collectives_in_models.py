@@ -1,4 +1,4 @@
-"""Operations between replicas inside Keras models: of one replica they are the identity or its own value."""
+"""Operations between replicas inside Keras models: with one replica they are the identity, or return its value."""
 
 from __future__ import annotations
 

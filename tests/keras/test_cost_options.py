@@ -18,7 +18,7 @@ WIDTH = 256
 
 
 def pipelined(kit: Kit, *, checkpoint: bool = False, recompute: bool = False, **options: Any) -> Estimate:
-    """The estimate of four layers in two stages, after an update; a checkpoint may follow the first layer."""
+    """The estimate of an update of four layers in two stages; a checkpoint may follow the first layer."""
     config = IPUConfig()
     config.allow_recompute = recompute
     config.auto_select_ipus = 2
@@ -70,7 +70,7 @@ def test_flags_that_no_library_has(arguments: dict[str, Any], said: str) -> None
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_recomputation_of_a_model_without_stages(kit: Kit, checkpoint: bool) -> None:
-    """IPUConfig.allow_recompute: the same weights, fewer bytes, more cycles; nothing after the last checkpoint."""
+    """IPUConfig.allow_recompute: the same weights, fewer bytes, more cycles; layers after the last checkpoint stay."""
     found = []
     for allowed in (False, True):
         config = IPUConfig()

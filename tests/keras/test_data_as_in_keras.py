@@ -31,7 +31,7 @@ def dense(kit: Kit) -> Any:
 def results(
     kit: Kit, scope: str | None, program: Callable[[Any], Any], build: Callable[[Kit], Any] = dense, **compilation: Any
 ) -> Any:
-    """Result of the program for a model of plain Keras, of a strategy or of `ipu.accelerate`, and the weights."""
+    """The results of a program and the final weights, for a model of plain Keras, a strategy or `ipu.accelerate`."""
     kit.keras.utils.set_random_seed(1)
     with nullcontext() if scope is None else SCOPES[scope]():
         model = build(kit)

@@ -57,7 +57,7 @@ def test_replicas_draw_masks_of_their_own(kit: Kit) -> None:
 @pytest.mark.parametrize("stages", [None, (0, 0, 1, 1)], ids=["one IPU", "recomputed in a pipeline"])
 @pytest.mark.parametrize("seed", [None, (5, 6)], ids=["", "seeded"])
 def test_the_gradient_has_the_mask_of_the_loss(kit: Kit, seed: tuple[int, int] | None, stages: Any) -> None:
-    """The mean of w * x * mask, for a weight of 1, and its gradient by w are the same number."""
+    """The mean of w * x * mask equals its gradient by w, for a weight of 1."""
     keras = kit.keras
     with IPUStrategy().scope():
         inputs = keras.Input((40, 1))

@@ -47,7 +47,7 @@ def test_every_optimizer(kit: Kit, name: str) -> None:
 )
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "centered": True}])
 def test_legacy_optimizers(kit: Kit, name: str, options: dict[str, Any]) -> None:
-    """Rows that no batch names keep their state, with momentum and some others."""
+    """Rows that no batch names keep their state, under momentum and some other options."""
     legacy = getattr(tf_keras.optimizers.legacy, name)
     known = {key: value for key, value in options.items() if key in inspect.signature(legacy).parameters}
     if len(known) < min(len(options), 2):
@@ -85,7 +85,7 @@ def test_options(kit: Kit, option: str, name: str) -> None:
 
 
 def make_dense(optimizer: Any) -> None:
-    """Has an optimizer of Keras 3 update with tensors, clipped as IndexedSlices."""
+    """Makes an optimizer of Keras 3 update with dense tensors, after clipping IndexedSlices."""
     plain, apply = optimizer._clip_gradients, optimizer.apply
 
     def dense(gradients: Any) -> list[Any]:
@@ -101,7 +101,7 @@ def make_dense(optimizer: Any) -> None:
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("option", [{}, {"clipvalue": 0.01}])
 def test_dense_sums_by_choice(kit: Kit, name: str, option: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums are squared: a gradient of 3 and one of 4 for the same row are 49, not 25."""
+    """Sums are squared: gradients of 3 and 4 for the same row give 49, not 25."""
     monkeypatch.setenv(VARIABLE, "dense")
     make = getattr(kit.keras.optimizers, name)
     same_as_keras(kit, shared, lambda: make(0.05, **KINDS[name], **option), prepare=make_dense)
@@ -119,7 +119,7 @@ def test_unknown_choices_are_refused(kit: Kit, monkeypatch: pytest.MonkeyPatch) 
 
 @keras3_only
 def test_squares_of_rows_that_a_batch_names_twice(kit: Kit) -> None:
-    """Adam's velocity is (1 - beta_2) times 9 + 16 for gradients of 3 and 4."""
+    """Adam's velocity is (1 - beta_2) times 9 + 16 for gradients of 3 and 4 of one row."""
     with IPUStrategy().scope():
         tokens = kit.keras.layers.Input((2,), dtype="int32")
         model = kit.keras.Model(tokens, kit.keras.layers.Embedding(3, 1, embeddings_initializer="zeros")(tokens))
@@ -129,7 +129,7 @@ def test_squares_of_rows_that_a_batch_names_twice(kit: Kit) -> None:
 
 
 def users_optimizer(kit: Kit) -> type:
-    """An optimizer that looks at IndexedSlices, and reads and writes only the rows that are named."""
+    """An optimizer that reads IndexedSlices, and reads and writes only the rows that they name."""
     base = kit.keras.optimizers.Optimizer
 
     class ByRows(base):  # type: ignore[misc, valid-type]

@@ -1,4 +1,4 @@
-"""Embeddings: under every optimizer the weights and slots of either Keras on TensorFlow, and big tables by rows.
+"""Embeddings: every optimizer gives the weights and slots of either Keras on TensorFlow; big tables change by rows.
 
 TensorFlow gives an embedding's gradient as IndexedSlices. Keras 3 takes rows that are named twice as two gradients, and
 adds their squares; tf_keras adds the rows, and its legacy optimizers leave momentum of other rows alone.
@@ -50,7 +50,7 @@ def flattened(kit: Kit, vocabulary: int = VOCABULARY, width: int = WIDTH) -> Mod
 
 
 def shared(kit: Kit, vocabulary: int = VOCABULARY, width: int = WIDTH) -> Model:
-    """One table for two inputs."""
+    """A model with one table for two inputs."""
     layers = kit.keras.layers
     table = layers.Embedding(vocabulary, width)
     tokens = [layers.Input((LENGTH,), dtype="int32") for _ in TOKENS]
@@ -69,7 +69,7 @@ def masked_recurrence(kit: Kit) -> Model:
 
 
 def positions(kit: Kit) -> Model:
-    """A second table, of positions, each of which all sequences name; and a look-up of the first in a function."""
+    """A model with a second table, of positions, which all sequences name, and a look-up of the first in a function."""
 
     class Positions(kit.keras.layers.Layer):  # type: ignore[name-defined]
         def __init__(self) -> None:
@@ -88,7 +88,7 @@ def positions(kit: Kit) -> Model:
 
 
 def tied(kit: Kit) -> Model:
-    """The table is the output layer's kernel, too: part of its gradient names rows, part does not."""
+    """A model whose table is also the output layer's kernel: part of the gradient names rows, part does not."""
 
     class Tied(kit.keras.Model):  # type: ignore[name-defined]
         def __init__(self) -> None:
@@ -117,7 +117,7 @@ MODELS: dict[str, Build] = {
 def same_as_keras(
     kit: Kit, build: Build, optimizer: Callable[[], Any], *size: int, prepare: Callable[[Any], None] = lambda _: None
 ) -> None:
-    """Three steps end where TensorFlow's end, with all slots, from the same weights; `prepare` gets its optimizer."""
+    """Asserts that three steps give TensorFlow's weights and slots; `prepare` gets TensorFlow's optimizer."""
     given = TOKENS if build is shared else TOKENS[0]
     # Without momentum, tf_keras keeps the last step as a velocity, which nothing reads.
     idle = isinstance(optimizer(), tf_keras.optimizers.SGD) and not optimizer().momentum
@@ -139,8 +139,8 @@ def same_as_keras(
         plain.evaluate(given, TARGETS, batch_size=BATCH, verbose=0)
     ours.set_weights(plain.get_weights())
     if hasattr(plain.optimizer, "build"):
-        # Built in its first step, TensorFlow's ScheduleFreeAdamW would forget the weights it begins at, and its Nadam
-        # of tf_keras count another trace.
+        # If built in its first step, ScheduleFreeAdamW on TensorFlow would forget its first weights, and Nadam of
+        # tf_keras would count another trace.
         plain.optimizer.build(plain.trainable_variables)
     if isinstance(ours.optimizer, tf_keras.optimizers.Optimizer):
         ours.optimizer.build(ours.trainable_variables)
@@ -191,7 +191,7 @@ def is_big(compute_set: ComputeSet) -> bool:
 
 
 def touches_whole_table(program: Program, compute_set: ComputeSet) -> bool:
-    """Whether it does more with the table than gather some of its rows, or change some in place."""
+    """Whether a compute set does more with the table than gather some of its rows, or change some in place."""
     moved = [count for kind, count in compute_set.work_estimate.elements.items() if kind in ("gather", "scatter")]
     written = [s.buffer for s in compute_set.writes if s.buffer.shape.elements >= ROWS * COLUMNS]
     in_place = all(b is compute_set.overwrites and b in program.variables.values() for b in written)
@@ -249,7 +249,7 @@ MOMENTS: dict[str, Callable[[Any], Any]] = {
 BOTH: dict[str, Callable[[Any], Any]] = {
     "decay and average": lambda family: family.RMSprop(0.1, weight_decay=0.1, use_ema=True)
 }
-"""Optimizers with two effects, by touched rows in Keras 3."""
+"""Optimizers with two effects, which update touched rows in Keras 3."""
 
 
 @pytest.mark.sample(3)
@@ -335,7 +335,7 @@ def variables_of(optimizer: Any) -> list[Any]:
 
 
 def test_rows_that_do_not_exist_are_as_under_xla_unless_checked(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorFlow on a CPU raises, and so do checks: without them the nearest row is read, and none is updated."""
+    """TensorFlow on a CPU raises, as do checks. Without checks the nearest row is read, and none is updated."""
     monkeypatch.setenv("SOFTWARE_IPU_VALUE_CHECKS", "none")
     tokens = TOKENS[0].copy()
     tokens[::2, 1] = VOCABULARY + 3

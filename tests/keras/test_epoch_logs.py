@@ -1,4 +1,4 @@
-"""An epoch's logs are those of its last step, as long as asking the metrics would give the same."""
+"""An epoch's logs are those of its last step, unless the metrics would give other results when asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Change = Callable[[keras.Model], None]
 
 
 class CountsItsResults(keras.metrics.Mean):
-    """A metric that is not Keras' own: each question counts, and changes the answer."""
+    """A metric of a user's that counts how often it is asked, and changes its answer."""
 
     asked = 0
 
@@ -38,7 +38,7 @@ class OwnStep(keras.Sequential):
 
 
 class After(keras.callbacks.Callback):
-    """Does something to its model after the last execution of an epoch."""
+    """A callback that does something to its model after the last execution of an epoch."""
 
     def __init__(self, change: Change, last: int) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ def keras_scope() -> Any:
 
 
 def asked_at_ends(monkeypatch: pytest.MonkeyPatch, metric: Any, change: Change | None = None) -> int:
-    """Number of times that an epoch's end asks the loss for its result."""
+    """Number of times that the loss is asked for its result at an epoch's end."""
     asked = 0
     original = keras.metrics.Mean.result
 

@@ -154,7 +154,7 @@ def test_operation_that_xla_refuses_is_named(kit: Kit, keras: Any) -> None:
 @pytest.mark.parametrize("labels", [["a", "b"] * 4, np.array([1, None] * 4)])
 @keras3_only
 def test_labels_that_are_no_numbers(kit: Kit, labels: Any) -> None:
-    """Keras' own error ends with the name of the dtype; here it ends with advice, without internal frames."""
+    """Keras' error ends with the name of the dtype; here it ends with advice, without internal frames."""
     with IPUStrategy().scope():
         model = kit.keras.Sequential([kit.keras.Input((4,)), kit.keras.layers.Dense(3)])
         model.compile("adam", "mse", steps_per_execution=2)
@@ -210,7 +210,7 @@ def test_one_strategy_for_another(kit: Kit) -> None:
 @pytest.mark.parametrize("labels", [(), (28,), (28, 1)])
 @pytest.mark.parametrize("metrics", [[], ["accuracy"]])
 def test_sparse_labels_for_sequences_are_as_in_plain_keras(kit: Kit, labels: tuple[int, ...], metrics: list) -> None:
-    """A model on data [28, 1] has an output for each of 28 steps; one label for all of them is refused by the loss."""
+    """A model on data [28, 1] has an output for each of 28 steps; the loss refuses one label for all of them."""
     generator = np.random.default_rng(1)
     x = generator.random((8, 28, 1), np.float32)
     y = generator.integers(0, 3, (8, *labels))

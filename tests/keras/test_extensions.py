@@ -1,4 +1,4 @@
-"""Models that have the documented methods, the names of these, and the texts of removed names."""
+"""Models have the documented methods with their names; removed names raise the documented texts."""
 
 from __future__ import annotations
 

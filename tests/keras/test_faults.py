@@ -32,7 +32,7 @@ def same_state(one: Any, other: Any, where: str = "") -> None:
 
 
 def completed(kit: Kit, start: list[np.ndarray], batches: int) -> Any:
-    """Trains a model on exactly `batches` batches from the same start."""
+    """A model trained on exactly `batches` batches from the same start."""
     model = kit.ipu_model(steps_per_execution=2)
     model.set_weights(start)
     if batches:
@@ -41,7 +41,7 @@ def completed(kit: Kit, start: list[np.ndarray], batches: int) -> Any:
 
 
 def goes_on_to_the_same_bits(framework: str, kind: str, directory: Path) -> None:
-    """Resumes a training that ended in its third epoch, and compares it with one that did not end."""
+    """Resumes a training that ended in its third epoch, and compares it with an uninterrupted one."""
     epochs: list[int] = []
     keras = KITS[framework].keras
     begun = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: epochs.append(epoch))
@@ -69,7 +69,7 @@ def test_a_killed_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_pa
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("framework", KITS)
 def test_an_interrupted_fit_goes_on_to_the_same_bits(framework: str, kind: str, tmp_path: Path) -> None:
-    """One process takes a tenth of the time of one that is killed."""
+    """Interrupts in one process, in a tenth of the time that killing one takes."""
 
     left: list[dict[Path, bytes]] = []
 
@@ -133,7 +133,7 @@ def test_a_fit_killed_in_a_backup_goes_on_to_the_same_bits(
 def test_a_damaged_backup_is_named(
     keeps_two: bool, kit: Kit, keras: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The former backup is used where Keras keeps two; other errors, as of another model, are Keras' own."""
+    """The former backup is used where Keras keeps two; errors such as those of another model are Keras' own."""
     arguments = {"double_checkpoint": keeps_two, "delete_checkpoint": False}
     kit.ipu_model().fit(X, Y, epochs=3, verbose=0, callbacks=[keras.callbacks.BackupAndRestore(tmp_path, **arguments)])
     weights = tmp_path / "latest.weights.h5"
@@ -200,7 +200,7 @@ def test_data_that_raise_in_the_middle(kit: Kit, broken_at: int) -> None:
 
 
 def full(*arguments: Any, **named: Any) -> None:
-    """Writes as on a full disk. HDF5 itself crashes when a file cannot be closed, so none is opened."""
+    """Raises as on a full disk. HDF5 itself crashes when a file cannot be closed, so no file is opened."""
     raise OSError(errno.ENOSPC, "No space left on device")
 
 

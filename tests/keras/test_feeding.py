@@ -1,6 +1,4 @@
-"""Ways of data sets to the engine: super-batches from tf.data, reading ahead from Python; the rows are those of
-Keras.
-"""
+"""How data sets reach the engine: super-batches from tf.data, reading ahead from Python; Keras' rows arrive."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ def arrays() -> tf.data.Dataset:
 
 
 def irregular() -> tf.data.Dataset:
-    """Batches of 7, the last one of 1, twice over: the partial batch comes in the middle."""
+    """Batches of 7 and a last one of 1, twice over, so that a partial batch comes in the middle."""
     return arrays().batch(7).repeat(2)
 
 
@@ -217,7 +215,7 @@ def test_no_more_is_read_ahead_than_is_needed() -> None:
             yield batch
 
     iterator = iter(ReadAhead(batches, needed=7))
-    for taken, expected in ((3, 6), (3, 7), (1, 7), (2, 9)):  # what is asked for beyond it is read, but not ahead
+    for taken, expected in ((3, 6), (3, 7), (1, 7), (2, 9)):  # beyond those needed, only what is asked for is read
         assert sum(batches.steps for batches in iterator.take(taken)) == taken
         wait_for_readers()
         assert len(read) == expected
@@ -324,7 +322,7 @@ def test_all_sources_train_the_same_bits() -> None:
 @pytest.mark.parametrize("steps", [1, 4, 50])
 @pytest.mark.parametrize("regular", [True, False])
 def test_no_pass_over_a_data_set_is_opened_for_building(steps: int, regular: bool) -> None:
-    """One that is opened first has the first order of rows, and one that reads from a stream has no second pass."""
+    """The first pass that is opened has the first order of rows, and data read from a stream has no second pass."""
     x, y = data(48)
     stream = iter(list(zip(np.split(x, 6), np.split(y, 6), strict=True)))
     rows = 8 if regular else None

@@ -21,7 +21,7 @@ LABELS = GENERATOR.integers(0, CLASSES, 16)
 
 
 def with_base(kit: Kit, **arguments: bool) -> Any:
-    """A base of convolutions and batch norms, called with the arguments, and a head; the base is the second layer."""
+    """A model whose second layer is a base of convolutions and batch norms, called with the arguments, below a head."""
     layers = kit.keras.layers
     hidden = [layers.Conv2D(4, 3, use_bias=False), layers.BatchNormalization(), layers.Activation("relu")]
     base = kit.keras.Sequential([layers.Input(IMAGES.shape[1:]), *hidden, layers.DepthwiseConv2D(3)], name="base")
@@ -33,7 +33,7 @@ def with_base(kit: Kit, **arguments: bool) -> Any:
 @both_frameworks
 @pytest.mark.parametrize("arguments", [{}, {"training": False}], ids=["training", "inference"])
 def test_frozen_then_unfrozen(kit: Kit, arguments: dict[str, bool]) -> None:
-    """Neither a step from before the freezing nor one from before the thaw is used after it."""
+    """Neither freezing nor unfreezing leaves the step of before in use."""
 
     def program(model: Any) -> Any:
         def fitted() -> Any:
@@ -46,7 +46,7 @@ def test_frozen_then_unfrozen(kit: Kit, arguments: dict[str, bool]) -> None:
             model.compile(kit.keras.optimizers.SGD(0.1), model.loss, run_eagerly=model.run_eagerly)
             results += [fitted(), model.predict(IMAGES, verbose=0)]
             moved = [bool(np.any(a != b)) for a, b in zip(before, base.get_weights(), strict=True)]
-            # Keras 3 lets `fit` overrule training=False, so moving averages may move where tf_keras' stay.
+            # Keras 3 lets `fit` overrule training=False, so moving averages may move that stay in tf_keras.
             assert moved[0] == trainable and any(moved) == trainable
         return results
 
@@ -55,7 +55,7 @@ def test_frozen_then_unfrozen(kit: Kit, arguments: dict[str, bool]) -> None:
 
 @both_frameworks
 def test_frozen_layers_cost_no_gradients(kit: Kit) -> None:
-    """Multiplications of a step with a frozen base are those of its forward pass and of the head alone."""
+    """A step with a frozen base only has the multiplications of its forward pass and of the head."""
     framework = Keras3() if kit.is_keras3 else TFKeras()
 
     def multiply_adds(kind: str, trainable: bool) -> int:

@@ -16,7 +16,7 @@ from tests.keras.helpers import data
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_generator_goes_on_where_an_earlier_use_ended(steps: int) -> None:
-    """Each batch is named by its label; the first two are read to see their shapes."""
+    """Each batch has its number as label; the first two are read to see their shapes."""
     losses = {"optimizer": keras.optimizers.SGD(0.0), "loss": "mean_absolute_error", "steps_per_execution": steps}
     with IPUStrategy().scope():
         model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1, kernel_initializer="zeros")])
@@ -48,7 +48,7 @@ def test_a_generator_can_be_read_when_a_fit_has_stopped_early() -> None:
 
     class Stop(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.model.stop_training = epoch == 1  # the step is compiled: reading takes longer
+            self.model.stop_training = epoch == 1  # by then the step is compiled, and reading takes longer
 
     with IPUStrategy().scope():
         model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(3, "softmax")])

@@ -32,7 +32,7 @@ class Size(NamedTuple):
 
 
 def traced_step(build: Callable[[int], keras.Model], count: int) -> tuple[TracedStep, Marks, list[Any]]:
-    """One training step, the marks on its gradients, and the variables of its metrics."""
+    """A training step, the marks on its gradients, and the variables of its metrics."""
     with IPUStrategy().scope():
         model = build(count)
         model.compile(keras.optimizers.Adam(), "mse")
@@ -62,7 +62,7 @@ def size_of_step(build: Callable[[int], keras.Model], count: int) -> Size:
 
 
 def is_at_most_linear(sizes: list[Size]) -> bool:
-    """Whether sizes of something, of twice as much, and of four times as much grow at most in proportion."""
+    """Whether sizes of one, two and four times as much grow at most in proportion."""
     small, middle, large = (np.array(each) for each in sizes)
     return bool((small > 0).all() and (large - middle <= 2 * (middle - small)).all())
 
@@ -97,7 +97,7 @@ def recurrent(layer: type[keras.layers.Layer]) -> Callable[[int], keras.Model]:
     [
         (attention_layers, (1, 2, 4)),
         (convolutions, (1, 2, 4)),
-        # Work of a loop's iterations by default: test_recurrent_growth.py.
+        # The work of a loop's iterations is tested by default in test_recurrent_growth.py.
         pytest.param(recurrent(layers.LSTM), (12, 24, 48), marks=pytest.mark.explore),
         pytest.param(recurrent(layers.GRU), (12, 24, 48), marks=pytest.mark.explore),
     ],
@@ -109,7 +109,7 @@ def test_growth_is_at_most_linear(build: Callable[[int], keras.Model], counts: t
 
 
 def test_growth_in_replicas_and_accumulated_steps_is_at_most_linear() -> None:
-    """All replicas' micro-batches are iterations of one loop: no more compute sets."""
+    """All replicas' micro-batches are iterations of one loop, which adds no compute sets."""
     traced, marks, metrics = traced_step(convolutions, 1)
     names: dict[str, Any] = {"once": list(marks.updated_once.values()), "metrics": metrics}
     for sizes in (

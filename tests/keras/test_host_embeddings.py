@@ -23,7 +23,7 @@ Y = RANDOM.normal(size=(48, 1)).astype(np.float32)
 
 
 def trained(keras: Any, together: int, stages: int, made: Any = None) -> tuple[list[float], float, np.ndarray]:
-    """Losses of two epochs, a loss of evaluation, and the table, on the host if there is one, else in the layer."""
+    """The losses of two epochs and of an evaluation, and the table, from the host or from the layer."""
 
     class Rows(keras.layers.Layer):
         def call(self, ids: Any) -> Any:

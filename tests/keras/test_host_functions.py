@@ -59,7 +59,7 @@ def trained(kind: str, notes: list[tuple[int, int]] | None) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("kind", ["accumulation", "pipeline"])
 def test_each_micro_batch_calls_each_layer_once(kind: str) -> None:
-    """Calls and their gradients do not change what is trained."""
+    """Calls of the host and their gradients do not change the training."""
     notes: list[tuple[int, int]] = []
     for found, expected in zip(trained(kind, notes), trained(kind, None), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)

@@ -14,7 +14,7 @@ from tests.interrupting import engine_runs, interrupted_when
 
 STEPS = 20_000
 WIDTH = 1024
-"""Units of a layer with which all the steps take a minute."""
+"""Units of a layer that make all the steps take a minute."""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends a POSIX signal")

@@ -45,7 +45,7 @@ def test_training_is_that_of_keras_own_optimizer(kit: Kit, name: str) -> None:
 
 @both_frameworks
 def test_lamb(kit: Kit) -> None:
-    """Results are Keras 3's, which has neither weight decay by name nor a clipped norm: those are by the definition."""
+    """Results equal Keras 3's; weight decay by name and a clipped norm, which Keras 3 lacks, follow the definition."""
     x, y = data()
     optimizers = kit.keras.ipu.optimizers
     model = kit.ipu_model(optimizer=optimizers.LAMBIpuOptimizer(0.01))

@@ -27,7 +27,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
 
 
 def results(kit: Kit, x: Any, y: Any, strategy: Any, sparse: bool) -> list[Any]:
-    """Results of a model before, while and after it is trained on batches of four rows."""
+    """Results of a model before, during and after training on batches of four rows."""
     kit.keras.utils.set_random_seed(1)
     with strategy.scope():
         inputs = kit.keras.Input((6,), sparse=sparse)

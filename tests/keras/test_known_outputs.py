@@ -24,7 +24,7 @@ def sequential() -> keras.Model:
 
 
 def several() -> keras.Model:
-    """Named inputs, of which the data has another order, and nested outputs."""
+    """A model with nested outputs and named inputs, which the data have in another order."""
     b, a = layers.Input((6,), name="b"), layers.Input((2,), name="a")
     inner = keras.Sequential([layers.Input((6,)), layers.Dense(3)])
     return keras.Model({"b": b, "a": a}, {"first": inner(b), "second": layers.Dense(1)(a)})
@@ -77,7 +77,7 @@ def test_a_built_model_is_called_once(build: Callable[[], keras.Model], monkeypa
 
 
 def classes_of(logit: Any) -> Any:
-    """Probabilities of the classes, of one number a row."""
+    """Probabilities of the classes, from one number a row."""
     return keras.ops.softmax(keras.ops.concatenate([logit, -logit, 2 * logit], -1))
 
 
@@ -145,7 +145,7 @@ def test_shapes_of_compositions_are_believed_of_keras_alone(name: str) -> None:
 
 
 def check_accuracy(build: Callable[[], list[Any]]) -> None:
-    """Accuracy of three classes and of one column are different metrics, and chosen by the outputs' shape."""
+    """Asserts that the outputs' shape chooses between the accuracies of three classes and of one column."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(64, 3)).astype(np.float32), rng.integers(0, CLASSES, (64, 1))
 

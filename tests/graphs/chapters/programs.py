@@ -26,7 +26,7 @@ NAMES = {
 
 
 def run(name: str, keras: str = "keras", **given: Any) -> dict[str, Any]:
-    """The names that a program has defined when it ends, and those that it was given."""
+    """The names that a program has defined when it ends, with the names that it was given."""
     path = Path(__file__).with_name(f"{name}.txt")
     source = path.read_text().replace("import tensorflow as tf\n", "import tensorflow.compat.v1 as tf\n")
     source = source.replace("from tensorflow import keras\n", f"import {keras} as keras\n")

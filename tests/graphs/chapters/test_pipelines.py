@@ -84,7 +84,7 @@ def test_options_of_stages_are_in_the_cost_report() -> None:
 
 
 def trained_on_host(first: list[np.ndarray]) -> list[float]:
-    """The losses of stochastic gradient descent by TensorFlow on the CPU, summed over micro-batches."""
+    """The losses of stochastic gradient descent by TensorFlow on the CPU, each summed over micro-batches."""
     from tensorflow.python.eager import context
 
     losses = []

@@ -27,7 +27,7 @@ def parse_record(value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def last_loss(first: list[np.ndarray], rate: float) -> float:
-    """The last loss of the infeed's program by TensorFlow on the CPU."""
+    """The last loss of the infeed's program, computed by TensorFlow on the CPU."""
     filters, weights, bias = variables = [tf.Variable(value) for value in first]
     for _, value in zip(range(ITERATIONS), records(), strict=False):
         features, labels = parse_record(value)
@@ -44,7 +44,7 @@ def test_infeed() -> None:
     names = run("18_4_infeed", records=records, parse_record=parse_record, ITERATIONS=ITERATIONS)
     assert names["infeed_queue"].dequeued
     variables = v1.trainable_variables("vs")
-    with v1.Session() as session:  # the same random values as in the program's own session
+    with v1.Session() as session:  # has the same random values as the program's own session
         session.run(v1.global_variables_initializer())
         first = session.run(variables)
         session.run(names["infeed_queue"].deleter)

@@ -22,7 +22,7 @@ def test_outside_compilation() -> None:
 
 
 def cycles(computation: Callable[..., Any], *inputs: np.ndarray) -> int:
-    """Cycles of a program in a tf.Graph on the chip."""
+    """The cycles that a program in a tf.Graph takes on the chip."""
     return ipu.profile(ipu.ipu_compiler.compile(computation, inputs), path=None).cycles["total"]
 
 
@@ -72,5 +72,5 @@ def test_sessions_place_variables_without_warnings() -> None:
     assert ["IPU:0" in variable.device for variable in variables] == [True, True]
     with v1.Session() as session:
         session.run(v1.global_variables_initializer())
-    # TensorFlow warns in C++ of variables that it must place elsewhere.
+    # TensorFlow's C++ would warn of variables that it must place elsewhere.
     assert [variable.device for variable in (*variables, other)] == ["/device:CPU:0", "/device:CPU:0", ""]

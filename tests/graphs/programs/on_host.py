@@ -17,9 +17,9 @@ Values = dict[str, np.ndarray]
 def trained_on_host(
     net: Callable[..., tf.Tensor], optimizer: Callable[[], Any], batches: Sequence[Batch]
 ) -> tuple[Values, np.ndarray]:
-    """The variables by name, and the losses, after one update for each batch by TensorFlow.
+    """The variables by name, and the losses, after TensorFlow has made one update for each batch.
 
-    `net` of the tensors of a batch is the loss to minimise, before which its UPDATE_OPS are executed.
+    `net(*batch)` is the loss to minimise; its UPDATE_OPS are executed before.
     """
     with tf.Graph().as_default() as graph:
         fed = [v1.placeholder(array.dtype, array.shape) for array in batches[0]]
@@ -33,7 +33,7 @@ def trained_on_host(
 
 
 def variables_of(session: Any) -> Values:
-    """All global variables of the session's graph by name."""
+    """The values of all global variables in the session's graph, by name."""
     with session.graph.as_default():
         return session.run({variable.op.name: variable for variable in v1.global_variables()})
 

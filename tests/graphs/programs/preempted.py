@@ -42,7 +42,7 @@ class Killed(v1.train.SessionRunHook):
 
 
 def train(checkpoints: str, last_step: int, hooks: list[Any]) -> list[int]:
-    """Trains with the batch of each step, saves every two steps; returns the steps after which it was called."""
+    """Trains on the batch of each step, and saves every two steps; returns the steps that this process has run."""
     steps = []
     with tf.Graph().as_default():
         x, y = (v1.placeholder(tf.float32, array.shape) for array in BATCHES[0])

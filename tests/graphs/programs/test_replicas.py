@@ -22,7 +22,7 @@ def error(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def merged(updates: int) -> list[Any]:
-    """The batches of each update as one."""
+    """The micro-batches of each update, merged into one batch."""
     return list(zip(X.reshape(updates, -1, 5), Y.reshape(updates, -1, 1), strict=True))
 
 

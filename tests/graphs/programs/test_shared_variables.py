@@ -28,7 +28,7 @@ def entropy(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def host_losses(values: dict[str, np.ndarray]) -> list[float]:
-    """The losses of the evaluated batches, by TensorFlow with these variables."""
+    """The losses of the evaluated batches that TensorFlow computes with these variables."""
     with tf.Graph().as_default():
         x, y = v1.placeholder(tf.float32, [4, 3]), v1.placeholder(tf.int32, [4])
         loss = entropy(x, y)
