@@ -2,8 +2,8 @@
 
 python -m tests.kills keras|tf_keras|session|estimator|processes --count 100 [--seed S]
 
-A process is killed by SIGKILL, the next one goes on from what it left and is killed, too, and after some kills one
-trains to the end: its variables must have the bits of the undisturbed training.
+A process is killed by SIGKILL, the next one continues from what is left and is killed, too. After some kills one trains
+to the end: its variables must have the bits of the undisturbed training.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_KILLS_OF_A_TRAINING = 5
 
 
 class Log:
-    """Lines with the progress of a training, in a file that a kill leaves; the first starts the time to the kill."""
+    """Progress of a training, in lines of a file that survives a kill; the first place starts the time to the kill."""
 
     def __init__(self, path: Path, seconds: float | None) -> None:
         self._path, self._seconds = path, seconds
@@ -104,7 +104,7 @@ def _estimator(folder: str, log: Log) -> str:
 
 
 class Kind(NamedTuple):
-    """A training in a folder with a log, which returns the digest of its end, and the places that a kill may undo."""
+    """A kind of training: `train(folder, log)` returns a digest of its end, and a kill may undo `slack` places."""
 
     train: Callable[[str, Log], str]
     slack: int
@@ -125,7 +125,7 @@ def attempt(kind: str, folder: str, log: str, seconds: float | None) -> None:
 
 
 def attempt_in_processes(folder: str, log: str, seconds: float | None, choose: random.Random) -> int:
-    """Attempts it in two processes of `python -m ipu.run`, of which one is killed, or both."""
+    """Runs an attempt in two processes of `python -m ipu.run`, of which one or both are killed."""
     from tests.processes.test_launcher import PROGRAMS
     from tests.processes.test_training import run_in_forks
 
@@ -137,7 +137,7 @@ def attempt_in_processes(folder: str, log: str, seconds: float | None, choose: r
 
 
 class Attempt(NamedTuple):
-    """The end of a process: its places, the seconds from the first, and the digest if it came to the end."""
+    """The outcome of a process: its places, the seconds from the first place, and the digest if it ended."""
 
     status: int
     places: list[int]
@@ -201,7 +201,7 @@ class Tally:
         shutil.rmtree(self._folder / str(self._trainings), ignore_errors=True)
 
     def _became(self, killed: Attempt, made: Attempt) -> str:
-        """The result of a kill, by where the next process began."""
+        """The outcome of a kill, judged by where the next process began."""
         last = killed.places[-1]
         if made.places and made.places[0] >= last - self._slack:
             return "resumed"

@@ -1,4 +1,4 @@
-"""How data sets reach the engine: super-batches from tf.data, reading ahead from Python; Keras' rows arrive."""
+"""Data sets reach the engine in super-batches from tf.data, or read ahead from Python, with the rows of Keras."""
 
 from __future__ import annotations
 

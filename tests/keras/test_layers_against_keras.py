@@ -1,4 +1,4 @@
-"""Layers of the IPU on the IPU against Keras' own layers elsewhere: results, gradients and weights."""
+"""Layers of the IPU against Keras' own layers elsewhere: results, gradients and weights."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_training_is_that_of_keras_own_layer(kit: Kit, name: str) -> None:
         layers = kit.keras.layers
         layer = ours(kit.keras.ipu.layers) if on_ipu() else theirs(layers)
         inputs = kit.keras.Input(shape)
-        hidden = layers.Dense(shape[-1])(inputs)  # so that the gradient of the layer's input is needed, too
+        hidden = layers.Dense(shape[-1])(inputs)  # the layer's input needs a gradient, too
         hidden = layers.Flatten()(layer(hidden))
         return kit.keras.Model(inputs, layers.Dense(CLASSES, "softmax")(hidden))
 
@@ -83,7 +83,7 @@ def test_training_is_that_of_keras_own_layer(kit: Kit, name: str) -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("factor", [1, 3])
 def test_embedding(kit: Kit, factor: int) -> None:
-    """Repeated indices, and a mask for the layer behind it."""
+    """Repeated indices, and a mask for the next layer."""
     x = np.random.default_rng(2).integers(0, 12, (8, 5))
     y = np.arange(8) % CLASSES
 
@@ -98,7 +98,7 @@ def test_embedding(kit: Kit, factor: int) -> None:
 
 
 def test_strided_groups(kit: Kit) -> None:
-    """Channel c belongs to group c % groups: that of contiguous groups, with channels in another order."""
+    """Channel c belongs to group c % groups, as with contiguous groups after channels are put in another order."""
     layers = kit.keras.ipu.layers
     x = np.random.default_rng(3).normal(1, 2, (3, 4, 6)).astype(np.float32)
     order = np.arange(6).reshape(3, 2).T.ravel()

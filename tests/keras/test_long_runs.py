@@ -58,7 +58,7 @@ def test_changing_shapes(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
         predict(rows)
     assert len(compiled) == 15
     predict(1)
-    predict(10)  # 11 has been used longest ago
+    predict(10)  # 11 was used longest ago
     assert len(compiled) == 16
     predict(11)
     assert len(compiled) == 17

@@ -44,7 +44,7 @@ class Looping(layers.Layer):
 
 
 def while_until_small(layer: Looping, x: Any) -> Any:
-    """Loops until the values are small, so that the data decide on the iterations."""
+    """Loops until the values are small, so that the data decide the number of iterations."""
     return tf.while_loop(
         lambda v: tf.reduce_sum(tf.abs(v)) > 3.0, lambda v: (0.6 * v @ layer.kernel,), (x,), maximum_iterations=20
     )[0]
@@ -57,7 +57,7 @@ def tensorflow_scan(layer: Looping, x: Any) -> Any:
 
 @tf.function
 def range_with_break_and_continue(layer: Looping, x: Any) -> Any:
-    """Loops by AutoGraph: a bound from a tensor, one iteration left out, an end by the data."""
+    """A loop by AutoGraph whose bound is a tensor, which leaves one iteration out and ends by the data."""
     total, count = tf.zeros_like(x), tf.cast(tf.reduce_sum(tf.ones_like(x[0, :, 0])), tf.int32)
     for i in tf.range(count + 4):
         if i == 2:
@@ -159,7 +159,7 @@ def with_recurrence(make: Callable[[], list[Any]], *shape: int, batch: int | Non
 
 @tf.function
 def damping(gradient: Any) -> Any:
-    """Factor that makes a gradient small enough, and the iterations taken to find it."""
+    """A factor that makes a gradient small enough, and the iterations taken to find it."""
     scale, turns = tf.constant(1.0), tf.constant(0)
     while tf.reduce_sum(tf.square(gradient)) * scale > 0.5:
         turns += 1
@@ -217,7 +217,7 @@ MODELS: dict[str, Build] = {
 
 
 def data(model: keras.Model, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs, the last steps of some of them zero, which a mask leaves out."""
+    """Inputs; the last steps of some are zero, and a mask leaves them out."""
     shape = model.input_shape[1:] if getattr(model, "inputs", None) else (TIME, FEATURES)
     random = np.random.default_rng(seed)
     x = random.normal(size=(BATCH * STEPS, *shape)).astype(np.float32)
@@ -267,7 +267,7 @@ def test_as_tensorflow_does_with_any_number_of_threads(name: str, monkeypatch: p
 
 @tf.function
 def endless_beyond(layer: Looping, x: Any) -> Any:
-    """Never ends for inputs above 1000."""
+    """Loops for ever for inputs above 1000."""
     made = x @ layer.kernel
     turns = tf.constant(0)
     while tf.reduce_max(x) > 1000.0:
@@ -289,7 +289,7 @@ def thousand_million_iterations(layer: Looping, x: Any) -> Any:
 @pytest.mark.parametrize("threads", ["1", "2"])
 @pytest.mark.parametrize("mode", ["fit", "predict"])
 def test_an_endless_loop_is_interrupted(threads: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps end, the third does not: Keras raises, and two steps have been trained."""
+    """Two steps end and the third does not: Keras raises, and has trained two steps."""
     monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
     with IPUStrategy().scope():
         model = compiled(with_layer(endless_beyond))

@@ -92,7 +92,7 @@ def half_an_ulp(arrays: list[np.ndarray], dtype: np.dtype) -> float:
     return float(np.exp2(np.floor(np.log2(largest))) * float(ml_dtypes.finfo(dtype).eps) / 2)
 
 
-# Of tf_keras, each layer with one or two of the policies: policies mean the same casts.
+# tf_keras has each layer with one or two of the policies, as policies mean the same casts.
 HALF_CASES = [
     pytest.param(kit, policy, layer, marks=[pytest.mark.slow] if layer in SLOW else [])
     for kit in KITS
@@ -106,21 +106,21 @@ HALF_CASES = [
 @pytest.mark.parametrize(("kit", "policy", "layer"), HALF_CASES, indirect=["kit"])
 def test_halves_come_as_near_to_float64_as_in_tensorflow(kit: Kit, policy: str, layer: str) -> None:
     exact = built(kit, "float64", layer, run_eagerly=True)
-    # A scale at which nothing overflows: a step that is skipped would be no comparison.
+    # Nothing overflows at this scale: a skipped step would compare nothing.
     scaled = policy == "mixed_float16"
     theirs = built(kit, policy, layer, run_eagerly=True, **({"optimizer": dynamic(kit, 1000)} if scaled else {}))
     with IPUStrategy().scope():
         optimizer = {"optimizer": dynamic(kit, 1000)} if scaled else {}
         ours = built(kit, policy, layer, steps_per_execution=STEPS, **optimizer)
     dtype = HALF_TYPES[policy.removeprefix("mixed_")]
-    # Weights that a half can hold, so that all three start from the same.
+    # A half can hold these weights, so all three models start from the same.
     weights = [w.astype(dtype).astype(np.float64) for w in weights_of(exact)]
     truth, expected, received = (results(model, layer, weights) for model in (exact, theirs, ours))
     allowed = 2 * farthest(expected, truth) + half_an_ulp(truth, dtype)
     assert farthest(received, truth) <= allowed
     moved = farthest(truth[1:], weights)
     assert moved > 2 * allowed, "the steps are too small to show anything"
-    # The engine holds and returns what Keras does: half weights only without "mixed", half predictions only then.
+    # The engine holds and returns the types that Keras does: half weights and predictions only without "mixed".
     assert [v.dtype for v in ours.get_weights()] == [v.dtype for v in theirs.get_weights()]
 
 
@@ -133,7 +133,7 @@ def test_float64_is_computed_in_float64(kit: Kit, layer: str) -> None:
     weights = weights_of(theirs)
     expected, received = results(theirs, layer, weights), results(ours, layer, weights)
     single = results(built(kit, "float32", layer, run_eagerly=True), layer, weights)
-    # Sums of at most a thousand terms, three steps; float32 would be a million times as far.
+    # The bound is for sums of at most a thousand terms in three steps; float32 would be a million times as far.
     assert farthest(received, expected) < 1e-12 < farthest(single, expected) / 1e3
 
 
@@ -161,7 +161,7 @@ def test_one_layer_of_halves_among_others(kit: Kit, dtype: str) -> None:
     ours = kit.ipu_model(build, loss="mse", metrics=None)
     ours.set_weights(plain.get_weights())
     expected, received = program(plain), program(ours)
-    # Each of three updates of a half is rounded, with momentum's velocity six roundings: nine half units each side.
+    # Three updates have a rounding each, and momentum's velocity six: nine half units on each side.
     largest = max(float(np.abs(w).max()) for w in expected)
     assert farthest(received, expected) <= 9 * float(ml_dtypes.finfo(HALF_TYPES[dtype]).eps) * largest
 
@@ -179,7 +179,7 @@ class Scale:
         return float(np.asarray(optimizer.dynamic_scale if self.kit.is_keras3 else optimizer.loss_scale))
 
     def slots(self) -> list[np.ndarray]:
-        """Momentum's velocities; tf_keras counts steps that it skips, too."""
+        """The velocities of momentum; tf_keras updates its counter in skipped steps, too."""
         variables = self.model.optimizer.inner_optimizer.variables
         return [v.numpy() for v in (variables() if callable(variables) else variables) if len(v.shape)]
 
@@ -249,7 +249,7 @@ def test_mixed_float16_scales_by_itself(kit: Kit) -> None:
 
 
 def growing(kit: Kit) -> Any:
-    """An optimizer whose scale doubles every second step, and whose updates are in proportion to the gradients."""
+    """An optimizer whose scale doubles every second step, and whose updates are proportional to the gradients."""
     return kit.keras.optimizers.LossScaleOptimizer(
         kit.keras.optimizers.SGD(0.05), initial_scale=2.0**15, dynamic_growth_steps=2
     )
@@ -258,7 +258,7 @@ def growing(kit: Kit) -> Any:
 @keras3_only
 @pytest.mark.parametrize("has_own_step", [False, True])
 def test_the_loss_is_scaled_by_the_present_scale(kit: Kit, has_own_step: bool) -> None:
-    """Keras scales by the initial one where the optimizer is not built, as where a step is first traced."""
+    """Keras uses the initial scale while the optimizer is not built, as when a step is first traced."""
 
     class Stepping(kit.keras.Sequential):  # type: ignore[name-defined, misc]
         def train_step(self, data: Any) -> Any:

@@ -56,7 +56,7 @@ def executed_while_training(model: Any, monkeypatch: pytest.MonkeyPatch) -> list
 
 @pytest.fixture
 def nothing_collected() -> Iterator[None]:
-    """Graphs that Keras has dropped stay alive, as they may in a user's process."""
+    """Keeps graphs that Keras has dropped alive, as they may stay in a user's process."""
     gc.disable()
     yield
     gc.enable()
@@ -69,7 +69,7 @@ def test_training_steps(kit: Kit, steps_per_execution: int, monkeypatch: pytest.
     model.fit(X, Y, batch_size=8, verbose=0)
     calls = executed_while_training(model, monkeypatch)
     assert len(calls) == (3 if steps_per_execution == 1 else 2)
-    # The first call sends metrics, which Keras has just reset on the host, to the device: reads of variables.
+    # The first call reads variables to send metrics, which Keras has just reset on the host, to the device.
     assert set(calls[0]) <= {"ReadVariableOp", "Identity"}
     # tf_keras keeps steps_per_execution in a variable, which is read each time.
     assert calls[1] == ([] if kit.is_keras3 else ["ReadVariableOp", "Identity"])

@@ -1,4 +1,4 @@
-"""Notices and errors of the console: what is said once, what is not said, and lines of proposals that suffice."""
+"""Notices and errors of the console: what is said once, what is not said, and proposals that suffice as printed."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_lines_of_proposals_suffice(tiles: int, batch: int, monkeypatch: pytest.
             names = {"keras": keras, "ipu": ipu, "x": x, "y": y}
             exec("\n".join(before), names)
             names["model"] = model = deep()
-            exec("\n".join(lever.how[len(before) :]), names)  # OutOfTileMemory, if it does not suffice
+            exec("\n".join(lever.how[len(before) :]), names)  # raises OutOfTileMemory if it does not suffice
             if "fit(" not in lever.how[-1]:
                 model.fit(x, y, batch_size=batch, verbose=0)
     finally:

@@ -1,4 +1,4 @@
-"""Models that the configured chip cannot hold: refused before they run, and all stays usable."""
+"""Models that the configured chip cannot hold are refused before they run, and everything stays usable."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def on_a_model_of_two_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def wide(kit: Kit) -> Any:
-    """Weights that two tiles hold, and activations that they do not for large batches."""
+    """A model whose weights two tiles hold, while they cannot hold its activations for large batches."""
     layers = kit.keras.layers
     return kit.keras.Sequential(
         [
@@ -86,7 +86,7 @@ def test_large_activations_are_noticed_before_the_step_is_traced(kit: Kit, caplo
 
 
 def test_the_advice_is_followed(kit: Kit) -> None:
-    """The batch that the error proposes fits."""
+    """The batch size that the error proposes fits."""
     model = kit.ipu_model(lambda: wide(kit))
     x, y = data(2048)
     with pytest.raises(OutOfTileMemory) as raised:
@@ -99,7 +99,7 @@ def test_the_advice_is_followed(kit: Kit) -> None:
 
 @keras3_only
 def test_the_last_line_of_the_error_trains_all_the_same(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
-    """Pasted before the next call, it warns of each program once, whatever is compiled afterwards."""
+    """The pasted line makes each program warn once, whatever is compiled afterwards."""
     x, y = data(1040)
     with pytest.raises(OutOfTileMemory) as raised:
         kit.ipu_model(lambda: wide(kit)).fit(x, y, batch_size=1040, verbose=0)
@@ -139,7 +139,7 @@ def test_poplars_option_makes_it_a_warning(
         configure(**{OPTION: "true"})
     else:
         monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", f'{{"{OPTION}": "true"}}')
-    batch = 1024 if where == "configuration" else 1088  # the same text is not told again
+    batch = 1024 if where == "configuration" else 1088  # the same text is not logged again
     x, y = data(batch)
     with caplog.at_level(logging.WARNING, "ipu"):
         kit.ipu_model(lambda: wide(kit)).fit(x, y, batch_size=batch, verbose=0)
@@ -226,7 +226,7 @@ def test_a_pipeline_that_does_not_fit_says_so_too(kit: Kit) -> None:
 
 @keras3_only
 def test_replicas_of_a_function_are_accounted_for_one_by_one(kit: Kit) -> None:
-    """Four replicas of a program that nearly fills a chip fit four chips."""
+    """Four replicas of a program that nearly fills one chip fit on four chips."""
     import tensorflow as tf
 
     config = IPUConfig()

@@ -1,4 +1,4 @@
-"""Optimizers with an `apply_gradients` (in Keras 3 also `apply`) of their own see whole updates' gradients, once."""
+"""Optimizers with their own `apply_gradients` (in Keras 3 also `apply`) get the gradients of whole updates, once."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ BATCH, UPDATES = 3, 2
 
 
 class Own:
-    """Optimizers of users for one Keras: `seen` has the dtypes that the last one traced was given."""
+    """Optimizers of users for one Keras; `seen` has the dtypes of the gradients that the last trace passed."""
 
     def __init__(self, kit: Kit) -> None:
         self.kit, self.seen = kit, []
 
     def _changed(self, gradients: list[Any]) -> list[Any]:
-        """Scaled to a norm of at most 0.1 together, and only those larger than 0.01 kept: no linear function."""
+        """The gradients scaled to a common norm of at most 0.1, without those up to 0.01: no linear function."""
         self.seen = [gradient.dtype for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         scaled = [gradient * tf.minimum(1.0, 0.1 / norm) for gradient in gradients]
@@ -88,7 +88,7 @@ def test_it_sees_what_has_been_accumulated(kit: Kit, steps: int, replicas: int, 
 
 
 def test_in_a_pipeline(kit: Kit) -> None:
-    """Updates are those applied by hand in plain Keras."""
+    """Updates equal those applied by hand in plain Keras."""
     own, count = Own(kit), 4
     x, y = data(BATCH * count * UPDATES)
     with IPUStrategy().scope():
@@ -113,7 +113,7 @@ def test_in_a_pipeline(kit: Kit) -> None:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("user", ["override", "update", "keras"])
 def test_gradients_come_in_the_dtype_of_accumulators(kit: Kit, user: str) -> None:
-    """Many halves that are too small to be added to a half; an optimizer of Keras' is given its variable's dtype."""
+    """Many halves are too small to be added to a half; Keras' optimizers get gradients in the variable's dtype."""
     own, steps = Own(kit), 64
     dtypes: list[Any] = []
 
@@ -153,7 +153,7 @@ def test_a_minimize_behind_a_loss_scale_is_seen(kit: Kit) -> None:
 
 
 def masters(kit: Kit) -> Any:
-    """An optimizer for halves as programs for BERT brought it: it keeps float32 copies, counts and assigns itself.
+    """An optimizer for halves as programs for BERT had it: it keeps float32 copies, and counts and assigns itself.
 
     Its variables are its own attributes: Keras lists none of them.
     """
@@ -234,7 +234,7 @@ def test_pre_training_in_halves_with_float32_masters(kit: Kit, steps: int, repli
             model(words[:1])
         model.set_weights(big.get_weights())
         loss = kit.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        count = steps * replicas  # the sum of so many means is so many times the mean
+        count = steps * replicas  # the sum of so many means is that many times the mean
         big.compile(masters(kit), lambda y, p: count * loss(y, p), jit_compile=False)
         model.compile(masters(kit), loss, steps_per_execution=2 * steps)
         model.set_gradient_accumulation_options(steps, "sum")
@@ -249,7 +249,7 @@ def test_pre_training_in_halves_with_float32_masters(kit: Kit, steps: int, repli
 
 @keras3_only
 def test_what_an_optimizer_creates_itself_is_in_its_scope(kit: Kit) -> None:
-    """Nadam's product and Adafactor's factors, as where Keras' first update creates them."""
+    """Nadam's product and Adafactor's factors have names in the optimizer's scope, as in Keras' first update."""
     for optimizer in (kit.keras.optimizers.Nadam(name="own"), kit.keras.optimizers.Adafactor(name="own")):
         model = kit.ipu_model(optimizer=optimizer)
         model.fit(*data(), verbose=0)

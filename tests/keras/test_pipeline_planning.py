@@ -1,4 +1,4 @@
-"""`plan_pipeline`: proposals for all kinds of models, put in force, and trained with the bits of the model unsplit."""
+"""`plan_pipeline`: proposals for all kinds of models, which train to the bits of the model without stages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_plan_trains_with_the_bits_of_the_model_unsplit(kit: Kit, schedule: 
     before = [weight.copy() for weight in planned.get_weights()]
     plan = quiet(planned, 2, pipeline_schedule=schedule)
     for one, other in zip(planned.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(one, other)  # nothing has run
+        np.testing.assert_array_equal(one, other)  # no step has run
     plan.apply()
     assert [a.pipeline_stage for a in planned.get_pipeline_stage_assignment()] == list(plan.stages)
     train_both(kit, (plain, planned), *data(2 * STEPS * BATCH), epochs=1)
@@ -94,7 +94,7 @@ def test_a_transformer_on_four_ipus(kit: Kit) -> None:
     layers = plan.plan.profile.layers
     work = [layer.forward + layer.backward for layer in layers]
     stages = [sum(w for w, s in zip(work, plan.stages, strict=True) if s == stage) for stage in range(4)]
-    assert max(stages) < max(1.6 * sum(stages) / 4, 1.1 * max(work))  # attention, as one layer, is in one stage
+    assert max(stages) < max(1.6 * sum(stages) / 4, 1.1 * max(work))  # attention is one layer, and so in one stage
     assert printed == [plan.table()]
     assert max(map(len, plan.table().splitlines())) <= 92
     words = " ".join(plan.table().split())

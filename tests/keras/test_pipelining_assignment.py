@@ -27,7 +27,7 @@ def sequential(kit: Kit) -> Any:
 
 @pytest.fixture
 def functional(kit: Kit) -> Any:
-    """Two layers whose outputs a third adds."""
+    """A model with two layers whose outputs a third adds."""
     layers = kit.keras.layers
     with IPUStrategy().scope():
         inputs = kit.keras.Input((FEATURES,), name="features")
@@ -231,9 +231,7 @@ def test_summary_of_another_width_cuts_its_columns(functional: Any) -> None:
 
 
 def test_summary_of_a_subclass(kit: Kit) -> None:
-    """The summary has the form of functional models; stages are known when the model is built, here for batches of
-    four.
-    """
+    """The summary has the form of functional models; stages are known once the model is built."""
 
     class Shared(kit.keras.Model):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

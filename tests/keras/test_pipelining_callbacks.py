@@ -1,4 +1,4 @@
-"""Asynchronous callbacks of pipelined models: steps in order, while later micro-batches are on their way."""
+"""Asynchronous callbacks of pipelined models get steps in order, while later micro-batches are computed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 8
 
 
 def models_for(kit: Kit, steps: int = STEPS, **pipelining: Any) -> tuple[Any, Any]:
-    """The model without stages that takes one step at a time, and the pipelined one, asynchronous."""
+    """The model without stages, which takes one step at a time, and the pipelined model."""
     plain, pipelined = twins(kit, mlp, [0, 0, 1, 1], 4, **pipelining)
     loss = loss_of(kit)
     plain.compile("sgd", loss, metrics=["accuracy"], steps_per_execution=1)
@@ -66,7 +66,7 @@ def test_each_step_with_its_own_logs(kit: Kit, method: str, schedule: PipelineSc
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_each_step_of_fit(kit: Kit, schedule: PipelineSchedule, replicas: int) -> None:
-    """The logs are those of the model without stages that accumulates as much."""
+    """Logs equal those of the model without stages that accumulates as many micro-batches."""
     received, results = [], []
     config = IPUConfig()
     for model, ipus in zip(twins(kit, mlp, [0, 0, 1, 1], 4, pipeline_schedule=schedule), (1, 2), strict=True):
@@ -82,7 +82,7 @@ def test_each_step_of_fit(kit: Kit, schedule: PipelineSchedule, replicas: int) -
 
 @pytest.mark.parametrize("method", ["evaluate", "predict"])
 def test_callbacks_come_while_the_pipeline_runs(kit: Kit, method: str) -> None:
-    """The pipeline, with space for one result, cannot end before the first callbacks have returned."""
+    """The pipeline has space for one result, and cannot end before the first callbacks have returned."""
     _, model = models_for(kit)
     model.set_outfeed_queue_options(buffer_depth=1)
     run(model, method, recorder(kit.keras))  # compiles
@@ -91,7 +91,7 @@ def test_callbacks_come_while_the_pipeline_runs(kit: Kit, method: str) -> None:
 
     def look(batch: int, logs: Any, model: Any) -> None:
         is_free = variable.execution_lock.acquire(blocking=False)
-        if is_free:  # as the last callbacks may find it
+        if is_free:  # the last callbacks may find it free
             variable.execution_lock.release()
         running.append(not is_free)
 
@@ -142,7 +142,7 @@ def test_stop_predicting(kit: Kit) -> None:
     callback = recorder(kit.keras, stop)
     predicted = run(model, "predict", callback)
     assert callback.calls == every_step(2)
-    assert predicted.shape == (4 * BATCH, CLASSES)  # the first execution came to its end
+    assert predicted.shape == (4 * BATCH, CLASSES)  # the first execution ran to its end
 
 
 @pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
@@ -163,7 +163,7 @@ def test_validation_in_fit(kit: Kit) -> None:
 
 
 def test_several_outputs_of_different_shapes(kit: Kit) -> None:
-    """Outputs are in the order of the model's own structure, which is not that of names."""
+    """Outputs are in the order of the model's own structure, not of their names."""
     layers = kit.keras.layers
     with IPUStrategy().scope():
         inputs = kit.keras.Input((FEATURES,))

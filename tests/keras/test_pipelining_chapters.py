@@ -17,7 +17,7 @@ BATCH = 4
 
 
 def fit(kit: Kit, model: Any, features: tuple[int, ...], steps: int) -> None:
-    """Trains on two updates, and evaluates and predicts in executions of as many batches."""
+    """Trains for two updates, then evaluates and predicts in executions of `steps` batches."""
     model.compile(kit.keras.optimizers.SGD(0.001), "mse", steps_per_execution=steps)
     x = np.random.default_rng(0).normal(size=(2 * steps * BATCH, *features)).astype(np.float32)
     y = np.zeros((len(x), *features[:-1], 1), np.float32)
@@ -76,7 +76,7 @@ def test_subclass(kit: Kit, built: bool) -> None:
 
 
 def small_resnet(keras: Any, size: int) -> Any:
-    """ResNet50's names of blocks, of which two remain."""
+    """A model with two of ResNet50's blocks, under their names."""
     layers = keras.layers
     inputs = keras.Input((size, size, 3))
     x = layers.MaxPooling2D(4)(layers.Conv2D(4, 7, padding="same", activation="relu")(inputs))
@@ -98,7 +98,7 @@ def resnet50(keras: Any, size: int) -> Any:
     ],
 )
 def test_resnet50_cut_at_conv4_block2_add(kit: Kit, build: Any, size: int, cut: tuple[int, ...]) -> None:
-    """Weights are random and pictures are 64 x 64; the chapter's weights are those of ImageNet."""
+    """Weights are random and pictures are 64 x 64, while the chapter has weights for ImageNet."""
     keras = kit.keras
     x = np.random.default_rng(1).uniform(size=(8, size, size, 3)).astype(np.float32)
     y = np.arange(8) % 10
@@ -124,9 +124,10 @@ def test_resnet50_cut_at_conv4_block2_add(kit: Kit, build: Any, size: int, cut: 
         model.fit(x, y, batch_size=2, shuffle=False, verbose=0)
         weights.append(model.get_weights())
         if pipelined:
-            # One activation, [2, *cut], crosses from stage 0 to stage 1: the cut is after the sum.
+            # One activation, [2, *cut], crosses from stage 0 to stage 1, as the cut is after the sum.
             arriving, activation = pipeline_report(model).stages[1].arriving_bytes, 2 * math.prod(cut) * 4
             assert activation <= arriving < 3 * activation
-    # Batches of two normalised over at least 2 * 2 * 2 numbers: deviations multiply rounding in each of 53 layers.
+    # Batches of two are normalised over few numbers, at least 2 * 2 * 2, which magnifies roundings in each of 53
+    # layers.
     for one, other in zip(*weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-3)

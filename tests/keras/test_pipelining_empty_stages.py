@@ -1,4 +1,4 @@
-"""Stages whose layers compute nothing: at inference, of another shape alone, or weights of another stage's."""
+"""Stages whose layers compute nothing: none at inference, only another shape, or weights of another stage."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ STEPS = 12
 
 
 def between(kit: Kit) -> Any:
-    """A stage of Dropout, which is not there at inference, and one of a linear activation and a Reshape."""
+    """A model with a stage of Dropout, which inference lacks, and one of a linear activation and a Reshape."""
     layers = kit.keras.layers
     middle = [layers.Dropout(0.4), layers.Activation("linear"), layers.Reshape((6,))]
     return kit.keras.Sequential([layers.Input((FEATURES,)), layers.Dense(6, "tanh"), *middle, layers.Dense(CLASSES)])
 
 
 def at_the_ends(kit: Kit) -> Any:
-    """The first stage and the last one compute nothing."""
+    """A model whose first and last stage compute nothing."""
     layers = kit.keras.layers
     inputs = [layers.Input((1, FEATURES)), layers.Flatten()]
     return kit.keras.Sequential([*inputs, layers.Dense(CLASSES, "tanh"), layers.Activation("linear")])
@@ -45,7 +45,7 @@ def test_stages_between(kit: Kit, schedule: PipelineSchedule) -> None:
         train_both(kit, (model,), x, y, epochs=1)
         results.append((before, model.evaluate(x, y, batch_size=BATCH, verbose=0)))
     np.testing.assert_array_equal(results[1][0], results[0][0])
-    if kit.is_keras3 or schedule is PipelineSchedule.Sequential:  # others draw their random numbers in another order
+    if kit.is_keras3 or schedule is PipelineSchedule.Sequential:  # in other schedules tf_keras draws in another order
         assert_same_bits(models)
         np.testing.assert_allclose(results[1][1], results[0][1], rtol=1e-6)
     assert {row.stage for row in models[1].get_pipeline_schedule("predict")} == {0, 1, 2}

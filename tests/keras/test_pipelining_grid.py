@@ -1,4 +1,4 @@
-"""Small models of each sort, in every schedule with every way to recompute: the bits of the same model unsplit."""
+"""Small models of each sort, in every schedule and recomputation mode, give the bits of the model without stages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAYS: list[tuple[PipelineSchedule, Any]] = [
     *((INTERLEAVED, mode) for mode in (False, None, THEN)),
     *((SEQUENTIAL, mode) for mode in (False, None, TOGETHER)),
 ]
-"""Schedules with their recomputation modes; False for none, None for the schedule's own."""
+"""Schedules with their recomputation modes; False is for none, None for the schedule's default."""
 
 
 def labels(classes: int, *shape: int) -> np.ndarray:
@@ -45,7 +45,7 @@ def language(samples: int) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def half(kit_name: str) -> list[int]:
-    """The stages of the transformer: its calls in two halves."""
+    """The stages of the transformer, whose calls are cut in halves."""
     from ipu.ipu_strategy import IPUStrategy
 
     with IPUStrategy().scope():
@@ -60,7 +60,7 @@ MODELS: dict[str, tuple[Any, Any, Any]] = {
     "tied": (tied_functional, language, lambda kit: [0, 1, 2]),
 }
 STEPS = 12
-"""Legal with two and three stages in each schedule."""
+"""A legal number of steps for two and three stages in each schedule."""
 
 
 def configure(ipus: int, recompute: bool = False) -> None:
@@ -90,7 +90,7 @@ def unsplit(kit_name: str, name: str, replicas: int) -> list[np.ndarray]:
 def pipelined(
     kit_name: str, name: str, schedule: PipelineSchedule, mode: Any, replicas: int = 1
 ) -> tuple[list[np.ndarray], set[str]]:
-    """The weights after training, and the kinds of rows in its schedule."""
+    """The weights after training, and the kinds of rows in the schedule."""
     kit, (build, feed, stages) = KITS[kit_name], MODELS[name]
     ipus = 4 if name == "perceptron" else 2
     configure(ipus * replicas, mode is not False)
@@ -105,12 +105,12 @@ def kit_name(kit: Kit) -> str:
 
 
 def draws_in_sequence(kit: Kit, name: str, schedule: PipelineSchedule) -> bool:
-    """Random numbers of tf_keras come from one sequence: only a sequential schedule takes them as the model unsplit."""
+    """tf_keras draws from one sequence: only a sequential schedule draws the numbers of the model without stages."""
     return kit.is_keras3 or name != "transformer" or schedule is SEQUENTIAL
 
 
 # The first and the last stage of the tied model share an IPU, which an interleaved schedule refuses. Schedules do not
-# know which Keras a model is of: of tf_keras it is every model with every second way, and every way with two models.
+# depend on Keras: in tf_keras every model is tried in every second way, and every way with two models.
 CASES = [
     (kit_name, name, *way)
     for kit_name in KITS

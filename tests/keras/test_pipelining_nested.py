@@ -1,4 +1,4 @@
-"""Models inside models: their layers in stages of their own, whichever kind the outer and the inner model are."""
+"""Models inside models, of any two kinds, whose layers are in separate stages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def inner_sequential(kit: Kit, with_input: bool = True) -> Any:
 
 
 def inner_functional(kit: Kit) -> Any:
-    """Two inputs, two outputs, and a layer that is called twice."""
+    """A model with two inputs, two outputs, and a layer that is called twice."""
     layers = kit.keras.layers
     first, second = kit.keras.Input((FEATURES,)), kit.keras.Input((FEATURES,))
     shared = layers.Dense(FEATURES, "tanh", name="shared")
@@ -90,7 +90,7 @@ def deep(kit: Kit) -> Any:
 
 
 def set_all(assignments: list[Any], stages: list[Any]) -> None:
-    """Assigns stages in order; a list goes to a nested model."""
+    """Assigns stages in order; a nested model has a list of stages."""
     assert len(assignments) == len(stages)
     for assignment, stage in zip(assignments, stages, strict=True):
         if isinstance(stage, list):
@@ -135,7 +135,7 @@ def test_training_with_layers_of_inner_models_in_stages(
 
 
 def stages_in_full(model: Any, stages: list[Any]) -> list[Any]:
-    """The stages with lists for all nested models."""
+    """The stages, with a list for each nested model."""
     return [
         [stage] * len(inner) if inner is not None and not isinstance(stage, list) else stage
         for stage, inner in zip(
@@ -191,7 +191,7 @@ def test_a_nested_model_can_be_assigned_like_a_layer(kit: Kit) -> None:
 
 
 def test_node_indices_of_inner_calls_count_from_0(kit: Kit) -> None:
-    """Calls of the shared layer in other models do not count."""
+    """Calls of the shared layer in other models are not counted."""
     with IPUStrategy().scope():
         inner = inner_functional(kit)
         inner.get_layer("shared")(kit.keras.Input((FEATURES,)))
@@ -205,7 +205,7 @@ def test_node_indices_of_inner_calls_count_from_0(kit: Kit) -> None:
 
 
 def test_scopes_around_layers_of_inner_models(kit: Kit) -> None:
-    """The call of a nested model outweighs its layers, and these outweigh the nested model's construction."""
+    """The stage of a nested model's call takes precedence over that of its layers, and that over its construction's."""
     layers = kit.keras.layers
     with IPUStrategy().scope():
         with PipelineStage(0):
@@ -260,7 +260,7 @@ def test_refused(kit: Kit) -> None:
         with pytest.raises(ValueError) as error:
             functional.set_pipeline_stage_assignment(given)
         assert message in str(error.value)
-    # The first input of the inner model does not come from stage 1, so the layer that takes it may be before.
+    # The inner model's first input does not come from stage 1, so the layer that takes it may be in an earlier stage.
     set_all(given, [1, [0, 1, 1], 1, 1])
     functional.set_pipeline_stage_assignment(given)
     set_all(given, [0, 0, 1, 1])

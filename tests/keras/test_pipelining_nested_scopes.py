@@ -17,7 +17,7 @@ STEPS = 12
 
 
 def opening(kit: Kit, first: int) -> Any:
-    """A subclass whose two layers are in a stage each, by scopes in its `call`."""
+    """A subclass whose `call` puts its two layers in a stage each."""
 
     class Inner(kit.keras.Model):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -34,7 +34,7 @@ def opening(kit: Kit, first: int) -> Any:
 
 
 def in_subclass(kit: Kit) -> Any:
-    """Two of them, the second inside a model that opens none."""
+    """A model of two such subclasses, the second inside a model that opens no stage."""
 
     class Middle(kit.keras.Model):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -77,7 +77,7 @@ def in_unbuilt_sequential(kit: Kit) -> Any:
 
 
 def pair(kit: Kit, build: Any) -> tuple[Any, Any]:
-    """The model without stages, and with those of its scopes."""
+    """The model without stages, and the model with the stages of its scopes."""
     models = []
     for is_pipelined in (False, True):
         kit.keras.utils.set_random_seed(11)

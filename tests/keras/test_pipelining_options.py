@@ -112,7 +112,7 @@ def trained_weights(model: Any) -> list[np.ndarray]:
 def estimated(
     kit_name: str, *flags: str, connection: str = "ALWAYS", remote: bool = False, **others: Any
 ) -> tuple[Any, Any, Any]:
-    """The weights after training of two replicas on four IPUs, the report and the schedule."""
+    """The weights of two replicas on four IPUs after training, the report and the schedule."""
     _, model = twins(KITS[kit_name], mlp, [0, 0, 1, 1], 4, **dict.fromkeys(flags, True), **others)
     config = IPUConfig()
     config.auto_select_ipus = 4
@@ -174,7 +174,7 @@ def test_dtypes_of_sums_change_the_estimate(kit: Kit) -> None:
     stages = {name: [stage.contents for stage in report.stages] for name, report in reports.items()}
     for plain, other in zip(stages["plain"], stages["others"], strict=True):
         assert (other.accumulators, other.weights) == (plain.accumulators // 2, plain.weights)
-    # Loss and accuracy are summed in eight bytes each where it was four, in the last stage.
+    # Loss and accuracy are summed in eight bytes each instead of four, in the last stage.
     assert [o.states - p.states for p, o in zip(stages["plain"], stages["others"], strict=True)] == [0, 8]
 
 

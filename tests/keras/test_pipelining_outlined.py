@@ -18,12 +18,12 @@ SHAPE, STEPS = (4, 4, 3), 12
 
 
 def pooled(x: tf.Tensor) -> tf.Tensor:
-    """Pools: the gradient takes values of the forward pass."""
+    """A pool; the gradient takes values of the forward pass."""
     return tf.nn.max_pool2d(x, 3, 1, "SAME") + x
 
 
 def resized(x: tf.Tensor) -> tf.Tensor:
-    """Resizes: the gradient takes no values of the forward pass."""
+    """A resizing; the gradient takes no values of the forward pass."""
     return tf.image.resize(x, (8, 8), "nearest")[:, ::2, ::2]
 
 

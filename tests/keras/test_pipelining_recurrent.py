@@ -1,4 +1,4 @@
-"""Loops in stages: layers that are not unrolled, and loops of one's own, to the bits of the same model unsplit."""
+"""Loops in stages: layers that are not unrolled, and users' loops, give the bits of the model without stages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lstm(kit: Kit) -> Any:
 
 
 def gru(kit: Kit) -> Any:
-    """Builds GRUs with masks of dropout, which recomputation must draw alike."""
+    """Builds GRUs with masks of dropout, which recomputation must draw again."""
     layers = kit.keras.layers
     return in_two(kit, layers.GRU(4, return_sequences=True, recurrent_dropout=0.3), layers.GRU(3, dropout=0.3))
 
@@ -122,7 +122,7 @@ CASES = [
 
 
 def sequences() -> tuple[np.ndarray, np.ndarray]:
-    """Some with zeros at the end, which masks leave out."""
+    """Sequences, some with zeros at the end, which masks leave out."""
     random = np.random.default_rng(3)
     x = random.normal(size=(2 * STEPS * BATCH, TIME, FEATURES)).astype(np.float32)
     x[::3, TIME // 2 :] = 0.0
@@ -157,7 +157,7 @@ def test_same_bits(kit: Kit, name: str, schedule: PipelineSchedule, recompute: b
 
 
 def test_weights_are_in_the_stages_of_their_loops(kit: Kit) -> None:
-    """Layers of tf_keras call functions, too: their gradients are summed where the layer is."""
+    """Layers of tf_keras also call functions: their gradients are summed in the layer's stage."""
     _, model = trained("keras" if kit.is_keras3 else "tf_keras", "lstm", SEQUENTIAL, kit.is_keras3)
     report = pipeline_report(model)
     sizes = [sum(4 * weight.size for weight in layer.get_weights()) for layer in model.layers]

@@ -1,4 +1,4 @@
-"""Stages of a subclass of `Model` are found wherever its `call` opens them, and untraced where there are none."""
+"""Stages of a subclass of `Model` are found wherever its `call` opens them; models without stages are not traced."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_function_that_the_model_holds(kit: Kit) -> None:
 
 
 def untraceable(self: Any, inputs: Any) -> Any:
-    """Fails with symbolic inputs, as it loops over a batch."""
+    """A `call` that fails with symbolic inputs, as it loops over a batch."""
     return self.head(self.first(tf.stack([inputs[row] for row in range(int(inputs.shape[0]))])))
 
 
@@ -127,7 +127,7 @@ def untraceable_with_stages(self: Any, inputs: Any) -> Any:
 
 
 def test_models_without_stages_are_never_traced(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages elsewhere in the process do not matter."""
+    """Stages elsewhere in the process make no difference."""
     with IPUStrategy().scope(), PipelineStage(0):
         kept = kit.keras.layers.Dense(3)
     traced: list[Any] = []
@@ -152,7 +152,7 @@ def test_a_call_that_cannot_be_traced_is_an_error_that_says_why(kit: Kit) -> Non
 
 def test_build_tells_later_why_there_is_no_graph(kit: Kit) -> None:
     model = model_with(kit, lambda self, inputs: self.head(self.first(inputs)) / len(np.asarray(inputs)))
-    # Its layers are built before the call fails, so Keras 3 has nothing to warn of; tf_keras passes the error on.
+    # Keras 3 has built the layers before the call fails, and does not warn; tf_keras passes the error on.
     with nullcontext() if kit.is_keras3 else pytest.raises(NotImplementedError):
         model.build((BATCH, FEATURES))
     with pytest.raises(RuntimeError, match=r"When it was built, its call could not be traced: .*"):
@@ -191,7 +191,7 @@ def test_scopes_out_of_sight_are_an_error_until_the_model_is_built(kit: Kit) -> 
 
 
 def test_scopes_in_the_call_of_a_layer_are_refused(kit: Kit) -> None:
-    """Models without stages refuse them, and so do those with stages."""
+    """Scopes are refused in models without stages and in models with stages."""
 
     class Opening(kit.keras.layers.Layer):  # type: ignore[misc, name-defined]
         def call(self, inputs: Any) -> Any:
@@ -212,7 +212,7 @@ def test_scopes_in_the_call_of_a_layer_are_refused(kit: Kit) -> None:
 
 
 def test_values_read_while_call_is_traced_are_refused(kit: Kit) -> None:
-    """Values would be the same for ever, and have no gradients."""
+    """Such values would stay the same for ever, and have no gradients."""
 
     def call(self: Any, inputs: Any) -> Any:
         with PipelineStage(0):

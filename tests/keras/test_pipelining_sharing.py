@@ -1,4 +1,4 @@
-"""Weights in several stages: of one layer, through another layer, and given to operations; all on one IPU."""
+"""Weights in several stages: of a shared layer, through another layer, and given to operations; all on one IPU."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def words() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("build", [tied_functional, tied_operation])
 def test_tied_embeddings(kit: Kit, build: Callable[[Kit], Any], schedule: PipelineSchedule, recompute: bool) -> None:
-    """The first and the last stage are on one IPU by default, and both contribute to the weight's gradient."""
+    """The first and the last stage are on one IPU by default; both contribute to the weight's gradient."""
     config = IPUConfig()
     config.auto_select_ipus = 2
     config.allow_recompute = recompute
@@ -102,7 +102,7 @@ def test_interleaved_stages_cannot_share(kit: Kit) -> None:
 
 
 def test_sharing_that_keras_does_not_know_is_found_in_the_program(kit: Kit) -> None:
-    """A layer that has the weights of another without holding it."""
+    """A layer uses another layer's weights without holding the layer."""
 
     lender: list[Any] = []
 
@@ -129,7 +129,7 @@ def test_sharing_that_keras_does_not_know_is_found_in_the_program(kit: Kit) -> N
 
 
 def test_losses_of_regularisation_share_nothing(kit: Kit) -> None:
-    """Losses of regularisation are added to the loss, which no layer's stage computes."""
+    """Regularisation losses are added to the loss, which no layer's stage computes."""
 
     def build(kit: Kit) -> Any:
         layers = kit.keras.layers

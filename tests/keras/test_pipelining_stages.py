@@ -19,7 +19,7 @@ def stages_of(model: Any) -> list[tuple[str, int]]:
 
 
 def chapter_model(kit: Kit) -> Any:
-    """The subclass of the documentation, as it is written there."""
+    """The subclass as the documentation has it."""
     keras = kit.keras
 
     class MyModel(keras.Model):  # type: ignore[misc, name-defined]

@@ -71,7 +71,7 @@ def test_models_may_have_the_names_of_backward_passes(kit: Kit, name: str) -> No
 
 
 def test_derivatives_of_gelu_are_those_of_the_model_unsplit(kit: Kit) -> None:
-    """Functions are in the forward part, their gradients in the backward part."""
+    """Functions belong to the forward part, their gradients to the backward part."""
 
     def dense(kit: Kit) -> Any:
         layers = kit.keras.layers
@@ -95,9 +95,7 @@ def test_derivatives_of_gelu_are_those_of_the_model_unsplit(kit: Kit) -> None:
     ],
 )
 def test_moving_statistics_change_once_for_each_micro_batch(kit: Kit, schedule: PipelineSchedule, mode: Any) -> None:
-    """Statistics are those of the definition, in the order of the micro-batches, also where forward passes are run
-    again.
-    """
+    """Statistics follow the definition, in the order of the micro-batches, even if forward passes run again."""
     config = IPUConfig()
     config.auto_select_ipus = 2
     config.allow_recompute = True
@@ -119,7 +117,7 @@ def test_moving_statistics_change_once_for_each_micro_batch(kit: Kit, schedule: 
         mean, variance = np.zeros(layer.moving_mean.shape), np.ones(layer.moving_mean.shape)
         for start in range(0, len(x), BATCH):
             batch = x[start : start + BATCH].astype(np.float64)
-            if rows is None:  # what the layers before make of it: one update has been made, after all micro-batches
+            if rows is None:  # the layers before have had one update, after all micro-batches
                 batch = (batch - batch.mean(0)) / np.sqrt(batch.var(0) + epsilon)
                 batch = np.maximum(batch @ kernel + bias, 0)
             mean = momentum * mean + (1 - momentum) * batch.mean(0)
@@ -244,7 +242,7 @@ def test_stages_that_share_a_layer_need_one_ipu(kit: Kit) -> None:
 
 
 def test_accumulated_outfeed_gives_means_once_an_execution(kit: Kit) -> None:
-    """The loss that Keras shows is a mean of all batches so far; of these running means the mean is taken."""
+    """Keras shows the mean of all batches so far as the loss; an accumulated outfeed gives the mean of these means."""
     x, y = data(8 * BATCH)
     seen: dict[bool, list[float]] = {}
     for accumulate in (False, True):

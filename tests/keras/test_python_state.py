@@ -1,4 +1,4 @@
-"""Python's state is that which the trace has read with which plain Keras runs a batch."""
+"""Python's state while the trace reads it is the state with which plain Keras runs a batch."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ from tests.keras.helpers import Kit, data
 X, Y = data(8)
 EXECUTIONS, STEPS = 8, 2
 PAUSE = 0.02
-"""Seconds that a batch takes to be made where the engine is to wait for it."""
+"""Seconds that it takes to make a batch, in tests where the engine must wait for it."""
 SIGNATURE = (tf.TensorSpec([8, 5]), tf.TensorSpec([8], tf.int64))
 
 
 def dataset(passes: list[list[int]], begin: Callable[[int], None] = lambda batch: None) -> Any:
-    """A data set that notes the batches it makes in each pass, each of which begins with a call."""
+    """A data set that notes the batches it makes, by pass; `begin` is called before each batch."""
 
     def batches() -> Iterator[Any]:
         made: list[int] = []
@@ -41,7 +41,7 @@ def dataset(passes: list[list[int]], begin: Callable[[int], None] = lambda batch
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("depth", "executions"), [(None, 1), (2, 2), (5, 5)])
 def test_so_many_executions_are_prepared_ahead(kit: Kit, depth: int | None, executions: int) -> None:
-    """The number of batches made while the callback of the first execution waits is that of the depth."""
+    """As many batches as the depth says are made while the callback of the first execution waits."""
     model = kit.ipu_model(steps_per_execution=STEPS)
     if depth is not None:
         model.set_infeed_queue_options(prefetch_depth=depth)
@@ -64,7 +64,7 @@ def test_so_many_executions_are_prepared_ahead(kit: Kit, depth: int | None, exec
 def test_a_starved_infeed_is_reported(
     kit: Kit, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No batch is begun before it is asked for, but for those of the first execution."""
+    """No batch is begun before it is asked for, except those of the first execution."""
     asked, fetching = 0, QueueReport.fetching
 
     def noting(report: QueueReport) -> Any:
@@ -91,7 +91,7 @@ def test_a_starved_infeed_is_reported(
 
 
 def test_arrays_are_ready(kit: Kit) -> None:
-    """Arrays are fetched without work, which can still take long where others have the core, but not always."""
+    """Arrays are ready at once; a fetch may still take long if others use the core, but not always."""
     model = kit.ipu_model(steps_per_execution=STEPS)
 
     def is_ready() -> bool:

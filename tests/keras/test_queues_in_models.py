@@ -19,7 +19,7 @@ BATCH, UPDATES, OUT = 3, 2, 2
 
 
 class Inspected:
-    """A model of Dense, enqueue, Dense, enqueue of the gradient, Dense, and the queues: an optimizer that enqueues."""
+    """A model that enqueues an activation and a gradient, an optimizer that enqueues gradients, and the queues."""
 
     def __init__(self, kit: Kit) -> None:
         self.kit = kit
@@ -70,7 +70,7 @@ class Inspected:
 
 
 def expected(kit: Kit, weights: list[Any], x: np.ndarray, y: np.ndarray) -> tuple[Any, Any, Any]:
-    """Activations, gradients by the output of the second Dense, and by all weights, of one micro-batch's mean loss."""
+    """Activations, and the gradients of a micro-batch's mean loss by the second Dense's output and by all weights."""
     weights = [tf.constant(weight) for weight in weights]
     with tf.GradientTape() as tape:
         tape.watch(weights)

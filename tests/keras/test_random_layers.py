@@ -31,7 +31,7 @@ TARGETS = RANDOM.normal(size=(12, 2)).astype(np.float32)
 
 @pytest.fixture(autouse=True)
 def exacting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tests compare more closely than others do, and leave the hidden state as they found it."""
+    """Makes tests compare more closely than elsewhere, and restores the hidden state after them."""
     monkeypatch.setattr(helpers, "TOLERANCE", 1e-5)
     before = RNG_STATE.read()
     yield
@@ -96,7 +96,7 @@ class SelfAttention(keras.layers.Layer):
 
 
 def check(make: Callable[[], keras.layers.Layer], inputs: np.ndarray, **compilation: Any) -> None:
-    """Three steps, the same in weights and losses as Keras with `jit_compile=True`."""
+    """Asserts that three steps give the weights and losses of Keras with `jit_compile=True`."""
 
     def build() -> keras.Model:
         return keras.Sequential([layers.Input(inputs.shape[1:]), make(), layers.Flatten(), layers.Dense(2)])

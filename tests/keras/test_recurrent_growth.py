@@ -15,7 +15,7 @@ from tests.keras.helpers import Kit
 
 BATCH, FEATURES, UNITS = 2, 3, 5
 IN_PLACE = ("parameter", "get-tuple-element", "tuple", "dynamic-update-slice", "while")
-"""Opcodes that write nothing, or one row of a list that is stored already."""
+"""Opcodes that write nothing, or only one row of a list that is already stored."""
 
 
 def program_of(kit: Kit, layer: str, length: int) -> Module:
@@ -33,7 +33,7 @@ def program_of(kit: Kit, layer: str, length: int) -> Module:
 
 
 def elements_of_iterations(module: Module) -> list[int]:
-    """The elements that one iteration of each loop computes."""
+    """The number of elements that one iteration computes, for each loop."""
     loops = [
         each for computation in module.computations() for each in computation.instructions if each.opcode == "while"
     ]

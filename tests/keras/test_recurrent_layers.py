@@ -19,13 +19,13 @@ SAMPLES, TIME, WORDS, UNITS = 8, 5, 7, 3
 
 
 def recurrent_layers(kit: Kit) -> tuple[Any, Any]:
-    """LSTM and GRU: the IPU's under its strategy, Keras' elsewhere."""
+    """The classes LSTM and GRU: of the IPU under its strategy, otherwise of Keras."""
     layers = kit.keras.ipu.layers if isinstance(tf.distribute.get_strategy(), IPUStrategy) else kit.keras.layers
     return layers.LSTM, layers.GRU
 
 
 def language_model(kit: Kit) -> Any:
-    """The next word at each time step; stateful, so that states go on from batch to batch."""
+    """A model that predicts the next word at each time step; its states go on from batch to batch."""
     layers, (lstm, gru) = kit.keras.layers, recurrent_layers(kit)
     words = kit.keras.Input(batch_shape=(4, TIME), dtype="int32")
     x = layers.Embedding(WORDS, 6)(words)
@@ -57,7 +57,7 @@ def test_training_is_that_of_keras_own_layers(kit: Kit, build: Any) -> None:
 
 
 def test_replicas(kit: Kit) -> None:
-    """Two replicas with half of each batch update as one does."""
+    """Two replicas, each with half of a batch, update as one replica does."""
     x = np.random.default_rng(0).normal(size=(SAMPLES, TIME, 4)).astype(np.float32)
     trained = []
     for count in (1, 2):
@@ -79,7 +79,7 @@ def test_replicas(kit: Kit) -> None:
 @both_frameworks
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
 def test_layouts_states_and_weights(kit: Kit, name: str) -> None:
-    """Time-major inputs and masks, initial states in Keras' order and by name, weights of Keras' layer."""
+    """Time-major inputs and masks, initial states in Keras' order and by name, and weights of Keras' layer."""
     ours, theirs = (getattr(layers, name) for layers in (kit.keras.ipu.layers, kit.keras.layers))
     random = np.random.default_rng(0)
     x = tf.constant(random.normal(size=(SAMPLES, TIME, 4)).astype(np.float32))
@@ -106,7 +106,7 @@ def test_layouts_states_and_weights(kit: Kit, name: str) -> None:
 
 @both_frameworks
 def test_one_mask_for_all_time_steps(kit: Kit) -> None:
-    """Outputs of a layer with a diagonal kernel, of inputs that are ones, are zeros where the mask is."""
+    """A layer with a diagonal kernel, on inputs of ones, outputs zeros where the mask is."""
     layers = kit.keras.ipu.layers
     zeros = {"recurrent_initializer": "zeros", "kernel_initializer": "ones", "return_sequences": True}
     x = tf.ones((50, TIME, 1))

@@ -153,7 +153,7 @@ def test_a_metric_that_is_not_a_sum_is_refused(kit: Kit) -> None:
 
 
 def adversarial(kit: Kit) -> Any:
-    """A model whose second gradient looks at a weight that the step has updated."""
+    """A model whose second gradient reads a weight that the step has updated."""
     keras = kit.keras
 
     class Adversarial(keras.Model):

@@ -15,7 +15,7 @@ import ipu
 from ipu.ipu_strategy import IPUStrategy
 from tests.keras.helpers import Kit, assert_close, both_frameworks, data
 
-# Keras' own: it copies its variables through a protocol NumPy has deprecated.
+# This warning comes from Keras, which copies its variables through a protocol that NumPy has deprecated.
 
 X, Y = data()
 
@@ -169,7 +169,7 @@ def test_recompilation_makes_a_new_program(kit: Kit) -> None:
 
 
 def test_replaced_optimizer_is_used_in_new_functions(kit: Kit, keras: Any) -> None:
-    """Keras' traces refer to the one before; tests/keras/test_python_state.py compares with plain Keras."""
+    """Keras' traces refer to the former optimizer; tests/keras/test_python_state.py compares with plain Keras."""
     model = kit.ipu_model(optimizer=keras.optimizers.SGD(0.1))
     model.fit(X, Y, batch_size=8, verbose=0)
     before = model.get_weights()[0]
@@ -181,7 +181,7 @@ def test_replaced_optimizer_is_used_in_new_functions(kit: Kit, keras: Any) -> No
 
 @both_frameworks
 def test_a_replaced_optimizer_is_that_of_new_traces(kit: Kit, keras: Any) -> None:
-    """Functions keep the optimizer they were traced with, as in Keras."""
+    """Functions keep the optimizer with which they were traced, as in Keras."""
 
     def program(model: Any) -> Any:
         model.fit(X, Y, batch_size=8, shuffle=False, verbose=0)
@@ -224,7 +224,7 @@ def test_programs_die_with_their_model(kit: Kit) -> None:
 
 
 def test_operations_given_the_variable_itself_see_the_newest_value(kit: Kit) -> None:
-    """TensorFlow reads a variable's handle in C when an eager operation gets the variable as an argument."""
+    """TensorFlow reads a variable's handle in C when the variable itself is an eager operation's argument."""
     model = trained(kit)
     kernel = kit.variable(model.weights[0])
     assert not kernel._host_is_valid

@@ -41,7 +41,7 @@ def trained(kit: Kit, build: Callable[[], Any]) -> Any:
 
 
 def configured(kit: Kit) -> type:
-    """A registered subclass whose config has an argument of its own."""
+    """A registered subclass whose config has an additional argument."""
     layers, register = kit.keras.layers, kit.keras.utils.register_keras_serializable
 
     class Configured(kit.keras.Model):  # type: ignore[name-defined, misc]

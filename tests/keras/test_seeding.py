@@ -1,4 +1,4 @@
-"""Seeds repeat operations' random numbers, with kernels that are kept and with those that are cleared."""
+"""Seeds repeat operations' random numbers, whether kernels are kept or cleared."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_operations_get_the_seeds_that_they_get_where_kernels_are_cleared() -> N
 
 
 def test_other_files_have_seeds_of_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions that a file has traced count, too: their kernels draw without a new operation."""
+    """Functions that a file has traced also count, as their kernels draw without a new operation."""
     monkeypatch.setattr(seeding.random_seed, "get_seed", seeding._get_seed)
     monkeypatch.setattr(seeding.context, "set_global_seed", seeding._set_global_seed)
     function = tf.function(lambda: tf.random.uniform([4], seed=3))

@@ -1,4 +1,4 @@
-"""One model used from several threads: executions run one after the other, so no step is lost, no memory shared."""
+"""One model used from several threads: executions run one after the other, lose no step and share no memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ FEATURES, STEPS, EPOCHS, STEP = 2000, 40, 2, 2.0**-10
 
 
 def counting_model(kit: Kit) -> Any:
-    """Builds a model whose loss on ones is the sum of its weights, which begin at zero and have taken -STEP for each
-    step.
-    """
+    """Builds a model whose loss on ones is the sum of its weights; they begin at zero and change by -STEP a step."""
     keras = kit.keras
     with IPUStrategy().scope():
         layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
@@ -35,7 +33,7 @@ def ones(batch: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_threads(*works: Callable[[], Any]) -> list[Any]:
-    """Results of works that begin all at once; raises what one of them raises."""
+    """The results of calls that begin at the same time; raises what one of them raises."""
     results: list[Any] = [None] * len(works)
     failures: list[BaseException] = []
     begin = threading.Barrier(len(works))
@@ -60,7 +58,7 @@ def in_threads(*works: Callable[[], Any]) -> list[Any]:
 def test_no_step_of_two_fits_is_lost_and_nothing_is_seen_within_one(kit: Kit) -> None:
     model = counting_model(kit)
     model.fit(*ones(1), batch_size=1, verbose=0)  # Keras builds metrics and optimizers in one thread only
-    sizes = (4, 4, 3)  # the last is a program of its own, with the same variables
+    sizes = (4, 4, 3)  # the last size is another program, with the same variables
     ended = threading.Event()
     seen: list[np.ndarray] = []
     running = [len(sizes)]
@@ -109,7 +107,7 @@ def test_first_fits_of_a_model_that_is_not_built(kit: Kit) -> None:
 
 
 def test_fits_wait_for_the_optimizer_of_a_model_that_another_thread_trains() -> None:
-    """Keras marks an optimizer as built before it creates its slots, and the scope does while it builds the layers."""
+    """Keras marks an optimizer as built before it creates its slots, a scope while it builds the layers."""
     threads: list[threading.Thread] = []
     found: list[int] = []
 
@@ -136,7 +134,7 @@ def test_fits_wait_for_the_optimizer_of_a_model_that_another_thread_trains() -> 
 
 
 def test_variables_of_an_optimizer_are_made_by_the_first_update(kit: Kit) -> None:
-    """A checkpoint that is written before holds no slots, so that one restored later keeps those that are there."""
+    """A checkpoint written before holds no slots, so restoring it later keeps the slots that exist then."""
     keras, x = kit.keras, np.ones((8, 5), np.float32)
 
     def made() -> list[int]:

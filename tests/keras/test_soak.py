@@ -20,14 +20,14 @@ from tests.exploring import seed
 from tests.keras.helpers import Kit, data
 
 X, Y = data(32)
-MANY_X, MANY_Y = data(800)  # an epoch has a hundred executions: one of four takes hardly less time
+MANY_X, MANY_Y = data(800)  # an epoch has a hundred executions: with four it would take hardly less time
 EXECUTIONS, MODELS = (400, 1) if seed() is None else (10_000, 10)
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
 def earlier_objects_apart() -> None:
-    """Keeps the collector from objects of other tests: its passes over all of them would be most of a soak."""
+    """Exempts other tests' objects from garbage collection, which would take most of the time of these tests."""
     gc.collect()
     gc.freeze()
 
@@ -43,12 +43,12 @@ def census() -> tuple[int, int, int]:
 
 
 def assert_nothing_grew(before: tuple[int, ...], after: tuple[int, ...]) -> None:
-    """Compares with <=, as things that other tests have left may still end meanwhile."""
+    """Asserts that no number grew; some may fall, as other tests' remains may still end meanwhile."""
     assert all(new <= old for old, new in zip(before, after, strict=True)), (before, after)
 
 
 class _Mallinfo(ctypes.Structure):
-    """The result of glibc's `mallinfo2`; `hblkhd` and `uordblks` are bytes in use, mapped ones and of the heaps."""
+    """The result of glibc's `mallinfo2`; `hblkhd` and `uordblks` are bytes in use, mapped and in the heaps."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -57,7 +57,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def allocated() -> tuple[int, int]:
-    """Python's blocks, and bytes of malloc, in use: unlike resident memory, they do not count freed memory."""
+    """Python's blocks and bytes of malloc that are in use: unlike resident memory, they leave out freed memory."""
     gc.collect()
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = _Mallinfo
@@ -66,9 +66,7 @@ def allocated() -> tuple[int, int]:
 
 
 def assert_allocates_nothing(iteration: Callable[[], None], executions: int) -> None:
-    """Checks for under 4 blocks and 2 kB an execution, in one of five iterations: leaks do so in each, caches do
-    not.
-    """
+    """Asserts that one of five iterations keeps under 4 blocks and 2 kB an execution: leaks keep more in each."""
     found: list[tuple[float, float]] = []
     while len(found) < 5 and not any(blocks < 4 and size < 2_000 for blocks, size in found):
         before = allocated()
@@ -93,7 +91,7 @@ def test_many_executions(kit: Kit, asynchronous: bool) -> None:
         assert int(kit.variable(model.optimizer.iterations).numpy()) == trained + EXECUTIONS
         assert np.isfinite(history["loss"]).all()
 
-    assert_allocates_nothing(iteration, EXECUTIONS)  # the history of all epochs is there as well
+    assert_allocates_nothing(iteration, EXECUTIONS)  # includes the history of all epochs
     assert_nothing_grew(before, census())
 
 
@@ -109,7 +107,7 @@ def test_dropped_models_leave_nothing(kit: Kit) -> None:
     use(kit)
     before = census()
     models = [use(kit) for _ in range(MODELS)]
-    # TensorFlow keeps megabytes of every model it has traced, also without this engine: memory tells nothing.
+    # TensorFlow keeps megabytes of every model it has traced, also without this engine: memory shows nothing.
     assert_nothing_grew(before, census())
     assert not any(model() for model in models)
 

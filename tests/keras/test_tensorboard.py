@@ -20,7 +20,7 @@ X, Y = data(16)
 
 @pytest.fixture(autouse=True)
 def no_scalars(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scalars need the package tensorboard, graphs do not."""
+    """Replaces the package tensorboard, which scalars need and graphs do not."""
     for name in ("tensorboard", "tensorboard.summary", "tensorboard.summary.v2"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     sys.modules["tensorboard.summary.v2"].scalar = lambda *arguments, **named: None  # type: ignore[attr-defined]
@@ -41,7 +41,7 @@ def graphs(directory: Path) -> list[GraphDef]:
 def test_write_graph_writes_the_step(kit: Kit, tmp_path: Path, asynchronous: bool) -> None:
     model = kit.ipu_model(kit.functional)
     model.set_asynchronous_callbacks(asynchronous)
-    # tf_keras calls the callback after a batch only if it has something else to write.
+    # tf_keras calls the callback after batches only if it has something else to write.
     callback = kit.keras.callbacks.TensorBoard(str(tmp_path), write_graph=True, write_steps_per_second=asynchronous)
     model.fit(X, Y, batch_size=8, epochs=2, callbacks=[callback], verbose=0)
     [graph] = graphs(tmp_path)

@@ -19,7 +19,7 @@ optimizers = keras.optimizers
 
 
 class RatesByLayer(optimizers.Adam):
-    """Rates and betas that differ between variables."""
+    """An Adam whose rates and betas differ between variables."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         self.beta_1 = 0.9 - 0.1 * len(variable.shape)
@@ -51,7 +51,7 @@ OPTIMIZERS |= {
     "nadam of a schedule": lambda: optimizers.Nadam(optimizers.schedules.ExponentialDecay(1e-2, 3, 0.9), epsilon=1e-3),
 }
 FEWER = {"plain": 10, "rmsprop": 4, "momentum": 1, "nesterov": 3, "nadam": 18}
-"""Least number of operations saved for each variable."""
+"""Least number of operations that are saved for each variable."""
 
 
 def trained(make: Callable[[], Any], operations: list[int], monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
@@ -105,7 +105,7 @@ def check(name: str, make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -
     for received, expected in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(received, expected)
     if name in FEWER:
-        assert operations[0] < operations[1] - FEWER[name] * 6  # of each variable
+        assert operations[0] < operations[1] - FEWER[name] * 6  # for each of six variables
 
 
 def test_two_applications_in_one_function_have_their_own_corrections() -> None:

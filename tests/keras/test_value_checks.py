@@ -1,4 +1,4 @@
-"""Values that Keras on TensorFlow checks are checked: labels, ids and others, with the same errors where it raises."""
+"""Values that Keras on TensorFlow checks are checked, as labels and ids, with the same errors where it raises."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _made(ways: Iterable[Callable[[Any], Any]], kit: Kit, model: Any) -> list[An
 @both_frameworks
 @pytest.mark.parametrize("first", ["host", "engine"])
 def test_the_engine_has_what_was_written(kit: Kit, first: str) -> None:
-    """Each kernel of the model is written in a way of its own, made before or after the engine's first execution."""
+    """Each kernel of the model is written in another way, made before or after the engine's first execution."""
 
     def program(model: Any, writers: list[Any]) -> Any:
         made = _made(writers, kit, model) if first == "host" else []
@@ -81,7 +81,7 @@ def _fit(model: Any) -> Any:
 
 
 def test_functions_that_the_trace_of_a_step_made_first(kit: Kit) -> None:
-    """A function of the user's is traced once, within the engine's trace, and called outside of it afterwards."""
+    """A user's function is traced once, within the engine's trace, and later called outside of it."""
     calls: list[Callable[[Any], Any]] = []
 
     def build() -> Any:

@@ -1,4 +1,4 @@
-"""Reports call variables as the model does, each with the layer that owns it and its role."""
+"""Reports name variables as the model does, each with the layer that owns it and its role."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tensors_of(*subject: Any, **options: Any) -> dict[str, dict[str, Any]]:
 
 
 def block(keras: ModuleType, name: str) -> Any:
-    """A layer of two layers."""
+    """A layer that contains two layers."""
 
     class Block(keras.layers.Layer):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -42,7 +42,7 @@ def block(keras: ModuleType, name: str) -> Any:
 
 
 def model_of(keras: ModuleType, optimizer: Any) -> Any:
-    """A model whose biases have equal shapes, one of them read first by the next layer, with a frozen layer."""
+    """A model with a frozen layer, whose biases have equal shapes; the next layer is the first to read one of them."""
     with ipu.ipu_strategy.IPUStrategy().scope():
         frozen, trained = block(keras, "first"), block(keras, "second")
         frozen.trainable = False

@@ -1,6 +1,4 @@
-"""Files that either Keras writes for a strategy's model are whole or absent: a kill or a full disk leaves the former
-file.
-"""
+"""Files of a strategy's model in either Keras are whole or absent: a kill or a full disk leaves the former file."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
 
 
 def moved(model: Any) -> list[np.ndarray]:
-    """The weights of a model, each different from before."""
+    """Changes each weight of a model; returns the weights."""
     model.set_weights([weight + 1 for weight in model.get_weights()])
     return list(model.get_weights())
 
@@ -67,7 +65,7 @@ def test_kills_and_full_disks_leave_the_former(name: str, kit: Kit, tmp_path: Pa
 
 @pytest.mark.parametrize("name", FILES[::2])
 def test_checkpoints_of_a_fit_are_whole(name: str, kit: Kit, tmp_path: Path) -> None:
-    """`ModelCheckpoint` overwrites one file in each epoch; each moment has that of an epoch."""
+    """`ModelCheckpoint` overwrites one file in each epoch; at each moment the file is that of an epoch."""
     model, fresh, folder = kit.ipu_model(kit.functional), kit.functional(), tmp_path / "f"
     folder.mkdir()
     weights: list[list[np.ndarray]] = []
@@ -83,7 +81,7 @@ def test_checkpoints_of_a_fit_are_whole(name: str, kit: Kit, tmp_path: Path) -> 
 
 
 def test_a_folder_is_replaced_at_once(kit: Kit, tmp_path: Path) -> None:
-    """tf_keras' SavedModels, and Keras 3's models as folders; files of others in the folder stay."""
+    """SavedModels of tf_keras and model folders of Keras 3 are replaced; other files in the folder stay."""
     model, folder = kit.ipu_model(kit.functional), tmp_path / "f"
     target, options = folder / "model", {"zipped": False} if kit.is_keras3 else {"save_format": "tf"}
     target.mkdir(parents=True)
@@ -101,7 +99,7 @@ def test_a_folder_is_replaced_at_once(kit: Kit, tmp_path: Path) -> None:
 
 @tf_keras_only
 def test_prefixes_of_files(kit: Kit, tmp_path: Path) -> None:
-    """TensorFlow's format has an index beside its data: the state that names both comes last."""
+    """TensorFlow's format has an index beside its data; the state file that names both is written last."""
     model, fresh, folder = kit.ipu_model(kit.functional), kit.functional(), tmp_path / "f"
     folder.mkdir()
     with fault_points(lambda number: None) as passed:
@@ -125,7 +123,7 @@ def test_shards(kit: Kit, tmp_path: Path) -> None:
 
 
 def test_hdf5_is_not_begun_without_space(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk would end the process in HDF5. The bytes asked for are enough for the file, with all slots."""
+    """HDF5 would end the process on a full disk, so enough bytes for the file, with all slots, are asked for before."""
     model, asked = kit.ipu_model(kit.functional, optimizer="adam"), []
     model.fit(X, Y, verbose=0)
     save(model, tmp_path / "m.weights.h5")
@@ -166,7 +164,7 @@ def backed_up(kit: Kit, folder: Path, epochs: int, **arguments: Any) -> Any:
 
 
 def test_the_deletion_of_a_backup_is_whole(kit: Kit, tmp_path: Path) -> None:
-    """A kill after a fit leaves all of its backup or nothing: not a number of epochs for an untrained model."""
+    """A kill after a fit leaves all of its backup or nothing, but never an epoch number without weights."""
     folder = tmp_path / "f" / "backup"
     folder.mkdir(parents=True)
     kept = left_by_kills(lambda: backed_up(kit, folder, 1), folder.parent, tmp_path / "copies")
@@ -179,7 +177,7 @@ def test_the_deletion_of_a_backup_is_whole(kit: Kit, tmp_path: Path) -> None:
 
 @keras3_only
 def test_metadata_without_weights_begin_at_the_first_epoch(kit: Kit, tmp_path: Path) -> None:
-    """A kill while plain Keras deletes its backup leaves them."""
+    """A kill while plain Keras deletes its backup leaves only metadata."""
     (tmp_path / "training_metadata.json").write_text('{"epoch": 2, "batch": 0}')
     assert backed_up(kit, tmp_path, 3).history.epoch == [0, 1, 2]
 
@@ -194,7 +192,7 @@ def damage(directory: Path, pattern: str) -> None:
 def test_a_damaged_backup_of_tf_keras_is_named(
     pattern: str, kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The former backup is used where there is one."""
+    """The former backup is used if one exists."""
     delete = "tf_keras.src.distribute.worker_training_state.WorkerTrainingState.delete_backup"
     with monkeypatch.context() as patch:
         patch.setattr(delete, lambda state: None)

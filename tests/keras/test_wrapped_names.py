@@ -1,6 +1,4 @@
-"""Wrapped methods keep name, signature and defaults for reflection: Keras distinguishes classes and arguments by
-them.
-"""
+"""Wrapped methods keep name, signature and defaults for reflection: Keras tells classes and arguments apart by them."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ ROOTS = tuple(str(Path(ipu.__file__).parent.parent / name) for name in ("ipu", "
 
 
 def wrappers() -> list[FunctionType]:
-    """The functions of this project in modules and classes that wrap functions of others."""
+    """The functions of this project that wrap functions of others, in modules and classes."""
     modules = [each for each in sys.modules.values() if isinstance(each, ModuleType)]
     values = [value for module in modules for value in list(vars(module).values())]
     classes = {value for value in values if isinstance(value, type)}
@@ -54,13 +52,13 @@ def test_subclasses_without_a_constructor_are_functional(framework: Any, inside:
             return super().train_step(data)
 
     class Variable(framework.Model):
-        """A constructor that passes all on."""
+        """A model with a constructor that passes all arguments on."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
 
     class Second(Plain):
-        """A subclass of one without a constructor."""
+        """A subclass of a model without a constructor."""
 
     with strategy.scope() if inside else np.errstate():
         for kind in (Plain, Variable, Second):
@@ -70,7 +68,7 @@ def test_subclasses_without_a_constructor_are_functional(framework: Any, inside:
             x, y = np.ones((8, 6), np.float32), np.ones((8, 3), np.float32)
             first, last = model.fit(x, y, epochs=2, verbose=0).history["loss"]
             assert last < first
-            if (framework, kind) == (tf_keras, Variable):  # plain tf_keras makes no functional model of its config
+            if (framework, kind) == (tf_keras, Variable):  # plain tf_keras makes no functional model from its config
                 continue
             again = kind.from_config(model.get_config())
             assert isinstance(again, kind) and again.count_params() == model.count_params() == 21

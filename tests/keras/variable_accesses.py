@@ -1,4 +1,4 @@
-"""Ways to write and read a TensorFlow variable of shape [rows, columns], each made once and used again."""
+"""Ways to write and read a TensorFlow variable of shape [rows, columns]; each is made once and used again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _spec(variable: Any) -> tf.TensorSpec:
 
 
 def _one_by_one(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The data set without elements computed in advance."""
+    """The data set, which then computes no elements in advance."""
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_optimization.inject_prefetch = False
@@ -250,7 +250,7 @@ def thread(variable: Any) -> Write:
 
 @writer
 def dataset(variable: Any) -> Write:
-    """Makes a writer from a data set: its iterator has the handle, and no object of Python."""
+    """Makes a writer from a data set: its iterator holds the handle, but no Python object."""
     values: list[np.ndarray] = []
 
     def generate() -> Any:
@@ -341,7 +341,7 @@ def read_by_an_iterator(variable: Any) -> Read:
 
 @reader
 def tensor_read_before(variable: Any) -> Read:
-    """A tensor keeps its value, whatever is written afterwards."""
+    """Makes a reader of a tensor, which keeps its value whatever is written afterwards."""
     read = tf.function(lambda: variable.read_value())
     before = read()
     expected = before.numpy()
@@ -382,7 +382,7 @@ def read_from_a_saved_model(variable: Any) -> Read:
 
 
 def model_of_kernels(kit: Kit, count: int) -> Any:
-    """A model with a kernel [5, 5] for each of `count` accesses."""
+    """A model with `count` kernels [5, 5], one for each access."""
     layers = kit.keras.layers
     inputs = kit.keras.Input((5,))
     joined = layers.Add()([layers.Dense(5, name=f"kernel{k}")(inputs) for k in range(count)])

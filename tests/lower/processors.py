@@ -1,4 +1,4 @@
-"""Lowering as it is for processors of a level of x86-64, whatever this one is."""
+"""Lowering as for processors of a level of x86-64, whatever this processor is."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CHOICES = (
     *(processor.multiplies_bf16_pairs, processor.widens_beside_products, micro_kernel.row_counts),
     micro_kernel.row_steps,
 )
-"""Functions that lowering asks; constants of codelets stay those of this processor, so nothing may be compiled."""
+"""Functions that lowering calls. Constants of codelets stay those of this processor, so nothing may be compiled."""
 
 
 @contextmanager
 def lowered_for(level: str) -> Iterator[None]:
-    """Programs that are built in the block are those for x86-64-v3, of 8 lanes, or x86-64-v4, of 16; they never run."""
+    """Builds programs in the block for x86-64-v3, of 8 lanes, or x86-64-v4, of 16; they never run."""
     name, features = LEVELS[level]
     enabled = frozenset(features.replace("+", "").split(","))
     with pytest.MonkeyPatch.context() as patch:

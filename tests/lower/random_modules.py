@@ -96,7 +96,7 @@ class Maker:
         )
 
     def module(self, steps: int, variables: int = 0) -> Module:
-        """Some results are the last value of each shape; the first `variables` parameters are updated."""
+        """A module whose results include the last value of each shape; the first `variables` parameters are updated."""
         for _ in range(steps):
             made = self.step()
             if made.array_shape.dimensions in self.shapes:

@@ -40,7 +40,7 @@ def test_as_the_definitions_say(name: str) -> None:
 
 @pytest.fixture
 def workers_that_run(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of workers of each call. No call is too small for its threads."""
+    """Notes the number of workers of each call, and treats no call as too small for its threads."""
     ran: list[int] = []
     run_workers, brief_call = Executable._run_workers, Executable.brief_call
 
@@ -110,7 +110,7 @@ def test_many_steps_of_many_iterations() -> None:
 
 @pytest.mark.parametrize("name", ["tensor_array", "two_rows"])
 def test_arrays_are_written_in_place(name: str) -> None:
-    """The loop moves nothing of an array's size."""
+    """Iterations move no arrays of the state's size."""
     module = LOOPS[name]()
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
     (iteration,) = (r for r in program.regions if not r.repeats)
@@ -125,7 +125,7 @@ def test_a_variable_is_updated_in_part_in_place() -> None:
 
 def test_state_that_does_not_change_is_not_copied() -> None:
     copied = [name for name in names_of(LOOPS["updated_variables"]()) if name.endswith(".initial")]
-    assert not copied  # nobody reads the count; the product lies where the variable does, and the weights do not change
+    assert not copied  # nobody reads the count, the product lies in the variable, and the weights do not change
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_state_that_does_not_change_is_not_copied() -> None:
     ],
 )
 def test_what_a_loop_overwrites_has_no_initial_value(name: str, copied: int) -> None:
-    """Lists are filled row by row, all of them; where rows are left out, they must keep their initial values."""
+    """Lists whose rows are all filled need no initial value; where rows are left out, they must keep theirs."""
     program = build_program(LOOPS[name](), ["variable"] * 3, {})
     (first, _) = (r for r in program.regions if r.repeats)
     lists = [s for s in program.compute_sets[: first.begin] if s.writes[0].buffer.shape.rank == 3]
@@ -147,9 +147,7 @@ def test_what_a_loop_overwrites_has_no_initial_value(name: str, copied: int) -> 
 
 @pytest.mark.parametrize("workers", [2, 4])
 def test_workers_do_not_synchronise_in_a_recurrent_layer(workers: int) -> None:
-    """Workers synchronise neither on the way forward nor between two iterations; on the way back for the sum over
-    rows.
-    """
+    """Workers synchronise neither in the forward loop nor between two iterations; the backward loop has syncs."""
     program = build_program(LOOPS["recurrence"](), ["variable"] * 3, {})
     executable = Executable(program)
     executable._bind(buffers(arguments_for(LOOPS["recurrence"]())))
@@ -162,7 +160,7 @@ def test_workers_do_not_synchronise_in_a_recurrent_layer(workers: int) -> None:
 
 
 def test_loop_invariants_are_computed_once() -> None:
-    """The bias taken out of a variable, and the weights turned for the product on the way back."""
+    """Outside of the loop are the bias taken out of a variable, and the weights turned for the backward product."""
     program = build_program(LOOPS["recurrence"](), ["variable"] * 3, {})
     inside = [s for r in program.regions if r.repeats for s in program.compute_sets[r.begin : r.end]]
     outside = [s for s in program.compute_sets if s not in inside]

@@ -47,7 +47,7 @@ def convolve(
 
 
 def ways(module: Module) -> list[ComputeSet]:
-    """The compute sets that the host selects for a module's convolutions."""
+    """The program's compute sets after the host has selected how to compute convolutions."""
     return select_convolutions(build_program(module, ["variable"] * len(module.entry.parameters), {})).compute_sets
 
 
@@ -100,7 +100,7 @@ def test_layouts_large_enough_for_many_units(layout: list[int]) -> None:
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_gradients_of_a_strided_layer(size: int, stride: int) -> None:
-    """Towards the input: a dilated base and a reversed window; towards the weights: batch and features swapped."""
+    """Gradients by the input have a dilated base and a reversed window; those by the kernel swap batch and features."""
     n, low = 11, size // 2
     forward = WindowDimension(size, stride, low, size - 1 - low)
     count = window_count(n, forward)
@@ -120,7 +120,7 @@ def test_gradients_of_a_strided_layer(size: int, stride: int) -> None:
 @pytest.mark.parametrize("features, outputs", [(4, 4), (1, 3), (2, 8), (5, 1), (3, 6)])
 @pytest.mark.parametrize("groups", [(8, 1), (1, 8), (15, 1), (1, 6)])
 def test_groups_with_few_features_are_merged(groups: tuple[int, int], features: int, outputs: int, kind: str) -> None:
-    """Groups are of input features, and of the batch, as in gradients by their kernels."""
+    """Groups are groups of input features, or of the batch as in gradients by kernels."""
     rows, columns = WindowDimension(3, 1, 1, 1), WindowDimension(3, 2, 0, 1)
     orders = [NHWC, HWIO, NHWC]
     if groups[1] > 1:
@@ -133,7 +133,7 @@ def test_groups_with_few_features_are_merged(groups: tuple[int, int], features: 
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_first_layer_of_bf16_has_pairs_of_pixels(pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows over one channel are contiguous in one order of k, in which pixels are read in place as pairs."""
+    """Windows over one channel are contiguous in one order of k; in it, pixels are read in place as pairs."""
     monkeypatch.setattr(direct, "multiplies_bf16_pairs", lambda: pairs)
     monkeypatch.setattr(pixel_groups, "lanes", lambda: 16)
     builder = Builder()
@@ -144,7 +144,7 @@ def test_first_layer_of_bf16_has_pairs_of_pixels(pairs: bool, monkeypatch: pytes
 
 
 def test_merged_groups_count_the_products_of_single_ones() -> None:
-    """The program has the sizes that are asked for; of the host's work no way but contraction applies to the groups."""
+    """The program keeps the sizes of single groups, and on the host the groups are a contraction."""
     builder = Builder()
     x, kernel = builder.parameter("bf16", [4, 16, 16, 32]), builder.parameter("bf16", [3, 3, 4, 32])
     numbers = numbers_for(2, [NHWC, HWIO, NHWC])
@@ -167,7 +167,7 @@ def test_merged_groups_count_the_products_of_single_ones() -> None:
 @pytest.mark.parametrize("low", [-1, 0, 1, 3])
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_operands_of_gradients_by_few_outputs_are_exchanged(outputs: int, low: int, kind: str) -> None:
-    """Images as the window, in a padded image: the images' features, here the batch, fill the lanes."""
+    """Images become the window in a padded image: the images' features, here the batch, fill the lanes."""
     rows, columns = WindowDimension(24, 1, low, 4), WindowDimension(22, 1, 4, low)
     numbers = numbers_for(2, [[1, 2, 3, 0], [0, 2, 3, 1], [2, 3, 0, 1]])
     builder = Builder()
@@ -186,7 +186,7 @@ def test_operands_of_gradients_by_few_outputs_are_exchanged(outputs: int, low: i
 def test_operands_of_gradients_of_strided_and_single_windows_are_exchanged(
     size: int, window: int, step: int, sizes: tuple[int, int]
 ) -> None:
-    """Gradients of outputs, which are `step` elements apart in the image, are the image; those of 1 x 1 a product."""
+    """Gradients of outputs become the image, with `step` elements between outputs; those of 1 x 1 become a product."""
     outputs = -(-size // step)
     reach = (outputs - 1) * step + window - size
     low = max(reach, 0) // 2
@@ -205,7 +205,7 @@ def test_operands_of_gradients_of_strided_and_single_windows_are_exchanged(
 def test_what_is_not_finite_reaches_all_taps_of_its_features_if_operands_are_exchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exchanged, "WORTH", 1.0)  # less than is repaid with few lanes
+    monkeypatch.setattr(exchanged, "WORTH", 1.0)  # less than few lanes repay
     valid = WindowDimension(32)
     builder = Builder()
     x, y = (builder.parameter("f32", [8, size, size, features]) for size, features in ((34, 16), (32, 1)))

@@ -26,7 +26,7 @@ def random_orders(rng: np.random.Generator, rank: int) -> list[list[int]] | None
 
 
 def kind_of(seed: int, floats: int) -> str:
-    """float32, and one of the halves for the seeds beyond."""
+    """float32 for the first seeds, and one of the halves for all others."""
     return "f32" if seed < floats else ("f16", "bf16")[seed % 2]
 
 
@@ -127,7 +127,7 @@ def test_gradient_by_an_input_of_few_features_is_added_where_it_overlaps() -> No
 
 
 def test_a_layer_of_few_features_is_done_in_groups() -> None:
-    """Zeros in the kernel do not count in the cost report of the program either."""
+    """The program's cost report does not count zeros in the kernel either."""
     with lowered_for("x86-64-v4"):  # of 16 lanes
         sets = ways(layer(1, 6, 28, 5, "none"))
     product = next(each for each in sets if each.work_estimate.multiply_adds)

@@ -27,9 +27,7 @@ def forward(kind: str, channels: int, size: int, window: int, stride: int) -> Mo
 
 
 def towards_kernel(kind: str, channels: int, size: int, window: int, batch: int = 2) -> Module:
-    """Builds the gradient by a depthwise kernel like TensorFlow: batches are features, and channels groups of the
-    batch.
-    """
+    """Builds the gradient by a depthwise kernel as TensorFlow does: batches are features, and channels groups."""
     builder = Builder()
     x, y = (builder.parameter(kind, (batch, size, size, channels)) for _ in range(2))
     dimension = WindowDimension(size, 1, window // 2, (window - 1) // 2)
@@ -74,7 +72,7 @@ def test_units_write_what_they_declare() -> None:
 
 
 def test_the_order_of_sums_is_that_of_other_convolutions() -> None:
-    """A channel has the bits that it has alone."""
+    """A channel has the same bits as when it is alone."""
     rng = np.random.default_rng(1)
     x, w = rng.normal(size=(2, 9, 9, 16)).astype(np.float32), rng.normal(size=(3, 3, 1, 16)).astype(np.float32)
     (together,) = machine_of(forward("f32", 16, 9, 3, 1), [x, w]).run()

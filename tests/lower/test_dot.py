@@ -22,7 +22,7 @@ def contract(lhs: tuple[int, ...], rhs: tuple[int, ...], numbers: DotDimensionNu
 @pytest.mark.sample(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_any_dimension_numbers(seed: int) -> None:
-    """Random batch, contracting and free dimensions in random places on both sides."""
+    """Batch, contracting and free dimensions in random places on both sides."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 3, 4)
     roles = [f"{role}{n}" for role, count in zip("bklr", counts, strict=True) for n in range(count)]
@@ -108,7 +108,7 @@ def test_result_of_another_type_than_its_operands() -> None:
 
 
 def test_spread_and_repeated_operands() -> None:
-    """A broadcast operand is read in place, again and again."""
+    """A broadcast operand is read in place, repeatedly."""
     builder = Builder()
     row = builder.parameter("f32", (12,))
     x = builder.parameter("f32", (12, 20))
@@ -123,7 +123,7 @@ def test_spread_and_repeated_operands() -> None:
 @pytest.mark.parametrize("right", [False, True])
 @pytest.mark.parametrize("order", [None, (0, 2, 1, 3)])
 def test_batches_of_a_tall_transposed_operand_with_few_columns(right: bool, order: tuple[int, ...] | None) -> None:
-    """Attention's gradients by keys and values: the tall operand is the right one of the product."""
+    """Gradients of attention by keys and values: the tall operand is the product's right one."""
     builder = Builder()
     tall, slim = builder.parameter("f32", (2, 3, 130, 150)), builder.parameter("f32", (2, 3, 130, 9))
     batch, terms = (0, 1), (2,)

@@ -34,7 +34,7 @@ def module_of(target: str, *operands: np.ndarray, **config: bool) -> Module:
 
 
 def run(module: Module, *operands: np.ndarray) -> list[np.ndarray]:
-    """The results, the same on the debug executor. A run in guarded memory, unit by unit, keeps subnormal numbers."""
+    """The results, which the debug executor must equal; a run in guarded memory, unit by unit, keeps subnormals."""
     check_module(module)
     program = build_program(module, ["variable"] * len(operands), {}, verify=True)
     results = Executable(program).run(1, [], buffers(list(operands)))
@@ -116,7 +116,7 @@ def test_orthogonal_factors(size: tuple[int, int], full: bool) -> None:
 
 
 def test_factors_are_orthogonal_where_squares_vanish() -> None:
-    """Beside elements of size one, the rest of a column has squares around the least number."""
+    """The rest of a column has squares near the least number, beside elements of size one."""
     a = np.array([[[1, 1], [0, 1e-155], [0, c], [0, 1.6e-154]] for c in (1.3e-154, 1e-160, 1e-136, 1e-134)])
     (q, r), (s, u, v) = run(module_of(QR, a, full=False), a), run(module_of(SVD, a, vectors=True), a)
     assert_equal_each(q @ r, a, 1e-15)
@@ -126,7 +126,7 @@ def test_factors_are_orthogonal_where_squares_vanish() -> None:
 
 
 def test_tiny_blocks_beside_others() -> None:
-    """The elements of a block are far below those of the other, so that squares vanish, and not below each other."""
+    """A block's elements are so far below the other block's that their squares vanish, but not below each other."""
     block = np.random.default_rng(7).standard_normal((3, 3))
     a = np.zeros((8, 5, 5))
     for k, size in enumerate((1e-90, 1e-99, 1e-101, 1e-150, 1e-155, 1e-160, 1e-200, 1e-300)):
@@ -171,7 +171,7 @@ def test_elimination(size: int) -> None:
 
 @pytest.mark.parametrize(("a_scale", "b_scale"), [(1e-37, 1.0), (1e36, 1e36), (1e-37, 1e-37), (1e36, 1.0)])
 def test_elimination_of_tiny_and_huge_matrices(a_scale: float, b_scale: float) -> None:
-    """Elements are near one, times powers of two."""
+    """Elements are near one, multiplied by powers of two."""
     rng = np.random.default_rng(3)
     powers = 2.0 ** np.round(np.log2([a_scale, b_scale]))
     a, b = (rng.integers(1, 9, shape).astype(np.float32) + 5 * np.eye(*shape[-2:]) for shape in ((2, 6, 6), (2, 6, 2)))
@@ -180,7 +180,7 @@ def test_elimination_of_tiny_and_huge_matrices(a_scale: float, b_scale: float) -
     given, right = (a * powers[0]).astype(np.float32), (b * powers[1]).astype(np.float32)
     (scaled,), (upper, _, _) = run(module_of(SOLVE, given, right), given, right), run(module_of(LU, given), given)
     np.testing.assert_array_equal(scaled, (x * (powers[1] / powers[0])).astype(np.float32))
-    # What is subnormal in U is zero.
+    # Subnormal elements of U are zero.
     np.testing.assert_allclose(np.triu(upper), np.triu(factors.astype(np.float64) * powers[0]), rtol=1e-7, atol=1.2e-38)
     np.testing.assert_array_equal(np.tril(upper, -1), np.tril(factors, -1))
 

@@ -36,7 +36,7 @@ def works(module: Module) -> list[FewFeatures]:
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever it is possible."""
+    """Makes the host compute convolutions in this way whenever it is possible."""
     for name, value in {"LEAST_MULTIPLY_ADDS": 0, "LEAST_UNITS": 1}.items():
         monkeypatch.setattr(few_features, name, value)
     monkeypatch.setattr(select, "FEW_FEATURES_WORTH", inf)
@@ -55,7 +55,7 @@ def test_results_are_those_of_the_definition(seed: int) -> None:
     window = (*window[:-1], WindowDimension(last.size, 1, last.padding_low, 5, 1, last.base_dilation))
     batch, features, outputs = (int(n) for n in rng.integers(1, [4, 40, 5]))
     module = module_of(batch, features, outputs, sizes, window)
-    assert works(module) or seed % 4  # of wild ones some have no taps at all
+    assert works(module) or seed % 4  # some wild modules have no taps at all
     check(module, tolerance=5e-5)
 
 
@@ -63,13 +63,13 @@ def test_results_are_those_of_the_definition(seed: int) -> None:
 @pytest.mark.parametrize("taps", [2, 5, 7, 9])
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_runs_of_rows(taps: int, outputs: int) -> None:
-    """Runs have as many taps as have kernels, over more rows and columns than a kernel has."""
+    """Runs have as many taps as kernels do, and more rows and columns."""
     window = WindowDimension(taps, 1, taps // 2, taps // 2)
     check(module_of(1, LANES + 3, outputs, [19, 2 * LANES + 5], (window, window)), tolerance=3e-5)
 
 
 def test_a_decoders_last_layer_is_of_this_kind() -> None:
-    """Layers of full lanes, of 16-bit floats, or of so small images that lanes would be idle are not."""
+    """Layers of full lanes, of 16-bit floats, or of images so small that lanes would idle are computed otherwise."""
     assert works(module_of(4, 32, 1, [64, 64], (SAME, SAME)))
     for other in (module_of(4, 32, 8, [64, 64], (SAME, SAME)), module_of(64, 32, 1, [4, 4], (SAME, SAME))):
         assert not works(other)

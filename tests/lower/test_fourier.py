@@ -41,7 +41,7 @@ def test_transforms(name: str, double: bool) -> None:
 
 
 def test_every_length_up_to_150() -> None:
-    """Results are in double precision, so that no wrong root hides behind rounding."""
+    """Results are in double precision, so that rounding cannot hide a wrong root."""
     rng = np.random.default_rng(1)
     for length in sample(range(1, 151), 60):
         module = fft_module("FFT", (2,), (length,), double=True)
@@ -67,7 +67,7 @@ def test_imaginary_parts_that_a_real_signal_cannot_have_do_not_count() -> None:
 
 
 def test_between_other_operations() -> None:
-    """A convolution by spectra: transforms read and feed elementwise operations."""
+    """A convolution by spectra, where elementwise operations feed and read the transforms."""
     b = Builder()
     x, kernel = b.parameter("f32", (3, 10)), b.parameter("f32", (3, 10))
     half = Shape("c64", (3, 6))
@@ -80,7 +80,7 @@ def test_between_other_operations() -> None:
 
 
 def in_float32(name: str, x: np.ndarray, length: int) -> np.ndarray:
-    """NumPy's transform. NumPy 2.4 computes unscaled ones in float64, so those are made of a scaled one."""
+    """NumPy's transform in float32; NumPy 2.4 computes unscaled ones in float64, so they are made from scaled ones."""
     if name == "IRFFT":
         return np.fft.irfft(x, n=length)
     if name == "IFFT":
@@ -92,7 +92,7 @@ def in_float32(name: str, x: np.ndarray, length: int) -> np.ndarray:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["FFT", "IFFT", "RFFT", "IRFFT"])
 def test_single_precision_errs_no_more_than_others(name: str) -> None:
-    """NumPy's own transforms of float32 are TensorFlow's. Real lines of even length have one rounding more."""
+    """TensorFlow uses NumPy's transforms of float32. Real lines of even length have one more rounding."""
     rng = np.random.default_rng(2)
     for length in sample([64, 100, 37, 512, 17, 243, 1000, 4096], 5):
         module = fft_module(name, (40,), (length,))

@@ -96,7 +96,7 @@ def test_units_of_sums_over_transposed_arrays_read_whole_cache_lines() -> None:
 
 @pytest.mark.parametrize(("lines", "terms", "sets"), [(32, 50_257, 1), (8, 50_257, 2), (32, 70_000, 2)])
 def test_sums_of_a_vocabulary_are_not_split(lines: int, terms: int, sets: int) -> None:
-    """Sums with enough lines stay whole; split ones would be read again from beyond the cache."""
+    """Sums of enough lines stay whole: split ones would be read again from beyond the cache."""
     b = Builder()
     module = b.module(b.reduce(b.parameter("f32", (lines, terms)), b.constant(0.0), (1,)))
     assert len(build_program(module, ["variable"], {}).compute_sets) == sets

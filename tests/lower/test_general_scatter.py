@@ -16,7 +16,7 @@ TABLES = (((9, 3), 7), ((60, 40), 300), ((30,), 200), ((5, 3), 0), ((4, 5, 6), 9
 
 
 def whole_numbers(rng: np.random.Generator, kind: str, dimensions: tuple[int, ...]) -> np.ndarray:
-    """Small ones, so that sums in any order are the same."""
+    """Small whole numbers, so that sums are equal in any order."""
     if kind == "pred":
         return rng.random(dimensions) > 0.5
     if kind[0] == "c":
@@ -56,7 +56,7 @@ def check_scatter(kinds: tuple[str, ...], body: Computation, tolerance: float = 
     ],
 )
 def test_any_single_operation(kind: str, opcode: str) -> None:
-    # Halves are rounded after each update, where the definition rounds once.
+    # Halves are rounded after each update, while the definition rounds once.
     check_scatter((kind,), binary_computation(opcode, kind), 2e-2 if kind in ("f16", "bf16") else 1e-5)
 
 

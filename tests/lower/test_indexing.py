@@ -31,7 +31,7 @@ def take(kind: str, table: tuple[int, int], indices: np.ndarray) -> None:
 def test_rows_of_a_table(kind: str) -> None:
     rng = np.random.default_rng(1)
     for shape, table in (((5,), (9, 3)), ((4, 6), (30, 17)), ((1,), (1, 1)), ((0,), (4, 4)), ((500,), (50, 64))):
-        # Indices outside are clamped.
+        # Indices out of range are clamped.
         take(kind, table, rng.integers(-3, table[0] + 3, shape).astype(np.int32))
 
 
@@ -60,7 +60,7 @@ def test_scatter_rows(opcode: str, kind: str) -> None:
             *("scatter", x.shape, (x, places, updates), (binary_computation(opcode, kind),)),
             scatter_dimension_numbers=ScatterDimensionNumbers((1,), (0,), (0,), 1),
         )
-        # Updates outside are left out; places repeat.
+        # Updates out of range are left out; places repeat.
         indices = rng.integers(-2, table[0] + 2, (count, 1)).astype(np.int32)
         values = [rng.integers(1, 3, s).astype(Shape(kind).dtype) for s in (table, (count, table[1]))]
         check(builder.module(), [values[0], indices, values[1]])
