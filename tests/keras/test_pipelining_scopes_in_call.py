@@ -212,7 +212,7 @@ def test_scopes_in_the_call_of_a_layer_are_refused(kit: Kit) -> None:
 
 
 def test_values_read_while_call_is_traced_are_refused(kit: Kit) -> None:
-    """Such values would stay the same for ever, and have no gradients."""
+    """Values read there would stay the same for ever, and have no gradients."""
 
     def call(self: Any, inputs: Any) -> Any:
         with PipelineStage(0):

@@ -41,7 +41,7 @@ def dataset(passes: list[list[int]], begin: Callable[[int], None] = lambda batch
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("depth", "executions"), [(None, 1), (2, 2), (5, 5)])
 def test_so_many_executions_are_prepared_ahead(kit: Kit, depth: int | None, executions: int) -> None:
-    """As many batches as the depth says are made while the callback of the first execution waits."""
+    """The depth decides how many batches are made while the callback of the first execution waits."""
     model = kit.ipu_model(steps_per_execution=STEPS)
     if depth is not None:
         model.set_infeed_queue_options(prefetch_depth=depth)

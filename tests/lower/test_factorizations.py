@@ -116,7 +116,7 @@ def test_orthogonal_factors(size: tuple[int, int], full: bool) -> None:
 
 
 def test_factors_are_orthogonal_where_squares_vanish() -> None:
-    """The rest of a column has squares near the least number, beside elements of size one."""
+    """Squares of the rest of a column are near the least number, beside elements of size one."""
     a = np.array([[[1, 1], [0, 1e-155], [0, c], [0, 1.6e-154]] for c in (1.3e-154, 1e-160, 1e-136, 1e-134)])
     (q, r), (s, u, v) = run(module_of(QR, a, full=False), a), run(module_of(SVD, a, vectors=True), a)
     assert_equal_each(q @ r, a, 1e-15)

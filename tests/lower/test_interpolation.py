@@ -1,4 +1,4 @@
-"""Interpolations of images against their definition: sizes, elements that are not finite, executors and files."""
+"""Interpolations of images against their definition: sizes, infinities and NaN, executors and files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXTREMES = np.float32([np.nan, np.inf, -np.inf, -0.0, 3e38, 1e-40])
 
 
 def naive(images: np.ndarray, size: tuple[int, int], corners: bool, centers: bool) -> np.ndarray:
-    """Each pixel from the four around its place, one of which may be several of these."""
+    """The definition: each pixel is computed from the four around its place, some of which may be the same."""
     n, height, width, channels = images.shape
     result = np.zeros((n, *size, channels))
     places = [_place(*each, corners, centers) for each in zip((height, width), size, strict=True)]
@@ -59,7 +59,7 @@ def module_of(shape: tuple[int, ...], size: tuple[int, int], corners: bool, cent
 
 
 def run(module: Module, images: np.ndarray) -> np.ndarray:
-    """The result, the same on the debug executor, and in guarded memory with its units in reverse."""
+    """The result, which must be the same on the debug executor, and in guarded memory with units in reverse."""
     check_module(module)
     program = build_program(module, ["variable"], {}, verify=True)
     (result,) = Executable(program).run(1, [], buffers([images]))

@@ -19,7 +19,7 @@ def copies(module: Module) -> int:
 
 
 def gates(shape: tuple[int, ...], dimension: int, count: int) -> Module:
-    """Several results of one fusion, joined and read by a product."""
+    """Several results of one fusion, which are joined and read by a product."""
     builder = Builder()
     x, y = builder.parameter("f32", shape), builder.parameter("f32", shape)
     both = builder.add(x, y)

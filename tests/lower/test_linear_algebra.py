@@ -15,7 +15,7 @@ from tests.exploring import sample
 
 
 def matrices(rng: np.random.Generator, kind: str, dimensions: tuple[int, ...]) -> np.ndarray:
-    """Random ones, in double precision."""
+    """Random matrices in double precision."""
     imaginary = 1j * rng.normal(size=dimensions) if kind[0] == "c" else 0
     return rng.normal(size=dimensions) + imaginary
 
@@ -96,7 +96,7 @@ def test_triangular_solve(kind: str, transpose_a: str) -> None:
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_triangular_solve_reads_one_triangle(kind: str) -> None:
-    """Unit triangles have no diagonal read; infinite and NaN right-hand sides stay in their own column."""
+    """The diagonals of unit triangles are not read; infinite and NaN right-hand sides stay in their own column."""
     rng = np.random.default_rng(4)
     for size, lower, unit, transpose_a in product((3, 13), (True, False), (True, False), ("NO_TRANSPOSE", "ADJOINT")):
         a = (rng.normal(size=(size, size)) / size + 2 * np.eye(size)).astype(Shape(kind).dtype)
@@ -130,7 +130,7 @@ def test_operands_and_results_in_buffers_of_another_shape(kind: str) -> None:
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 @pytest.mark.parametrize("kind", ["f32", "c64", "c128"])
 def test_a_pivot_of_zero_gives_infinity_and_nan(kind: str, zero: float) -> None:
-    """Parts of a complex number are each divided by the zero of the real part, as in XLA."""
+    """Both parts of a complex number are divided by the zero of the real part, as in XLA."""
     dtype = Shape(kind).dtype
     a, right = np.zeros((1, 1), dtype), np.array([[1, -2, 0, np.nan]], dtype)
     a.real = zero

@@ -69,7 +69,7 @@ def test_transpose_large_enough_for_many_units() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_chains_of_moves(seed: int) -> None:
-    """Several moves in a row are one view; reshapes that split dimensions end it."""
+    """Several moves in a row become one view, until a reshape splits dimensions."""
     rng = np.random.default_rng(seed)
     builder = Builder()
     x = builder.parameter("s32", SHAPES[seed % len(SHAPES)])

@@ -1,4 +1,4 @@
-"""Products that are worth two workers are cut so that two have about as much to do."""
+"""Products that are worth two workers are cut so that both have about as much to do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_neither_of_two_workers_has_much_more(form: str, rows: int, columns: int
 
 @pytest.mark.parametrize(("rows", "columns", "k", "sets"), [(128, 4099, 64, 1), (100, 9000, 200, 1), (32, 512, 784, 2)])
 def test_vocabularies_have_no_partial_sums(rows: int, columns: int, k: int, sets: int) -> None:
-    """Sums of parts of k that are larger than the weight would leave the caches."""
+    """Partial sums over k that are larger than the weight would leave the caches."""
     b = Builder()
     b.dot(b.parameter("f32", (rows, k)), b.parameter("f32", (k, columns)))
     module = b.module()

@@ -57,7 +57,7 @@ def test_bits_are_those_of_the_definition(algorithm: str, words: int, kind: str)
 
 @pytest.mark.parametrize(("algorithm", "words"), GENERATORS)
 def test_bits_do_not_depend_on_the_workers(algorithm: str, words: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next state is a variable, so that every step goes on from the last one."""
+    """The next state is a variable, so that every step continues from the last one."""
     monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)
     module = bits(Shape("u16", (310, 333)), algorithm, words)
     module.aliases[0] = 0
@@ -118,7 +118,7 @@ UNIFORM = [
 
 @pytest.mark.parametrize(("kind", "low", "high"), UNIFORM)
 def test_uniform(kind: str, low: float, high: float) -> None:
-    """Numbers are those of the definition, inside the range, spread evenly over it."""
+    """Numbers equal the definition's, are in the range, and spread evenly over it."""
     for dimensions in [(), (7,), (1, 4, 1), (0, 3), (103, 99)]:
         builder = Builder()
         draw(builder, Shape(kind, dimensions), "RNG_UNIFORM", low, high)
@@ -132,7 +132,7 @@ def test_uniform(kind: str, low: float, high: float) -> None:
     assert low <= numbers.min() and (numbers.max() < high or kind == "pred" or low == high)
     places = (numbers - low) / max(float(high) - low, 1e-9)
     expected_mean = 0.5 if low != high else 0.0
-    # Integers have their mean half a step below the middle.
+    # The mean of integers is half a step below the middle.
     step = 0.5 / (float(high) - low) if drawn.dtype.kind in "iu" else 0.0
     assert abs(places.mean() - (expected_mean - step)) < 0.02
     if low != high and kind != "pred":
@@ -142,7 +142,7 @@ def test_uniform(kind: str, low: float, high: float) -> None:
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "f64"])
 def test_normal(kind: str) -> None:
-    """The definition's numbers but for the last digits, which logarithm and cosine decide."""
+    """Numbers equal the definition's except for last digits, which come from logarithm and cosine."""
     builder = Builder()
     draw(builder, Shape(kind, (250, 401)), "RNG_NORMAL", -1, 2)
     module = builder.module()
@@ -213,7 +213,7 @@ def test_seed_reaches_compiled_programs() -> None:
 
 
 def test_loops_draw_new_numbers_each_iteration() -> None:
-    """A loop of five iterations writes one row in each; the definition draws the same."""
+    """A loop of five iterations, each of which writes a row; the definition draws the same numbers."""
     state = TupleShape((Shape("s32"), Shape("f32", (5, 33))))
     condition = Builder("condition")
     iteration = condition.get_tuple_element(condition.parameter_of(state), 0)

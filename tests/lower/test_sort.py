@@ -32,7 +32,7 @@ def comparator(kinds: list[str], direction: str = "LT", key: int = 0, total: boo
 
 
 def lexicographic(kinds: list[str]) -> Computation:
-    """Ascending by the first operand, among equal ones descending by the second."""
+    """A comparator: ascending by the first operand, and for equal ones descending by the second."""
     b = Builder("lexicographic")
     x, y, i, j = (b.parameter(kind) for kind in kinds for _ in range(2))
     return b.build(b.select(b.compare(x, y, "EQ"), b.compare(i, j, "GT"), b.compare(x, y, "LT")))
@@ -55,7 +55,7 @@ def numbered(values: np.ndarray) -> np.ndarray:
 
 
 def assert_same_bytes(module: Module, arguments: list[np.ndarray]) -> None:
-    """The engine's results, unit by unit from the last one on and as it really runs, are the definition's."""
+    """Asserts that the engine's results equal the definition's, unit by unit in reverse and as it really runs."""
     expected = evaluate(module, arguments)
     roles = ["variable"] * len(arguments)
     careful = Machine(build_program(module, roles, {}, verify=True), dict(enumerate(arguments)))
@@ -132,7 +132,7 @@ def test_first_elements_of_long_rows(kind: str, order: str) -> None:
 
 
 def test_extreme_keys_are_found_among_the_first() -> None:
-    """The largest key of all is no less than any bound: it must not be taken for one."""
+    """The largest key there is may equal a bound, and must not be taken for one."""
     for kind in ("s64", "u64", "s8"):
         limits = np.iinfo(Shape(kind).dtype)
         values = np.full(1000, limits.max, limits.dtype)
@@ -175,7 +175,7 @@ def nans_last(kind: str) -> Computation:
 def test_comparators_that_compute(kind: str) -> None:
     rng = np.random.default_rng(3)
     values = random_array(Shape(kind, (3, 90)), rng)
-    values[np.abs(values.astype(np.float64)) < 1e-30] = 0  # the engine's arithmetic counts denormals as zero
+    values[np.abs(values.astype(np.float64)) < 1e-30] = 0  # the engine's arithmetic takes denormals for zero
     assert_same_bytes(sorting((3, 90), [kind], 1, nans_last(kind)), [values])
     values = random_array(Shape(kind, (3, 90)), rng, special=False)
     assert_same_bytes(sorting((3, 90), [kind], 1, by_magnitude(kind)), [values])
@@ -207,7 +207,7 @@ def test_rows_are_units_that_several_workers_share() -> None:
 
 
 def test_sorts_of_computed_values_and_in_place() -> None:
-    """Two variables that are sorted together, by the negative of one of them, and replaced."""
+    """Sorts two variables together, by the negative of one of them, and replaces both."""
     b = Builder()
     x, y = b.parameter("f32", (5, 80)), b.parameter("s32", (5, 80))
     made = b.inferred(

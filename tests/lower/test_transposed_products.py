@@ -1,4 +1,4 @@
-"""Products written transposed, in the order of their readers."""
+"""Products that are written transposed, in the order in which their readers read."""
 
 from __future__ import annotations
 

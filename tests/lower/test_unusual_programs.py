@@ -1,4 +1,4 @@
-"""Valid programs that no front end writes: faults that changed exports have shown, each in its smallest module."""
+"""Valid programs that no front end writes: each is the smallest module for a fault that changed exports have shown."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_body_that_is_not_associative_is_folded_in_row_major_order(name: str) 
 
 
 def test_halves_of_a_long_dot_are_rounded_once() -> None:
-    """The first half of the products adds up to 180,000, out of range of float16, the second to as much below 0."""
+    """The first half of the products adds up to 180,000, too large for float16, the second half to -180,000."""
     depth = 9000
     b = Builder()
     b.dot(b.parameter("f16", (2, depth)), b.parameter("f16", (depth, 3)))
@@ -92,7 +92,7 @@ def test_operands_of_a_dot_are_not_rounded_to_a_half_result(left: str, right: st
 
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 def test_phases_of_a_dilated_convolution_of_many_features(kind: str) -> None:
-    """Each phase writes a part of the result: sums split over k must leave the other parts alone."""
+    """Each phase writes a part of the result, so sums split over k must leave the other parts alone."""
     b = Builder()
     x, kernel = b.parameter(kind, (1, 3, 3, 2100)), b.parameter(kind, (3, 3, 2100, 8))
     window = (WindowDimension(3, 1, 2, 2, 1, 2),) * 2
@@ -101,7 +101,7 @@ def test_phases_of_a_dilated_convolution_of_many_features(kind: str) -> None:
 
 
 def test_a_triangle_without_its_diagonal_and_one_that_is_singular() -> None:
-    """A unit diagonal is not read; a zero in another makes infinities, and no error."""
+    """A unit diagonal is not read; a zero on another diagonal gives infinities, and no error."""
     values = np.tril(random.normal(size=(4, 4))).astype(np.float32)
     right = random.normal(size=(4, 2)).astype(np.float32)
     np.fill_diagonal(values, np.nan)

@@ -40,7 +40,7 @@ def test_any_window(opcode: str, seed: int) -> None:
 
 
 SCANS = {"inclusive": (1, 0, False), "exclusive": (0, 1, False), "reverse": (1, 0, True), "long": (1, 3, True)}
-"""Elements of the first result, elements by which windows are longer than the array, and the direction."""
+"""The number of elements of the first window, by how much windows are longer than the array, and the direction."""
 
 
 @pytest.mark.sample(14)
@@ -69,7 +69,7 @@ def scan_of(x: np.ndarray, opcode: str, initial: float, backward: bool) -> Modul
 
 @pytest.mark.parametrize("opcode, initial", [("add", 0.0), ("add", -0.0), ("maximum", -np.inf), ("minimum", np.inf)])
 def test_scans_of_special_values(opcode: str, initial: float) -> None:
-    """NaN stays until the end, and sums of -0 have the sign that the initial value gives them."""
+    """NaN stays until the end, and sums of -0 take their sign from the initial value."""
     values = np.array([-0.0, -0.0, 0.0, -0.0, 1.5, np.inf, -1.5, -np.inf, 2.0, np.nan, 3.0, -0.0], np.float32)
     for x in (values, np.stack([np.roll(values, k) for k in range(19)], 1)):
         for backward in (False, True):
@@ -82,7 +82,7 @@ def test_scans_of_special_values(opcode: str, initial: float) -> None:
 
 
 def test_windows_that_only_look_like_scans() -> None:
-    """A parameter as the initial value, steps, and padding on both sides have windows of their own."""
+    """Windows are summed one by one for a parameter as the initial value, for steps, and for padding on both sides."""
     for window in ((9, 1, 8, 1), (9, 2, 8, 0), (8, 1, 7, 0), (9, 1, 4, 4)):
         windowed("f32", [9, 3], (WindowDimension(*window), WindowDimension(1)), "add")
     windowed("f32", [9, 3], (WindowDimension(9, 1, 8, 0), WindowDimension(1)), "add", fixed=False)
@@ -125,7 +125,7 @@ def test_empty_windows_and_arrays() -> None:
 
 
 def test_two_arrays_and_a_body_of_any_kind() -> None:
-    """The greatest value of each window and where it stood: max_pool_with_argmax."""
+    """Computes the greatest value of each window and its place, as max_pool_with_argmax does."""
     body = Builder("argmax")
     value, place, other, other_place = (body.parameter(k) for k in ("f32", "s32", "f32", "s32"))
     keep = body.compare(value, other, "GE")

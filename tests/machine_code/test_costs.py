@@ -58,7 +58,7 @@ def test_files_of_something_else_are_refused(text: str, said: str, tmp_path: Pat
 
 @pytest.fixture
 def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
-    """A function that multiplies the costs of the schedule, as a file named in the environment does."""
+    """A function that multiplies the costs of the schedule, in a file that the environment names."""
     path, found = tmp_path / "costs.toml", costs.costs()
     monkeypatch.setenv(costs.VARIABLE, str(path))
 

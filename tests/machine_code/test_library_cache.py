@@ -59,7 +59,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made() -> tuple[int, bytes]:
-    """Number of times that the text was asked for, and the object."""
+    """The number of times that the text was asked for, and the object."""
     asked = []
 
     def text() -> Compile:
@@ -72,7 +72,7 @@ def made() -> tuple[int, bytes]:
 
 
 def files(folder: Path) -> list[Path]:
-    """Objects, but for conversions of halves, which processors without F16C have besides."""
+    """The files of objects, except for conversions of halves, which only processors without F16C need."""
     found = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(disk.STAMP))
     return [path for path in found if not path.name.startswith("half_conversions")]
 
@@ -211,7 +211,7 @@ def test_reading_counts_as_use(tmp_path: Path) -> None:
         os.utime(path, (0, 0))
     disk._stamped.clear()
     assert load(folder / "used.o") == b"code"
-    disk._stamped.clear()  # as another process would see it
+    disk._stamped.clear()  # to act as another process
     remove_unused(root)
     assert folder.exists()
 
@@ -232,7 +232,7 @@ def test_new_folder_removes_old_ones(tmp_path: Path) -> None:
 
 
 def test_unused_files_of_a_folder_in_use_are_deleted(tmp_path: Path) -> None:
-    """Files are kept for longer where other machines use the folder, too; one that is read counts as used."""
+    """Files are kept longer if other machines use the folder, too; a file that is read counts as used."""
     folder = disk.cache_directory("objects")
     old, read = folder / "old.o", folder / "read.o"
     for path in (old, read):

@@ -1,4 +1,4 @@
-"""Code for processors with fewer instructions, in processes of their own, which NUMBA_CPU_NAME and _FEATURES name."""
+"""Code for processors with fewer instructions, which NUMBA_CPU_NAME and _FEATURES set in separate processes."""
 
 from __future__ import annotations
 

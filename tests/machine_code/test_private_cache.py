@@ -1,4 +1,4 @@
-"""Compiled code is read only from files and folders that the user alone can have written, and nothing blocks."""
+"""Compiled code is read only from files and folders that the user alone can have written; a pipe never blocks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="owners and modes are th
 
 
 def kept(folder: Path) -> Path:
-    """The only file of code, once it is made."""
+    """The only file of code, after it is made."""
     assert made()[0] == 1
     (path,) = files(folder)
     return path
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a file or folder another user's; new files belong to this one."""
+    """Makes a file or folder another user's; new files belong to this user."""
     if os.geteuid() == 0:
         os.chown(path, STRANGER, STRANGER)
         return

@@ -1,4 +1,4 @@
-"""Names of kept code are made of all sources that are compiled into it."""
+"""Names of kept code depend on all sources that are compiled into it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from engine.machine_code.sources import ENGINE, digest, sources
 
 GENERATING = ("emit", "codelets", "machine_code", "runtime/executor.py", "debug/calls.py")
-"""Positions of the functions that are compiled, or that write code."""
+"""Folders and files whose functions are compiled, or write code."""
 
 
 def copied(folder: Path) -> Path:
@@ -74,7 +74,7 @@ def test_every_module_whose_names_are_compiled_in_is_hashed(name: str) -> None:
         for origin, read in read_by(module):
             value = getattr(importlib.import_module(origin), read, None) if read else None
             submodule = sys.modules.get(f"{origin}.{read}")
-            home = getattr(value, "__module__", None) or ""  # of a class or function that a package passes on
+            home = getattr(value, "__module__", None) or ""  # for a class or function that a package passes on
             for each in (submodule, None if submodule else sys.modules[origin], sys.modules.get(home)):
                 if isinstance(each, ModuleType) and each.__name__.startswith("engine."):
                     waiting.append(each)

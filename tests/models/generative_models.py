@@ -26,7 +26,7 @@ class Sampling(layers.Layer):
 
 
 class Autoencoder(keras.Model):
-    """Learns to give its input back."""
+    """A model that learns to reproduce its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Autoencoder(keras.Model):
 
 
 def variational_autoencoder() -> keras.Model:
-    """Compiled and built."""
+    """A variational autoencoder, compiled and built."""
     model = Autoencoder()
     model(tf.zeros((1, 8, 8, 1)))
     model.compile(keras.optimizers.Adam(1e-3), steps_per_execution=5, jit_compile=False)
@@ -117,7 +117,7 @@ class Adversaries(keras.Model):
 
 
 def gan() -> keras.Model:
-    """Compiled, and both optimizers built."""
+    """A GAN, compiled, with both optimizers built."""
     model = Adversaries()
     one, other = keras.optimizers.Adam(2e-3, beta_1=0.5), keras.optimizers.Adam(1e-3, beta_1=0.5)
     model.compile(one, other, steps_per_execution=5, jit_compile=False)

@@ -18,12 +18,12 @@ Arrays = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class Example:
-    """`build()` gives a compiled model, `data(generator, rows)` its x and y; y is None if it learns from x alone."""
+    """`build()` makes a compiled model, `data(generator, rows)` its x and y; y is None if it learns from x alone."""
 
     build: Callable[[], keras.Model]
     data: Callable[[np.random.Generator, int], Arrays]
     random: bool = False
-    """Draws random numbers in training, and is therefore compared with `jit_compile=True`."""
+    """Whether training draws random numbers, so that the reference is `jit_compile=True`."""
 
 
 class Positions(layers.Layer):

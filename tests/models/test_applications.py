@@ -30,7 +30,7 @@ NAMES = ("ResNet50", "MobileNetV2", "EfficientNetB0", "DenseNet121", "ConvNeXtTi
 CASES = [
     (used, name) for used, names in (("keras", NAMES), ("tf_keras", ("ResNet50", "EfficientNetB0"))) for name in names
 ]
-"""Models of Keras 3, and two most different ones of tf_keras, whose applications have the same layers."""
+"""Models of Keras 3, and two very different ones of tf_keras, whose applications have the same layers."""
 SIZE, BATCH, CLASSES = 64, 8, 10
 FLOOR, FACTOR, ORDERS, WITHIN, MOVED = 1e-5, 3.0, 3, 0.95, 10.0
 
@@ -70,7 +70,7 @@ class Subject:
         return [np.asarray(each) for each in self.model.get_weights()]
 
     def start(self) -> list[np.ndarray]:
-        """Puts all variables back; the weights as they then are."""
+        """Restores all variables, and returns the weights."""
         for variable, value in zip(self.variables, self.fresh, strict=True):
             variable.assign(value)
         return self.weights()
@@ -88,7 +88,7 @@ class Subject:
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
-    """The largest; infinite where one is NaN."""
+    """The largest difference; infinite where one is NaN."""
     return float(np.nan_to_num(np.abs(a.astype(np.float64) - b), nan=np.inf).max(initial=0.0))
 
 
@@ -111,7 +111,7 @@ def check(expected: Run, shuffled: list[Run], received: Run) -> list[float]:
 
 
 def check_moved(start: list[np.ndarray], expected: Run, limits: list[float]) -> None:
-    """Most weights must move ten times as far as they may differ, or the comparison would show nothing."""
+    """Asserts that most weights move ten times as far as they may differ, else the comparison shows nothing."""
     moved = [difference(a, b) for a, b in zip(start, expected.weights, strict=True)]
     assert np.median([m / max(limit, 1e-30) for m, limit in zip(moved, limits, strict=True)]) > MOVED
 
@@ -143,7 +143,7 @@ def test_a_step_with_dropout() -> None:
 
 @pytest.mark.explore
 def test_memory_is_little_more_than_what_backpropagation_needs() -> None:
-    """Outputs of all convolutions and activations must live until their gradients; the plan may take twice that.
+    """Outputs of all convolutions and activations must live until their gradients; the plan may take twice those bytes.
 
     Next to them lie borders, partial sums and gradients on their way to an update.
     """
@@ -164,7 +164,7 @@ def test_memory_is_little_more_than_what_backpropagation_needs() -> None:
 
 
 def _live_bytes(program: Program) -> int:
-    """The most bytes of results between their first and last use, from the compute sets alone."""
+    """The greatest number of bytes of results between first and last use, from the compute sets alone."""
     uses: dict[Buffer, list[int]] = {}
     for at, each in enumerate(program.compute_sets):
         for span in (*each.reads, *each.writes):

@@ -1,4 +1,4 @@
-"""Small models of every kind train for ten steps on the engine and stay with TensorFlow.
+"""Small models of every kind train for ten steps on the engine, and stay near TensorFlow.
 
 Weights, losses and predictions may be three times as far from TensorFlow's as these are from TensorFlow's own on
 batches whose rows are permuted, or 1e-4. Models that draw random numbers are compared with `jit_compile=True`, which

@@ -15,14 +15,14 @@ import keras
 
 REFERENCE = Path(__file__).parent.parent.parent / "docs" / "site" / "reference.py"
 ENTRY = re.compile(r"^    (\*{0,2}\w[\w*, ]*): ", re.M)
-"""The names of the parameters, one or several, that an entry of Args is about."""
+"""Pattern for the names of parameters, one or several, that an entry of Args describes."""
 WITHOUT_EFFECT = re.compile(r"\b(accepted|ignored|no effect|without effect|not read)\b")
 NO_READ = ("STORE_FAST", "STORE_DEREF", "STORE_FAST_STORE_FAST", "MAKE_CELL", "DELETE_FAST")
-"""Opcodes that name a variable, and do not read it."""
+"""Opcodes that name a variable without reading it."""
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    """The names of the parameters, but for those of any number of arguments."""
+    """The names of the parameters, except those for any number of arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -33,7 +33,7 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def lacking(function: Callable[..., Any]) -> list[str]:
-    """Parts that a docstring lacks: parameters among the entries of Args, that one has no effect; sections."""
+    """Parts that a docstring lacks: entries of parameters in Args, remarks that one has no effect, sections."""
     doc, named, results = inspect.getdoc(function) or "", parameters(function), "None"
     parts = ENTRY.split(doc.partition("\nArgs:\n")[2].partition("\n\n")[0])
     pairs = zip(parts[1::2], parts[2::2], strict=True)
@@ -51,7 +51,7 @@ def lacking(function: Callable[..., Any]) -> list[str]:
 
 
 def code_of(function: Callable[..., Any]) -> CodeType:
-    """The bytecode of a function, or of a class's constructor; that of one without any is empty."""
+    """The bytecode of a function or of a class's constructor; empty code if there is none."""
     unwrapped = inspect.unwrap(function.__init__ if isinstance(function, type) else function)
     return getattr(unwrapped, "__code__", (lambda: None).__code__)
 
@@ -71,7 +71,7 @@ def raises(function: Callable[..., Any]) -> bool:
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """All public functions and methods, and classes but for enumerations, by the names of the reference."""
+    """All public functions and methods, and classes except enumerations, by their names in the reference."""
     specification = importlib.util.spec_from_file_location("reference", REFERENCE)
     assert keras and specification is not None and specification.loader is not None
     reference = importlib.util.module_from_spec(specification)

@@ -37,7 +37,7 @@ class Choices:
         return tuple(d for d in range(count) if self.boolean())
 
     def shape(self, low: int, high: int) -> tuple[int, ...]:
-        """Sizes of low to high dimensions, at times one of 0."""
+        """Sizes for low to high dimensions; one of them is sometimes 0."""
         made = [self.choose(SIZES) for _ in range(self.integer(low, high))]
         if made and self.integer(0, 15) == 15:
             made[self.integer(0, len(made) - 1)] = 0
@@ -48,7 +48,7 @@ class Choices:
 
 
 def whole_numbers(rng: np.random.Generator, shape: Shape) -> np.ndarray:
-    """Small ones in any type."""
+    """Small whole numbers of any type."""
     if shape.element_type == "pred":
         return rng.random(shape.dimensions) < 0.5
     low = 0 if shape.dtype.kind == "u" else -3

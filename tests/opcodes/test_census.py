@@ -1,4 +1,4 @@
-"""Every opcode that a census of Keras' models found is one the engine runs, and the rewritten ones do run."""
+"""The engine runs every opcode that a census of Keras' models found, and also those that passes rewrite."""
 
 from __future__ import annotations
 

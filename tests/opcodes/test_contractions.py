@@ -19,7 +19,7 @@ KINDS = ("f32", "f32", "f16", "bf16", "f64", "s32", "u8", "s64", "c64")
 @settings(max_examples=examples(100, 15))
 @given(st.data())
 def test_dot(data: st.DataObject) -> None:
-    """Batch, contracting and free dimensions in any order on both sides, any of size 0 or 1, seen through moves."""
+    """Batch, contracting and free dimensions in any order on both sides, some of size 0 or 1, read through moves."""
     c = Choices(data)
     roles = [role + str(n) for role in "bklr" for n in range(c.integer(0, 2))]
     sizes = {role: c.choose((1, 2, 3, 5, 8, 17, 0)) for role in roles}
@@ -74,7 +74,7 @@ def test_convolution(data: st.DataObject) -> None:
 
 
 def test_long_sums_of_halves_are_rounded_once() -> None:
-    """More terms than f16 can count: a sum that was kept in f16 would stop at 2048."""
+    """Products have more terms than f16 can count: a sum kept in f16 would stop at 2048."""
     b = Builder()
     b.dot(b.parameter("f16", (2, 5000)), b.parameter("f16", (5000, 3)))
     check(b.module(), [np.ones((2, 5000), np.float16), np.ones((5000, 3), np.float16)])

@@ -34,12 +34,12 @@ def assert_same(module: Module, arguments: list[np.ndarray]) -> None:
 
 
 def without_denormals(x: np.ndarray) -> np.ndarray:
-    """Workers take f32 and f64 denormals as 0."""
+    """The array with 1 in place of numbers near denormals: workers take f32 and f64 denormals as 0."""
     if x.dtype not in (np.float32, np.float64) and x.dtype.name != "bfloat16":
         return x
     with np.errstate(all="ignore"):
         wide = x.astype(np.float64)
-        # Results of arithmetic may be denormal only where an operand is near.
+        # Only numbers like these can give denormal results.
         keep = ~((np.abs(wide) < 1e-15) & (wide != 0)) & ~((np.abs(wide) > 1e15) & np.isfinite(wide))
         return np.where(keep, x, np.ones_like(x))
 
@@ -113,7 +113,7 @@ def test_comparisons_selections_and_clamps(data: st.DataObject) -> None:
 @settings(max_examples=examples(120))
 @given(st.data())
 def test_conversions(data: st.DataObject) -> None:
-    """Conversions are between any two types, twice; integers that do not fit a float, floats that fit no integer."""
+    """Converts between any two types, twice: integers that do not fit a float, floats that fit no integer."""
     c = Choices(data)
     o = Operands(c)
     x = o.operand(c.choose(ALL))

@@ -1,4 +1,4 @@
-"""gather and scatter with any dimension numbers, batching dimensions too; dynamic slices that are clamped."""
+"""gather and scatter with any dimension numbers, also batching dimensions; dynamic slices that are clamped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Window:
         self.sizes = tuple(
             c.integer(0 if n == 0 else 1, n) if d in self.kept else min(n, 1) for d, n in enumerate(self.operand)
         )
-        # The dimensions of the indices besides the vectors: free ones and those that run along with the operand's.
+        # The dimensions of the indices besides the vectors: free ones, and those shared with the operand.
         sizes = [*c.shape(0, 2), *(self.operand[d] for d in self.batching)]
         places = c.order(len(sizes))
         batch = [sizes[k] for k in places]
@@ -42,7 +42,7 @@ class Window:
         self.indices_batching = tuple(d + (d >= self.vector_dimension) for d in shifted)
         implicit = len(self.indexed) == 1 and self.vector_dimension == len(batch) and c.boolean()
         self.indices = self.batch if implicit else self._with_vectors(batch)
-        # Where the kept dimensions stand among those of the result.
+        # The places of the kept dimensions among those of the result.
         rank = len(batch) + len(self.kept)
         self.offsets = tuple(sorted(c.order(rank)[: len(self.kept)]))
 

@@ -26,9 +26,7 @@ def of_single_operation(c: Choices, kind: str) -> Computation:
 
 
 def extreme_and_place(kinds: tuple[str, ...], direction: str) -> Computation:
-    """The extreme of the first array, with the elements of the others at its position; the later of equal ones
-    loses.
-    """
+    """A body for the extreme of the first array, with the others' elements at its place; of equal ones the first."""
     b = Builder("extreme")
     old = [b.parameter(kind) for kind in kinds]
     new = [b.parameter(kind) for kind in kinds]
@@ -49,7 +47,7 @@ def body_and_kinds(c: Choices) -> tuple[Computation, tuple[str, ...]]:
 
 
 def initial(b: Builder, kind: str, opcode: str, c: Choices) -> Instruction:
-    """The identity as a constant, or any value."""
+    """The initial value: the identity as a constant, or any value."""
     if opcode in ("add", "or", "xor") and c.boolean():
         return b.constant(0, kind)
     return b.parameter(kind)

@@ -14,7 +14,7 @@ RTOL = {np.float32: 3e-5, np.float16: 4e-3}
 
 
 def with_gradients(function: Callable[..., Any], count: int) -> Callable[..., list[tf.Tensor]]:
-    """The result and gradients for `count` arguments of a sum of the result, each element with a weight of its own."""
+    """The result, and gradients by `count` arguments of its sum, in which each element has another weight."""
 
     def call(*arguments: Any) -> list[tf.Tensor]:
         arguments = tuple(map(tf.convert_to_tensor, arguments))
@@ -36,7 +36,7 @@ def check(
     dtype: Any = np.float32,
     differentiated: int | None = None,
 ) -> None:
-    """Results and gradients equal those of the definition in float64.
+    """Asserts that results and gradients equal those of the definition in float64.
 
     `arguments` of floating-point types are converted to `dtype`; the first `differentiated` ones get gradients.
     """

@@ -1,4 +1,4 @@
-"""Operations and queues that pass the checks of the original's tests, against TensorFlow or NumPy."""
+"""Operations and queues pass the checks of the original's tests, against TensorFlow or NumPy."""
 
 from __future__ import annotations
 

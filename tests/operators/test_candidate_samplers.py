@@ -29,7 +29,7 @@ PROBABILITIES = {
 @pytest.mark.parametrize("removes", [False, True])
 @pytest.mark.parametrize("loss", [tf.nn.nce_loss, tf.nn.sampled_softmax_loss])
 def test_losses_of_given_candidates(loss: Callable[..., Any], removes: bool) -> None:
-    """Candidates are targets of a row, of two rows, or of none."""
+    """Candidates are targets of one row, of two rows, or of no row."""
 
     def computed(weights: tf.Tensor, biases: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
         sampled = tuple(tf.constant(each) for each in SAMPLED)
@@ -62,7 +62,7 @@ def test_samplers_draw_as_tensorflows(sampler: str, unique: bool) -> None:
         tries = round(float(np.log1p(-counts[rarest]) / np.log1p(-probability(candidates)[rarest]))) if unique else 5
         for classes, expected in ((candidates, counts), (LABELS, true)):
             p = probability(classes)
-            # The mean number of draws of a class where no candidate was drawn twice, else how likely it is drawn.
+            # The mean number of a class's draws if no candidate was drawn twice, else the probability of drawing it.
             right = 5 * p if np.allclose(counts, 5 * probability(candidates)) else -np.expm1(tries * np.log1p(-p))
             np.testing.assert_allclose(expected, right, rtol=1e-4)
 

@@ -21,12 +21,12 @@ nn_ops = ipu.nn_ops
 
 
 def collapsed(path: tuple[int, ...], blank: int) -> tuple[int, ...]:
-    """The labels of a path of classes."""
+    """The labels that a path of classes stands for."""
     return tuple(k for k, _ in itertools.groupby(path) if k != blank)
 
 
 def brute_force(logits: tf.Tensor, labels: list[list[int]], blank: int) -> tf.Tensor:
-    """Negative log probabilities by all paths."""
+    """Negative log probabilities, by enumerating all paths."""
     losses = []
     for sample, wanted in enumerate(labels):
         rows = tf.nn.log_softmax(logits[: LENGTH[sample], sample])
@@ -40,7 +40,7 @@ def brute_force(logits: tf.Tensor, labels: list[list[int]], blank: int) -> tf.Te
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("blank", "dtype"), [(0, np.float32), (-1, np.float16)])
 def test_losses_and_gradients(blank: int, dtype: Any) -> None:
-    """Losses of log probabilities count, too: log_softmax has a gradient of its own."""
+    """The input may be log probabilities, too: log_softmax has a gradient of its own."""
 
     def of_logits(logits: tf.Tensor) -> tf.Tensor:
         return nn_ops.ctc_loss_v2(LABELS, logits, LABEL_LENGTH, LENGTH, blank)
@@ -54,7 +54,7 @@ def test_losses_and_gradients(blank: int, dtype: Any) -> None:
 
 
 def test_losses_are_tensorflows() -> None:
-    """Larger ones than all paths could be enumerated of; TensorFlow's labels have no -1."""
+    """Losses with too many paths to enumerate; TensorFlow's labels have no -1."""
     logits, lengths = RANDOM.normal(size=(30, 4, 9)).astype(np.float32), np.int32([30, 21, 30, 17])
     labels, counts = RANDOM.integers(1, 9, (4, 10), np.int32), np.int32([10, 7, 1, 4])
     expected = tf.nn.ctc_loss(labels, logits, counts, lengths, blank_index=0)
@@ -141,7 +141,7 @@ def narrow(rows: np.ndarray, width: int) -> list[tuple[tuple[int, ...], float]]:
 
 
 def test_narrow_beams() -> None:
-    """Labels leave the beams, and come back."""
+    """Labels leave the beams and come back."""
     log_probs = tf.nn.log_softmax(RANDOM.normal(size=(24, 6, 4))).numpy().astype(np.float32)
     run = on_replicas(lambda x: nn_ops.ctc_beam_search_decoder_with_log_probs(x, [24] * 6, 5, 5), 1, log_probs)
     for sample, (scores, counts, labels) in enumerate(zip(*run, strict=True)):

@@ -21,7 +21,7 @@ def configure(profiling: bool = False, **options: Any) -> None:
     for name, value in options.items():
         setattr(config.profiling, name, value)
     ipu.utils.configure_ipu_system(ipu.utils.auto_select_ipus(config, 1))
-    gen_ipu_ops.ipu_event_trace()  # of tests before
+    gen_ipu_ops.ipu_event_trace()  # takes the events of earlier tests
 
 
 def kinds(events: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Captured gradients are those of a tape that watches the tensor; contexts end, and tags are used once."""
+"""Captured gradients equal those of a tape that watches the tensor; contexts end, and tags are used once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ X = np.random.default_rng(3).normal(size=(3, 4)).astype(np.float32)
 
 
 def step(tape: tf.GradientTape, x: tf.Tensor, *tags: str) -> Any:
-    """The gradient of a sum of sin(x**2) for each tag, with x**2 captured: 2x cos(x**2), and captured cos(x**2)."""
+    """The gradient of sin(x**2), summed over tags: 2x cos(x**2) for each, and the captured one is cos(x**2)."""
     with tape:
         tape.watch(x)
         loss = tf.add_n([tf.reduce_sum(tf.sin(capture(x**2, tag))) for tag in tags])

@@ -33,7 +33,7 @@ def embedding(table: Any = TABLE, spec: Any = None, name: str = "table") -> Any:
 
 
 def training(looked_up: Any) -> Any:
-    """A step that returns the loss: half of the sum of squares, whose gradients are the rows themselves."""
+    """A step that returns the loss, half of the sum of squares, whose gradients are the rows themselves."""
 
     @tf.function(jit_compile=True)
     def step(ids: tf.Tensor) -> tf.Tensor:
@@ -47,7 +47,7 @@ def training(looked_up: Any) -> Any:
 
 
 def updated(table: np.ndarray, batches: np.ndarray, together: int = 1) -> np.ndarray:
-    """The table after these batches, with one update for `together` of them."""
+    """The table after an update for each `together` of these batches."""
     table = table.copy()
     for first in range(0, len(batches) - together + 1, together):
         ids = batches[first : first + together].reshape(-1)
@@ -127,7 +127,7 @@ def test_the_cost_report_counts_rows_and_gradients_as_transfers() -> None:
     assert host_bytes(program) == (
         indices + rows,
         2 * indices + rows + 4,
-    )  # fed, looked up; for both calls, and the loss
+    )  # the ids, the rows that are looked up, both for two calls, and the loss
 
 
 def test_indices_are_clipped_or_checked() -> None:

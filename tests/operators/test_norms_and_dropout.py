@@ -20,7 +20,7 @@ BETA, GAMMA = RANDOM.normal(size=(2, 6))
 
 
 def definition(x: tf.Tensor, groups: int, strided: bool) -> tf.Tensor:
-    """Channels last, group by group."""
+    """The definition of a norm by channel, with channels last."""
     numbers = [c % groups if strided else c // (x.shape[-1] // groups) for c in range(x.shape[-1])]
     columns = []
     for number in numbers:
@@ -52,7 +52,7 @@ def test_norms_of_groups(dtype: Any, groups: int, strided: bool) -> None:
 
 
 def test_variables_of_norms() -> None:
-    """A program of TensorFlow 1 has names, collections, initial values and reuse."""
+    """Programs of TensorFlow 1 see the names, collections, initial values and reuse of variables."""
     with tf.Graph().as_default():
         x = v1.placeholder(tf.float32, X.shape)
 

@@ -186,7 +186,7 @@ def test_second_derivatives_of_serialised_products() -> None:
 
 
 def test_slices_of_products_need_less_memory() -> None:
-    """The cost report of a step with gradients shows it: code grows, and where arrays are large the peak falls."""
+    """The cost report of a step with gradients shows more code, and a lower peak where arrays are large."""
 
     def peak(factor: int) -> int:
         @tf.function

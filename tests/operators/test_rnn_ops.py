@@ -138,7 +138,7 @@ def test_outputs_states_and_gradients(case: str, with_state: bool) -> None:
 
 
 def test_variables_are_shared_and_trained_in_graphs() -> None:
-    """Names, shapes and initial values; a reused scope shares them; a second layer has its own."""
+    """Variables have names, shapes and initial values; a reused scope shares them, and a second layer has its own."""
 
     def net(x: tf.Tensor) -> Any:
         with v1.variable_scope("model"):

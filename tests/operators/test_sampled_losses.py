@@ -35,7 +35,7 @@ def test_losses_of_given_candidates(name: str, dtype: Any) -> None:
 
 
 def test_the_sampler_draws_as_tensorflow_does() -> None:
-    """Candidates differ from each other and from call to call; as often as TensorFlow's is each class among them."""
+    """Candidates differ from each other and between calls; each class is as often among them as among TensorFlow's."""
     run = OnReplicas(lambda: log_uniform_candidates(tf.constant(LABELS), 5, 11), 1)
     seen, tensorflows, tries = np.zeros(11), np.zeros(11), []
     calls = 400
@@ -44,7 +44,7 @@ def test_the_sampler_draws_as_tensorflow_does() -> None:
         assert len(set(candidates)) == 5
         seen[candidates] += 1
         probability = np.log((candidates + 2) / (candidates + 1)) / np.log(12)
-        # TensorFlow's count of candidates that took no further draw is the mean number of draws of a class.
+        # If no draw was repeated, TensorFlow's count of a candidate is the mean number of draws of its class.
         took = np.full(5, 5.0) if np.allclose(counts, 5 * probability) else np.log1p(-counts) / np.log1p(-probability)
         tries.append(took)
         np.testing.assert_allclose(tries[-1], round(tries[-1][0]), rtol=1e-3)

@@ -34,7 +34,7 @@ def run_module(module: Module, *arguments: np.ndarray) -> tuple[np.ndarray, ...]
 
 
 def same(result: np.ndarray, expected: Any) -> None:
-    """Equal in dtype, shape, NaN and the signs of zeros."""
+    """Asserts equal dtypes, shapes, NaN and signs of zeros."""
     expected = np.asarray(expected)
     assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
     np.testing.assert_array_equal(result, expected)

@@ -59,7 +59,7 @@ PLAIN = ConvolutionDimensionNumbers(0, 1, (2, 3), 1, 0, (2, 3), 0, 1, (2, 3))
 
 
 def naive(image: np.ndarray, kernel: np.ndarray, window: Window, feature_groups: int, batch_groups: int) -> np.ndarray:
-    """[batch, in, h, w] with [out, in, h, w], one product at a time."""
+    """The convolution of [batch, in, h, w] with [out, in, h, w], one product at a time."""
     counts = []
     for n, d in zip(image.shape[2:], window, strict=True):
         base = (n - 1) * d.base_dilation + 1 + d.padding_low + d.padding_high if n else d.padding_low + d.padding_high

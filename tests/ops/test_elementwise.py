@@ -52,7 +52,7 @@ def test_functions_are_rounded_once(opcode: str, function: Any, dtype: Any) -> N
     expected = np.array([function(float(v)) for v in x]).astype(dtype)
     result = run(opcode, x)
     assert result.dtype == expected.dtype
-    # Doubles are not computed in anything wider, and math rounds some of them differently.
+    # Nothing wider than doubles is used for them, and math rounds some of them differently.
     tolerance = 1e-15 if dtype is np.float64 else 0
     np.testing.assert_allclose(result.astype(np.float64), expected.astype(np.float64), rtol=tolerance)
 

@@ -66,7 +66,7 @@ def test_gather(
 
 
 def body(kind: str) -> Computation:
-    """add, subtract, assign, or twice (2x + y, which is no single operation)."""
+    """A computation: add, subtract, assign, or twice (2x + y, which is no single operation)."""
     if kind in ("add", "subtract", "maximum"):
         return binary_computation(kind, "f32")
     b = Builder(kind)
@@ -109,7 +109,7 @@ def naive_scatter(
         for u, d in zip(n.update_window_dims, window_dims, strict=True):
             target[d] += position[u]
             extent[d] = updates.shape[u]
-        # A window that reaches over the edge is left out whole.
+        # A window that reaches over the edge is left out as a whole.
         if all(0 <= t <= size - e for t, size, e in zip(first, operand.shape, extent, strict=True)):
             where = tuple(target)
             result[where] = FUNCTIONS[kind](result[where], updates[position])

@@ -25,7 +25,7 @@ def logarithmic_sum() -> Computation:
 
 
 def larger_with_index() -> Computation:
-    """Selects of two (value, index) pairs the larger value, of equal ones the smaller index."""
+    """Selects the pair with the larger value from two pairs (value, index); of equal values the smaller index."""
     b = Builder("larger")
     value, index, other, other_index = (b.parameter(t) for t in ("f32", "s32", "f32", "s32"))
     tie = b.elementwise("and", b.compare(value, other, "EQ"), b.compare(index, other_index, "LT"))
@@ -34,7 +34,7 @@ def larger_with_index() -> Computation:
 
 
 def with_reshapes(opcode: str) -> Computation:
-    """A body that cannot be run on whole arrays, since it reshapes its scalars."""
+    """A body that cannot run on whole arrays, because it reshapes its scalars."""
     b = Builder("reshaping")
     x, y = b.parameter("f32"), b.parameter("f32")
     pair = b.elementwise(opcode, b.reshape(x, (1,)), b.reshape(y, (1,)))

@@ -1,4 +1,4 @@
-"""Optimizers in training loops against plain ones in eager TensorFlow, which are given the sums themselves."""
+"""Optimizers in training loops, against plain optimizers in eager TensorFlow that get the sums themselves."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def test_accumulation_goes_on_from_one_execution_to_the_next(replicas: int) -> N
     def make():
         return ipu.optimizers.CrossReplicaGradientAccumulationOptimizerV2(PLAIN["momentum"](), 4)
 
-    # The number of turns is the program's argument's, so nobody knows that 2 is not a multiple of 4.
+    # The number of iterations is an argument of the program, so nothing can say that 2 is not a multiple of 4.
     trained = Trained(make, 2, replicas, runs=4)
     close(trained.values, plainly_trained(PLAIN["momentum"], 8, replicas, 4))
 
 
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16, tf.float32, tf.float64], ids=lambda dtype: dtype.name)
 def test_shares_of_running_means_are_rounded_once(dtype: tf.DType) -> None:
-    """Half types hold no count of 2701."""
+    """Types of halves cannot hold a count of 2701."""
     one = tf.constant(1, dtype)
     kept, _ = running_mean_terms(one, one, tf.constant(2700))
     assert float(kept) == float(tf.cast(tf.constant(2700 / 2701, tf.float64), dtype))
@@ -135,7 +135,7 @@ def test_accumulators_of_another_type() -> None:
     half = Trained(lambda: make(tf.float16), 4, 1)
     assert set(seen) == {(tf.float16, tf.float32)}
     for one, other in zip(half.values, plainly_trained(PLAIN["sgd"], 4, 1, 2), strict=True):
-        # Four gradients of magnitude 1 at most, in halves of 11 bits, times the rate of 0.1.
+        # The error of four gradients of magnitude 1 at most, in halves of 11 bits, times the rate of 0.1.
         np.testing.assert_allclose(one, other, atol=8 * 2**-11 * 0.1)
         assert np.abs(one - other).max() > 0
     seen.clear()
@@ -179,7 +179,7 @@ def test_mapped_gradients_of_the_chapter() -> None:
 
 
 def test_mapping_before_and_after_averaging() -> None:
-    """A sign is taken of each replica's gradients, or of their mean."""
+    """The sign is taken of each replica's gradients, or of their mean."""
     from ipu.optimizers.map_gradient_optimizer import MapGradientOptimizerInvertedChaining
 
     def sign(gradient, _):

@@ -1,4 +1,4 @@
-"""Offloading and sharding by the accumulating optimizers: in the cost report of the function that uses them."""
+"""Accumulating optimizers can offload and shard their state: the function's cost report shows it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOT = WIDTH * WIDTH * 4
 
 
 def trained(optimizer: Any, replicas: int = 1, connection: str = "ALWAYS") -> tuple[Estimate, list[np.ndarray]]:
-    """The estimate of a loop of two updates of two weights, and the weights afterwards."""
+    """The estimate of a loop with two updates of two weights, and the weights afterwards."""
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = replicas
     config.device_connection.type = ipu.config.DeviceConnectionType[connection]
@@ -53,7 +53,7 @@ def test_state_is_in_remote_memory_but_for_its_updates() -> None:
     for one, other in zip(weights, same, strict=True):
         np.testing.assert_array_equal(one, other)
     assert (default.remote.bytes, kept.remote.bytes) == ({"optimizer state variables": 2 * SLOT}, {})
-    # Each of the two updates brings both slots, and stores them again.
+    # Each of the two updates loads both slots, and stores them again.
     assert default.remote.moved_bytes == (ITERATIONS // BATCHES) * 2 * 2 * SLOT
     assert default.exchange - kept.exchange == default.remote.cycles(default.target) > 0
     assert kept.tiles.always_live_bytes.sum() - default.tiles.always_live_bytes.sum() == 2 * SLOT

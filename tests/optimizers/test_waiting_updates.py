@@ -1,4 +1,4 @@
-"""Iterations that only accumulate do nothing of an update: not even copies of weights."""
+"""Iterations that only accumulate run no part of an update, not even copies of weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_only_accumulators_are_written_between_updates(replicas: int, plain: typ
     ]
     inside = [at for at in large if update.begin <= at < update.end]
     outside = [at for at in large if not update.begin <= at < update.end]
-    # The gradient's and each replica's accumulator, or both at once.
+    # Only the accumulators may be updated: the gradient's and each replica's, or both at once.
     assert inside
     assert len(outside) <= 2 * replicas
     copies = [program.compute_sets[at].name for at in outside if program.compute_sets[at].name.endswith(".update")]

@@ -1,4 +1,4 @@
-"""Least squares in a training loop on replicas, and the same with plain optimizers in eager TensorFlow."""
+"""Least squares in a training loop on replicas, and the same training by plain optimizers in eager TensorFlow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def loss_of(variables: list[tf.Variable], x: Any, y: Any) -> Any:
 
 
 class Trained:
-    """Variables after some iterations of a training loop on replicas."""
+    """A training loop on replicas, and its variables after some iterations."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ def plainly_trained(
     scale: float = 1.0,
     first_only: bool = False,
 ) -> list[np.ndarray]:
-    """The weights after an update for each `batches` iterations, by the sum of their gradients times `scale`.
+    """The weights after an update for every `batches` iterations, by the sum of their gradients times `scale`.
 
     Gradients are averaged over replicas, or are those of replica 0 alone.
     """

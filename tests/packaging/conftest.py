@@ -1,4 +1,4 @@
-"""The wheel, installed where nothing else of the project is on the path, and the output of programs there."""
+"""The wheel, installed where nothing else of the project is on the path, and the output of programs run there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
 
 @pytest.fixture(scope="session")
 def wheel(build: Callable[[Path], Path]) -> Path:
-    """The wheel of the whole."""
+    """The wheel of the whole project."""
     return build(ROOT)
 
 
@@ -57,7 +57,7 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def printouts(site: Path) -> dict[str, str]:
     """Output of each of the programs in that environment, or its traceback."""
-    # TensorFlow from here, but no .pth file of this environment: only the wheel's own hook can be at work.
+    # Takes TensorFlow from here, but no .pth file of this environment: only the wheel's own hook can act.
     path = os.pathsep.join([str(site), *(path for path in sys.path if path.endswith("site-packages"))])
     done = subprocess.run(
         [str(site.parents[2] / "bin" / "python"), "-c", IN_FORKS],

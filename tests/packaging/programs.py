@@ -1,4 +1,4 @@
-"""Programs of which each begins in an interpreter that has imported nothing, or TensorFlow and Keras alone."""
+"""Programs, each of which begins in an interpreter that has imported nothing, or only TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ import tensorflow, keras
 printouts |= {name: printed(source) for name, source in others.items()}
 print(json.dumps(printouts))
 """
-"""Prints the output of each program, or its traceback; forks of one interpreter, which imports TensorFlow once."""
+"""Source that prints each program's output or traceback; it forks one interpreter, which imports TensorFlow once."""
 
 
 def given() -> str:
