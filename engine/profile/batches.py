@@ -1,4 +1,4 @@
-"""Memory of a program with a smaller batch, estimated from its cost report with the current batch."""
+"""Memory of a program with a smaller batch or in half precision, estimated from its cost report as it is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from engine.profile.superstep import options_of, planned_of
 from engine.profile.vertices import kind_of
 from engine.program.program import ComputeSet, Program
 
+SINGLE = "f32["
 WORTH_PLANNING = 1 / 50
 """Products whose plan takes less than this fraction of a tile's memory are not replanned."""
 
@@ -35,30 +36,37 @@ class Batches:
             return False
         return self.size in dimensions or dimensions[0] % self.size == 0
 
-    def scaled(self, size: int) -> list[LiveRange]:
-        """The live ranges of the cost report for a batch of `size`."""
+    def scaled(self, size: int, half: bool = False) -> list[LiveRange]:
+        """The live ranges with a batch of `size`, 0 for the present one; with `half` in mixed_float16.
+
+        Keras keeps variables and inputs in float32 then, and casts them.
+        """
         blocks = []
         for block, tensor in zip(self.found.tiles.blocks, self.found.liveness, strict=True):
             factor = 1.0
-            if tensor.category in (ACTIVATIONS, STREAM_BUFFERS) and self.has_rows(dimensions_of(tensor)):
-                factor = size / self.size
+            if tensor.category in (ACTIVATIONS, STREAM_BUFFERS):
+                factor = size / self.size if size and self.has_rows(dimensions_of(tensor)) else 1.0
+                factor *= 0.5 if half and tensor.category == ACTIVATIONS and tensor.shape.startswith(SINGLE) else 1.0
             elif tensor.category == EXCHANGE_BUFFERS and block.placement.per_tile:
-                factor = self._exchanged(self.program.compute_sets[block.first], block.placement.per_tile, size)
+                factor = self._exchanged(self.program.compute_sets[block.first], block.placement.per_tile, size, half)
             blocks.append(replace(block, placement=block.placement.scaled(factor)))
         return blocks
 
-    def _exchanged(self, compute_set: ComputeSet, held: int, size: int) -> float:
-        """Fraction of the bytes exchanged by a compute set that remains with a batch of `size`."""
+    def _exchanged(self, compute_set: ComputeSet, held: int, size: int, half: bool) -> float:
+        """Fraction of the bytes exchanged by a compute set that remains with a batch of `size`, or in halves."""
         spans = (*compute_set.reads, *compute_set.writes)
-        if not any(self.has_rows(span.buffer.shape.dimensions) for span in spans):
+        smaller = bool(size) and any(self.has_rows(span.buffer.shape.dimensions) for span in spans)
+        if not smaller and not half:
             return 1.0
         if not compute_set.work_estimate.multiply_adds or kind_of(compute_set.work_estimate.element_type) == "integer":
-            return size / self.size
+            return (size / self.size if smaller else 1.0) * (0.5 if half else 1.0)
         target, assumptions = self.found.target, self.found.assumptions
         if held < WORTH_PLANNING * target.bytes_per_tile:
             return 1.0
         options, tiles = options_of(compute_set, assumptions), assumptions.compute_target(target)
-        planned = (self._with_batch(each, size) for each in planned_of(compute_set, self._layouts))
+        planned = [self._with_batch(each, size) if smaller else each for each in planned_of(compute_set, self._layouts)]
+        if half:
+            planned = [replace(each, element_type="f16") for each in planned]
         return min(1.0, max(best_plan(each, tiles, options).temporary_bytes for each in planned) / held)
 
     def _with_batch(self, convolution: Convolution, size: int) -> Convolution:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.profile.batches import Batches
-from engine.profile.categories import ACTIVATIONS, WEIGHTS
+from engine.profile.categories import WEIGHTS
 from engine.profile.change import Change, Lever
 from engine.profile.liveness import LiveRange, follow
 from engine.profile.names import ACCUMULATOR
@@ -20,7 +20,6 @@ from engine.profile.remedies import lines
 from engine.profile.splitting import most_stages, split
 from engine.program.program import Program
 
-SINGLE = "f32["
 IPUS = (2, 4, 8, 16)
 """Numbers of IPUs tried for pipelines."""
 HALF_PRECISION = "half precision (mixed_float16)"
@@ -40,7 +39,7 @@ class Estimator:
         self.accumulates = bool(backward_begin(program)) and not summed and bool(self._accumulators(found))
         self._estimates = {found.assumptions: found}
         self._peaks: dict[Change, int] = {}
-        self._scaled: dict[tuple[Assumptions, int], list[LiveRange]] = {}
+        self._scaled: dict[tuple[Assumptions, int, bool], list[LiveRange]] = {}
         self._recomputed: dict[Change, list[LiveRange]] = {}
 
     def alone(self) -> list[Lever]:
@@ -131,10 +130,8 @@ class Estimator:
             return _peak(self._with_recomputation(Change(), self.found), self.found.tiles.fixed, compute_sets)
         found = self._estimate(change.assumptions)
         blocks = list(found.tiles.blocks)
-        if change.batch:
-            blocks = self._smaller(found, change.batch)
-        if change.half_precision:
-            blocks = self._in_half_precision(found, blocks)
+        if change.batch or change.half_precision:
+            blocks = self._scaled_blocks(found, change)
         if change.ipus > 1:
             changed = replace(found, tiles=replace(found.tiles, blocks=tuple(blocks)))
             splits = split(
@@ -153,11 +150,16 @@ class Estimator:
             self._recomputed[change] = recomputed(self.program, changed.tiles)
         return self._recomputed[change]
 
-    def _smaller(self, found: Estimate, batch: int) -> list[LiveRange]:
-        """The live ranges with a smaller batch, cached: planning products is slow, and several changes share them."""
-        key = found.assumptions, batch
+    def _scaled_blocks(self, found: Estimate, change: Change) -> list[LiveRange]:
+        """The live ranges with a smaller batch or in half precision, with casts of the weights for the latter.
+
+        They are cached: planning products is slow, and several changes share them.
+        """
+        key = found.assumptions, change.batch, change.half_precision
         if key not in self._scaled:
-            self._scaled[key] = Batches(self.program, found).scaled(batch)
+            blocks = Batches(self.program, found).scaled(change.batch, change.half_precision)
+            casts = self._accumulators(found) if change.half_precision else []
+            self._scaled[key] = [*blocks, *(replace(each, placement=each.placement.scaled(0.5)) for each in casts)]
         return self._scaled[key]
 
     def _estimate(self, assumptions: Assumptions | None) -> Estimate:
@@ -176,18 +178,6 @@ class Estimator:
         shapes = {str(buffer.shape) for buffer in updated}
         pairs = zip(found.tiles.blocks, found.liveness, strict=True)
         return [block for block, tensor in pairs if tensor.category == WEIGHTS and tensor.shape in shapes]
-
-    def _in_half_precision(self, found: Estimate, blocks: Sequence[LiveRange]) -> list[LiveRange]:
-        """Activations at half the bytes, and copies of the weights; Keras keeps variables and inputs in float32.
-
-        Buffers of exchanges stay as they are: plans of products fill the memory that they may take.
-        """
-        changed = []
-        for block, tensor in zip(blocks, found.liveness, strict=True):
-            halved = tensor.category == ACTIVATIONS and tensor.shape.startswith(SINGLE)
-            changed.append(replace(block, placement=block.placement.scaled(0.5)) if halved else block)
-        casts = [replace(each, placement=each.placement.scaled(0.5)) for each in self._accumulators(found)]
-        return [*changed, *casts]
 
 
 def _peak(blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> int:

@@ -55,8 +55,9 @@ def fixed_bytes(
     """Bytes, int64 [tiles], of "code" and "vertex state"; `positions` are the tiles of each compute set.
 
     `stacks` are the bytes of the supervisor's stack and of each worker's; None for the estimate.
-    Without code ("compile_ipu_code" of Poplar's IPU model) the data of programs and vertices still counts. All copies
-    of a compute set of an outlined body are one, with the exchange code and the vertices of its first call.
+    Without code ("compile_ipu_code" of Poplar's IPU model) neither codelets nor the control program are compiled, and
+    exchanges and the data of vertices still count. All copies of a compute set of an outlined body are one, with the
+    exchange code and the vertices of its first call.
     """
     table = sizes()
     always, control, exchange, state = (table[name] for name in ("always", "control", "exchange_code", "vertex_state"))
@@ -75,7 +76,7 @@ def fixed_bytes(
             tiles_of[key] = code_bytes(compute_set), np.zeros(target.tiles, bool)
         covered[body] = tiles_of[key][1]
         position.cover(covered[body])
-        code += control["bytes_per_compute_set"]
+        code += control["bytes_per_compute_set"] * with_code
         position.sized(state.get(family_of(compute_set), state["other"])).add_to(vertices)
         if step.received_bytes:
             sources = _sources(compute_set, step, target)

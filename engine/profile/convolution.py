@@ -96,11 +96,11 @@ class TileShares:
         """Number of kernel elements."""
         return self.groups * self.outputs * self.inputs * product(self.taps, like=self.inputs)
 
-    def source(self, size: ConvolutionSize) -> np.ndarray:
-        """Elements of the input that the block reads, with its halo."""
+    def source(self, size: ConvolutionSize, folded: Sequence[int] = ()) -> np.ndarray:
+        """Elements of the input that the block reads, with its halo; with that of each position in `folded` ones."""
         found = self.groups * self.batch * self.inputs
         for d, source in enumerate(size.sources):
-            found = found * self.extent(size, d, source)
+            found = found * (self.field[d] * self.taps[d] if d in folded else self.extent(size, d, source))
         return found
 
     def extent(self, size: ConvolutionSize, dimension: int, most: int) -> np.ndarray:
@@ -111,24 +111,38 @@ class TileShares:
 
 
 def blocks(convolution: Convolution, cuts: Cuts, taps_first: bool) -> TileShares:
-    """The blocks: images are divided before the field, and input features before taps or (`taps_first`) after them."""
+    """The blocks: images are divided before the field, and input features before taps or (`taps_first`) after them.
+
+    Taps of the last dimension are never divided, as in poplin ("splitting the innermost kernel dimension").
+    """
     size = convolution.size
     batch, *field = _cut([size.batch, *size.field], cuts.rows)
     if taps_first:
-        *taps, inputs = _cut([*size.taps, size.inputs], cuts.k)
+        *taps, inputs = _cut([*size.taps[:-1], size.inputs], cuts.k)
     else:
-        inputs, *taps = _cut([size.inputs, *size.taps], cuts.k)
+        inputs, *taps = _cut([size.inputs, *size.taps[:-1]], cuts.k)
+    taps += [np.full_like(inputs, extent) for extent in size.taps[-1:]]
     groups, outputs = -(-size.groups // cuts.groups), -(-size.outputs // cuts.outputs)
     return TileShares(groups, batch, tuple(field), inputs, outputs, tuple(taps))
 
 
-def received(convolution: Convolution, blocks: TileShares, cuts: Cuts) -> tuple[np.ndarray, np.ndarray]:
+def foldings(taps: Sequence[int]) -> list[tuple[int, ...]]:
+    """The sets of spatial dimensions whose taps may be folded into input features: first ones, or last ones."""
+    several = [d for d, extent in enumerate(taps) if extent > 1]
+    found = [tuple(several[:n]) for n in range(len(several) + 1)]
+    return found + [tuple(several[n:]) for n in range(1, len(several))]
+
+
+def received(
+    convolution: Convolution, blocks: TileShares, cuts: Cuts, folded: Sequence[int] = ()
+) -> tuple[np.ndarray, np.ndarray]:
     """Bytes (int64) of input and kernel that a tile's block needs from other tiles.
 
-    The tiles that share a block of a resident operand each hold a part of it.
+    The tiles that share a block of a resident operand each hold a part of it. Along `folded` dimensions each output
+    position comes with the inputs of all its taps.
     """
     item = item_bytes(convolution.element_type)
-    a = blocks.source(convolution.size) * convolution.reuse_a
+    a = blocks.source(convolution.size, folded) * convolution.reuse_a
     b = blocks.kernel * convolution.reuse_b
     if convolution.resident == "a":
         a = a * (1 - 1 / cuts.outputs)

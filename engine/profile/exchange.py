@@ -10,6 +10,7 @@ from engine.profile.library_types import narrowed
 from engine.profile.mapping import LINEAR, Layout, Spread, layout_of
 from engine.profile.vertices import RANDOM_BITS, inputs_of
 from engine.program.program import Buffer, ComputeSet, Span
+from engine.program.work.contraction import Contraction
 from engine.program.work.fused_loop import FusedLoop
 from engine.target import Target
 
@@ -27,27 +28,52 @@ class Layouts:
 
     A variable that a matrix product reads has its home on the tiles chosen by the plan of the first such product, as
     in Poplar (createMatMulInputRHS, createWeights), and so has its copy in another precision; its gradient is
-    exchanged to these tiles to update it.
+    exchanged to these tiles to update it. A table whose rows are looked up first has the layout of look-ups.
     """
 
     def __init__(self, compute_sets: list[ComputeSet]) -> None:
         self._written: dict[Buffer, Layout] = {}
         self._homes: dict[Buffer, ComputeSet] = {}
+        self._tables: set[Buffer] = set()
         self.random_bits: frozenset[Buffer] = frozenset()
         self.halves = narrowed(compute_sets)
+        self.parts: dict[Buffer, int] = {}
+        """The partial sums of products that the program splits, and their number. A chip's plan splits sums itself."""
+        for each in compute_sets:
+            self._note_parts(each)
         casts: dict[Buffer, Buffer] = {}
         for compute_set in compute_sets:
+            if compute_set.work_estimate.lookups:
+                self._tables |= {span.buffer for span in compute_set.reads if span.buffer.kind == "variable"}
             if is_cast(compute_set):
                 casts[compute_set.writes[0].buffer] = compute_set.reads[0].buffer
             for span in compute_set.reads if compute_set.work_estimate.multiply_adds else ():
                 variable = casts.get(span.buffer, span.buffer)
-                if variable.kind == "variable":
+                if variable.kind == "variable" and variable not in self._tables:
                     self._homes.setdefault(variable, compute_set)
                     self._homes.setdefault(span.buffer, compute_set)
 
     def is_home(self, buffer: Buffer, compute_set: ComputeSet) -> bool:
         """Whether a compute set is the product whose plan determines a variable's home."""
         return self._homes.get(buffer) is compute_set
+
+    def is_table(self, buffer: Buffer) -> bool:
+        """Whether a variable has the layout of look-ups of its rows."""
+        return buffer in self._tables
+
+    def _note_parts(self, compute_set: ComputeSet) -> None:
+        work = compute_set.work
+        if isinstance(work, Contraction) and work.splits > 1:
+            self.parts[compute_set.writes[0].buffer] = work.splits
+        elif isinstance(work, FusedLoop) and work.nest.splits_reduction and self.adds_parts(compute_set):
+            self.parts[compute_set.writes[0].buffer] = compute_set.units
+
+    def adds_parts(self, compute_set: ComputeSet) -> bool:
+        """Whether a compute set does nothing but add the partial sums of a split product."""
+        loop = compute_set.work
+        if not isinstance(loop, FusedLoop) or any(isinstance(node, Apply) for node in loop.nest.nodes):
+            return False
+        return bool(loop.nest.reductions) and all(span.buffer in self.parts for span in compute_set.reads)
 
     def updates_home(self, span: Span, compute_set: ComputeSet) -> bool:
         """Whether a span is a gradient that must be exchanged to the home of the variable it updates."""
@@ -68,7 +94,7 @@ class Layouts:
             for b in (span.buffer for span in compute_set.reads)
         )
         writes = ((b in self._homes, b.permanent, b.kind) for b in (span.buffer for span in compute_set.writes))
-        return tuple(reads), tuple(writes), self.halves.get(compute_set)
+        return tuple(reads), tuple(writes), self.halves.terms.get(compute_set)
 
     def write(self, compute_set: ComputeSet) -> None:
         """Records the layout of each array that a compute set writes; without a partition it is row-major."""

@@ -48,8 +48,17 @@ class _Island:
         return halves and (norm or (self.rounded_quotient and {"maximum", "add"} <= self.combines))
 
 
-def narrowed(compute_sets: Sequence[ComputeSet]) -> dict[ComputeSet, frozenset[int]]:
-    """The fp32 terms of fused loops that a chip computes in half floats; a reduction by -1 - its number."""
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """The fp32 terms of fused loops that a chip computes in half floats, a reduction by -1 - its number, and the fp32
+    arrays that it stores so."""
+
+    terms: dict[ComputeSet, frozenset[int]]
+    arrays: frozenset[Buffer]
+
+
+def narrowed(compute_sets: Sequence[ComputeSet]) -> Halves:
+    """Finds what a program computes in fp32, and a chip's library in half floats."""
     return _Islands(compute_sets).narrowed()
 
 
@@ -63,17 +72,19 @@ class _Islands:
                 for place in places[1:]:
                     self._unite(places[0], place)
 
-    def narrowed(self) -> dict[ComputeSet, frozenset[int]]:
+    def narrowed(self) -> Halves:
         islands: dict[Place, _Island] = {}
         for number, each in enumerate(self.compute_sets):
             self._describe(number, each, islands)
-        library = {leader for leader, island in islands.items() if island.is_library}
+        library = {leader: island for leader, island in islands.items() if island.is_library}
         found = {}
         for number, each in enumerate(self.compute_sets) if library else ():
             nodes = [at for at, place in self._nodes(number, each) if self._find(place) in library]
             if nodes:
                 found[each] = frozenset(nodes)
-        return found
+        arrays = [place for place in self._leader if isinstance(place, Buffer) and self._find(place) in library]
+        large = (each for each in arrays if each.shape.elements * SMALL > library[self._find(each)].largest)
+        return Halves(found, frozenset(large))
 
     def _find(self, place: Place) -> Place:
         root = place

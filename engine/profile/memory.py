@@ -23,6 +23,8 @@ from engine.profile.superstep_cost import SuperstepCost
 from engine.program.program import Buffer, Program
 from engine.target import Target
 
+HALF_BYTES = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -189,7 +191,9 @@ class _MemoryEstimator:
         name = self.names.get(buffer, buffer.name)
         category = self.categories.get(buffer) or of_array(name)
         placer = self.stream_tiles if category == STREAM_BUFFERS else self.compute_tiles
-        placement = placer.place(buffer.shape.elements, buffer.shape.dtype.itemsize, tiles)
+        elements = buffer.shape.elements // self.layouts.parts.get(buffer, 1)
+        item = HALF_BYTES if buffer in self.layouts.halves.arrays else buffer.shape.dtype.itemsize
+        placement = placer.place(elements, item, tiles)
         if category == STREAM_BUFFERS and self.assumptions.overlapped_io and self.streams_fit:
             placement = placement.scaled(2)
         block = LiveRange(placement, first, min(last, self.last), category, buffer)

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from engine.profile.convolution import Convolution, Cuts, TileShares, blocks, product, received
+from engine.profile.convolution import Convolution, Cuts, TileShares, blocks, foldings, product, received
 from engine.profile.cuts import candidate_cuts
 from engine.profile.matrix_engine import (
     PARTIAL_BYTES,
@@ -88,9 +88,9 @@ def best_plan(convolution: Convolution, target: Target, options: ProductOptions 
     capacity = options.memory_proportion * target.bytes_per_tile
     fitting: Plan | None = None
     smallest: Plan | None = None
-    fewest, passes = 0, 1
+    fewest, passes, whole = 0, 1, convolution
     for _ in range(MOST_HALVINGS + 1):
-        ways = _ways(convolution, target, options.partials_type, passes, fewest)
+        ways = _ways(convolution, target, options.partials_type, passes, fewest, whole)
         fewest = min(int(way.cycles.min()) for way in ways)
         for way in ways:
             held = way.received + way.partial
@@ -123,15 +123,24 @@ def _better(found: Plan | None, way: _Ways, cycles: np.ndarray, held: np.ndarray
     return way.at(best, passes)
 
 
-def _ways(convolution: Convolution, target: Target, partials_type: str, passes: int, fewest: int) -> list[_Ways]:
-    """All candidate plans with `passes` passes like this one, with at least `fewest` cycles each."""
+def _ways(
+    convolution: Convolution, target: Target, partials_type: str, passes: int, fewest: int, whole: Convolution
+) -> list[_Ways]:
+    """All candidate plans with `passes` passes like this one of the `whole`, with at least `fewest` cycles each."""
     cuts = candidate_cuts(convolution, target)
     orders = (False, True) if any(t > 1 for t in convolution.size.taps) and convolution.size.inputs > 1 else (False,)
     return [
         way
         for taps_first in orders
         for way in _ways_of(
-            convolution, target, partials_type, passes=passes, fewest=fewest, cuts=cuts, taps_first=taps_first
+            convolution,
+            target,
+            partials_type,
+            passes=passes,
+            fewest=fewest,
+            cuts=cuts,
+            taps_first=taps_first,
+            undivided=whole,
         )
     ]
 
@@ -145,14 +154,12 @@ def _ways_of(
     fewest: int,
     cuts: Cuts,
     taps_first: bool,
+    undivided: Convolution,
 ) -> list[_Ways]:
     block = blocks(convolution, cuts, taps_first)
     item, partial_item = item_bytes(convolution.element_type), PARTIAL_BYTES[_partials(convolution, partials_type)]
-    bytes_a, bytes_b = received(convolution, block, cuts)
     split, results = cuts.k > 1, block.results
     summed = results * (cuts.k - 1) // cuts.k * partial_item
-    exchange = _transfer(bytes_a, bytes_b, cuts, target)
-    exchange = exchange + np.where(split, _cycles_of(summed, target), 0)
     sync = np.where(split, 2, 1) * target.superstep_sync
     after = np.where(split, reduce_cycles(results, cuts.k, _partials(convolution, partials_type), target), 0)
     narrowed = partial_item > item
@@ -164,52 +171,55 @@ def _ways_of(
         after = after + (block.kernel + results) * item // target.vector_bytes
         sync = sync + 2 * target.superstep_sync
     found = []
-    for method, compute, copied, moved in _vertices(convolution, block, target, partials_type):
-        before = rearrangement(convolution, moved, cuts.tiles, target)
-        whole = (compute + after) * passes + before.compute
+    for vertex in _vertices(convolution, block, target, partials_type):
+        before = rearrangement(undivided, vertex.moved, cuts.tiles, target, vertex.folded)
+        bytes_a, bytes_b = received(convolution, block, cuts, vertex.folded)
+        exchange = _transfer(bytes_a, bytes_b, cuts, target) + np.where(split, _cycles_of(summed, target), 0)
+        whole = (vertex.cycles + after) * passes + before.compute
         exchanged, synced = exchange * passes + before.exchange, sync * passes + before.sync
         whole = np.maximum(whole, fewest - exchanged - synced)
-        # What is rearranged is gone before the vertices run, and what they read is before partial sums are added.
-        came = bytes_a + bytes_b
-        holding = np.maximum(held + copied, np.maximum(before.bytes, held + np.where(split, summed, 0)) - came)
-        found.append(_Ways(method, whole, exchanged, synced, came, holding, cuts))
+        # An exchange is part of the superstep that needs it: what is rearranged stays until the vertices have run, and
+        # is gone, with what they read, before partial sums are added.
+        came, added = bytes_a + bytes_b, np.where(split, summed, 0)
+        holding = np.maximum(held + before.kept, np.maximum(before.bytes, held + added) - came)
+        found.append(_Ways(vertex.method, whole, exchanged, synced, came, holding, cuts))
     return found
 
 
-def _vertices(
-    convolution: Convolution, block: TileShares, target: Target, partials_type: str
-) -> list[tuple[str, np.ndarray, np.ndarray, str]]:
-    """The applicable vertices: name, cycles, bytes of unrolled taps, and arrays to be rearranged before (a, b, c)."""
+@dataclass(frozen=True, slots=True)
+class _Vertex:
+    """A vertex for the blocks: its cycles (int64), the arrays to be rearranged before (of a, b, c), and the spatial
+    dimensions whose taps are folded into input features."""
+
+    method: str
+    cycles: np.ndarray
+    moved: str
+    folded: tuple[int, ...] = ()
+
+
+def _vertices(convolution: Convolution, block: TileShares, target: Target, partials_type: str) -> list[_Vertex]:
+    """The applicable vertices."""
     size, kind = convolution.size, convolution.element_type
-    item, dimensions = item_bytes(kind), len(block.taps)
+    dimensions = len(block.taps)
     partials = _partials(convolution, partials_type)
     rows, k = block.rows, block.inputs * product(block.taps, like=block.inputs)
     engine_cycles = partial(amp_cycles, element_type=kind, target=target, partials_type=partials, groups=block.groups)
     transposed, exchanged = rearranged(convolution, exchanged=False), rearranged(convolution, exchanged=True)
     found = []
-    # The trailing dimensions of the kernel can be unrolled into input features.
-    for unrolled in range(dimensions + 1):
-        kept = dimensions - unrolled
-        taps = product(block.taps[:kept], like=rows)
-        features = block.inputs * product(block.taps[kept:], like=rows)
-        copied = np.zeros_like(rows)
-        if unrolled:
-            if all(t == 1 for t in size.taps[kept:]):
-                continue
-            copied = block.groups * block.batch * features * product(block.field[kept:], like=rows)
-            for d in range(kept):
-                copied = copied * block.extent(size, d, size.sources[d])
+    for folded in foldings(size.taps):
+        kept = [d for d in range(dimensions) if d not in folded]
+        taps = product([block.taps[d] for d in kept], like=rows)
+        features = block.inputs * product([block.taps[d] for d in folded], like=rows)
         run = block.field[-1] if block.field else None
-        copying = _copy_cycles(copied, size.inputs, kind, target)
-        cycles = engine_cycles(rows, block.outputs, features, taps=taps, run=run) + copying
-        found.append(("matrix engine", cycles, copied * item, transposed))
-        if unrolled == dimensions:
-            swapped = engine_cycles(block.outputs, rows, features) + copying
-            found.append(("matrix engine, operands swapped", swapped, copied * item, exchanged))
-    nothing = np.zeros_like(rows)
+        cycles = engine_cycles(rows, block.outputs, features, taps=taps, run=run)
+        moved = transposed if not folded or "a" in transposed else "a" + transposed
+        found.append(_Vertex("matrix engine", cycles, moved, folded))
+        if all(size.taps[d] == 1 for d in kept):
+            swapped = engine_cycles(block.outputs, rows, features)
+            found.append(_Vertex("matrix engine, operands swapped", swapped, exchanged, folded))
     if min(convolution.rows, size.outputs) == 1:
         plain = vector_cycles(rows, block.outputs, k, kind, target, block.groups)
-        found.append(("vectors", plain, nothing, transposed))
+        found.append(_Vertex("vectors", plain, transposed))
     if size.groups > 1:
         last = block.taps[-1] if block.taps else np.ones_like(rows)
         rest = product(block.taps[:-1], like=rows)
@@ -217,7 +227,7 @@ def _vertices(
         cycles = depthwise_cycles(
             rows, features, rest, last, block.groups, element_type=kind, target=target, partials_type=partials
         )
-        found.append(("groups in lanes", cycles, nothing, transposed))
+        found.append(_Vertex("groups in lanes", cycles, transposed))
     return found
 
 
@@ -235,9 +245,3 @@ def _transfer(a: np.ndarray, b: np.ndarray, cuts: Cuts, target: Target) -> np.nd
 
 def _cycles_of(received_bytes: np.ndarray, target: Target) -> np.ndarray:
     return -(-received_bytes // target.exchange_bytes_per_cycle) + target.exchange_start_cycles
-
-
-def _copy_cycles(elements: np.ndarray, together: int, kind: str, target: Target) -> np.ndarray:
-    """Cycles of a copy in contiguous runs of `together` elements: by vectors if runs are whole vectors, else singly."""
-    lanes = target.vector_bytes // item_bytes(kind)
-    return -(-elements // lanes) if together % lanes == 0 else elements

@@ -6,6 +6,7 @@ it, in a superstep of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -19,12 +20,16 @@ from engine.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Rearrangement:
-    """Cycles, and temporary bytes on each tile, for many plans: int64 arrays of one length."""
+    """Cycles, and temporary bytes on each tile, for many plans: int64 arrays of one length.
+
+    `kept` are the bytes of rearranged operands, from which tiles receive theirs.
+    """
 
     compute: np.ndarray
     exchange: np.ndarray
     sync: np.ndarray
     bytes: np.ndarray
+    kept: np.ndarray
 
 
 def rearranged(convolution: Convolution, *, exchanged: bool) -> str:
@@ -37,25 +42,32 @@ def rearranged(convolution: Convolution, *, exchanged: bool) -> str:
     return "".join(each for each in convolution.transposed if each != "b" or convolution.resident != "b")
 
 
-def rearrangement(convolution: Convolution, arrays: str, tiles: np.ndarray, target: Target) -> Rearrangement:
-    """Cost of a rearrangement of `arrays` on `tiles` tiles; nothing without arrays."""
+def rearrangement(
+    convolution: Convolution, arrays: str, tiles: np.ndarray, target: Target, folded: Sequence[int] = ()
+) -> Rearrangement:
+    """Cost of a rearrangement of `arrays` on `tiles` tiles; nothing without arrays.
+
+    Taps of `folded` spatial dimensions become input features of their own.
+    """
     if not arrays:
         nothing = np.zeros_like(tiles)
-        return Rearrangement(nothing, nothing, nothing, nothing)
+        return Rearrangement(nothing, nothing, nothing, nothing, nothing)
     table, item = tables()["rearrangement"], item_bytes(convolution.element_type)
-    each = sum(-(-_elements(convolution, array) // tiles) for array in arrays) * item
+    sizes = {array: -(-_elements(convolution, array, folded) // tiles) * item for array in arrays}
+    each = sum(sizes.values())
+    kept = sum(size for array, size in sizes.items() if array != "c")
     rate = min(target.vector_bytes, item)
     compute = np.ceil(each * table["factor"] / rate).astype(np.int64)
     exchange = np.asarray(target.exchange_start_cycles + -(-each // target.exchange_bytes_per_cycle))
-    return Rearrangement(
-        compute, exchange, np.full_like(tiles, target.superstep_sync), np.asarray(each * table["copies"])
-    )
+    sync, copies = np.full_like(tiles, target.superstep_sync), np.asarray(each * table["copies"])
+    return Rearrangement(compute, exchange, sync, copies, np.asarray(kept))
 
 
-def _elements(convolution: Convolution, array: str) -> int:
+def _elements(convolution: Convolution, array: str, folded: Sequence[int]) -> int:
     size = convolution.size
     if array == "a":
-        return ceil(size.groups * size.batch * size.inputs * prod(size.sources) * convolution.reuse_a)
+        positions = prod(size.field[d] * size.taps[d] if d in folded else n for d, n in enumerate(size.sources))
+        return ceil(size.groups * size.batch * size.inputs * positions * convolution.reuse_a)
     if array == "b":
         return ceil(size.groups * size.outputs * size.inputs * prod(size.taps) * convolution.reuse_b)
     return size.groups * size.batch * prod(size.field) * size.outputs

@@ -34,6 +34,9 @@ def superstep(
         return one_after_the_other(
             [product_step(best_plan(each, target, options)) for each in planned_of(compute_set, layouts)]
         )
+    if layouts.adds_parts(compute_set):
+        shape = compute_set.writes[0].buffer.shape
+        return SuperstepCost(0, 0, 0, spread(shape.elements, shape.dtype.itemsize, target).tiles, 0)
     found = family_step(compute_set, target, assumptions) or _element_wise(compute_set, layouts, target)
     lookup = dynamic_lookup_of(compute_set) if assumptions.optimizations.replace_dynamic_slices else None
     if lookup is None:
@@ -43,7 +46,7 @@ def superstep(
 
 
 def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> SuperstepCost:
-    work = work_of(compute_set, layouts.random_bits, layouts.halves.get(compute_set, frozenset()))
+    work = work_of(compute_set, layouts.random_bits, layouts.halves.terms.get(compute_set, frozenset()))
     item = _item_bytes(compute_set)
     operations, points = work.operations, work.points
     if compute_set.work_estimate.multiply_adds:
@@ -108,7 +111,7 @@ def product_of(compute_set: ComputeSet, layouts: Layouts) -> Product:
     batches, rows, columns, k = size
     a, b = (span.buffer.shape.elements for span in compute_set.reads[:2])
     kind, resident = kind_of(work_estimate.element_type), _resident(compute_set, layouts)
-    return Product(batches, rows, columns, k, kind, a, b, resident, _transposed(compute_set))
+    return Product(batches, rows, columns, k, kind, a, b, resident, _transposed(compute_set, layouts))
 
 
 def product_step(plan: Plan) -> SuperstepCost:
@@ -138,9 +141,12 @@ def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:
     return "b" if layouts.is_home(b, compute_set) else "a" if layouts.is_home(a, compute_set) else ""
 
 
-def _transposed(compute_set: ComputeSet) -> str:
-    """The operands whose terms of a sum are not contiguous, by the tables of a contraction."""
-    return compute_set.work.transposed if isinstance(compute_set.work, Contraction) else ""
+def _transposed(compute_set: ComputeSet, layouts: Layouts) -> str:
+    """The operands that are not stored as a product reads them: terms of a sum are not contiguous, by the tables of a
+    contraction, or a table has the layout of look-ups."""
+    found = compute_set.work.transposed if isinstance(compute_set.work, Contraction) else ""
+    tables = (layouts.is_table(span.buffer) for span in compute_set.reads[:2])
+    return "".join(each for each, is_table in zip("ab", tables, strict=False) if is_table or each in found)
 
 
 def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:

@@ -188,7 +188,10 @@ def _operations(
     vertices = charged(terms, tuple(sorted(reduced | {store.node for store in nest.stores})))
     found, vertices = _drawn(terms, vertices, bits) if bits else ([], vertices)
     smaller = []
+    widened = _widened(vertices, terms, reduced - {store.node for store in nest.stores})
     for vertex in vertices:
+        if vertex.term in widened:
+            continue
         operation = _operation(terms, vertex, halves, sizes)
         if operation is None:
             continue
@@ -200,12 +203,21 @@ def _operations(
         if isinstance(reduction.combine, Body):
             found += [_own(_term(node)) for node in reduction.combine.nodes if isinstance(node, Apply)]
         else:
-            found.append(("reduce", "f16" if -1 - number in halves else kind_of(reduction.element_types[0])))
+            value = widened.get(reduction.values[0], terms[reduction.values[0]].element_type)
+            found.append(("reduce", "f16" if -1 - number in halves else kind_of(value)))
     if not found and not smaller:
         written = nest.accesses[nest.stores[0].access] if nest.stores else nest.accesses[0]
         strided = any(nest.accesses[a].inner == "strided" for a in inputs_of(compute_set, loop))
         found = [("turn" if strided else "copy", kind_of(written.element_type))]
     return tuple(found), tuple(smaller)
+
+
+def _widened(vertices: tuple[Charged, ...], terms: Terms, reduced: set[int]) -> dict[int, str]:
+    """The conversions to fp32 that only reductions read, with the type before: a reduction of halves adds in fp32."""
+    read = {operand for vertex in vertices for operand in vertex.operands}
+    conversions = (v.term for v in vertices if v.opcode == "convert" and v.term in reduced - read)
+    before = {number: terms[number].operand_types[0] for number in conversions if terms[number].element_type == "f32"}
+    return {number: kind for number, kind in before.items() if kind in HALF}
 
 
 def _sizes(loop: FusedLoop) -> list[int]:

@@ -150,7 +150,7 @@ def kinds_of(form: Callable[[Builder, Instruction], Instruction], given: str, wa
     b = Builder(form.__name__)
     x = converted(b, b.parameter(given, ROWS), "f32")
     program = build_program(b.module(b.tuple(converted(b, form(b, x), wanted))), ["feed"], {})
-    halves = Layouts(program.compute_sets).halves
+    halves = Layouts(program.compute_sets).halves.terms
     works = [work_of(each, halves=halves.get(each, frozenset())) for each in program.compute_sets]
     return {operation for work in works if work.points == 2048 * 196 for operation in work.operations}
 
@@ -181,3 +181,13 @@ def test_cycles_of_a_softmax_follow_from_its_parts() -> None:
     program = build_program(b.module(b.tuple(converted(b, softmax(b, x), "f16"))), ["feed"], {})
     whole = estimate(program, MK2).compute
     assert whole == pytest.approx(6 * 196 / 4 * slots, rel=0.2)  # each worker has a row
+
+
+@pytest.mark.parametrize(("given", "item"), [("f16", 2), ("f32", 4)])
+def test_arrays_of_a_softmax_of_half_floats_are_stored_in_them(given: str, item: int) -> None:
+    b = Builder("softmax")
+    x = converted(b, b.parameter(given, ROWS), "f32")
+    program = build_program(b.module(b.tuple(converted(b, softmax(b, x), given))), ["feed"], {})
+    held = {t.shape: t.bytes for t in estimate(program, MK2).liveness if t.category == "activations"}
+    assert held["f32[2048,196]"] == 2048 * 196 * item  # the exponentials
+    assert held["f32[2048]"] == 2048 * 4  # their sums, in fp32

@@ -15,7 +15,7 @@ from engine.compile import build_program
 from engine.ir import ConvolutionDimensionNumbers, WindowDimension
 from engine.ir.builder import Builder
 from engine.profile import Assumptions, estimate
-from engine.profile.convolution import Convolution, Cuts, blocks
+from engine.profile.convolution import Convolution, Cuts, blocks, foldings, received
 from engine.profile.exchange import Layouts
 from engine.profile.matrix_engine import amp_cycles, depthwise_cycles
 from engine.profile.options import ProductOptions
@@ -110,6 +110,20 @@ def test_few_input_features_are_widened_by_taps() -> None:
     plan = best_plan(Convolution(size, "f16", "b"), MK2)
     padded = 4 * 112 * 112 * 49 * 16 * 64 // (32 * 1472)
     assert plan.compute < 0.6 * padded
+
+
+def test_folded_taps_come_with_the_inputs_of_each_position() -> None:
+    """7 x 7 taps of stride 2 over 4 features, 112 x 112 positions on 112 tiles, each a line of the field."""
+    size = ConvolutionSize(1, 1, 4, 64, (112, 112), (7, 7), (2.0, 2.0), (1.0, 1.0), (224, 224))
+    one, lines = np.array([1]), np.array([112])
+    cuts = Cuts(one, lines, one, one)
+    block = blocks(Convolution(size, "f16"), cuts, taps_first=False)
+    found = {
+        folded: int(received(Convolution(size, "f16"), block, cuts, folded)[0][0]) // (2 * 4)
+        for folded in foldings(size.taps)
+    }
+    # A line reads 7 lines of 224 positions; folded, each of its 112 positions has those of its 7 taps.
+    assert found == {(): 7 * 224, (0,): 7 * 224, (1,): 7 * 112 * 7, (0, 1): 7 * 112 * 7}
 
 
 @pytest.mark.parametrize("field", [7, 14, 28, 56])

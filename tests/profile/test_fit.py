@@ -46,7 +46,7 @@ def test_the_error_has_the_estimate_and_names_remedies() -> None:
     proposed = [line for line in lines if "suffices alone" in line or "not enough alone" in line]
     enough = [line for line in proposed if "suffices alone" in line]
     assert enough == proposed[:3] and all("not enough alone" in line for line in proposed[3:])
-    assert "a smaller batch, 512 in place of 4096" in enough[0]
+    assert "a smaller batch, 256 in place of 4096" in enough[0]
     assert "the same update by 16 replicas with batches of 256" in enough[1]
     assert "gradient accumulation over micro-batches of 256" in enough[2]
     needed = [int(line.split()[0].replace(",", "")) for line in proposed]

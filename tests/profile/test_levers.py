@@ -45,8 +45,15 @@ def test_the_largest_batch_that_fits_is_proposed(deep: tuple[Estimate, dict[str,
         found.memory.peak_fullest - really, rel=0.1
     )
     lever = helps["a smaller batch"]
-    assert lever.what == "a smaller batch, 512 in place of 4096" and lever.fits and lever.alone
-    assert estimate(deep_step(512, 128, 8), SMALL).fits and not estimate(deep_step(1024, 128, 8), SMALL).fits
+    assert lever.what == "a smaller batch, 256 in place of 4096" and lever.fits and lever.alone
+    assert estimate(deep_step(256, 128, 8), SMALL).fits and not estimate(deep_step(512, 128, 8), SMALL).fits
+
+
+@pytest.mark.parametrize("batch", [2048, 1024, 512, 256])
+def test_a_smaller_batch_saves_what_the_program_with_it_saves(batch: int) -> None:
+    assert peak_of(Change(batch=batch)) == pytest.approx(
+        estimate(deep_step(batch, 128, 8), SMALL).memory.peak_fullest, rel=0.01
+    )
 
 
 def test_accumulation_saves_that_but_for_the_sums(deep: tuple[Estimate, dict[str, Lever]]) -> None:
@@ -103,7 +110,8 @@ def test_pipelining_takes_as_many_ipus_as_it_needs() -> None:
     assert not found.fits and not any(each.fits for each in helps.values())
     assert lever.what in [f"pipelining over {ipus} IPUs" for ipus in IPUS]
     assert lever.fits == (found.memory.peak_fullest - lever.saves <= SMALL.bytes_per_tile)
-    assert found.memory.peak_fullest / 2 < lever.saves < found.memory.peak_fullest
+    # Buffers of single products, rearranged operands among them, are as large on each IPU.
+    assert found.memory.peak_fullest / 3 < lever.saves < found.memory.peak_fullest
 
 
 def test_a_pipeline_that_fits_is_found() -> None:
@@ -140,10 +148,10 @@ def test_two_changes_together_save_what_the_program_with_both_saves() -> None:
     both = peak_of(Change(batch=1024, half_precision=True))
     program = deep_step(1024, 128, 8, "f16")
     half = estimate(program, SMALL).memory
-    # Keras keeps variables in single precision: so do estimates, and not this program.
-    really = half.peak_fullest + half.always_live["variables"] / SMALL.tiles
-    # Exchange buffers of products are planned again with halves, the lever halves their bytes.
-    assert both == pytest.approx(really, rel=0.3)
+    # Keras keeps variables and inputs in single precision and casts them: so do estimates, and not this program.
+    weights = 8 * 128 * 128 * 2
+    singles = half.always_live["variables"] + half.always_live["feeds"] + weights
+    assert both == pytest.approx(half.peak_fullest + singles / SMALL.tiles, rel=0.01)
 
 
 def test_inference_has_nothing_to_recompute_or_accumulate() -> None:

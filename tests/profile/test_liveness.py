@@ -11,6 +11,7 @@ from engine.compile import build_program
 from engine.ir.builder import Builder
 from engine.profile import Assumptions, Estimate, estimate
 from engine.profile.categories import CATEGORIES
+from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveRange, tile_memory
 from engine.profile.mapping import TileMapping
 from engine.program.memory import lifetimes
@@ -77,11 +78,11 @@ def test_arrays_live_from_what_makes_them_to_their_last_reader() -> None:
     program = dense_step()
     found, lives = estimate(program, MK2), lifetimes(program, BufferUses(program), held=False)
     by_buffer = {p.buffer: t for p, t in zip(found.tiles.blocks, found.liveness, strict=True) if p.buffer is not None}
-    end = len(program.compute_sets) - 1
+    end, layouts = len(program.compute_sets) - 1, Layouts(program.compute_sets)
     for buffer, (first, last) in lives.items():
         if buffer.kind == "arena":
             assert (by_buffer[buffer].first, by_buffer[buffer].last) == (max(first, 0), min(last, end))
-            assert by_buffer[buffer].bytes == buffer.shape.bytes
+            assert by_buffer[buffer].bytes == buffer.shape.bytes // layouts.parts.get(buffer, 1)
     for buffer in program.variables.values():
         assert by_buffer[buffer].always_live
 

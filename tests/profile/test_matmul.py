@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.compile import build_program
+from engine.ir import DotDimensionNumbers, GatherDimensionNumbers, Shape
+from engine.ir.builder import Builder
+from engine.profile import estimate
+from engine.profile.exchange import Layouts
 from engine.profile.matmul import Product, plan_product
 from engine.profile.matrix_engine import amp_cycles, vector_cycles
 from engine.profile.options import ProductOptions
+from engine.profile.superstep import product_of
 from engine.target import target
 from tests.exploring import examples
 
@@ -212,3 +218,45 @@ def test_where_nothing_fits_the_plan_of_least_memory_is_taken() -> None:
     roomy = plan_product(product, replace(MK2, tiles=4))
     assert 0.6 < cramped.temporary_bytes < roomy.temporary_bytes
     assert cramped.cycles > roomy.cycles
+
+
+def test_rearranged_operands_stay_while_tiles_receive_theirs() -> None:
+    """The exchange is part of the superstep, so a rearranged copy is there beside what is received and partial sums."""
+    product = Product(1, 2048, 4096, 64, "f32", 2048 * 64, 4096 * 64, transposed="b")
+    plan = plan_product(product, MK2)
+    assert plan.cuts[-1] == 1 and plan.partial_bytes == -(-4096 * 64 // plan.tiles) * 4
+
+
+def test_an_operand_is_rearranged_once_for_all_passes() -> None:
+    """20,000 x 128 halves on 8 tiles: 640,000 bytes for each, which no plan of less can avoid."""
+    small = target("ipu2", tiles=8)
+    product = Product(1, 50, 20_000, 128, "f16", 50 * 128, 20_000 * 128, transposed="b")
+    plan = plan_product(product, small)
+    assert plan.passes > 1 and plan.temporary_bytes >= 20_000 * 128 * 2 // 8
+
+
+def test_a_table_of_rows_looked_up_is_not_stored_as_a_product_reads_it() -> None:
+    b = Builder("tied")
+    table, ids = b.parameter("f16", (2000, 128)), b.parameter("s32", (50, 1))
+    numbers = GatherDimensionNumbers((1,), (0,), (0,), 1)
+    rows = b.instruction(
+        "gather", Shape("f16", (50, 128)), (table, ids), gather_dimension_numbers=numbers, gather_slice_sizes=(1, 128)
+    )
+    tied = b.dot(rows, table, DotDimensionNumbers((1,), (1,)))
+    program = build_program(b.module(b.tuple(tied)), ["variable", "feed"], {})
+    layouts = Layouts(program.compute_sets)
+    product = next(each for each in program.compute_sets if each.work_estimate.multiply_adds)
+    assert product_of(product, layouts).transposed == "b" and not product_of(product, layouts).resident
+
+
+def test_partial_sums_of_a_split_product_are_those_of_the_plan() -> None:
+    """A program splits long sums into parts for its workers; a chip's plan splits them in its own way."""
+    b = Builder("long")
+    x, w = b.parameter("f32", (64, 20_000)), b.parameter("f32", (20_000, 64))
+    program = build_program(b.module(b.tuple(b.dot(x, w))), ["feed", "variable"], {})
+    parts = Layouts(program.compute_sets).parts
+    assert parts and all(buffer.shape.elements == count * 64 * 64 for buffer, count in parts.items())
+    found = estimate(program, MK2)
+    assert len(found.costs) > 1 and not any(cost.cycles for cost in found.costs[1:])
+    held = {tensor.shape: tensor.bytes for tensor in found.liveness}
+    assert all(held[str(buffer.shape)] == 64 * 64 * 4 for buffer in parts)

@@ -23,7 +23,7 @@ def test_always_live_by_kind() -> None:
 
 
 def test_live_bytes_are_those_of_the_memory_plan_and_the_supersteps_own() -> None:
-    program = dense_step()
+    program = dense_step(16, 30, 20)  # whose products are not split
     planned = plan_memory(program).live_bytes
     fed = sum(b.shape.bytes for b in program.feeds.values())
     layouts = Layouts(program.compute_sets)
