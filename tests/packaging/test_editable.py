@@ -1,4 +1,4 @@
-"""Python's bytecode is compiled where the project is installed from a clone, unless the user switches it off."""
+"""Installing the project from a clone compiles Python's bytecode, unless the user switches it off."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VARIABLE = "PYTHONDONTWRITEBYTECODE"
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A copy of the project with little in its packages, among it files that are no Python."""
+    """A copy of the project with few files in its packages, some of which are not Python."""
     if importlib.util.find_spec("hatchling") is None:
         pytest.skip("hatchling is not installed")
     folder = tmp_path / "clone"
@@ -40,7 +40,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def bytecode_after(version: str, clone: Path, **environment: str) -> set[str]:
-    """The modules of which there is bytecode after the hooks of a build of this version."""
+    """The modules that have bytecode after the hooks of a build of this version."""
     kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
     done = subprocess.run(
         [sys.executable, "-c", BUILD, version],

@@ -39,7 +39,7 @@ def test_documented_names_of_the_ipu_package(printouts: dict[str, str], site: Pa
 
 
 def test_each_keras_has_a_package_and_tensorflow_has_that_of_its_keras(printouts: dict[str, str]) -> None:
-    """TensorFlow's legacy Keras is in tests/tf_keras/test_installing.py."""
+    """Each Keras has a package of names; tests/tf_keras/test_installing.py tests TensorFlow's legacy Keras."""
     assert printouts["keras names"] == "keras_ext.names.keras3 keras_ext.names.tf_keras"
 
 

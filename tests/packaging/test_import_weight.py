@@ -1,4 +1,4 @@
-"""Modules that importing the project does not import: each loads when something needs it."""
+"""Modules that importing the project does not import: each is loaded when something needs it."""
 
 from __future__ import annotations
 

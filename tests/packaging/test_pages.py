@@ -24,7 +24,7 @@ def test_a_page_runs_as_pasted(path: Path, site: Path, tmp_path: Path) -> None:
     pasted, folder = tmp_path / "pasted.py", tmp_path / "empty"
     pasted.write_text("\n".join(found["code"] for found in BLOCK.finditer(path.read_text(encoding="utf-8"))))
     folder.mkdir()
-    # TensorFlow from here; PYTHONPATH reads no .pth file, so the hook that a wheel's installation runs is run by hand.
+    # Takes TensorFlow from here. PYTHONPATH reads no .pth file, so this runs the hook of an installed wheel itself.
     packages = os.pathsep.join([str(site), *(each for each in sys.path if each.endswith("site-packages"))])
     run = "import sys, runpy, _ipu_hook; runpy.run_path(sys.argv[1], run_name='__main__')"
     done = subprocess.run(

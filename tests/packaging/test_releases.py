@@ -1,4 +1,4 @@
-"""Releases of TensorFlow and Keras: the range that pip installs is the one that is accepted."""
+"""Releases of TensorFlow and Keras: pip installs the same range that the package accepts."""
 
 from __future__ import annotations
 

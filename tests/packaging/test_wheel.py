@@ -1,4 +1,4 @@
-"""The wheel holds the three packages and the hook; its effects where it is installed: test_import_names.py."""
+"""The wheel holds the three packages and the hook; test_import_names.py tests its effects where it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracle of replication: R threads, each a replica on the NumPy definitions, that synchronise at collectives."""
+"""The oracle of replication: R threads, which run replicas by the NumPy definitions and synchronise at collectives."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Replicas:
         return [each for each in results if each is not None]
 
     def meet(self, x: np.ndarray) -> list[np.ndarray]:
-        """All replicas' values of a collective's operand."""
+        """The values that all replicas have for a collective's operand."""
         self.barrier.wait(PATIENCE_SECONDS)
         self.table[self.local.number] = x
         self.barrier.wait(PATIENCE_SECONDS)
@@ -182,7 +182,7 @@ def defined(custom_call, random_bits=None) -> Iterator[None]:
 
 @dataclass
 class Host:
-    """The queues of a replicated program, which takes elements one after the other."""
+    """The queues of a replicated program, which takes elements one after another."""
 
     elements: Sequence[np.ndarray] = ()
     taken: int = 0

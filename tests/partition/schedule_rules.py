@@ -6,7 +6,7 @@ from engine.partition.schedule import Kind, Row, Schedule
 
 
 def verify_schedule(schedule: Schedule) -> None:
-    """Raises AssertionError unless each part runs once for each micro-batch, in order and on its IPUs."""
+    """Raises AssertionError unless each part runs once for each micro-batch, in order and on the right IPUs."""
     slots, stages = slots_of(schedule), range(schedule.stages)
     order: list[tuple[Kind, int]] = [("forward", stage) for stage in stages]
     for stage in reversed(stages if schedule.training else ()):
@@ -17,7 +17,7 @@ def verify_schedule(schedule: Schedule) -> None:
     updates: set[tuple[Kind, int, int | None]] = {("update", stage, None) for stage in stages if schedule.training}
     require(set(slots) == expected | updates, "each part runs once")
     for micro_batch in micro_batches:
-        # Recomputations are not ordered against the gradients of later stages.
+        # Recomputations may come before or after the gradients of later stages.
         for kind in ("recompute", "backward"):
             when = [slots[*part, micro_batch] for part in order if part[0] != kind]
             require(when == sorted(set(when)), f"order of micro-batch {micro_batch}")
@@ -30,7 +30,7 @@ def verify_schedule(schedule: Schedule) -> None:
 
 
 def slots_of(schedule: Schedule) -> dict[tuple[Kind, int, int | None], int]:
-    """The slot in which each part of each micro-batch runs, the same on all its IPUs."""
+    """The slot in which each part of each micro-batch runs; it must be the same on all its IPUs."""
     found: dict[tuple[Kind, int, int | None], list[Row]] = {}
     positions: set[tuple[int, int]] = set()
     for row in schedule.rows:

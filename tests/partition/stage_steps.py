@@ -1,4 +1,4 @@
-"""Training and inference steps of several pipeline stages, as TensorFlow would trace them: scopes and marks."""
+"""Training and inference steps of several pipeline stages, with scopes and marks, as TensorFlow would trace them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StagedStep:
 
 @contextmanager
 def scope(b: Builder, name: str) -> Iterator[None]:
-    """Everything added inside has been traced under a name."""
+    """Names everything that is added inside, as if traced in that scope."""
     before = len(b.instructions)
     yield
     for instruction in b.instructions[before:]:
@@ -61,7 +61,7 @@ class _Tracing:
         return self.b.broadcast(vector, (self.batch, self.width), (1,) if vector.array_shape.rank else ())
 
     def forward(self) -> tuple[Instruction, list[Instruction], list[tuple[Instruction, ...]], Instruction]:
-        """Builds the output, new moving means, the values that gradients need of each stage, and the new seed."""
+        """Builds the output, new moving means, the values of each stage that gradients need, and the new seed."""
         b, shape = self.b, (self.batch, self.width)
         seed, value, moving, kept = self.seed, self.x, [], []
         for stage, weights in enumerate(self.weights):
@@ -78,7 +78,7 @@ class _Tracing:
                 )
                 active = b.elementwise("tanh", b.subtract(product, self.spread(mean)))
                 new = b.multiply(active, scale)
-                # Every stage moves the one state of the random numbers on.
+                # Every stage changes the same state of random numbers.
                 seed = b.add(seed, b.constant(5, "s32"))
             if 0 < stage < self.stages - 1:
                 new = b.add(new, value)  # a residual in no scope
@@ -108,7 +108,7 @@ def staged_step(
 ) -> StagedStep:
     """A chain of dense layers with residuals, moving means, dropout from one seed, a metric and a count of updates.
 
-    With `tied` the last stage has the first one's weights. Results: the loss (the output without training), variables.
+    With `tied` the last stage has the first one's weights. Results: the loss (without training the output), variables.
     """
     t = _Tracing(batch, stages, width, tied)
     b = t.b

@@ -31,7 +31,7 @@ def mark(b: Builder, gradient, name: str = "weights", accumulator: str | None = 
 def linear_step(batch: int, inputs: int, outputs: int, accumulator: str | None = None) -> Module:
     """Least squares with a scale for each batch, a moving mean of the inputs, noise from a seed, and counts.
 
-    Results: the mean of the inputs, weights, iteration, total, moving mean, seed, turns, the rate it used.
+    Results: the mean of the inputs, weights, iteration, total, moving mean, seed, turns, the rate used.
     """
     b = Builder("step")
     x, target = b.parameter("f32", (batch, inputs)), b.parameter("f32", (batch, outputs))
@@ -68,7 +68,7 @@ def linear_step(batch: int, inputs: int, outputs: int, accumulator: str | None =
 
 @dataclass
 class State:
-    """The variables of `linear_step`; the moving means and iterations of all replicas."""
+    """The variables of `linear_step`; moving means and iterations are those of all replicas."""
 
     weights: np.ndarray
     iteration: int
@@ -81,7 +81,7 @@ class State:
 def numpy_update(
     state: State, x: np.ndarray, target: np.ndarray, scale: np.ndarray, rate: float, accumulation: Accumulation
 ) -> tuple[State, np.ndarray]:
-    """One update from arrays [micro-batches, ...], replica by replica; also the mean of the last inputs."""
+    """The state after an update from arrays [micro-batches, ...], by replicas, and the mean of the last inputs."""
     gradients: list[list[np.ndarray]] = [[] for _ in range(accumulation.replicas)]
     total, moving, seed, iterations = state.total, state.moving.copy(), state.seed, state.iterations.copy()
     for i in range(accumulation.micro_batches):

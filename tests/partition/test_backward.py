@@ -1,4 +1,4 @@
-"""Division into forward and backward where loops and called functions hide it."""
+"""Division into forward and backward parts, where loops and called functions hide it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_names(op_name: str, forward: bool, gradient: bool) -> None:
 
 
 def loop(b: Builder, state: Instruction, values: Instruction, w: Instruction, draws: bool = False) -> Instruction:
-    """A loop over time as TensorFlow writes it: a state, a list of arrays (a tuple), and a variable that it reads."""
+    """A loop over time as TensorFlow writes it, with a state, a list of arrays (a tuple), and a variable."""
     initial = b.tuple(b.constant(0, "s32"), state, b.tuple(values, b.constant(TIME, "s32")), w)
     body = Builder("body")
     given = body.parameter_of(initial.shape)
@@ -57,7 +57,7 @@ def loop(b: Builder, state: Instruction, values: Instruction, w: Instruction, dr
 
 
 def step(gradient_scope: str, draws: bool = False) -> Module:
-    """A loop in stage 0, a product in stage 1; the loop's list was made in the scope of the gradients that read it."""
+    """A loop in stage 0, a product in stage 1; the loop's list is made in the scope of gradients, which read it."""
     b = Builder("step")
     x, w, v = b.parameter("f32", (WIDTH,)), b.parameter("f32", (WIDTH,)), b.parameter("f32", (WIDTH,))
     with scope(b, "gradient_tape/ipu_stage_0/lstm/while/accumulator"):
@@ -84,7 +84,7 @@ def placed(module: Module) -> tuple[Module, Placement]:
 
 @pytest.mark.parametrize("scope_name", ["gradient_tape/ipu_stage_0/lstm/while_grad", "PartitionedCall/gradients/while"])
 def test_loops_are_in_the_stages_of_their_layers(scope_name: str) -> None:
-    """The backward pass may be the call of a function, in no stage's scope."""
+    """The backward pass may be a call of a function, which is in no stage's scope."""
     module, placement = placed(step(scope_name))
     loops = [placement.position[i] for i in module.entry.instructions if i.opcode == "while"]
     assert loops == [0, 3]

@@ -1,4 +1,4 @@
-"""A pipeline makes the same bits as the same step unsplit with the same accumulation, in every schedule."""
+"""A pipeline gives the same bits in every schedule as the unsplit step with the same accumulation."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_same_bits_on_tiles(schedule, stages, mode) -> None:
 @pytest.mark.parametrize(("batch", "width"), [(48, 200), (32, 64), (7, 130)])
 @pytest.mark.parametrize(("schedule", "stages", "mode"), [case for case in CASES if case[1] == 4])
 def test_same_bits_of_large_layers_on_tiles(schedule, stages, mode, batch, width, monkeypatch) -> None:
-    """Parts are divided along the rows of the whole iteration, as the unsplit step is: sums have one order."""
+    """Parts are divided along the rows of the whole iteration, as the unsplit step is, so sums have the same order."""
     monkeypatch.setattr(executables, "worker_count", lambda: 2)
     pipelining = Pipelining(stages, 2 * stages, schedule, recomputation_mode=mode)
     unsplit, split = both(compile_module, staged_step(batch, stages, width=width), pipelining)

@@ -1,4 +1,4 @@
-"""Costs of a pipeline on the host besides those of the unsplit step: next to none."""
+"""A pipeline costs the host hardly more than the unsplit step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def executable_of(step: StagedStep, made: Replicated) -> Executable:
 
 
 def walked(executable: Executable) -> dict[int, int]:
-    """Number of rows of each kind that a step passes."""
+    """The number of rows of each kind that a step passes."""
     rows = Walk(executable._table(False, WORKERS))
     kinds, counts = np.unique([row[Column.KIND] for row in rows], return_counts=True)
     return dict(zip(kinds.tolist(), counts.tolist(), strict=True))
@@ -35,7 +35,7 @@ def walked(executable: Executable) -> dict[int, int]:
 @pytest.mark.parametrize("schedule", ["Grouped", "Interleaved", "Sequential"])
 @pytest.mark.parametrize(("batch", "width"), [(32, 64), (64, 128)])
 def test_about_as_many_compute_sets_and_syncs_as_unsplit(schedule, batch, width) -> None:
-    """Each part waits before its products of weights, for which the unsplit step waits once."""
+    """Each part waits before its products of weights, while the unsplit step waits once for all of them."""
     step = staged_step(batch, STAGES, width=width)
     unsplit = repeat(step.module, step.roles, Accumulation(STEPS), once=step.once, metrics=step.metrics)
     split = pipeline(step.module, step.roles, Pipelining(STAGES, STEPS, schedule), once=step.once, metrics=step.metrics)

@@ -1,4 +1,4 @@
-"""The recomputation of a schedule is a part of its own, which runs before its backward part."""
+"""A schedule's recomputation is a separate part, which runs before the backward part."""
 
 from __future__ import annotations
 

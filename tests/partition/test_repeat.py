@@ -1,4 +1,4 @@
-"""A step of many micro-batches has the results of a NumPy loop over them."""
+"""A step of many micro-batches gives the results of a NumPy loop over them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program of R replicas has the results of R threads on the definitions that synchronise at collectives."""
+"""A program of R replicas gives the results of R threads on the definitions that synchronise at collectives."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def own_values(b: Builder, x: Instruction) -> Instruction:
 
 
 def agree(module: Module, roles: list[str], replicas: int, arguments: list[np.ndarray]) -> Replicated:
-    """Runs both, twice in a row: results are replica 0's, rows all replicas' values of their variables."""
+    """Compares both, twice in a row: the results of replica 0, and the values of all replicas' variables."""
     made = replicate(module, roles, replicas)
     verify(made.module)
     assert not any(is_collective(i) for c in made.module.computations() for i in c.instructions)
@@ -184,7 +184,7 @@ def test_a_loop_over_queues_with_a_shared_and_an_own_variable(replicas: int) -> 
     start = [np.int32(0), rng.normal(size=3).astype(np.float32), np.zeros(3, np.float32)]
     arguments = [np.asarray(each) for each in start]
     if replicas > 1:
-        # Tokens count executions: the one program's count is all replicas'.
+        # Tokens count executions: the program's one count stands for all replicas.
         made = replicate(module, ["variable"] * 3, replicas)
         assert made.rows == (2,)
         assert made.module.aliases == {0: 0, 1: 1, 2: 2, 3: 4}
@@ -239,7 +239,7 @@ def _sum_below(b: Builder, x: Instruction) -> Instruction:
 @pytest.mark.parametrize("replicas", COUNTS)
 @pytest.mark.parametrize("inner", [False, True])
 def test_branches(replicas: int, inner: bool) -> None:
-    """A predicate that differs, and one that does not and has a collective behind it."""
+    """One predicate differs between replicas; another one does not, and its branch has a collective."""
     b = Builder()
     x, total = b.parameter("f32", (3,)), b.parameter("f32", (3,))
     own = own_values(b, x)

@@ -27,7 +27,7 @@ ALL = json.dumps({"replica_group_size": None})
 
 
 class Program:
-    """Writes computations whose values are vectors; each may use all that were there before."""
+    """Writes computations on vectors; each may use all earlier values."""
 
     def __init__(self, seed: int, replicas: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -102,7 +102,7 @@ class Program:
         return inner.build()
 
     def loop(self, b: Builder, values: list[Instruction], depth: int, together: bool) -> Instruction:
-        """Builds two to four iterations; or fewer, by a sum, which may differ between replicas."""
+        """Builds a loop of two to four iterations, or of fewer, by a sum that may differ between replicas."""
         counted = bool(self.rng.integers(2))
         given = [self.pick(values) for _ in range(3)]
         shape = TupleShape((Shape("s32"), TupleShape((VECTOR, VECTOR)), VECTOR))

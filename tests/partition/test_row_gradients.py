@@ -1,4 +1,4 @@
-"""Gradients of tables that name few rows, over micro-batches: the bits of whole gradients added one by one."""
+"""Gradients of tables that name few rows, over micro-batches, have the bits of whole gradients added one by one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROLES = ["feed", "feed", "variable", "variable"]
 
 
 def table_step(named: int, table: tuple[int, int] = (ROWS, WIDTH)) -> Module:
-    """Momentum on a table, whose gradient is twice the sum of the rows fed, by their ids; two stages."""
+    """A step with momentum on a table whose gradient is twice the sum of the fed rows, by ids; it has two stages."""
     b = Builder("step")
     ids, rows = b.parameter("s32", (named,)), b.parameter("f32", (named, table[1]))
     old, moment = b.parameter("f32", table), b.parameter("f32", table)
@@ -41,7 +41,7 @@ def table_step(named: int, table: tuple[int, int] = (ROWS, WIDTH)) -> Module:
 
 
 def fed(named: int, batches: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ids with repetitions in a batch and between batches, the last row, and of no row; some rows of -0 and NaN."""
+    """Ids that repeat in and between batches, with the last row and numbers of no row; some rows of -0 and NaN."""
     rng = np.random.default_rng(named)
     ids = rng.integers(-2, 12, (batches, named)).astype(np.int32)
     ids[:, 0], ids[1, 1] = ROWS - 1, ROWS
@@ -67,7 +67,7 @@ def expected(named: int, accumulation: Accumulation, updates: int, start: np.nda
 @pytest.mark.parametrize("executable", [compile_module, EvaluatedExecutable])
 @pytest.mark.parametrize(
     ("named", "accumulation"),
-    # Ids are compared with each other, or looked up among all rows.
+    # Few ids are compared with each other, more are looked up among all rows.
     [(7, Accumulation(3, 1)), (20, Accumulation(3, 2, "mean")), (150, Accumulation(2, 1)), (9, Pipelining(2, 4))],
 )
 def test_sums_are_those_of_whole_gradients(executable, named: int, accumulation: Accumulation | Pipelining) -> None:

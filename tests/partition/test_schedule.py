@@ -109,7 +109,7 @@ def test_bubbles_follow_from_rows_and_durations() -> None:
     assert schedule.bubbles() == {0: 0.5, 1: 0.5}
     durations = {("forward", 0): 1.0, ("forward", 1): 3.0, ("backward", 0): 2.0, ("backward", 1): 6.0}
     assert schedule.bubbles(durations) == {0: 0.75, 1: 0.25}
-    # Backward passes that take longer than forward ones make interleaved IPUs wait for each other.
+    # Backward passes longer than forward passes make interleaved IPUs wait for each other.
     slow_backward = {("forward", s): 1.0 for s in range(4)} | {("backward", s): 2.0 for s in range(4)}
     shares = {
         kind: make_schedule(kind, devices_of(4, None), 64, training=True).bubbles(slow_backward)[0]

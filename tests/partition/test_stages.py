@@ -1,4 +1,4 @@
-"""Instructions are in the stages of their scopes, or next to their readers; values that flow back are refused."""
+"""Instructions are placed in the stages of their scopes, or beside their readers; values that flow back are refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_everything_is_in_the_stage_of_its_scope() -> None:
         at = placement.position.get(instruction)
         if stage is None or at is None:
             continue
-        if instruction.array_shape.element_type != "s32":  # the seed's changes all come first
+        if instruction.array_shape.element_type != "s32":  # all changes of the seed come first
             backward = "gradient_tape" in instruction.op_name
             assert at == (2 * STAGES - 1 - stage if backward else stage), instruction
             assert placement.stage(at) == stage

@@ -1,6 +1,4 @@
-"""Options that move a pipeline's data: the place of its arrays, and the transfers of its schedule; never the
-program.
-"""
+"""Options that move a pipeline's data change the place of arrays and the schedule's transfers, never the program."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ def text(module: Module) -> str:
 
 
 def test_contents_without_options() -> None:
-    """Weights, momenta and accumulators of each stage are as large as each other."""
+    """Weights, momenta and accumulators of a stage have the same size."""
     report = made().report
     step = staged_step(4, STAGES)
     weights = sum(p.array_shape.bytes for p in step.of_role("variable") if p["parameter_number"] not in step.once)
@@ -52,7 +50,7 @@ def test_options_change_no_program(option: str, schedule: str) -> None:
 
 
 def test_offloaded_activations() -> None:
-    """All micro-batches but the one in work; each is stored once and loaded once."""
+    """Activations of all micro-batches but the current one are offloaded; each is stored and loaded once."""
     report = made(Storage(offload_activations=True)).report
     for stage, plain in zip(report.stages, made().report.stages, strict=True):
         waiting = (stage.micro_batches - 1) * stage.activation_bytes

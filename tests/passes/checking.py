@@ -16,7 +16,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, np.inf, -np.inf, np.nan, 3e38, 1e-40]
 
 
 def simplified(module: Module) -> Module:
-    """The module after the simplifying passes, each of which the verifier has checked."""
+    """The module after the simplifying passes; the verifier checks the result of each."""
     return run_passes(module, SIMPLIFICATION, verify=True)
 
 
@@ -54,7 +54,7 @@ def assert_same_bits(one: np.ndarray, other: np.ndarray) -> None:
 
 
 def assert_same_results(before: Module, after: Module, seed: int = 0, *, tolerance: float | None = None) -> None:
-    """Both modules are well formed and give the same results: bit for bit unless a tolerance is given."""
+    """Asserts that both modules are well formed and give the same results: bit for bit unless a tolerance is given."""
     verify(after)
     assert [p.shape for p in after.entry.parameters] == [p.shape for p in before.entry.parameters]
     assert after.aliases == before.aliases
@@ -74,7 +74,7 @@ def opcodes(module: Module) -> Counter[str]:
 
 
 def alive(module: Module) -> list[str]:
-    """The opcodes of all instructions that the root needs, operands first, parameters and constants aside."""
+    """The opcodes of all instructions that the root needs, operands first, without parameters and constants."""
     found: list[str] = []
     seen: set[Instruction] = set()
     stack = [(module.entry.root, False)]

@@ -1,4 +1,4 @@
-"""Random well-formed modules, full of patterns of passes: splats, unit dimensions, chains of moves."""
+"""Random well-formed modules, full of patterns that passes look for: splats, unit dimensions, chains of moves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLOATS = ("f16", "f32")
 
 
 class RandomModule:
-    """Adds one random instruction after the other, each from instructions that are there already."""
+    """Adds random instructions one after another, each on earlier ones."""
 
     def __init__(self, seed: int, size: int = 40, *, sums: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
@@ -40,7 +40,7 @@ class RandomModule:
                 self.pool.append(made)
 
     def module(self) -> Module:
-        """The last instructions that nothing reads are results."""
+        """The module; its results are the last instructions that nothing reads."""
         used = {operand for i in self.b.instructions for operand in i.operands}
         return self.b.module(self.b.tuple(*[i for i in self.pool if i not in used][-12:] or self.pool[-1:]))
 
@@ -48,7 +48,7 @@ class RandomModule:
         return choices[self.rng.integers(len(choices))]
 
     def pick(self) -> Instruction:
-        """Late instructions are more likely, so that chains grow."""
+        """An earlier instruction; late ones are more likely, so that chains grow."""
         last = len(self.pool) - 1
         return self.pool[last - min(last, int(self.rng.exponential(4)))]
 

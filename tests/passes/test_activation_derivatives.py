@@ -1,4 +1,4 @@
-"""Derivatives of activations are computed where the activations are, and only where no more arrays are kept."""
+"""Derivatives of activations are computed where the activations are, unless more arrays would have to be kept."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tanh(b: Builder, x: Instruction) -> Pair:
 
 
 def step(activation: Callable[[Builder, Instruction], Pair], reads_input: bool = False) -> Module:
-    """Two dense layers with an activation between, and the gradients of both kernels for a loss of all squares / 2."""
+    """Two dense layers with an activation between, and both kernels' gradients of half the sum of squares."""
     b = Builder("step")
     rows, kernel, bias, last = (b.parameter("f32", s) for s in ((ROWS, 5), (5, COLUMNS), (COLUMNS,), (COLUMNS, 4)))
     x = b.add(b.dot(rows, kernel), b.broadcast(bias, SHAPE, (1,)))
@@ -104,7 +104,7 @@ def test_factoring_keeps_the_values() -> None:
 
 
 def gradient_of_larger(kind: str) -> Module:
-    """The gradient of gelu(x) for a gradient that depends on it, but is w where w is larger."""
+    """The gradient of gelu(x), for a gradient that is gelu(x), or w where w is larger."""
     b = Builder("gradient")
     x, w = b.parameter(kind, SHAPE), b.parameter(kind, SHAPE)
     y, gradient = gelu(b, x)
@@ -127,7 +127,7 @@ def test_derivatives_of_halves_are_rounded_once(kind: str) -> None:
 
 
 def scaled_twice(kind: str, steps: int) -> Module:
-    """A sum of two products with one factor; one of them has `steps` squares, each of which reads the last twice."""
+    """A sum of two products with one factor; the other factor of one is squared `steps` times, each time read twice."""
     b = Builder()
     scale, x, other = (b.parameter(kind, SHAPE) for _ in range(3))
     power = x
@@ -137,13 +137,13 @@ def scaled_twice(kind: str, steps: int) -> Module:
 
 
 def test_a_factor_that_is_no_derivative_is_left_as_it_is() -> None:
-    """The pass ends at once: operands are shared by many paths."""
+    """The pass ends soon, though many paths share operands."""
     module = scaled_twice("bf16", 40)
     assert len(factored_derivatives(module).entry.instructions) == len(module.entry.instructions)
 
 
 def test_derivatives_that_a_half_cannot_hold_are_not_stored() -> None:
-    """The derivative of exp(x) tanh(8 x) may be infinite where that is finite, and a small gradient times it, too."""
+    """The derivative of exp(x) tanh(8 x), times a small gradient too, may be infinite where the value is finite."""
 
     def steep(kind: str) -> Module:
         b = Builder()

@@ -1,4 +1,4 @@
-"""Products that others read by batches: the same bits from transposed ones, which their lowering writes directly."""
+"""Products that readers read by batches are written transposed, with the same bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INPUTS, BATCH, COUNT, SIZE = 13, 5, 7, 33
 
 
 def capsules(summed: bool = False, by_inputs: bool = False) -> Module:
-    """u of [b, i, p] by w of [n, i, p, d], as [i, b, n, d]; its readers sum over i and over d for each b and n."""
+    """u [b, i, p] times w [n, i, p, d] as [i, b, n, d]; its readers sum over i, and over d, for each b and n."""
     b = Builder()
     u, w = b.parameter("f32", (BATCH, INPUTS, 3)), b.parameter("f32", (COUNT, INPUTS, 3, SIZE))
     h = b.dot(u, w, DotDimensionNumbers((2,), (2,), (1,), (1,)))

@@ -1,4 +1,4 @@
-"""common_subexpressions: equal work once, different work kept apart."""
+"""common_subexpressions: equal work is done once, different work is kept apart."""
 
 import numpy as np
 import pytest

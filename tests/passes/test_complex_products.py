@@ -1,4 +1,4 @@
-"""Products of complex arrays as one product of real ones, beside their definition."""
+"""Products of complex arrays become one product of real arrays, with the results of the definition."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""constant_folding: small results become literals, splats stay broadcasts, nothing big is made."""
+"""constant_folding: small results become literals, splats stay broadcasts, and nothing big is made."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The pass that expands batch normalizations gives what the definition gives."""
+"""The pass that expands batch normalizations gives the results of the definition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def normalization(kind: str, opcode: str, dimensions: tuple[int, ...], feature: 
     if opcode == "grad":
         operands.append(b.parameter(kind, dimensions))
     if opcode != "training":
-        # A variance is no negative number.
+        # Squares, as a variance is not negative.
         at = 4 if opcode == "inference" else 3
         operands[at] = b.multiply(operands[at], operands[at])
     made = b.inferred(f"batch-norm-{opcode}", operands, epsilon=epsilon, feature_index=feature)
@@ -60,7 +60,7 @@ def test_epsilon_counts() -> None:
 
 
 def test_a_large_mean_costs_no_digits() -> None:
-    """The mean of the squares less the square of the mean would be mostly rounding errors."""
+    """The mean of squares minus the squared mean would be mostly rounding errors."""
     module = normalization("f32", "training", (4096, 2), 1)
     rng = np.random.default_rng(0)
     values = (rng.normal(size=(4096, 2)) + 1000).astype(np.float32)
@@ -73,7 +73,7 @@ def test_a_large_mean_costs_no_digits() -> None:
 
 
 def test_halves_are_computed_in_f32() -> None:
-    """A sum of 4096 ones is no half number, nor is the square of 300."""
+    """Halves cannot hold the sum of 4096 ones, nor the square of 300."""
     module = normalization("f16", "training", (4096, 1), 1)
     values = np.where(np.arange(4096) % 2, 300, -300).reshape(4096, 1).astype(np.float16)
     results = evaluate(expand_batch_norm(module), [values, np.ones(1, np.float16), np.ones(1, np.float16)])

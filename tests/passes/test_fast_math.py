@@ -1,4 +1,4 @@
-"""Fast math: the same numbers as without it but for rounding, by fewer or cheaper operations."""
+"""Fast math gives the same numbers as without it, except for rounding, by fewer or cheaper operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fold_into_dot: random dots and convolutions whose operands and results are moved about."""
+"""fold_into_dot: random dots and convolutions between moves of their operands and results."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.passes.checking import alive, assert_same_results, opcodes
 
 
 def random_dot(rng, *, transposed_result):
-    """A dot of random dimension numbers between transposed operands."""
+    """A dot with random dimension numbers, between transposed operands."""
     sizes = {
         "batch": rng.integers(1, 4, rng.integers(0, 3)),
         "contracted": rng.integers(1, 4, rng.integers(0, 3)),
@@ -91,7 +91,7 @@ def permuted(rng, names):
 
 
 def random_convolution(rng):
-    """Everything around a convolution that folds into it, in random order of dimensions."""
+    """A convolution amid everything that folds into it, with dimensions in random order."""
     b = Builder()
     spatial = ["x", "y"][: rng.integers(1, 3)]
     groups = int(rng.integers(1, 3))
@@ -170,7 +170,7 @@ def test_padding_of_channels_stays():
 
 
 def shared_weight_gradient(b, initial=0.0, kind="f32", dimensions=(0,)):
-    """The sum over batches (and maybe more) of a product of each."""
+    """A product for each batch, and its sum over batches and maybe more dimensions."""
     x, gradient = b.parameter(kind, (3, 2, 5, 4)), b.parameter(kind, (2, 5, 3, 6))
     product = b.dot(x, gradient, DotDimensionNumbers((2,), (1,), (0, 1), (2, 0)))
     zero = b.convert(b.constant(initial), kind) if kind != "f32" else b.constant(initial)
@@ -189,7 +189,7 @@ def test_sum_over_batches_is_part_of_the_dot(dimensions):
 
 @pytest.mark.parametrize("is_read", [False, True])
 def test_sum_over_batches_of_16_bit_floats_is_part_of_the_dot(is_read):
-    """The dot adds in f32 and rounds; it stays as it is where the batches' results have another reader."""
+    """The dot sums in f32 and then rounds; it stays as it is if the batches' results have another reader."""
     b = Builder()
     x, gradient = b.parameter("bf16", (3, 5, 4)), b.parameter("bf16", (3, 5, 6))
     product = b.dot(x, gradient, DotDimensionNumbers((1,), (1,), (0,), (0,)))

@@ -1,4 +1,4 @@
-"""Groups of instructions: whether two may join, beside a search of all paths between them."""
+"""Groups of instructions: whether two may join, compared with a search of all paths between them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def third_between(groups: Groups, start: Group, goal: Group) -> bool:
 
 
 def absorbable(groups: Groups, computation: Computation) -> list[tuple[Instruction, Group]]:
-    """Instructions in no group all of whose users are in one."""
+    """Instructions outside of groups whose users are all in one group, with the group."""
     found = []
     for each in computation.instructions:
         users = {groups.of.get(user) for user in computation.instructions if each in user.operands}

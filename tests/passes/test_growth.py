@@ -24,7 +24,7 @@ from engine.runtime.encode import encode_program
 
 ENGINE = str(Path(engine.__file__).parent)
 Link = Callable[[Builder, Instruction], Instruction]
-# Each reads its operand twice or more: a walk of operands that forgets what it has seen doubles with every link.
+# Each link reads its operand at least twice: a walk that forgets what it has seen doubles with every link.
 LINKS: dict[str, Link] = {
     "add": lambda b, y: b.add(y, y),
     "subtract": lambda b, y: b.subtract(y, b.multiply(y, y)),
@@ -87,7 +87,7 @@ def _branch(b: Builder, y: Instruction) -> Instruction:
 
 LINKS["while"], LINKS["conditional"] = _loop, _branch
 Wide = Callable[[Builder, list[Instruction]], Instruction]
-# One instruction, or many side by side, with as many operands as there are slices of a parameter.
+# One instruction with as many operands as a parameter has slices, or as many instructions side by side.
 WIDE: dict[str, Wide] = {
     "concatenate": lambda b, parts: b.concatenate(parts, 0),
     "concatenate backwards": lambda b, parts: b.concatenate(parts[::-1], 0),
@@ -108,7 +108,7 @@ WIDE: dict[str, Wide] = {
     "users of one": lambda b, parts: reduce(b.add, (b.multiply(parts[0], part) for part in parts)),
 }
 MANY = 1000
-"""Calls of one function below which its growth is not looked at."""
+"""Number of calls of a function below which its growth is not tested."""
 
 
 def chain(link: Link, length: int) -> Module:
@@ -160,7 +160,7 @@ def test_calls_grow_as_operands_do(name: str) -> None:
 @pytest.mark.parametrize("name", LINKS)
 def test_walks_do_not_recurse_along_chains(name: str) -> None:
     module = chain(LINKS[name], 150)
-    build_program(chain(LINKS[name], 2), ["feed"], {})  # imports take more levels
+    build_program(chain(LINKS[name], 2), ["feed"], {})  # imports take more levels of recursion
     before, depth = sys.getrecursionlimit(), len(inspect.stack(0))
     sys.setrecursionlimit(depth + 120)
     try:

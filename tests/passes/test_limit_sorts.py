@@ -1,4 +1,4 @@
-"""The pass that limits sorts keeps results, and leaves no more work than needed."""
+"""The pass that limits sorts keeps results, and leaves only the work that is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def limits(module: Module) -> list[int | None]:
 
 
 def first(b: Builder, operand: Instruction, count: int, start: int = 0) -> Instruction:
-    """Elements start to count of each row, every second row."""
+    """Elements `start` to `count` of every second row."""
     return b.slice(operand, (0, operand.array_shape.dimensions[0], 2), (start, count, 1))
 
 
@@ -85,7 +85,7 @@ def test_two_sorts_are_told_apart() -> None:
 
 
 def first_rows(b: Builder, sorted_rows: Instruction) -> Instruction:
-    """The largest of each row, everywhere in the row."""
+    """The largest element of each row, in all places of the row."""
     largest = b.slice(sorted_rows, (0, 4, 1), (0, 1, 1))
     return b.broadcast(b.reshape(largest, (4,)), (4, 30), (0,))
 

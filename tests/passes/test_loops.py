@@ -1,4 +1,4 @@
-"""Passes on loops: the results of the definitions, and nothing in iterations that can be outside."""
+"""Passes on loops keep the results of the definitions, and leave nothing in iterations that can be outside."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def opcodes_in_bodies(module: Module) -> Counter[str]:
 
 
 def row(b: Builder, data: Instruction, index: Instruction) -> Instruction:
-    """data[index] of three dimensions."""
+    """data[index], for data of three dimensions."""
     sizes = (1, *data.array_shape.dimensions[1:])
     zero = b.constant(0, "s32")
     hint = data.array_shape.with_dimensions(sizes)
@@ -43,7 +43,7 @@ def row(b: Builder, data: Instruction, index: Instruction) -> Instruction:
 
 
 def pushed(b: Builder, data: Instruction, value: Instruction, index: Instruction) -> Instruction:
-    """data with data[index] replaced."""
+    """The data with data[index] replaced."""
     zero = b.constant(0, "s32")
     new = b.reshape(value, (1, *value.array_shape.dimensions))
     return b.inferred("dynamic-update-slice", (data, new, index, zero, zero))
@@ -114,10 +114,11 @@ def test_only_the_recurrence_stays_in_the_loops() -> None:
     assert opcodes_in_bodies(small)["dot"] == 2
     assert opcodes_in_bodies(recurrent(7))["dot"] == 5
     forward, back = sorted(loops_of(small), key=lambda each: len(each.tuple_shapes))
-    # A count, the state, the products of the input, the weights and the list of states; the input's list is the input.
+    # The state is a count, the layer's state, the products of the input, the weights and the list of states; the input
+    # itself replaces its list.
     assert len(forward.tuple_shapes) == 5
     assert {s.dimensions for s in forward.tuple_shapes} == {(), (ROWS, WIDTH), (7, ROWS, WIDTH), (WIDTH, WIDTH)}
-    # The list of the weights, all of whose rows are alike, is nowhere.
+    # The list of the weights is not needed, as all its rows are alike.
     assert (7, WIDTH, WIDTH) not in {s.dimensions for s in back.tuple_shapes}
 
 
@@ -130,7 +131,7 @@ def test_products_of_many_rows_stay_where_their_results_are_in_the_cache(
     module = recurrent(7)
     monkeypatch.setattr(distribute, "MANY_ROWS", rows)
     monkeypatch.setattr(distribute, "SHORT_K", k)
-    assert opcodes_in_bodies(run_passes(module, LOOP_PASSES))["dot"] == 2  # what is stored fits into the cache
+    assert opcodes_in_bodies(run_passes(module, LOOP_PASSES))["dot"] == 2  # the stored products fit into the cache
     monkeypatch.setattr(distribute, "FAR_BYTES", 4 * 7 * ROWS * WIDTH - 1)
     small = run_passes(module, LOOP_PASSES, verify=True)
     assert opcodes_in_bodies(small)["dot"] == 2 + stays
@@ -145,7 +146,7 @@ def test_an_input_longer_than_the_loop() -> None:
 
 
 def test_rows_beyond_the_end_are_left_to_the_loop() -> None:
-    """A dynamic-slice moves its start back into its operand: not the rows of the iterations one by one."""
+    """A dynamic-slice clamps its start, so the iterations do not read the rows one by one."""
     module = recurrent(9, length=4)
     small = run_passes(module, LOOP_PASSES, verify=True)
     assert_same_results(module, small, tolerance=1e-5)
@@ -182,7 +183,7 @@ def test_what_never_changes_is_computed_once() -> None:
 
 
 def test_of_several_results_each_leaves_the_loop() -> None:
-    """A sort of keys with their rows, as in top_k and argsort: the state has no tuple in it."""
+    """A sort of keys with their rows, as in top_k and argsort; the loop's state contains no tuple."""
     b = Builder("sorting")
     keys, rows = b.parameter("f32", (WIDTH,)), b.parameter("s32", (WIDTH,))
 
@@ -286,7 +287,7 @@ def test_random_bodies(seed: int) -> None:
 
 
 def test_of_elements_that_end_alike_one_is_enough() -> None:
-    """The last output of a recurrent layer, which nothing in the loop reads, is its last state."""
+    """The last output of a recurrent layer is its last state; nothing in the loop reads the output."""
     b = Builder()
     h, c = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (ROWS, WIDTH))
     begin = [b.constant(0, "s32"), h, b.splat(0.0, (1, ROWS, WIDTH)), c, b.splat(0.0, (9, ROWS, WIDTH))]
@@ -299,10 +300,10 @@ def test_of_elements_that_end_alike_one_is_enough() -> None:
     module = b.module(b.tuple(*results[1:]))
     optimized = run_passes(flatten_loop_states(module), LOOP_PASSES, verify=True)
     (only,) = loops_of(optimized)
-    # One and three are both read in the turns; two is as one or three.
+    # Iterations read both one and three; two equals one of them.
     assert len(only.tuple_shapes) == 4
     assert_same_results(module, optimized)
-    # A loop that may turn not at all may end with what it began with.
+    # A loop may have no iterations, and then ends with its initial values.
     begin[0] = b.parameter("s32")
     module = b.module(b.tuple(*loop(b, begin, below(9), iteration)[1:]))
     optimized = run_passes(flatten_loop_states(module), LOOP_PASSES, verify=True)
@@ -338,7 +339,7 @@ def test_readers_of_a_state_come_before_its_new_value() -> None:
 
 @pytest.mark.parametrize(("initial", "in_place"), [(0.0, True), (-0.0, False), (1.0, False)])
 def test_a_sum_into_one_row_of_a_list_leaves_the_other_rows(initial: float, in_place: bool) -> None:
-    """TensorFlow's gradient of a list's read, also where iterations read the same row; bits of zeros stay."""
+    """TensorFlow's gradient of reading a list, also where iterations read the same row; bits of zeros stay."""
     b = Builder("rows")
     x, order = b.parameter("f32", (ROWS, WIDTH)), b.parameter("s32", (4,))
     begin = [b.constant(0, "s32"), x, order, b.splat(initial, (3, ROWS, WIDTH))]

@@ -1,4 +1,4 @@
-"""Operations between a product and a loss on merged dimensions: the same values, in fewer fusions."""
+"""Operations between a product and a loss work on merged dimensions: the same values in fewer fusions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def argmax_body() -> Computation:
 def loss_step(*, residual: bool = False, summed: tuple[int, ...] = (0, 1)) -> Module:
     """Softmax' sums, argmax, and sums of softmax of logits [batch, positions, classes] from a product and a bias.
 
-    Parameters: rows, weights, bias, and one of the logits' shape, which is added to them with `residual`.
+    Parameters: rows, weights, bias, and with `residual` one of the logits' shape, which is added to them.
     """
     b, rows = Builder(), BATCH * POSITIONS
     split, merged = (BATCH, POSITIONS, CLASSES), (rows, CLASSES)

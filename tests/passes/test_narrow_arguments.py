@@ -1,4 +1,4 @@
-"""Branches take 16-bit floats unconverted; results are those of the definitions."""
+"""Branches take 16-bit floats unconverted, with the results of the definitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def element(argument: Instruction, number: int) -> Instruction:
 
 
 def branch(name: str, shape: TupleShape, adds: bool, whole: bool = False) -> Computation:
-    """The second element, or the sum of both; or the argument as it is."""
+    """A branch that returns the second element, or the sum of both; with `whole` its argument."""
     argument = argument_of(shape)
     if whole:
         return Computation(name, [argument], argument)
@@ -35,7 +35,7 @@ def branch(name: str, shape: TupleShape, adds: bool, whole: bool = False) -> Com
 
 
 def conditional(kind: str, wide: str = "f32", whole: bool = False) -> Module:
-    """(pred, halves, wide): the halves, made wide, go into both branches."""
+    """A conditional of (pred, halves, wide): both branches get the halves, widened."""
     b = Builder()
     choice, half, other = b.parameter("pred", ()), b.parameter(kind, (3, 5)), b.parameter(wide, (3, 5))
     operand = b.tuple(b.convert(half, wide), other)
@@ -67,5 +67,5 @@ def test_halves_are_widened_in_the_branches(kind: str) -> None:
 
 @pytest.mark.parametrize("module", [conditional("f32", "f64"), conditional("f16", whole=True)])
 def test_what_stays(module: Module) -> None:
-    """Other types; and branches that hand on their argument as a whole."""
+    """Arguments of other types stay, and so do branches that return their whole argument."""
     assert narrow_arguments(module) is module

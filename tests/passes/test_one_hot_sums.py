@@ -1,4 +1,4 @@
-"""Sums of which a label selects one term: the bits of the whole sums, whatever the labels and the terms are."""
+"""Sums from which a label selects one term have the bits of the whole sums, whatever the labels and terms are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEADING = [(7,), (2, 3), (1,)]
 
 
 def cross_entropy(leading: tuple[int, ...], kind: str = "guarded", label_type: str = "s32") -> Module:
-    """A loss for each row; parameters: logits, labels, bias. Labels that do not exist give NaN if they are guarded."""
+    """A loss for each row; parameters: logits, labels, bias. A guarded loss is NaN for labels that do not exist."""
     b = Builder()
     shape, last = (*leading, COUNT), len(leading)
     logits, labels = b.parameter("f32", shape), b.parameter(label_type, leading)
@@ -75,7 +75,7 @@ def test_bits_of_the_whole_sum(leading: tuple[int, ...], kind: str, label_type: 
 
 @pytest.mark.parametrize("kind", ["smoothed", "unguarded"])
 def test_sums_of_other_terms_stay(kind: str) -> None:
-    """Zero times infinity or NaN is no zero."""
+    """Zero times infinity or NaN is not zero, so these sums stay."""
     module = cross_entropy((7,), kind)
     assert one_hot_sums(module) is module or sums(one_hot_sums(module))
 
@@ -98,7 +98,7 @@ def test_losses_read_no_row_of_logits() -> None:
 
 
 def moved_logits(b: Builder, kind: str) -> Instruction:
-    """Logits that are moved from those of a product [18, COUNT], of 6 x 3 positions."""
+    """Logits for 6 x 3 positions that are moves of a product [18, COUNT]."""
     product = b.dot(b.parameter("f32", (18, 8)), b.parameter("f32", (8, COUNT)))
     if kind == "biased":
         product = b.add(product, b.broadcast(b.parameter("f32", (COUNT,)), (18, COUNT), (1,)))
@@ -146,13 +146,13 @@ def test_moved_logits_are_read_where_they_are(kind: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(sums_of_terms, "LEAST_TERMS", COUNT + 1)
     np.testing.assert_array_equal(run, fast(module, arguments)[0][0])
     assert np.count_nonzero(expected) >= 4
-    # A flat array of a slice is stored for the exponentials' sum, too.
+    # A flat array of a slice is also stored for the sum of exponentials.
     assert sum(isinstance(each.work, Copy) for each in program.compute_sets) == (kind == "flat")
     assert large_results(program) == large_results(build_program(module, roles, {}))
 
 
 def large_results(program: Program) -> list[int]:
-    """The elements of arrays that are stored, but of small ones."""
+    """The numbers of elements of stored arrays, without small ones."""
     sizes = [write.buffer.shape.elements for each in program.compute_sets for write in each.writes]
     return [size for size in sizes if size >= COUNT]
 

@@ -13,7 +13,7 @@ from tests.passes.random_modules import RandomModule
 
 
 def naive_peak(computation):
-    """Bytes at each instruction of every result so far that something later, or the root, still reads."""
+    """The bytes at each instruction of all earlier results that a later one, or the root, still reads."""
     moving = {"parameter", "constant", "iota", "broadcast", "reshape", "get-tuple-element", "tuple"}
 
     def owners(instruction):
@@ -50,7 +50,7 @@ def test_schedule_never_needs_more_and_keeps_every_instruction():
 
 
 def training_step(layers, *, size=10):
-    """All gradients first, then all updates: the order a traced program has."""
+    """All gradients first, then all updates, which is the order of a traced program."""
     b = Builder()
     weights = [b.parameter("f32", (size, size)) for _ in range(layers)]
     error = b.parameter("f32", (size, size))

@@ -1,4 +1,4 @@
-"""Dots of one term: their bits as products, in every order of dimensions."""
+"""Dots of one term have the same bits as products, in every order of dimensions."""
 
 from __future__ import annotations
 

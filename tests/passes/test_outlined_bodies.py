@@ -1,4 +1,4 @@
-"""Outlined bodies: prepared and lowered once, a function together with its gradient, equal to the definitions."""
+"""Outlined bodies are prepared and lowered once, a function together with its gradient, and equal the definitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALUES = [np.random.default_rng(k).normal(size=SHAPE).astype(np.float32) for k i
 
 
 def function() -> Computation:
-    """exp(x w / 2), and a result that is a parameter."""
+    """A body that computes exp(x w / 2), and returns a parameter as a second result."""
     b = Builder("function")
     x, w = b.parameter("f32", SHAPE), b.parameter("f32", SHAPE)
     y = b.elementwise("exponential", b.multiply(b.dot(x, w), b.splat(0.5, SHAPE)))
@@ -36,7 +36,7 @@ def function() -> Computation:
 
 
 def gradient() -> Computation:
-    """Builds gradients by x and w, for the upstream gradient, which is its last parameter."""
+    """Builds gradients by x and w for the upstream gradient, the last parameter."""
     b = Builder("gradient")
     x, w, dy = (b.parameter("f32", SHAPE) for _ in range(3))
     half = b.splat(0.5, SHAPE)
@@ -54,7 +54,7 @@ def module(layers: int = 2, paired: bool = True) -> Module:
 
 
 def training_step(numbers: int = 2, hidden: bool = False) -> Module:
-    """A step that updates w by the gradient of two layers by it; their calls have as many numbers as `numbers`.
+    """A step that updates w by the gradient of two layers; their calls have `numbers` different numbers.
 
     With `hidden` the old w is a result of a call that also depends on the batch.
     """
@@ -71,7 +71,7 @@ def training_step(numbers: int = 2, hidden: bool = False) -> Module:
 def results(
     b: Builder, x: Instruction, w: Instruction, layers: int = 2, paired: bool = True, numbers: int = 9
 ) -> list[Instruction]:
-    """The last layer's result, gradients of its sum by w for each layer, the last first, and that by x."""
+    """The last layer's result; the gradients of its sum by w for each layer, from the last on; and that by x."""
     calls: list[tuple[Instruction, ...]] = []
 
     def call(body: Computation, operands: tuple[Instruction, ...], number: int, is_gradient: bool) -> Instruction:
@@ -133,7 +133,7 @@ def test_micro_batches_share_bodies(accumulation: Accumulation) -> None:
     expected = VALUES[1] - RATE * sum(gradients) / count_of_mean
     for numbers, hidden in ((2, False), (1, False), (2, True)):
         repeated = repeat(training_step(numbers, hidden), roles, accumulation)
-        # Inlined where calls cannot be told apart, and where bodies hide that an update depends on no batch.
+        # Calls are inlined if they cannot be told apart, or if bodies hide that an update depends on no batch.
         shared = numbers == 2 and not hidden
         assert has_outlined_calls(repeated.module) == shared
         executable = compile_module(repeated.module, repeated.roles, {}, verify=True)

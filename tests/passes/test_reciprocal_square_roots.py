@@ -1,4 +1,4 @@
-"""Divisions by square roots: which say that an estimate will do, and how near the estimates come."""
+"""Divisions by square roots: which of them let an estimate do, and how accurate the estimates are."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_other_divisions_are_exact() -> None:
 @pytest.mark.parametrize("constant", [1e-12, 1e-7, 1e-3, 1.0])
 @pytest.mark.parametrize("elements", [1, 13, 16, 1000])
 def test_estimates_are_within_five_ulp_of_the_exact_quotient(constant: float, elements: int) -> None:
-    """Two of the root and two of the quotient; and half of one in each rounding between."""
+    """The root and the quotient err by two ULP each, and each rounding between by half an ULP."""
     rng = np.random.default_rng(elements)
     x = (rng.normal(size=elements) * 10.0 ** rng.integers(-20, 20, elements)).astype(np.float32)
     v = (10.0 ** rng.uniform(-30, 30, elements)).astype(np.float32)

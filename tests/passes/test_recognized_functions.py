@@ -84,7 +84,7 @@ def test_what_follows_from_two_arrays_is_no_function_of_one() -> None:
 
 
 def absolute_by_bits(b: Builder, x: Instruction, shape: tuple[int, ...]) -> Instruction:
-    """Builds abs as a mask on the bits: definitions of bitcast-convert need the shape of their operand."""
+    """Builds abs as a mask on the bits; definitions of bitcast-convert need the shape of their operand."""
     bits = b.instruction("bitcast-convert", Shape("u32", shape), [x])
     masked = b.elementwise("and", bits, b.splat(0x7FFFFFFF, shape, "u32"))
     return b.instruction("bitcast-convert", Shape("f32", shape), [masked])

@@ -21,7 +21,7 @@ BATCH, WIDTH, LAYERS = 64, 16, 16
 
 
 def backpropagated(b: Builder, x: Instruction, weights: list[Instruction], marked: int | None) -> list[Instruction]:
-    """The gradients of sum(tanh(... tanh(x w) ...)**2) with respect to the weights."""
+    """The gradients of sum(tanh(... tanh(x w) ...)**2) by the weights."""
     shape = (BATCH, WIDTH)
     kept = [x]
     for number, w in enumerate(weights):
@@ -45,7 +45,7 @@ def backpropagated(b: Builder, x: Instruction, weights: list[Instruction], marke
 def step(marked: int | None, elsewhere: int = 0) -> Module:
     """One step of gradient descent; `marked` is the layer whose result is a checkpoint.
 
-    With `elsewhere` a product of so many rows and columns is live while no activation is.
+    With `elsewhere` a product of that many rows and columns is live while no activation is.
     """
     b = Builder("step")
     x = b.parameter("f32", (BATCH, WIDTH))
@@ -61,7 +61,7 @@ def step(marked: int | None, elsewhere: int = 0) -> Module:
 
 
 def both(module: Module) -> tuple[Module, Module]:
-    """The module prepared without recomputation and with it, which give the same bits."""
+    """The module prepared without and with recomputation; both give the same bits."""
     plain, again = (prepare(module, True, options=CompilerOptions(recompute=each)) for each in (False, True))
     arguments = arguments_for(module, special=False)
     for one, other in zip(evaluate(plain, arguments), evaluate(again, arguments), strict=True):

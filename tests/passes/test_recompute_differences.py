@@ -1,4 +1,4 @@
-"""Differences from a mean are rematerialised for each user, and nothing else is."""
+"""Differences from a mean are computed again for each user, and nothing else is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.program.memory import plan_memory
 
 
 def normalized(rows: int, columns: int, *, own_mean: bool) -> Module:
-    """x minus a mean, squared and summed, and read again after the sum."""
+    """The differences of x from a mean, squared and summed, and read again after the sum."""
     b = Builder("normalized")
     x, y = b.parameter("f32", (rows, columns)), b.parameter("f32", (rows, columns))
     zero = b.constant(0.0)

@@ -20,7 +20,7 @@ SHAPE = (ROWS, COLUMNS)
 
 
 def rectified(opcode: str, bound: float, *, reads_x: bool = True, kind: str = "f32") -> Module:
-    """A rectifier of s * x + b, the gradient through it, and its sum with x over the rows."""
+    """A rectifier of s * x + b, and the sum over rows of the gradient through it, times x if `reads_x`."""
     b = Builder("rectified")
     x, gradient = b.parameter(kind, SHAPE), b.parameter(kind, SHAPE)
     scale, offset = (b.broadcast(b.parameter(kind, (COLUMNS,)), SHAPE, (1,)) for _ in range(2))
@@ -74,7 +74,7 @@ def test_masks_have_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("opcode", ["maximum", "clamp"])
 def test_the_engine_computes_the_same_bits(opcode: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product and an offset may nearly cancel: it rounds both sums in the same way."""
+    """A product and an offset may nearly cancel, so both sums must be rounded in the same way."""
     dtype, generator = Shape(kind).dtype, np.random.default_rng(2)
     scale = generator.uniform(0.5, 2.0, COLUMNS).astype(dtype)
     offset = generator.normal(size=COLUMNS).astype(dtype)

@@ -1,4 +1,4 @@
-"""Results that the backward pass can compute from a product are no results of the forward pass; values stay."""
+"""The forward pass does not store results that the backward pass can compute from a product; values stay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE, SMALL = LEAST_ELEMENTS // WIDTH, LEAST_ELEMENTS // WIDTH // 2
 
 
 def activated(rows: int, activation: str, *, of_product: bool = True) -> Module:
-    """act(x w + b) v, and of that act'(x w + b) times something that is known only behind the second product."""
+    """act(x w + b) v, and act'(x w + b) times something that is known only after the second product."""
     b = Builder("activated")
     x, w, v = b.parameter("f32", (rows, 8)), b.parameter("f32", (8, WIDTH)), b.parameter("f32", (WIDTH, 8))
     bias = b.broadcast(b.parameter("f32", (WIDTH,)), (rows, WIDTH), (0 + 1,))

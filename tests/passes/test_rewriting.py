@@ -1,4 +1,4 @@
-"""The driver of rewrites: instructions that it keeps, rebuilds and refuses; and the list of passes."""
+"""The driver of rewrites, with the instructions that it keeps, rebuilds and refuses; and the list of passes."""
 
 import pytest
 
@@ -92,7 +92,7 @@ CHAINS = {
 
 @pytest.mark.parametrize("kind", CHAINS)
 def test_long_chains_need_no_recursion_and_work_in_proportion(kind, monkeypatch):
-    """Work is counted in instructions made, which no other program on this machine can disturb."""
+    """The work is the number of instructions made, which other programs on this machine cannot change."""
     made = []
     monkeypatch.setattr(Instruction, "__init__", counting(Instruction.__init__, made))
     work = []

@@ -1,4 +1,4 @@
-"""The scheduling algorithms: legal orders of the same instructions, and the difference of each."""
+"""The scheduling algorithms give legal orders of the same instructions, and each differs in its own way."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_random_numbers_are_drawn_in_one_order() -> None:
 
 
 def branches() -> Module:
-    """Builds a short way to the root, and a long one with two steps, which alternate."""
+    """Builds a short way to the root and a long one of two steps, whose instructions alternate."""
     b = Builder()
     x, y = b.parameter("f32", (8,)), b.parameter("f32", (8,))
     long, short = b.elementwise("tanh", x), b.elementwise("sqrt", y)

@@ -67,7 +67,7 @@ def test_predicates(opcode, value):
         ("divide", 1.0, []),
         ("divide", 4.0, ["broadcast", "multiply"]),
         ("divide", 3.0, ["broadcast", "divide"]),
-        # Their reciprocal, or they themselves, would be flushed to zero.
+        # The divisor or its reciprocal would be flushed to zero.
         ("divide", 2.0**127, ["broadcast", "divide"]),
         ("divide", 2.0**-127, ["broadcast", "divide"]),
         ("maximum", -np.inf, []),

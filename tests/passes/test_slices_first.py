@@ -1,4 +1,4 @@
-"""Slices move before elementwise operations that nothing else reads; bits stay."""
+"""Slices move before elementwise operations that have no other readers; bits stay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def columns(b: Builder, operand: Instruction, start: int, limit: int) -> Instruc
 
 
 def gates(cuts: tuple[int, ...], *, also_whole: bool = False, rows: int = 6) -> Module:
-    """Builds tanh of slices of x w + y + bias, multiplied by the elements of another array."""
+    """Builds tanh of slices of x w + y + bias, times the elements of another array."""
     b = Builder("gates")
     x, w = b.parameter("f32", (rows, 5)), b.parameter("f32", (5, 12))
     y, bias = b.parameter("f32", (rows, 12)), b.parameter("f32", (12,))

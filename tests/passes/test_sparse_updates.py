@@ -1,4 +1,4 @@
-"""Row-by-row updates of embedding tables: the same values as dense ones, without touching the whole table."""
+"""Row-by-row updates of embedding tables give the values of dense ones, without touching the whole table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.running import fast
 
 ROWS, WIDTH, NAMED = 8192, 40, 50
 MANY = 500
-"""More than are compared with each other."""
+"""A number of ids for which not all pairs are compared."""
 NUMBERS = ScatterDimensionNumbers((1,), (0,), (0,), 1)
 
 
@@ -25,7 +25,7 @@ def add_body(b: Builder):  # type: ignore[no-untyped-def]
 
 
 def train_step(optimizer: str, named: int = NAMED, rows_of_table: int = ROWS, id_type: str = "s32") -> Module:
-    """(table', [slot']) of one update; parameters: table, slot, ids, rows, learning rate."""
+    """One update (table', [slot']); parameters: table, slot, ids, rows, learning rate."""
     b = Builder()
     whole = (rows_of_table, WIDTH)
     table, slot = b.parameter("f32", whole), b.parameter("f32", whole)
@@ -84,7 +84,7 @@ def test_engine_touches_no_other_row(optimizer: str, named: int) -> None:
     expected = evaluate(module, arguments(named))
     _, held = fast(module, arguments(named))
     np.testing.assert_allclose(held[0], expected[0], atol=2e-7)
-    # A square and a sum rounded once are an ULP at most from what is rounded twice.
+    # A square and a sum that are rounded once differ by at most an ULP from those rounded twice.
     np.testing.assert_allclose(held[1], expected[1], rtol=2**-23, atol=2e-7)
 
 

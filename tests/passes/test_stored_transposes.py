@@ -1,4 +1,4 @@
-"""Arrays that several loops would read across their rows are transposed in memory once; others are read in place."""
+"""Arrays that several loops would read across rows are transposed in memory once; others are read in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZES = (5, 70, 49)
 
 
 def module(permutation: tuple[int, ...], centres: bool) -> Module:
-    """The products of a transposed array and another one; with `centres`, minus the array's sums along its rows."""
+    """The product of a transposed array and another; with `centres`, the negated array less the product's row sums."""
     b = Builder()
     x = b.transpose(b.parameter("f32", SIZES), permutation)
     sizes = x.array_shape.dimensions

@@ -73,7 +73,7 @@ def expected_weights() -> np.ndarray:
 
 
 def trained(transport: ThreadTransport, sees: Callable[[], None]) -> np.ndarray:
-    """The weights after two steps of one of several processes; `sees` is called with each first layer's gradient."""
+    """The weights after two steps in one of several processes; `sees` is called at the first layer's gradients."""
 
     def see(gradient: np.ndarray) -> list[np.ndarray]:
         sees()
@@ -95,7 +95,7 @@ def test_a_bucket_is_sent_before_the_last_gradient_is_computed(monkeypatch: pyte
     sent, computed = [threading.Semaphore(0) for _ in range(2)], [threading.Semaphore(0) for _ in range(2)]
 
     class Slow(ThreadTransport):
-        """The last layer's gradients are under way until the first layer's have been computed."""
+        """The sum of the last layer's gradients lasts until the first layer's have been computed."""
 
         def _all_reduce(self, array: np.ndarray, operation: Operation) -> np.ndarray:
             if "bucket 0" in self.calls[-1]:

@@ -28,7 +28,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def addresses(count: int) -> list[str]:
-    """Addresses of this machine with ports that are free."""
+    """Addresses of free ports of this machine."""
     with_ports = [socket.create_server(("localhost", 0)) for _ in range(count)]
     found = [f"localhost:{each.getsockname()[1]}" for each in with_ports]
     for each in with_ports:
@@ -48,7 +48,7 @@ def run_workers(program: str, *arguments: str, count: int = 2, **variables: str)
 
 
 def resolver(spec: dict[str, list[str]], task: str | None = "worker", index: int = 0) -> Any:
-    """A resolver of a cluster, as one of its tasks."""
+    """A resolver of a cluster, seen from one of its tasks."""
     return tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(spec), task_type=task, task_id=index
     )

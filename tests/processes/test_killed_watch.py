@@ -1,4 +1,4 @@
-"""Threads beside collectives that are killed: the next collective raises it, and never waits."""
+"""Threads beside collectives are killed: the next collective raises the error, and never waits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Killed(BaseException):
 
 
 class BrokenLink(Link):
-    """A link whose functions kill the thread that calls them, from a moment on."""
+    """A link whose functions kill the calling thread, from a certain moment on."""
 
     def __init__(self, broken: str) -> None:
         self.broken = broken
@@ -74,7 +74,7 @@ def test_a_call_in_the_background_that_is_killed_leaves_the_thread_alive() -> No
 
 
 class Breaking(SimpleQueue[Any]):
-    """A queue that kills the thread which waits for its next element."""
+    """A queue that kills a thread that waits for its next element."""
 
     def get(self, *arguments: Any) -> Any:
         if threading.current_thread().name == "collectives" and self.empty():
@@ -97,7 +97,7 @@ def test_a_background_that_is_killed_while_it_waits_ends_all_further_calls() -> 
 
 THREADS = {
     "engine/file_runtime.py": "strategy/test_killed_threads.py",
-    "engine/report/render.py": "",  # it starts a browser's library early; the first page waits for the library itself
+    "engine/report/render.py": "",  # starts a browser's library early; the first page waits for the library itself
     "engine/runtime/outfeed_collector.py": "strategy/test_killed_threads.py",
     "engine/runtime/python_threads.py": "runtime/test_python_threads.py",
     "ipu/_internal/processes/background.py": "processes/test_killed_watch.py",
@@ -109,9 +109,9 @@ THREADS = {
     "ipu/_internal/queues/dataset_elements.py": "strategy/test_killed_threads.py",
     "ipu/_internal/queues/feeder.py": "strategy/test_killed_threads.py",
     "keras_ext/callback_thread.py": "strategy/test_killed_threads.py",
-    "keras_ext/epochs/read_ahead.py": "",  # who takes its batches joins it
+    "keras_ext/epochs/read_ahead.py": "",  # the thread that takes its batches joins it
 }
-"""The files that start threads, and the tests that kill them."""
+"""The files that start threads, each with the test that kills them."""
 
 
 def test_every_thread_is_killed_by_a_test() -> None:

@@ -22,7 +22,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """`python -m ipu.run` with these arguments and environment variables."""
+    """Runs `python -m ipu.run` with these arguments and environment variables."""
     command, environment = [sys.executable, "-m", "ipu.run", *arguments], {**os.environ, **variables}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS_SECONDS)
 

@@ -60,7 +60,7 @@ def test_warnings_of_a_killed_process_are_not_its_error() -> None:
 
 
 class Broken(io.BytesIO):
-    """An output without a reader."""
+    """An output that nothing reads any more."""
 
     def write(self, data: object) -> int:
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""Predictions of scaling: the cost of all-reduces against their messages, counted one by one."""
+"""Predictions of scaling: the cost of all-reduces, compared with messages counted one by one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.process_scaling import LARGE, Link, Model, efficiency, link_of
 
 
 def ring(size: float, processes: int, link: Link) -> float:
-    """Seconds of a ring: in each step all processes send one slice to the next, and in the first half sum it."""
+    """Seconds of a ring: in each step all processes send a slice to the next one, which adds it in the first half."""
     seconds = 0.0
     for step in range(2 * (processes - 1)):
         seconds += link.latency + size / processes / link.rate
@@ -18,7 +18,7 @@ def ring(size: float, processes: int, link: Link) -> float:
 
 
 def halving(size: float, processes: int, link: Link) -> float:
-    """Seconds of recursive halving with sums, then doubling, for a power of two."""
+    """Seconds of recursive halving with sums, then doubling, for a number of processes that is a power of two."""
     seconds, part = 0.0, size
     while part > size / processes:
         part /= 2

@@ -1,4 +1,4 @@
-"""Sums over the processes of one machine, here threads, by a codelet through shared memory."""
+"""Sums over the processes of one machine, here threads, which a codelet computes in shared memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HALF_BYTES, SHAPES = 4096, ((3, 5), (), (0,), (7,))
 
 
 class Sharing(ThreadTransport):
-    """Threads with rows of shared memory; `continued` counts the sums that a codelet has left to the host."""
+    """A transport of threads with rows of shared memory; `continued` counts sums that a codelet left to the host."""
 
     def __init__(self, other: ThreadTransport, memory: np.ndarray) -> None:
         super().__init__(other.rank, other.size, other._table, other._barrier)
@@ -43,7 +43,7 @@ class Sharing(ThreadTransport):
 
 
 def summed(transport: ThreadTransport, arrays: list[np.ndarray], pauses: int, name: str = "x") -> list[np.ndarray]:
-    """The arrays' sums, three times over: of the arrays, of these sums, and of those."""
+    """Sums of the arrays, taken three times over: of the arrays, of their sums, and of those sums."""
     b = Builder("sums")
     function = Buckets(transport, name).all_reduce_function()
     transport.shared.words[Rows.PAUSES] = pauses
@@ -64,7 +64,7 @@ def on_processes(
     """The transports of processes that have summed random values."""
     memory = np.zeros((count, 8 * Header.WORDS + 2 * HALF_BYTES), np.uint8)
     values = [np.random.default_rng(k).normal(size=(count, *shape)).astype(dtype) for k, shape in enumerate(SHAPES)]
-    values[1] *= dtype(1e-40)  # a denormal
+    values[1] *= dtype(1e-40)  # becomes denormal
     expected = []
     for value in values:
         for _ in range(3):
@@ -97,7 +97,7 @@ def test_codelets_sum_in_order_of_ranks() -> None:
 
 
 def test_the_host_continues_where_others_are_late() -> None:
-    assert sum(each.continued for each in on_processes(2, [0, 0])) >= 3  # the last to come continues no call
+    assert sum(each.continued for each in on_processes(2, [0, 0])) >= 3  # the last process to come continues no call
 
 
 def test_no_codelet_makes_a_call_after_one_that_has_failed() -> None:

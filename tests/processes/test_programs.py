@@ -1,4 +1,4 @@
-"""Programs whose replicas are in several processes, here threads, have the results of one process."""
+"""Programs with replicas in several processes, here threads, give the results of one process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 def collectives(x: tf.Tensor) -> list[tf.Tensor]:
-    """Collectives of four replicas, in a loop too, on values that differ."""
+    """Collectives of four replicas on values that differ, one of them in a loop."""
     every = lambda value: ipu.all_to_all_op.all_gather(value, 4)  # noqa: E731
     ops, own = ipu.cross_replica_ops, x * tf.cast(ipu.replication_ops.replication_index() + 1, x.dtype)
     flat = tf.reshape(own, [-1])
@@ -39,7 +39,7 @@ def collectives(x: tf.Tensor) -> list[tf.Tensor]:
 
 
 class OnProcesses(OnReplicas):
-    """A function as the program of one of several processes."""
+    """A function that runs as the program of one of several processes."""
 
     def __init__(self, function: Callable[..., Any], replicas: int, transport: ThreadTransport, x: np.ndarray) -> None:
         module = trace_step(function, [tf.TensorSpec(x.shape, x.dtype)]).module
@@ -69,14 +69,14 @@ def test_neighbouring_sums_are_one_call() -> None:
         gathered = ipu.all_to_all_op.all_gather(total(x), 2)
         return [gathered, total(gathered), mean(x)]
 
-    first, second, third = "float32[18]", "int32[1]", "float32[12]"  # one dtype in each call of the transport
+    first, second, third = "float32[18]", "int32[1]", "float32[12]"  # a call of the transport has one dtype
     check_calls(together, [first, second, third])
     check_calls(in_a_loop, ["float32[24]"] * 3)
     check_calls(between, [third, "all_gather of float32[1, 4, 3]", "float32[36]"])
 
 
 def check_calls(function: Callable[..., Any], expected: list[str]) -> None:
-    """Checks that two processes compute the results of two replicas of one, and call the transport so."""
+    """Asserts that two processes give the results of two replicas in one process, with these calls of the transport."""
 
     def work(transport: ThreadTransport) -> tuple[list[np.ndarray], list[str]]:
         return OnProcesses(function, 1, transport, X)(X), transport.calls
@@ -131,6 +131,6 @@ def test_generators_draw_as_replicas_of_one_process(processes: int, replicas: in
         return function
 
     expected = on_replicas(drawing(), 4, X)
-    assert len(np.unique(expected)) == 45  # four times a zero
+    assert len(np.unique(expected)) == 45  # zero comes four times
     for found in in_threads(processes, lambda transport: OnProcesses(drawing(), replicas, transport, X)(X)):
         np.testing.assert_array_equal(found, expected)

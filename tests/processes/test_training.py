@@ -22,7 +22,7 @@ pytest.importorskip("mpi4py", exc_type=ImportError)
 
 
 def process_of_mpi(*program: str) -> None:
-    """Runs a program and ends MPI as an interpreter does that exits, which a fork leaves out."""
+    """Runs a program and then ends MPI, as an exiting interpreter does and a fork does not."""
     forking.program(*program)
     atexit._run_exitfuncs()
     from mpi4py import MPI
@@ -31,7 +31,7 @@ def process_of_mpi(*program: str) -> None:
 
 
 def write_end(begun: Path, status: int | None, output: str) -> None:
-    """Has a process of MPI's launcher print the output of its fork, and end as that has."""
+    """Makes a process of MPI's launcher print the output of its fork, and end with its status."""
     begun.with_suffix(".ending").write_text(json.dumps([status, output]))
     begun.with_suffix(".ending").rename(begun.with_suffix(".end"))
 
@@ -54,7 +54,7 @@ def run_in_forks(folder: Path, processes: int, sizes: tuple[str, ...], program: 
                 results = [(running.pop(future), future.result()) for future in ended]
                 for each, (status, output) in results:
                     write_end(each, status, output)
-                # Others may wait for what has failed, or has been ended by MPI's launcher.
+                # Other forks may wait for one that has failed, or that MPI's launcher has ended.
                 if any(status for _, (status, _) in results) or (running and launcher.poll() is not None):
                     for fork in forks:
                         fork.kill()
@@ -69,7 +69,7 @@ def run_in_forks(folder: Path, processes: int, sizes: tuple[str, ...], program: 
 
 
 def results(folder: Path, processes: int, *models: str, forks: bool = False) -> dict[str, np.ndarray]:
-    """The results of four replicas in `processes` processes, of MPI if they are several, or in forks of those."""
+    """The results of four replicas in `processes` processes: of MPI if there are several, or their forks."""
     file = folder / f"results{processes}.npz"
     program = (str(PROGRAMS / "training.py"), str(file), *models)
     if processes > 1:
@@ -87,7 +87,7 @@ def results(folder: Path, processes: int, *models: str, forks: bool = False) -> 
 
 
 def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    """Equal but for the order of sums; collectives exactly."""
+    """Asserts equality except for the order of sums; collectives must be exact."""
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         tolerance = 0.0 if name.startswith(("collectives", "drawn", "variable")) else 2e-5

@@ -1,4 +1,4 @@
-"""Transports: a single process, which is one, and the bounds of the interface."""
+"""Transports: a single process is one, too, and the interface has bounds."""
 
 from __future__ import annotations
 

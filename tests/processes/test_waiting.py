@@ -1,4 +1,4 @@
-"""Descriptions of the others by a process that waits, by their signs."""
+"""A process that waits describes the other processes by their signs of life."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.interrupting import PATIENCE_SECONDS
 
 
 class ThreadTransport(Transport):
-    """One of `size` threads that share a table."""
+    """A transport between `size` threads that share a table."""
 
     def __init__(self, rank: int, size: int, table: list[Any], barrier: threading.Barrier) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class ThreadTransport(Transport):
 
 
 def in_threads(count: int, work: Callable[[ThreadTransport], Any]) -> list[Any]:
-    """The results of `work`, called in `count` threads with a transport between them."""
+    """The results of `work` in `count` threads, each called with a transport to the others."""
     table, barrier = [None] * count, threading.Barrier(count)
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(lambda rank: work(ThreadTransport(rank, count, table, barrier)), range(count)))

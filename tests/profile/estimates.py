@@ -1,4 +1,4 @@
-"""Cost reports of modules in a file, as JSON: run in a process for each instruction set, as they are found at import.
+"""Cost reports of modules in a file, as JSON. Each instruction set needs a process, as it is found at import.
 
 python -m tests.profile.estimates FILE, a pickle of (name, module, roles, constants) for each of them.
 """
@@ -20,7 +20,7 @@ MK2 = target("ipu2")
 
 
 def figures(module: Any, roles: list[str], constants: dict[int, Any]) -> dict[str, Any]:
-    """Cycles of each compute set, and bytes on each tile: those that are always live, and the most."""
+    """Cycles of each compute set, and for each tile the bytes that are always live and the most bytes."""
     found = estimate(build_program(module, roles, constants), MK2)
     return {
         "sets": [[each.name, each.compute, each.exchange, each.sync, each.tiles] for each in found.costs],

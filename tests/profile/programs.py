@@ -14,7 +14,7 @@ def named(instruction: Instruction, op_name: str) -> Instruction:
 
 
 def dense_step(batch: int = 64, inputs: int = 300, units: int = 200, element_type: str = "f32") -> Program:
-    """One step of gradient descent on the sum of tanh(x w + b), with momentum for w."""
+    """A step of gradient descent on the sum of tanh(x w + b), with momentum for w."""
     b = Builder("dense_step")
     x = b.parameter(element_type, (batch, inputs))
     w, bias = b.parameter(element_type, (inputs, units)), b.parameter(element_type, (units,))

@@ -14,7 +14,7 @@ from engine.target import target
 
 @dataclass(frozen=True, slots=True)
 class PublishedScaling:
-    """A model's published throughput on systems of several sizes, and the predictions for all from the first."""
+    """A model's published throughput on systems of several sizes, with predictions from the first system."""
 
     name: str
     systems: tuple[str, ...]
@@ -26,22 +26,20 @@ class PublishedScaling:
 
     @property
     def efficiencies(self) -> tuple[float, ...]:
-        """The published throughput of a replica, relative to that on the first system."""
+        """The published throughput of a replica on each system, relative to the first system."""
         alone = self.published[0] / self.predictions[0].replicas
         return tuple(rate / p.replicas / alone for rate, p in zip(self.published, self.predictions, strict=True))
 
     @property
     def errors(self) -> tuple[float, ...]:
-        """Errors of the predicted throughput relative to the published; 0 for the first system, from which it
-        starts.
-        """
+        """Errors of the predicted throughput relative to the published one; 0 for the first system."""
         pairs = zip(self.predictions, self.published, strict=True)
         return tuple(p.samples_per_second / rate - 1 for p, rate in pairs)
 
 
 @cache
 def published_scaling(kind: Kind = "strong") -> tuple[PublishedScaling, ...]:
-    """All that has been published, beside the predictions; how the batch grows was mostly not."""
+    """All published figures with their predictions; most do not say how the batch grows."""
     found = []
     for row in tomllib.loads(Path(__file__).with_name("scaling.toml").read_text())["published"]:
         chip, replicas = target(row["chip"]), row["replicas"]

@@ -1,4 +1,4 @@
-"""The page about the estimate of cycles: its tables are printed by its code."""
+"""The page about the estimate of cycles has tables that its code prints."""
 
 from __future__ import annotations
 

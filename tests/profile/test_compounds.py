@@ -89,7 +89,7 @@ def test_functions_that_only_look_alike_stay_their_operations(form: Form, vertic
 
 def test_a_gelu_of_half_floats_takes_five_cycles_for_each_vector() -> None:
     found = estimate(program_of(gelu_erf, "f16"), MK2)
-    # poplibs' formula for 1,024 x 4,096 elements on 1,472 tiles gives 3,771.
+    # poplibs' formula gives 3,771 for 1,024 x 4,096 elements on 1,472 tiles.
     assert found.compute == pytest.approx(3771, rel=0.02)
     assert found.costs[0].operation.flop == 5 * 1024 * 4096
 
@@ -172,7 +172,7 @@ def test_what_is_fp32_at_a_border_or_no_layer_stays_so(form: Callable, given: st
 
 
 def test_cycles_of_a_softmax_follow_from_its_parts() -> None:
-    """Maximum, subtraction, exponential, sum and product with the inverse: 1 + 3 + 4 + 1 + 3 for a vector of four."""
+    """Maximum, subtraction, exponential, sum, product with the inverse: 1 + 3 + 4 + 1 + 3 slots for four elements."""
     slots = sum(loop_of(opcode, "f16")[0] for opcode in ("reduce", "subtract", "exponential", "reduce", "multiply"))
     assert slots == 12
     shape = (6 * 1472, 196)

@@ -1,4 +1,4 @@
-"""Convolutions on the chip: slices against counting, vertices against each other, plausible plans."""
+"""Convolutions on the chip: slices compared with counting, vertices with each other, and plausible plans."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_slices_cover_everything_and_read_their_inputs(
     made = [int(p[0]) for p in (piece.batch, *piece.field, piece.outputs, piece.inputs, *piece.taps)]
     extents = [batch, *field, features[1], features[0], *taps]
     needed = [-(-extent // p) for extent, p in zip(extents, made, strict=True)]
-    # The pieces of one dimension after the other are at most as many as were asked for.
+    # Dimensions cut one after another have at most as many pieces as asked for.
     assert needed[0] * needed[1] * needed[2] <= cuts.rows[0] and needed[4] * needed[5] * needed[6] <= cuts.k[0]
     read = {
         (o * step + t, p * step + u)
@@ -174,7 +174,7 @@ def test_transposed_convolutions_multiply_no_zeros() -> None:
     window = WindowDimension(4, 1, 2, 2, 1, 2)
     (made,) = program(2, 8, 16, 16, window).compute_sets
     planned = planned_of(made, Layouts([made]))
-    assert len(planned) == 4  # of even and odd rows and columns
+    assert len(planned) == 4  # for even and odd rows and columns
     total = sum(each.multiply_adds for each in planned)
     assert total == made.work_estimate.multiply_adds
     assert total == pytest.approx(2 * 15 * 15 * 4 * 16 * 16, rel=0.15)

@@ -1,4 +1,4 @@
-"""The estimate as a whole: its sums, its scaling, its order of magnitude."""
+"""The estimate as a whole: sums, scaling and order of magnitude."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that tiles receive: footprints against counting, and the tiles that have to receive at all."""
+"""Data that tiles receive: footprints compared with counting, and the tiles that must receive at all."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_programs_take_the_options_block() -> None:
 
 
 def test_costs_do_not_depend_on_the_shape_of_a_producers_buffer() -> None:
-    """A product writes [5, 10]; its factors and systems are two matrices of [5, 5]."""
+    """A product writes [5, 10]; both operands of the solve are two matrices of [5, 5]."""
     b = Builder("reshaped")
     a, square = b.parameter("f32", (5, 5)), b.parameter("f32", (5, 10))
     made = b.reshape(b.dot(a, square), (2, 5, 5))

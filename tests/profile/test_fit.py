@@ -1,4 +1,4 @@
-"""Programs that fit and programs that do not: the quick bound, the error, its levers."""
+"""Programs that fit and programs that do not: the quick bound, the error, and its levers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promises of levers, against the cost reports of programs that were really changed that way."""
+"""Promises of levers, compared with the cost reports of programs that were really changed that way."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def peak_of(change: Change, batch: int = 4096, width: int = 128, layers: int = 8
 
 
 def test_the_largest_batch_that_fits_is_proposed(deep: tuple[Estimate, dict[str, Lever]]) -> None:
-    """Half a batch saves as much as the program with half the batch; the proposed number really fits."""
+    """Half the batch saves what a program with half the batch saves, and the proposed number really fits."""
     found, helps = deep
     really = estimate(deep_step(2048, 128, 8), SMALL).memory.peak_fullest
     assert found.memory.peak_fullest - peak_of(Change(batch=2048)) == pytest.approx(
@@ -60,7 +60,7 @@ def test_accumulation_saves_that_but_for_the_sums(deep: tuple[Estimate, dict[str
     found, helps = deep
     sums = 8 * 128 * 128 * 4 / SMALL.tiles
     lever = helps["the same update by gradient accumulation"]
-    assert lever.what.endswith("of 256")  # with the sums, micro-batches of 512 do not fit
+    assert lever.what.endswith("of 256")  # micro-batches of 512 do not fit beside the sums
     smaller = found.memory.peak_fullest - peak_of(Change(batch=256))
     assert lever.saves == pytest.approx(smaller - sums, rel=0.03)
 
@@ -75,7 +75,7 @@ def test_half_precision_promises_less_than_a_program_of_halves_saves(deep: tuple
 
 
 def test_recomputation_keeps_about_the_root_of_the_activations(deep: tuple[Estimate, dict[str, Lever]]) -> None:
-    """IPUConfig.allow_recompute, on one IPU too."""
+    """IPUConfig.allow_recompute acts on a single IPU, too."""
     found, helps = deep
     program, one = deep_step(4096, 128, 8), 4096 * 128 * 4 / SMALL.tiles
     pieces = recomputed(program, estimate(program, SMALL).tiles)
@@ -148,7 +148,7 @@ def test_two_changes_together_save_what_the_program_with_both_saves() -> None:
     both = peak_of(Change(batch=1024, half_precision=True))
     program = deep_step(1024, 128, 8, "f16")
     half = estimate(program, SMALL).memory
-    # Keras keeps variables and inputs in single precision and casts them: so do estimates, and not this program.
+    # Keras keeps variables and inputs in single precision and casts them. So do estimates, but this program does not.
     weights = 8 * 128 * 128 * 2
     singles = half.always_live["variables"] + half.always_live["feeds"] + weights
     assert both == pytest.approx(half.peak_fullest + singles / SMALL.tiles, rel=0.01)

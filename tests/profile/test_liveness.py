@@ -1,4 +1,4 @@
-"""Bytes on tiles over time, against counting at every compute set and tile."""
+"""Bytes on tiles over time, compared with counting at every compute set and tile."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_parts_add_up_on_every_tile() -> None:
 
 
 def test_each_tile_has_a_peak_of_its_own() -> None:
-    """Two arrays that live after each other on different tiles fill both tiles, though never at once."""
+    """Two arrays on different tiles that live one after the other fill both tiles, though never at once."""
     early = LiveRange(TileMapping(0, 1, 100, 100, 4), 0, 1, "activations")
     late = LiveRange(TileMapping(2, 1, 70, 70, 4), 2, 3, "activations")
     found = tile_memory([early, late], {"code": np.zeros(4, np.int64)}, 4)

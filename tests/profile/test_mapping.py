@@ -1,4 +1,4 @@
-"""Linear mapping, and the bytes it puts on tiles, against element-by-element counting."""
+"""Linear mapping, and the bytes it puts on tiles, compared with counting element by element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner of matrix products: against an exhaustive plan in plain Python, and at its limits."""
+"""The planner of matrix products, compared with an exhaustive plan in plain Python, and at its limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plain(rows: int, k: int, columns: int, element_type: str = "f32", batches: i
 
 
 def cheapest(product: Product, tiles: int) -> int:
-    """The cycles of the best plan of one pass, by trying them all."""
+    """The cycles of the best plan with one pass, found by trying all plans."""
     best = None
     unit = replace(MK2, tiles=tiles)
     kind = product.element_type
@@ -54,7 +54,7 @@ def cheapest(product: Product, tiles: int) -> int:
                     if min(product.rows, product.columns) == 1:
                         cycles = min(cycles, int(vector_cycles(rows, columns, k, kind, unit, groups)))
                     if product.batches > 1:
-                        # With the groups in the lanes.
+                        # The groups may also be in the lanes.
                         lanes = 2 if kind == "f32" else 4
                         cycles = min(cycles, 11 + 6 * 29 + rows * columns * k * math.ceil(groups / lanes))
                     cycles += _moved(groups * rows * k * item, groups * columns * k * item, a, b) + SYNC
@@ -71,14 +71,14 @@ def cheapest(product: Product, tiles: int) -> int:
 
 
 def _rearranged(product: Product, tiles: int, item: int) -> int:
-    """Cycles for both operands and the result in another order: 5/4 of a byte's move, an exchange and a superstep."""
+    """Cycles to reorder both operands and the result: 5/4 of a byte's move, an exchange and a superstep."""
     rows, columns, k = product.rows, product.columns, product.k
     each = sum(math.ceil(product.batches * n / tiles) for n in (rows * k, columns * k, rows * columns)) * item
     return math.ceil(each * 1.25 / item) + 100 + math.ceil(each / 4) + SYNC
 
 
 def _moved(bytes_a: int, bytes_b: int, a: int, b: int) -> int:
-    """Pairs of tiles that share an operand receive it twice as fast, one of both operands."""
+    """The cycles to receive operands: pairs of tiles that share one of them receive that one twice as fast."""
     share_a = math.ceil(bytes_a / 2) + bytes_b if b % 2 == 0 else bytes_a + bytes_b
     share_b = bytes_a + math.ceil(bytes_b / 2) if a % 2 == 0 else bytes_a + bytes_b
     return 100 + math.ceil(min(share_a, share_b) / 4)
@@ -94,7 +94,7 @@ def test_the_plan_is_the_cheapest(rows: int, k: int, columns: int, element_type:
 @settings(max_examples=examples(25))
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300), st.sampled_from(["f32", "f16"]))
 def test_on_many_tiles_a_few_thousand_ways_are_enough(rows: int, k: int, columns: int, element_type: str) -> None:
-    """The worst of 1,400 random products took 1.21 times the cycles of the cheapest of all ways."""
+    """The worst of 1,400 random products took 1.21 times the cycles of the cheapest way."""
     product = plain(rows, k, columns, element_type)
     assert plan_product(product, replace(MK2, tiles=36), UNBOUNDED).cycles <= 1.3 * cheapest(product, 36)
 
@@ -135,7 +135,7 @@ def test_vertices_of_nine_taps_take_what_poplibs_estimates(
 
 
 def test_exchanged_operands_are_rearranged_before() -> None:
-    """A wide matrix times few columns keeps its weights in the engine: it would move them all (measured)."""
+    """The engine takes few columns by a wide matrix: exchanged operands would move all its weights (measured)."""
     found = plan_product(Product(1, 4, 4096, 4096, "f16", 4 * 4096, 4096**2, "b"), target("bow"), ProductOptions("f16"))
     assert found.method == "matrix engine"
 

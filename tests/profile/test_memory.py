@@ -1,4 +1,4 @@
-"""Memory: the always-live, liveness against the memory plan, and programs that do not fit."""
+"""Memory: what is always live, liveness compared with the memory plan, and programs that do not fit."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_nothing_at_all() -> None:
 
 
 def test_exchanges_of_small_arrays_have_few_sources() -> None:
-    """A chain of 192 products of 4 by 4, each on one tile: an exchange takes some words of code, not one per tile."""
+    """Each of 192 products of 4 by 4 is on one tile, so an exchange takes some words of code, not one per tile."""
     found = estimate(small_products(192), MK2)
     assert sum("dot" in cost.name for cost in found.costs) == 192
     assert (

@@ -1,4 +1,4 @@
-"""Merging in cost reports: against the plan of the whole, and never of sets that depend on each other."""
+"""Merging in cost reports, compared with the plan of the whole; compute sets that depend on each other stay apart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MK2 = target("ipu2")
 
 
 def estimates(program: Program, **options: object) -> tuple[Estimate, Estimate]:
-    """Estimates without and with an option."""
+    """The estimates without and with an option."""
     merging = Assumptions(optimizations=EstimatedOptimizations(**options))  # type: ignore[arg-type]
     return estimate(program, MK2), estimate(program, MK2, assumptions=merging)
 
@@ -43,7 +43,7 @@ def test_look_ups_in_one_table_are_planned_as_one() -> None:
 
 
 def products(chained: bool) -> Program:
-    """Three products of one operand; `chained`, each of the result of the one before with the same weights."""
+    """Three products of one operand; if `chained`, each is of the one before, with the same weights."""
     b = Builder("products")
     x, w = b.parameter("f32", (256, 128)), [b.parameter("f32", (128, 128)) for _ in range(1 if chained else 3)]
     made: list[Instruction] = []

@@ -1,4 +1,4 @@
-"""Names that a reader can find again in the model."""
+"""Names that a reader can find in the model."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def alone(
 
 
 def convolutions() -> dict[str, Module]:
-    """Convolutions for which processors have ways of their own: few features, groups, strides, dilations, halves."""
+    """Convolutions that processors compute in different ways: few features, groups, strides, dilations, halves."""
     return {
         "5 x 5, 32 to 3": layer(8, 28, (32, 3), 5),
         "5 x 5, 16 to 8": layer(8, 32, (16, 8), 5),
@@ -85,9 +85,7 @@ def convolutions() -> dict[str, Module]:
 
 
 def assert_one_answer(given: list[Given], folder: Path) -> None:
-    """Asserts that each module has the same cost report with each instruction set, which processes of their own are
-    given.
-    """
+    """Asserts that each module has the same cost report with every instruction set, each tried in its own process."""
     path = folder / "modules.pickle"
     path.write_bytes(pickle.dumps(given))
     found = {name: _estimates(path, *settings) for name, (settings, _) in INSTRUCTION_SETS.items()}
@@ -127,14 +125,14 @@ def test_benchmark_models_have_one_answer(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def step_of(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> tuple[Module, list[str], dict[int, np.ndarray]]:
-    """The step that a call of `fit` or `predict` gives to the compiler, which is not run."""
+    """The step that a call of `fit` or `predict` passes to the compiler; it is not run."""
     import keras
 
     from benchmarks import models
     from benchmarks.rivals.keras_fit import dtype_policy, loss_of, scope_of
 
     class Traced(Exception):
-        """Ends the call once the step is known."""
+        """Raised to end the call once the step is known."""
 
     found: list[tuple[Module, list[str], dict[int, np.ndarray]]] = []
 

@@ -1,6 +1,4 @@
-"""Estimates of each IPU of a pipeline: what it computes, holds and waits for, against its parts estimated one by
-one.
-"""
+"""Estimates for each IPU of a pipeline: what it computes, holds and waits for, compared with its parts one by one."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ def test_the_selection_order_decides_who_is_a_partner() -> None:
 
 
 def test_copies_between_stages_wait_for_each_other_as_configured() -> None:
-    """maximum_inter_ipu_copies_buffer_size: of VALUE and a seed, which the second stage takes."""
+    """maximum_inter_ipu_copies_buffer_size limits copies of VALUE and of a seed, which the second stage receives."""
     step, _ = made()
     syncs = {}
     for most in (0, VALUE, VALUE + 4):
@@ -88,7 +86,7 @@ def test_a_part_costs_what_its_own_program_does() -> None:
         constants = {n: step.constants[part.keys[n][1]] for n in numbers}
         alone = estimate(build_program(part.module, part.roles, constants), MK2)
         cost = pipeline.part(part.kind, part.stage)
-        # Beside it are copies of what waits, and syncs between IPUs; layouts that parts share move fewer bytes.
+        # The pipeline adds copies of waiting values and syncs between IPUs; layouts that parts share move fewer bytes.
         assert alone.compute <= cost.compute <= alone.compute + 5000
         assert cost.sync >= alone.sync + MK2.external_sync_cycles(3)
 
@@ -100,7 +98,7 @@ def test_activations_come_over_links() -> None:
     seed = 4
     assert second.received_bytes == VALUE + seed
     assert second.links == transfer_cycles(VALUE, 0, 1, MK2) + transfer_cycles(seed, 0, 1, MK2)
-    # A residual besides, from a stage that is no partner of its rung.
+    # The last stage also receives a residual, from a stage that is no partner of its rung.
     assert last.received_bytes >= VALUE and last.links >= transfer_cycles(VALUE, 1, 2, MK2)
     assert found.pipeline.part("backward", 2).links == 0
     assert found.pipeline.part("backward", 0).received_bytes == VALUE

@@ -16,7 +16,7 @@ COSTS = {
     ("update", 0): PartCost("update", 0, compute=30),
     ("update", 1): PartCost("update", 1, compute=50),
 }
-"""Costs of parts: in all 100, 70, 200, 150; 30 and 50."""
+"""Costs of parts, which are 100, 70, 200, 150, 30 and 50 in all."""
 SLOTS = {
     "Grouped": [100, 100, 100, 200, 70, 200, 200, 150, 50],
     # F0.0 | F1.0 | F0.1 B1.0 | B0.0 F1.1 | F0.2 B1.1 | B0.1 F1.2 | B1.2 | B0.2

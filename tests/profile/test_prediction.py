@@ -1,4 +1,4 @@
-"""The error that is stated beside a prediction: by the regimes that a step belongs to, from held-out figures."""
+"""The error stated beside a prediction follows from the regimes that a step belongs to, by held-out figures."""
 
 from __future__ import annotations
 

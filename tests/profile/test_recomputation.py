@@ -1,4 +1,4 @@
-"""A step on one chip that recomputes activations: fewer bytes at the peak, for cycles of the forward pass."""
+"""A step that recomputes activations on one chip has fewer bytes at the peak, for cycles of the forward pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_recomputation_takes_cycles_and_spares_memory() -> None:
     assert again.cycles - kept.cycles == sum(a.cycles for a, _ in twice) > 0
     forward = sum(c.cycles for c in kept.costs if c.label.startswith("dense_") and "(backward)" not in c.label)
     assert again.cycles - kept.cycles <= forward
-    # All arrays are still told of, those that are made again as often as they live.
+    # The report still lists all arrays; recomputed ones as often as they live.
     assert sum(t.bytes for t in again.liveness) > sum(t.bytes for t in kept.liveness)
 
 

@@ -1,4 +1,4 @@
-"""Sums over several tiles: stages are chosen by their cycles."""
+"""Sums over several tiles choose their stages by cycles."""
 
 from __future__ import annotations
 

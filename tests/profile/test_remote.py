@@ -1,4 +1,4 @@
-"""Streaming memory: its arrays, its transfers, and the relief of the tiles."""
+"""Streaming memory: its arrays and transfers, and the relief of the tiles."""
 
 from __future__ import annotations
 

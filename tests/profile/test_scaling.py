@@ -1,4 +1,4 @@
-"""Predictions for many replicas: by hand, against an estimate, and against published figures for Pods."""
+"""Predictions for many replicas: compared with figures by hand, with an estimate, and with those published for Pods."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_deeper_pipelines_hold_less_and_fill_longer() -> None:
 
 
 def test_published_systems() -> None:
-    """The errors are stated in docs/pipelining.md: with the batch kept, 7 % and 10 % too high for ResNet-50 on
-    Pod64 and Pod256, 2 % too low for BERT-Large on Pod64."""
+    """The errors that docs/pipelining.md states for a constant batch: 7 % and 10 % too high for ResNet-50 on Pod64 and
+    Pod256, 2 % too low for BERT-Large on Pod64."""
     resnet, bert = published_scaling()
     assert resnet.efficiencies == pytest.approx((1, 0.87, 0.65), abs=0.005)
     assert bert.efficiencies == pytest.approx((1, 1.005), abs=0.001)

@@ -22,7 +22,7 @@ MK2 = target("ipu2")
 
 
 def check(shown: Any, text: str) -> None:
-    """Checks the text of an object, short enough for a terminal, and its columns in a notebook."""
+    """Asserts that an object shows this text, short enough for a terminal, and its columns in a notebook."""
     assert repr(shown) == text
     assert len(text.splitlines()) <= 32 and max(map(len, text.splitlines())) <= 88
     html = shown._repr_html_()

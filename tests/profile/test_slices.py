@@ -1,4 +1,4 @@
-"""Look-ups and updates of rows: against an exhaustive plan in plain Python, and in programs."""
+"""Look-ups and updates of rows, compared with an exhaustive plan in plain Python, and in programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BEGIN = 11 + 6 * 29
 
 
 def cheapest(lookup: Lookup, tiles: int) -> int:
-    """Cycles of the best of all divisions of rows, columns and look-ups of a table that is where it is needed."""
+    """Cycles of the best of all divisions of rows, columns and look-ups, for a table that lies where it is needed."""
     found = []
     for r in range(1, min(tiles, lookup.rows) + 1):
         for c in range(1, min(tiles // r, lookup.width) + 1):

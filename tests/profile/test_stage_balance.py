@@ -1,4 +1,4 @@
-"""Cuts into stages against all the cuts there are, with costs added up value by value."""
+"""Cuts into stages, compared with all possible cuts, with costs added up value by value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def random_profile(seed: int, layers: int = 7, uncut: frozenset[int] = frozenset
 
 
 def expected_stage(profile, schedule, stage, first, end, sync):
-    """Cycles of the parts and bytes of layers first to end - 1 as a stage, one value after the other."""
+    """Cycles of the parts, and the bytes, of a stage of layers `first` to `end` - 1, added up value by value."""
     inside = set(range(first, end))
     forward = sum(profile.layers[k].forward for k in inside)
     backward = sum(profile.layers[k].backward for k in inside)
@@ -72,7 +72,7 @@ def expected_stage(profile, schedule, stage, first, end, sync):
 
 
 def all_cuts(profile, stages, schedule, sync, limit):
-    """The period of every legal cut that fits, found by laying its schedule out in time."""
+    """The period of every legal cut that fits, from its schedule laid out in time."""
     layers = len(profile.layers)
     for cuts in combinations(sorted(set(range(1, layers)) - profile.uncut), stages - 1):
         edges = (0, *cuts, layers)

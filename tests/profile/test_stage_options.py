@@ -18,7 +18,7 @@ from tests.profile.test_pipeline_estimate import MK2, made
 
 NONE = LibraryOptions()
 LITTLE = LibraryOptions(matmul=(("availableMemoryProportion", "0.002"),))
-"""Memory so small that products of 256 x 256 matrices take longer."""
+"""Options that leave so little memory that products of 256 x 256 matrices take longer."""
 
 
 def estimated(options: StageOptions, **pipelining: Any) -> Estimate:
@@ -36,7 +36,7 @@ def test_options_reach_their_own_stage() -> None:
     plain = estimated(StageOptions())
     assert differing(plain, estimated(StageOptions((NONE, LITTLE, NONE)))) == {("forward", 1)}
     assert differing(plain, estimated(StageOptions(backward=(NONE, NONE, LITTLE)))) == {("backward", 2)}
-    assert differing(plain, estimated(StageOptions(update=LITTLE))) == set()  # an update without products
+    assert differing(plain, estimated(StageOptions(update=LITTLE))) == set()  # the update has no products
     both = estimated(StageOptions((LITTLE,) * 3, (LITTLE,) * 3))
     assert both.cycles > plain.cycles and both.memory.peak_fullest < plain.memory.peak_fullest
 
@@ -60,7 +60,7 @@ def test_flags_stand_over_those_of_the_whole_program() -> None:
         ),
     )
     assert (found.partials_type, found.available_memory_proportion) == ("f16", 0.1)
-    # Convolutions had the options of products, being given none of their own.
+    # Convolutions take the options of products until they get their own.
     assert (found.convolution_partials_type, found.convolution_memory_proportion) == ("f32", 0.4)
     assert found.slice_proportion() == 0.3
     sliced = with_library_options(whole, LibraryOptions(slices=(("availableMemoryProportion", "0.05"),)))

@@ -1,4 +1,4 @@
-"""The summary: its sentences, and that it fits a terminal."""
+"""The summary has its sentences, and fits a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops in the estimate: bodies times trip counts, where the program has them."""
+"""Loops in the estimate: bodies times trip counts, if the program shows them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_is_inside_no_loop_runs_once() -> None:
 
 
 def test_a_loop_over_what_another_has_counted() -> None:
-    """Gradients of loops go so: the second one has as many iterations as the first."""
+    """Gradients of loops are like this: the second loop has as many iterations as the first."""
     b = Builder("there_and_back")
     x = b.parameter("f32", (30,))
     count, y = loop(
@@ -123,9 +123,7 @@ def test_known_trip_counts_need_no_words() -> None:
 
 
 def test_an_inner_loop_goes_on_with_what_the_inner_loop_left() -> None:
-    """The inner loop starts where it ended in the iteration before: the trip count is unknown, and asking for it
-    ends.
-    """
+    """The inner loop starts where it last ended: its trip count is unknown, and the search for it ends."""
     b = Builder("going on")
     _, total = loop(
         *(b, [b.constant(0, "s32"), b.constant(0, "s32")], below(4)),

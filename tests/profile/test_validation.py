@@ -1,4 +1,4 @@
-"""The model against published figures: kept estimates are those of the product as it is, and rows are split."""
+"""The model against published figures: kept estimates equal those of the present product, and rows are split."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = {kind: [m for m in measurements() if m.subject[0] == kind] for kind in (
 
 
 def assert_kept(rows: list[Measurement]) -> None:
-    """Estimates as pages and reports show them."""
+    """Asserts that pages and reports show the present estimates."""
     found = {each.name: computed(each) for each in rows}
     assert found == {each.name: each.estimate for each in rows}, "python -m benchmarks.published --write"
 
@@ -76,7 +76,7 @@ def test_matrix_products_within_12_cycles() -> None:
 
 @pytest.mark.parametrize("rows", range(16, 2049, 16))
 def test_the_128_matrix_products_of_the_notebook(rows: int) -> None:
-    """Six of them are printed; of all 128 the least squares line is known: 4.000 N + 331.4 cycles."""
+    """The notebook prints six of them; the least squares line of all 128 is known: 4.000 N + 331.4 cycles."""
     assert abs(matrix_product("bow", rows) - (4.000 * rows + 331.4)) <= 12
 
 

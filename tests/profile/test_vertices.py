@@ -75,7 +75,7 @@ def test_an_operation_with_a_scalar() -> None:
 
 
 def drawn(end: str) -> Program:
-    """Builds uniform numbers as TensorFlow makes them of bits, with one of several ends."""
+    """Builds uniform numbers as TensorFlow makes them from bits, with one of several ends."""
     b = Builder("drawn")
     shape = (100_000,)
     state = b.parameter("u64", (3,))
@@ -154,7 +154,7 @@ def test_sorts_are_bitonic() -> None:
     made = b.inferred("sort", (x,), called=(comparator,), dimensions=(0,), is_stable=False)
     found = estimate(build_program(b.module(b.tuple(made)), ["feed"], {}), MK2)
     (cost,) = [c for c in found.costs if c.method == "bitonic sort"]
-    # 13 bits: 91 rounds, of which those within the 32 elements of a tile need no exchange.
+    # 13 bits give 91 rounds; rounds within the 32 elements of a tile need no exchange.
     assert cost.sync == MK2.superstep_sync * (1 + 91 - (15 + 5 * 8))
     assert found.assumed == ()
 

@@ -23,7 +23,7 @@ def computation(name: str, state: TupleShape, make: Callable[[Builder, list[Inst
 
 
 def loop(b: Builder, initial: Sequence[Instruction], condition: Condition, body: Body) -> list[Instruction]:
-    """A `while` over a state of these elements; its results."""
+    """A `while` loop whose state has these elements; returns its results."""
     start = b.tuple(*initial)
     assert isinstance(start.shape, TupleShape)
     test = computation("condition", start.shape, condition)
@@ -61,7 +61,7 @@ def product(s: Builder, x: Instruction, y: Instruction) -> Instruction:
 
 
 def repeated(s: Builder, x: Instruction, iterations: int, factor: float = 0.5) -> Instruction:
-    """tanh(x * factor), again and again: a loop, so that a branch with it stays a branch."""
+    """Computes tanh(x * factor) repeatedly, in a loop: a branch with a loop stays a branch."""
     _, made = loop(
         *(s, [s.constant(0, "s32"), x], below(iterations)),
         lambda t, e: [next_count(t, e[0]), t.elementwise("tanh", scaled(t, e[1], factor))],

@@ -1,4 +1,4 @@
-"""Modules with loops and branches, each made to go wrong in a way of its own."""
+"""Modules with loops and branches, each made to go wrong in another way."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.program.recurrences import (
 
 
 def until_small(size: int = 9) -> Module:
-    """Builds a loop whose iterations the data decide: none if they are small from the beginning."""
+    """Builds a loop whose data decide the iterations: none if all are small from the beginning."""
     b = Builder("until_small")
     x = b.parameter("f32", (size,))
     results = loop(
@@ -44,7 +44,7 @@ def exchange(size: int = 70, iterations: int = 3) -> Module:
 
 
 def same_twice(iterations: int = 3) -> Module:
-    """One array begins two elements, and one new value ends two."""
+    """Builds a loop in which one array starts two elements, and one new value ends two."""
     b = Builder("same_twice")
     x = b.parameter("f32", (40,))
     _, p, q = loop(
@@ -57,9 +57,7 @@ def same_twice(iterations: int = 3) -> Module:
 
 
 def nested(outer: int = 3, inner: int = 4, size: int = 66) -> Module:
-    """Builds a loop in a loop, whose iterations are the outer one's count; both read an element that neither
-    changes.
-    """
+    """Builds a loop in a loop, which runs as often as the outer count says; both read an element unchanged."""
     b = Builder("nested")
     x, w = b.parameter("f32", (size, size)), b.parameter("f32", (size, size))
 
@@ -76,7 +74,7 @@ def nested(outer: int = 3, inner: int = 4, size: int = 66) -> Module:
 
 
 def nested_tuples(iterations: int = 3) -> Module:
-    """Tuples in the state: one part stays, the others change places or get new values."""
+    """Builds a loop with tuples in its state: one part stays, the others change places or get new values."""
     b = Builder("nested_tuples")
     x, y, z = (b.parameter("f32", (5, 30)) for _ in range(3))
     start = b.tuple(b.constant(0, "s32"), b.tuple(x, b.tuple(y, z)), b.tuple())
@@ -133,7 +131,7 @@ def two_rows(iterations: int = 4, width: int = 33) -> Module:
 
 
 def old_array_forwarded(iterations: int = 4, width: int = 33) -> Module:
-    """The array as it was before its update is another element's new value: it may not be updated in place."""
+    """Builds a loop whose array before its update is another element's new value: it may not be updated in place."""
     b = Builder("old_array_forwarded")
     x = b.parameter("f32", (iterations, width))
 
@@ -189,7 +187,7 @@ def condition_that_updates(iterations: int = 3) -> Module:
 
 
 def flag(iterations: int = 3) -> Module:
-    """The predicate is an element of the state, and steers a branch after its new value is known, too."""
+    """Builds a loop whose predicate is in its state, and also steers a branch after its new value is known."""
     b = Builder("flag")
     x = b.parameter("f32", (50,))
 
@@ -224,7 +222,7 @@ def flag_is_the_condition(iterations: int = 3) -> Module:
 
 
 def memory_again(iterations: int = 3, size: int = 90) -> Module:
-    """Large results around and in a loop that only reads some of them: their memory must not be used again there."""
+    """Builds large results around and in a loop that only reads some: their memory must not be used again there."""
     b = Builder("memory_again")
     x, y = b.parameter("f32", (size, size)), b.parameter("f32", (size, size))
     only_read, old = product(b, x, y), product(b, y, x)
@@ -246,7 +244,7 @@ def memory_again(iterations: int = 3, size: int = 90) -> Module:
 
 
 def shared_body(iterations: int = 3) -> Module:
-    """Two loops with one body and one condition."""
+    """Builds two loops with the same body and condition."""
     b = Builder("shared_body")
     x, y = b.parameter("f32", (6, 7)), b.parameter("f32", (6, 7))
     start = b.tuple(b.constant(0, "s32"), x, y)
@@ -265,7 +263,7 @@ def shared_body(iterations: int = 3) -> Module:
 
 
 def loop_in_a_branch() -> Module:
-    """The parameter decides between a loop and none, which share an array that is used afterwards."""
+    """Builds a branch with a loop and one without; both share an array that is used afterwards."""
     b = Builder("loop_in_a_branch")
     choice, x, y = b.parameter("pred"), b.parameter("f32", (70, 70)), b.parameter("f32", (70, 70))
     p, q = branch(
@@ -277,7 +275,7 @@ def loop_in_a_branch() -> Module:
 
 
 def numbered_branches() -> Module:
-    """A branch index, and branches that stay branches."""
+    """Builds branches chosen by an index, which stay branches."""
     b = Builder("numbered_branches")
     index, x = b.parameter("s32"), b.parameter("f32", (50,))
     results = branch(
@@ -298,7 +296,7 @@ def branch_that_returns_its_arguments() -> Module:
 
 
 def branches_in_a_loop(iterations: int = 5) -> Module:
-    """Builds a loop whose every other iteration takes another branch, whose result becomes the state."""
+    """Builds a loop in which every other iteration takes another branch; the branch's result becomes the state."""
     b = Builder("branches_in_a_loop")
     x, w = b.parameter("f32", (66, 66)), b.parameter("f32", (66, 66))
 
@@ -315,7 +313,7 @@ def branches_in_a_loop(iterations: int = 5) -> Module:
 
 
 def updated_variables(iterations: int = 3) -> Module:
-    """A loop reads a variable that is updated, and its state becomes another one's new value."""
+    """Builds a loop that reads a variable that is updated, and whose state becomes another variable's new value."""
     b = Builder("updated_variables")
     x, w = b.parameter("f32", (80, 80)), b.parameter("f32", (80, 80))
     _, y, _ = loop(
@@ -364,7 +362,7 @@ LOOPS: dict[str, Callable[[], Module]] = {
 
 
 def choices(module: Module, arguments: list[np.ndarray]) -> list[list[np.ndarray]]:
-    """The arguments with each value that a scalar choice among them can sensibly take."""
+    """The arguments, with every value that a scalar choice among them can sensibly take."""
     for number, parameter in enumerate(module.entry.parameters):
         shape = parameter.array_shape
         if shape in (Shape("pred"), Shape("s32")):

@@ -24,7 +24,7 @@ Order = Callable[[int], Iterable[int]]
 
 
 class Machine:
-    """A program's buffers by name, filled with garbage where the program promises nothing about them."""
+    """A program's buffers by name, which contain garbage where the program promises nothing."""
 
     def __init__(self, program: Program, arguments: dict[int, np.ndarray]) -> None:
         self.program = program = select_convolutions(program)
@@ -79,7 +79,7 @@ class Machine:
         self.guarded.check(block.scratch, compute_set.name)
 
     def run(self, order: Order | None = None) -> list[np.ndarray]:
-        """One step; `order` gives the order in which units run, one by one. Returns the outputs."""
+        """Runs a step and returns the outputs; `order` gives the order in which units run, one by one."""
         for event in self.trace():
             if isinstance(event, Mark):
                 continue
@@ -93,9 +93,7 @@ class Machine:
         return self.outputs()
 
     def trace(self) -> Iterator[int | Mark]:
-        """Marks, and numbers of compute sets, which the caller is to run, in the order in which one step passes
-        them.
-        """
+        """Marks, and numbers of compute sets for the caller to run, in the order in which a step passes them."""
         marks = self.program.marks
         landing = {mark.label: place for place, mark in enumerate(marks) if mark.kind == "label"}
         at = place = 0
@@ -111,7 +109,7 @@ class Machine:
             at = marks[place].position if taken else at
 
     def is_followed(self, mark: Mark) -> bool:
-        """Whether the step goes on at the mark's label; counts the iterations of a loop."""
+        """Whether the step continues at the mark's label; counts the iterations of a loop."""
         iterations = self.scratch[: Scratch.BYTES].view(np.int64)[Scratch.ITERATION :]
         if mark.known is not None:
             return bool(mark.known.values[iterations[mark.known.counter]]) == mark.when

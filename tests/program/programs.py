@@ -1,4 +1,4 @@
-"""Programs that put the plans to the test: training steps, chains over many units, gathers, windows, long sums."""
+"""Programs that test the plans: training steps, chains over many units, gathers, windows, long sums."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def training_step(batch: int = 40, wide: int = 96, rate: float = 0.05) -> Made:
 
 
 def convolution_step() -> Made:
-    """Builds a convolution, pooling, its gradient and an update: padding, windows and scattered gradients."""
+    """Builds a convolution, pooling, its gradient and an update, with padding, windows and scattered gradients."""
     b = Builder("convolution")
     x, kernel = b.parameter("f32", (4, 18, 18, 3)), b.parameter("f32", (3, 3, 3, 8))
     side = WindowDimension(3, 1, 1, 1)
@@ -82,7 +82,7 @@ def convolution_step() -> Made:
 
 
 def embedding_step() -> Made:
-    """A table of 300 x 64 (more than one worker takes), gathered and updated by a scatter."""
+    """Builds a table of 300 x 64, too large for one worker, which is gathered and updated by a scatter."""
     b = Builder("embedding")
     places, table = b.parameter("s32", (50, 1)), b.parameter("f32", (300, 64))
     rows = b.instruction(
@@ -99,7 +99,7 @@ def embedding_step() -> Made:
 
 
 def statistics_step() -> Made:
-    """Long sums, split over units, over rows, columns and everything, that feed one another."""
+    """Builds long sums, split over units, over rows, columns and everything, each of which reads another."""
     b = Builder("statistics")
     x, mean = b.parameter("f32", (900, 70)), b.parameter("f32", (70,))
     zero = b.constant(0.0)
@@ -114,7 +114,7 @@ def statistics_step() -> Made:
 
 
 def products_step() -> Made:
-    """Products large enough to be cut: by rows, columns, batches and k, with transposed and strided operands."""
+    """Builds products large enough to be cut by rows, columns, batches and k, with transposed and strided operands."""
     b = Builder("products")
     shapes = [(8, 70, 64), (8, 64, 40), (500, 300), (300, 40), (20, 200), (200, 1000), (8, 20000), (20000, 9)]
     batched, right, tall, thin, low, wide, long, deep = (b.parameter("f32", s) for s in shapes)
@@ -134,7 +134,7 @@ def products_step() -> Made:
 
 
 def moves_step() -> Made:
-    """Large arrays moved about: transposed, padded, joined, cut with strides, and used again."""
+    """Builds moves of large arrays: transposed, padded, joined, cut with strides, and used again."""
     b = Builder("moves")
     x, y = b.parameter("f32", (60, 130)), b.parameter("f32", (130, 60))
     negative = b.elementwise("negate", x)
@@ -179,7 +179,7 @@ def program_of(name: str) -> Program:
 
 
 def values_of(parameters: list[Instruction], rows: int = 1, seed: int = 0) -> list[np.ndarray]:
-    """Small random numbers for each parameter; with `rows`, `rows` times the first dimension."""
+    """Small random numbers for each parameter; the first dimension is multiplied by `rows`."""
     rng = np.random.default_rng(seed)
     found = []
     for parameter in parameters:

@@ -1,4 +1,4 @@
-"""Recurrent layers' loops: arrays cut along rows, lists that are filled and read row by row, weights that stay."""
+"""Loops of recurrent layers: arrays cut along rows, lists that are filled and read row by row, constant weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from engine.ir.builder import Builder
 from tests.program.loop_parts import below, loop, next_count, product, scaled
 
 ROWS, WIDTH = 18, 40
-"""Rows that do not divide into the units, and enough work to be shared out."""
+"""Rows that the units do not divide, and enough work for several workers."""
 
 
 def pushed(s: Builder, array: Instruction, row: Instruction, at: Instruction) -> Instruction:
@@ -28,7 +28,7 @@ def transposed_product(s: Builder, x: Instruction, w: Instruction) -> Instructio
 
 
 def recurrence(iterations: int = 5, start: int = 0, step: int = 1, length: int = 5) -> Module:
-    """A layer there and back; of the list's rows only start, start + step ... are written, clamped to the array."""
+    """A layer and its gradient; only rows start, start + step ... of the list are written, clamped to the array."""
     b = Builder("recurrence")
     x = b.parameter("f32", (length, ROWS, WIDTH))
     w, bias = b.parameter("f32", (WIDTH, WIDTH)), b.parameter("f32", (2, WIDTH))
@@ -65,7 +65,7 @@ def recurrence_of_some_rows() -> Module:
 
 
 def recurrence_out_of_the_array() -> Module:
-    """Starts before the array and behind it, where it is written again."""
+    """Builds loops that start before the array and end behind it, where the last row is written again."""
     return recurrence(iterations=7, start=-1)
 
 
@@ -74,9 +74,7 @@ def recurrence_backwards() -> Module:
 
 
 def recurrence_in_a_loop(iterations: int = 3, length: int = 4) -> Module:
-    """Builds an inner list, rewritten in every outer iteration, at rows by the inner count; the outer one by the
-    outer.
-    """
+    """Builds an inner list, rewritten at rows by the inner count in every outer iteration, and an outer list."""
     b = Builder("recurrence_in_a_loop")
     x, w = b.parameter("f32", (ROWS, WIDTH)), b.parameter("f32", (WIDTH, WIDTH))
 
@@ -96,7 +94,7 @@ def recurrence_in_a_loop(iterations: int = 3, length: int = 4) -> Module:
 
 
 def seven_loops_deep() -> Module:
-    """More loops around each other than a worker has counters; each writes a row by its own count."""
+    """Builds more nested loops than a worker has counters; each writes a row by its own count."""
     b = Builder("seven_loops_deep")
 
     def level(s: Builder, e: list[Instruction], depth: int) -> list[Instruction]:

@@ -13,7 +13,7 @@ INDEX = "s32"
 
 
 class RingLoop:
-    """A module made from a seed: the reads and writes of each part, and the iterations in which it runs."""
+    """A module made from a seed, which decides each part's reads and writes and the iterations in which it runs."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -23,7 +23,7 @@ class RingLoop:
         self.delays = [int(delay) for delay in self.rng.integers(0, 3, int(self.rng.integers(1, 5)))]
 
     def module(self) -> Module:
-        """The loop's rings and total, from data and weights. Turns without data read the nearest rows."""
+        """The loop's rings and total, from data and weights. Iterations without data read the nearest rows."""
         b = Builder("ring_loop")
         data = b.parameter("f32", (self.iterations * self.rows, self.width))
         weights = b.parameter("f32", (self.width, self.width))
@@ -33,7 +33,7 @@ class RingLoop:
         return b.module(b.tuple(*loop(b, state, below(self.iterations), self.iteration)[3:]))
 
     def iteration(self, s: Builder, elements: list[Instruction]) -> list[Instruction]:
-        """All parts, one after the other."""
+        """All parts, one after another."""
         for delay in self.delays:
             elements = self.branch(s, delay, elements)
         return [next_count(s, elements[0]), *elements[1:]]
@@ -56,7 +56,7 @@ class RingLoop:
         return [*elements[:3], *parts(s, done)]
 
     def part(self, s: Builder, elements: list[Instruction], micro_batch: Instruction) -> list[Instruction]:
-        """Values from data and rings, some put into rings, some added to the total, in any order."""
+        """Takes values from data and rings, and puts some into rings and adds some to the total, in any order."""
         count, data, weights, total, *rings = elements
         value = self.taken(s, data, s.multiply(micro_batch, s.constant(self.rows, INDEX)), self.rows)
         for _ in range(int(self.rng.integers(1, 5))):
@@ -78,14 +78,14 @@ class RingLoop:
         return [count, data, weights, s.add(total, value), *rings]
 
     def slot(self, s: Builder, micro_batch: Instruction, number: int) -> Instruction:
-        """A slot's number, sometimes out of the ring: then it is that at the end."""
+        """A slot's number; a number out of the ring means the slot at its end."""
         moved = s.add(micro_batch, s.constant(int(self.rng.integers(0, 3)), INDEX))
         if self.rng.integers(4) == 0:
             return moved
         return s.elementwise("remainder", moved, s.constant(self.depths[number], INDEX))
 
     def taken(self, s: Builder, array: Instruction, start: Instruction, rows: int) -> Instruction:
-        """Rows along the first dimension."""
+        """Rows of an array along its first dimension."""
         rank = array.array_shape.rank
         sizes = (rows, *array.array_shape.dimensions[1:])
         operands = (array, start, *[s.constant(0, INDEX)] * (rank - 1))

@@ -1,4 +1,4 @@
-"""`python -m engine.algorithms`: each product and convolution of a program, its bids, and the work that runs."""
+"""`python -m engine.algorithms` prints each product and convolution of a program, its bids, and the work that runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches of a conditional that update variables, or keep them, do so in place."""
+"""Branches of a conditional update or keep variables in place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.ir.shape import Shape
 from tests.engine.running import arguments_for, assert_near, fast, slow
 
 LARGE, SMALL = (60, 40), (3, 5)
-# What a branch makes of (x, y, step), where x and y are variables.
+# Results of a branch for (x, y, step), where x and y are variables.
 KEPT, ADDED, SWAPPED, MIXED, REVERSED = "kept", "added", "swapped", "mixed", "reversed"
 MAKERS = (KEPT, ADDED, SWAPPED, MIXED, REVERSED)
 
@@ -39,7 +39,7 @@ def branch(name: str, shapes: tuple[Shape, ...], makes: str) -> Computation:
 
 
 def conditional(shape: tuple[int, ...], yes: str, no: str, reads: str = "") -> Module:
-    """(choice, x, y, step), of which x and y are updated; `reads` says who else reads the old or the new value."""
+    """A conditional of (choice, x, y, step) that updates x and y; `reads` names other readers of old or new values."""
     b = Builder()
     choice, x, y, step = b.parameter("pred", ()), *(b.parameter("f32", shape) for _ in range(3))
     before = b.multiply(x, step) if reads == "before" else None

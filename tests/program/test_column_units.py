@@ -1,4 +1,4 @@
-"""Products of few rows and a large right operand are cut along columns: which ones, and the bits stay the same."""
+"""Products of few rows by a large right operand are cut along columns: which products, with the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Depthwise convolutions in windows: results of the definition, no padded copies, bits of the contraction, zeros."""
+"""Depthwise convolutions in windows: the definition's results, no padded copies, the contraction's bits, zeros."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHAPES: list[Sizes] = [
 
 
 def padding(size: int, window: int, stride: int, dilation: int) -> tuple[int, int, int]:
-    """Zeros before and after, and outputs, of padding "same"."""
+    """The zeros before and after, and the outputs, with "same" padding."""
     outputs, reach = -(-size // stride), (window - 1) * dilation + 1
     total = max((outputs - 1) * stride + reach - size, 0)
     return total // 2, total - total // 2, outputs
@@ -111,7 +111,7 @@ def test_outputs_have_the_bits_of_the_contraction(kind: Kind, sizes: Sizes, monk
 
 @pytest.mark.parametrize("kind", [forward, by_kernel])
 def test_zeros_around_an_image_are_multiplied(kind: Kind) -> None:
-    """Infinity times padding is NaN, as in the definition."""
+    """Infinity times padding gives NaN, as in the definition."""
     module = kind(2, 17, 6, 3, 1, 1)
     x, y = arguments(module)
     y[0, 0, 0, -1], x[1, 2, 3, 4] = np.inf, np.nan

@@ -1,4 +1,4 @@
-"""Sums and products over the edges of a graph without arrays of edges: the numbers that separate steps give."""
+"""Sums and products over a graph's edges, without arrays of edges: they have the numbers of separate steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rows_of(b: Builder, table: Instruction, ids: Instruction, width: int) -> Ins
 
 
 def graph_step(width: int, kind: str = "s32", *, scaled: bool = True, nodes: int = NODES) -> Module:
-    """(sums by target, products of both ends' rows); parameters: rows, their old sums, sources, targets, scales."""
+    """Returns (sums by target, products of both ends' rows); parameters: rows, old sums, sources, targets, scales."""
     b = Builder()
     table, old = b.parameter("f32", (nodes, width)), b.parameter("f32", (nodes, width))
     source, target = b.parameter(kind, (EDGES,)), b.parameter(kind, (EDGES,))
@@ -61,7 +61,7 @@ def graph_step(width: int, kind: str = "s32", *, scaled: bool = True, nodes: int
 
 
 def arguments(module: Module, *, is_sorted: bool = False, special: bool = False) -> list[np.ndarray]:
-    """Numbers of rows some of which are outside; `special` has NaN, infinities, zeros and tiny numbers, too."""
+    """Numbers of rows, some of which do not exist; with `special` also NaN, infinities, zeros and tiny numbers."""
     rng = np.random.default_rng(5)
     values = []
     for parameter in module.entry.parameters:
@@ -114,7 +114,7 @@ def test_the_numbers_of_separate_steps(width: int, kind: str, scaled: bool, monk
 
 
 def scaled_blocks(ids: tuple[int, ...], row: tuple[int, ...], scales: tuple[int, ...]) -> Module:
-    """Sums by target of gathered rows times `scales`, whose dimensions are the leading ones of ids and rows."""
+    """Sums by target of gathered rows times `scales`, which has the leading dimensions of ids and rows."""
     b = Builder()
     table, old = b.parameter("f32", (NODES, *row)), b.parameter("f32", (NODES, *row))
     source, target = b.parameter("s32", ids), b.parameter("s32", ids)

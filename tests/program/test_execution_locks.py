@@ -1,4 +1,4 @@
-"""The locks of executions: taken together, given back together, whatever comes between."""
+"""The locks of executions are taken and given back together, whatever comes between."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fail() -> None:
 
 
 def test_interruptions_at_any_moment_leave_no_lock_held() -> None:
-    """A timer interrupts executions again and again: while locks are taken, held, and given back."""
+    """A timer repeatedly interrupts executions, while locks are taken, held, and given back."""
     execution = Execution(variables(20))
     interrupted = 0
 
@@ -61,7 +61,7 @@ def test_interruptions_at_any_moment_leave_no_lock_held() -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    gc.disable()  # an interruption of its callbacks is never raised
+    gc.disable()  # an interruption in its callbacks is never raised
     try:
         for number in range(300):
             try:

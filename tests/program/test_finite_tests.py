@@ -1,4 +1,4 @@
-"""Tests of 16-bit floats for infinities and NaN, by the codelet that compares exponents: in any place of any size."""
+"""Tests of 16-bit floats for infinities and NaN by the codelet that compares exponents: at any place, for any size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPES = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 
 def module_of(element_type: str, elements: int, widens: bool) -> Module:
-    """Whether all elements of an array are finite, which may be widened first."""
+    """A module that tests whether all elements of an array are finite, perhaps after widening."""
     b, body = Builder(), Builder("both")
     x = b.parameter(element_type, (elements,))
     finite = b.elementwise("is-finite", b.convert(x, "f32") if widens else x)

@@ -1,4 +1,4 @@
-"""Rows that run as one line, also beside a row that all of them read: the same bits as row by row, in any units."""
+"""Rows that run as one line, also with one row that all of them read, have the bits of row by row, in any units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTHS = (2, 3, 5, 6, 10, 16, 20, 24, 31, 48, 100, 128)
 
 
 def biased(element_type: str, rows: int, columns: int, bias_type: str) -> Module:
-    """The greater of 0 and scale * x + bias, and scale * x; x has two dimensions, the bias one, the scale none."""
+    """max(0, scale * x + bias), and scale * x; x has two dimensions, the bias one, the scale none."""
     b = Builder()
     x, bias, scale = (
         b.parameter(kind, shape)
@@ -39,7 +39,7 @@ def loops(module: Module) -> list[FusedLoop]:
 
 @pytest.mark.parametrize("kinds", [("f32", "f32"), ("f16", "f32"), ("bf16", "f32"), ("f32", "f16"), ("s32", "s8")])
 def test_periodic_rows(kinds: tuple[str, str]) -> None:
-    """Whole vectors, rests that end anywhere, and units of any number of rows."""
+    """Tries whole vectors, rests that end anywhere, and units of any number of rows."""
     found = set()
     for columns in WIDTHS:
         module = biased(kinds[0], 1031, columns, kinds[1])
@@ -54,7 +54,7 @@ def test_periodic_rows(kinds: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
 def test_special_values_of_periodic_rows(kind: str) -> None:
-    """Results have the same bits, signs of zero among them; NaN only the same places."""
+    """Results have the same bits, also in signs of zero; NaN only has the same places."""
     module = biased(kind, 997, 6, kind)
     x, bias, scale = arguments_for(module)
     bias[:5] = np.nan, np.inf, -np.inf, -0.0, 1e-37
@@ -72,7 +72,7 @@ def test_special_values_of_periodic_rows(kind: str) -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), [(784, 256), (300, 84), (64, 1)])
 def test_rows_become_one_loop(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A product's rows are those of the units after it: these have one loop and the same units and bits."""
+    """A product's units are those of the rows after it, which become one loop with the same units and bits."""
     b = Builder()
     left, right, held = (b.parameter("f32", shape) for shape in ((rows, 24), (24, columns), (rows, columns)))
     module = b.module(b.elementwise("subtract", held, b.elementwise("tanh", b.dot(left, right))))

@@ -1,4 +1,4 @@
-"""Grouped convolutions in windows with a plane for each input of a group: results of the definition, groups apart."""
+"""Grouped convolutions in windows with a plane for each input of a group: the definition's results, separate groups."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_results_are_those_of_the_definition(kind: Kind, sizes: Sizes) -> None:
 
 
 def test_groups_are_apart() -> None:
-    """NaN in one group does not reach the results of another; zeros around the image are multiplied."""
+    """NaN in one group does not reach other groups' results; zeros around the image are multiplied."""
     for kind in (forward, by_kernel):
         module = kind(2, 4, 4, 8, 14, 3, 1, 1)
         x, y = arguments(module)
@@ -106,7 +106,7 @@ def test_same_bits_for_any_number_of_workers(kind: Kind, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("sizes", [(2, 4, LANES, 8, 14, 3, 1, 1), (2, 4, 3, 8, 14, 3, 1, 1), (2, 4, 4, 8, 14, 1, 1, 1)])
 def test_others_stay_contractions(sizes: Sizes) -> None:
-    """Full lanes, groups that do not fill them, and windows of one tap."""
+    """Groups that fill the lanes, or do not divide them, and windows of one tap stay contractions."""
     module = forward(*sizes)
     assert not windows(module)
     check(module, tolerance=3e-5)

@@ -1,4 +1,4 @@
-"""Plans of programs with loops and branches, checked along the way that a step really takes."""
+"""Plans of programs with loops and branches, checked along the path that a step really takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.program.test_syncs import Races, places
 
 
 class ArenaMachine(Machine):
-    """Buffers are at the addresses of the memory plan, and are full of garbage before the step."""
+    """A machine with buffers at the addresses of the memory plan, full of garbage before the step."""
 
     def __init__(self, program: Program, arguments: dict[int, np.ndarray]) -> None:
         self.plan = plan_memory(program)
@@ -41,7 +41,7 @@ class ArenaMachine(Machine):
 
 
 def program_and_arguments(name: str) -> Iterator[tuple[Program, Program, list[np.ndarray]]]:
-    """Twice the same program, as each machine writes its addresses into it."""
+    """Two equal programs, as each machine writes its addresses into its program."""
     module: Module = LOOPS[name]()
     roles = ["variable"] * len(module.entry.parameters)
     for arguments in choices(module, arguments_for(module)):
@@ -51,7 +51,7 @@ def program_and_arguments(name: str) -> Iterator[tuple[Program, Program, list[np
 @pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LOOPS)
 def test_nothing_is_overwritten_before_its_last_reader(name: str) -> None:
-    """Step by step, whatever is read is the same in the arena as where each buffer has memory of its own."""
+    """All that a step reads is the same in the arena as in separate memory for each buffer."""
     for program, twin, arguments in program_and_arguments(name):
         program, twin = run_passes(program, HOST_PASSES), run_passes(twin, HOST_PASSES)
         apart, together = Machine(program, dict(enumerate(arguments))), ArenaMachine(twin, dict(enumerate(arguments)))
@@ -101,7 +101,7 @@ def test_no_two_workers_conflict_on_any_path(name: str, workers: int) -> None:
 
 
 def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[np.ndarray], workers: int) -> None:
-    """Walks down the rows of a step as the executor does; a machine of its own computes the values of branches."""
+    """Follows the rows of a step as the executor does; a separate machine computes the values of branches."""
     machine = Machine(twin, dict(enumerate(arguments)))
     twin = machine.program
     place, size = places(program)
@@ -150,7 +150,7 @@ def follow(table: np.ndarray, program: Program, twin: Program, arguments: list[n
 @pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LOOPS)
 def test_workers_synchronise_between_two_jumps_or_branches(name: str) -> None:
-    """Nobody may go round a loop, or past a second branch, while another still stands before the first."""
+    """No worker may begin another iteration, or pass a second branch, while another is still before the first."""
     for program, _, arguments in program_and_arguments(name):
         executable = Executable(program)
         executable._bind(buffers(arguments))

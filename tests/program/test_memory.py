@@ -1,4 +1,4 @@
-"""The memory plan: buffers that live at the same time do not overlap, and garbage in between changes nothing."""
+"""The memory plan: buffers that live at the same time do not overlap, and garbage in free memory changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.program.programs import PROGRAMS, program_of, values_of
 
 
 def alive(program: Program) -> list[set[Buffer]]:
-    """The arena buffers whose contents matter while each compute set runs, by brute force."""
+    """The arena buffers that must keep their contents while each compute set runs, found by brute force."""
     sets = program.compute_sets
     found: list[set[Buffer]] = []
     for at in range(len(sets)):
@@ -48,7 +48,7 @@ def test_live_buffers_do_not_overlap(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_paddings_share_memory_one_after_the_other(name: str) -> None:
-    """Paddings that share memory are each written again in the same elements before they are read."""
+    """Paddings that share memory are written in the same elements again before each is read."""
     program = program_of(name)
     iterations: dict[Buffer, list[tuple[int, int]]] = {}
     for buffer, owner in shared_paddings(program, BufferUses(program)).items():
@@ -71,18 +71,18 @@ def test_live_bytes_are_those_of_the_buffers_that_live() -> None:
     program = program_of("training")
     plan = plan_memory(program)
     held = [sum(b.shape.bytes for b in together) for together in alive(program)]
-    # A feed's memory belongs to it for the whole step.
+    # A feed has its memory for the whole step.
     assert all(live >= least for live, least in zip(plan.live_bytes, held, strict=False))
 
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_buffer_is_written_before_it_is_read(name: str) -> None:
-    """Two runs in memory full of NaN give what a run in one arena gives, itself poisoned before each call."""
+    """Runs in separate memory full of NaN equal runs in one arena, which is poisoned before each call."""
     module, roles = PROGRAMS[name]()
     arguments = values_of(module.entry.parameters)
     program = program_of(name)
-    # Feeds come in as variables here, so that nothing but the program writes to the arena.
+    # Feeds become variables here, so that only the program writes to the arena.
     for number, buffer in list(program.feeds.items()):
         buffer.kind = "variable"
         program.variables[number] = program.feeds.pop(number)

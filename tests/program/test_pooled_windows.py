@@ -1,4 +1,4 @@
-"""Pooling without padded copies: bits of the loops over these, in any order of units, and cases left to loops."""
+"""Pooling without padded copies has the bits of loops over these, for any order of units; some cases keep loops."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pooling(kind: str, shape: tuple[int, ...], window: Window, opcode: str, init
 
 
 def programs(module: Module) -> tuple[Program, Program]:
-    """The program with loops, and that for the host."""
+    """The program with loops, and the program for the host."""
     before = build_program(module, ["variable"], {}, verify=True)
     return before, run_passes(before, HOST_PASSES)
 
@@ -45,7 +45,7 @@ def pooled(program: Program) -> list[PooledImages]:
 
 
 def compare(kind: str, shape: tuple[int, ...], window: Window, opcode: str, values: np.ndarray = SPECIAL) -> None:
-    """The loops have been compared with the definition: the codelet has their bits, but for those of NaN."""
+    """Compares the codelet's bits, except those of NaN, with loops, which other tests compare with the definition."""
     before, after = programs(pooling(kind, shape, window, opcode))
     assert len(pooled(after)) == 1 and not any(isinstance(each.work, Copy) for each in after.compute_sets)
     x = np.random.default_rng(1).choice(values, shape).astype(NUMPY_TYPES[kind])
@@ -93,7 +93,7 @@ VIEWS: dict[str, Callable[[Builder, Instruction], Instruction]] = {
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("view", VIEWS)
 def test_windows_over_views(view: str, stride: int) -> None:
-    """Columns of a view may be farther apart than those of its padded copy, or go backwards."""
+    """Columns of a view may be further apart than in a padded copy, or go backwards."""
     builder, side = Builder(), replace(SIDE, stride=stride)
     x = VIEWS[view](builder, builder.parameter("f32", (2, 8, 8, 16)))
     window = (WindowDimension(1), side, side, WindowDimension(1))

@@ -1,4 +1,4 @@
-"""Operands of the next head that a product prefetches: which, and the bits stay the same."""
+"""Operands of the next head that a product prefetches: which operands, with the same bits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def no_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def heads(batch: int, count: int, rows: int, size: int, *, chained: bool = False) -> Module:
-    """Scores q k^T of each head and shares^T v, heads stored inside of rows; `chained`: of the scores' exponentials."""
+    """Scores q k^T and shares^T v of heads inside rows; if `chained`, the shares are the scores' exponentials."""
     b = Builder()
     q, k, v = (b.parameter("f32", (batch, rows, count, size)) for _ in range(3))
     scores: Instruction = b.dot(q, k, DotDimensionNumbers((3,), (3,), (0, 2), (0, 2)))

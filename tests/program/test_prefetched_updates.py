@@ -1,4 +1,4 @@
-"""Arrays that a chain's product prefetches for its update: which, and the bits stay the same."""
+"""Arrays that a chain's product prefetches for its update: which arrays, with the same bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def no_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def update(count: int, rows: int, columns: int, k: int) -> Program:
-    """The k-th of `count` arrays adds itself and the (k - 1)-th's new value; the first one adds x^T dy."""
+    """Updates of `count` arrays: each adds itself and the new value of the array before, the first one x^T dy."""
     b = Builder()
     arrays = [b.parameter("f32", (rows, columns)) for _ in range(count)]
     x, dy = b.parameter("f32", (k, rows)), b.parameter("f32", (k, columns))
@@ -38,7 +38,7 @@ def update(count: int, rows: int, columns: int, k: int) -> Program:
 
 
 def prefetched(program: Program) -> set[str]:
-    """The names of the arrays that the one chain prefetches."""
+    """The names of the arrays that the only chain prefetches."""
     chains = [each.work for each in run_passes(program, HOST_PASSES).compute_sets if isinstance(each.work, UnitChain)]
     assert len(chains) == 1
     product = chains[0].links[0].work

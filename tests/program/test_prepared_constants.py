@@ -1,4 +1,4 @@
-"""Constant weights packed or transformed before the first step: the bits of programs that do so in each step."""
+"""Constant weights are packed or transformed before the first step, with the bits of doing so in each step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHOUT = tuple(each for each in HOST_PASSES if each is not prepare_constants)
 
 
 def products(rows: int, k: int, columns: int, transposed: bool = False) -> tuple[Module, list[Size]]:
-    """Products by two weights of one form, which must not share memory."""
+    """Products by two weights of the same shape, which must not share memory."""
     b = Builder()
     x, size = b.parameter("f32", (rows, k)), (columns, k) if transposed else (k, columns)
     numbers = DotDimensionNumbers((1,), (1 if transposed else 0,))
@@ -33,7 +33,7 @@ def products(rows: int, k: int, columns: int, transposed: bool = False) -> tuple
 
 
 def convolutions(images: int, rows: int, features: int) -> tuple[Module, list[Size]]:
-    """Two convolutions, one after the other, by kernels of one form."""
+    """Two successive convolutions by kernels of the same shape."""
     b = Builder()
     window = WindowDimension(3, padding_low=1, padding_high=1)
     numbers = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
@@ -45,7 +45,7 @@ def convolutions(images: int, rows: int, features: int) -> tuple[Module, list[Si
 
 
 def beside_a_loop(rows: int, size: int) -> tuple[Module, list[Size]]:
-    """Products by constants before, in and after a loop: that of the loop packs its weights in each iteration."""
+    """Products by constants before, in and after a loop; the loop's product packs its weights in each iteration."""
     b = Builder()
     x, *weights = b.parameter("f32", (rows, size)), *(b.parameter("f32", (size, size)) for _ in range(3))
     numbers = DotDimensionNumbers((1,), (0,))
@@ -70,7 +70,7 @@ CASES = {
 
 
 def bits(case: tuple[Module, list[Size]], **more: Any) -> tuple[Executable, list[bytes]]:
-    """Results of single calls, for two feeds alternately, and of a call of several steps."""
+    """The executable, and the results of single calls for two feeds in turn and of a call of several steps."""
     module, sizes = case
     rng = np.random.default_rng(0)
     first, *weights, second = (rng.normal(size=size).astype(np.float32) for size in (*sizes, sizes[0]))
@@ -82,7 +82,7 @@ def bits(case: tuple[Module, list[Size]], **more: Any) -> tuple[Executable, list
 
 
 def prepared(case: tuple[Module, list[Size]], monkeypatch: pytest.MonkeyPatch) -> Executable:
-    """A program whose results are those without prepared constants, on one worker and on two."""
+    """The executable of a program, after asserting the results without prepared constants on one worker and on two."""
     found = []
     for passes in (WITHOUT, HOST_PASSES):
         monkeypatch.setattr(encode, "HOST_PASSES", passes)

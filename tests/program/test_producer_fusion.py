@@ -1,4 +1,4 @@
-"""Weight gradients forwarded to their optimizer slice by slice: the same bits, and only without other readers."""
+"""Weight gradients passed to their optimizer slice by slice: the same bits, and only without other readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS = 3
 
 
 def handed(program: Program) -> int:
-    """Number of compute sets of a program that are two in one."""
+    """The number of compute sets of a program that chain two."""
     return sum(isinstance(s.work, UnitChain) for s in program.compute_sets)
 
 
@@ -60,7 +60,7 @@ def test_the_same_bits(batch: int, wide: int, workers: int, monkeypatch: pytest.
 def update(
     gradient_is_output: bool = False, update_is_read: bool = False, k: int = 32, rows: int = 512, columns: int = 128
 ) -> Module:
-    """weight -= x^T dy, perhaps with the gradient or the new weight among the outputs."""
+    """Computes weight -= x^T dy, perhaps with the gradient or the new weight among the outputs."""
     b = Builder()
     weight, x, dy = (b.parameter("f32", shape) for shape in ((rows, columns), (k, rows), (k, columns)))
     gradient = b.dot(x, dy, DotDimensionNumbers((0,), (0,)))
@@ -76,7 +76,7 @@ def update(
         (update(update_is_read=True), 1),
         (update(gradient_is_output=True), 0),
         (update(k=1024), 0),
-        # Each unit of a row would read all of a right operand far larger than a cache.
+        # Each unit would read all of a right operand that is far larger than a cache.
         (update(k=128, rows=256, columns=6_000), 0),
     ],
 )
@@ -88,7 +88,7 @@ def test_only_results_with_one_reader_are_fused(module: Module, expected: int) -
 
 
 def training_steps(in_loop: bool, updates: bool = True) -> Module:
-    """weight -= x^T (x weight) / 512, once or in a loop of three iterations; or the new weight as an output."""
+    """Computes weight -= x^T (x weight) / 512, once or in a loop of three iterations; or returns the new weight."""
 
     def step(b: Builder, elements: Sequence[Instruction]) -> list[Instruction]:
         count, weight, x = elements

@@ -1,4 +1,4 @@
-"""Norms of the gradients of embedding tables, and tests of infinities, from named rows: the bits of all rows."""
+"""Norms and tests of infinities of embedding tables' gradients, computed from named rows, have the bits of all rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ["squares", "finite"]
 
 
 def clipped(table: Dimensions = (3001, 20), named: int = 60, kind: str = "squares", weigh: bool = False) -> Module:
-    """The table less its gradient divided by a reduction, and the reduction; parameters: table, ids, rows."""
+    """A table less its gradient divided by a reduction, and the reduction; parameters: table, ids, rows."""
     b = Builder()
     old, ids, rows = b.parameter("f32", table), b.parameter("s32", (named,)), b.parameter("f32", (named, table[1]))
     body, total = Builder("sum"), Builder("total")
@@ -50,7 +50,7 @@ def clipped(table: Dimensions = (3001, 20), named: int = 60, kind: str = "square
 
 
 def arguments(module: Module, seed: int = 0) -> list[np.ndarray]:
-    """Ids with repetitions, the first row, the last one, neighbours, and numbers of no row; some rows of -0."""
+    """Ids with repetitions, the first and last row, neighbours, and numbers of no row; some rows are -0."""
     rng = np.random.default_rng(seed)
     table, ids, rows = (p.array_shape.dimensions for p in module.entry.parameters)
     given = rng.integers(-2, table[0] + 2, ids).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Weights that products of f16 round themselves: which ones, and the bits of narrowed copies."""
+"""Weights that products of f16 round themselves: which weights, with the bits of narrowed copies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def layer(rows: int = 32, columns: int = 96, k: int = 128, form: str = "NN", upd
 
 
 def products(module: Module) -> list[Contraction]:
-    """The products of a program, and no other compute sets, after the pass."""
+    """The products of a program after the pass, without other compute sets."""
     program = round_operands(build_program(module, ["variable"] * 2, {}))
     return [each.work for each in program.compute_sets if isinstance(each.work, Contraction)]
 

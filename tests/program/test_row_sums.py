@@ -1,4 +1,4 @@
-"""Gradients of embedding tables added up where they are read: the bits of the dense way, without the dense gradient."""
+"""Gradients of embedding tables are added up where they are read: the dense bits without the dense gradient."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def adam_step(
 ) -> Module:
     """(table', momentum') of one update that changes every row; parameters: table, momentum, ids, rows, rate.
 
-    The momentum may be of sums of `squares` of rows, with the same ids or others.
+    The momentum may be one of sums of `squares` of rows, with the same ids or others.
     """
     b = Builder()
     old, momentum = b.parameter("f32", table), b.parameter("f32", table)
@@ -79,7 +79,7 @@ def adam_step(
 
 
 def as_outputs(module: Module) -> Module:
-    """The module with results in memory of their own."""
+    """The module, with separate memory for results."""
     return Module(module.name, module.entry, {})
 
 

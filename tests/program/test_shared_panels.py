@@ -1,4 +1,4 @@
-"""Right operands that are packed once for all units of a chain: where, and the bits stay the same."""
+"""Right operands that are packed once for all units of a chain: which operands, with the same bits."""
 
 from __future__ import annotations
 

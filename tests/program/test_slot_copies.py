@@ -1,4 +1,4 @@
-"""Rings whose slots are read and written in place, and parts of a loop that each worker selects by its count."""
+"""Rings whose slots are read and written in place, and parts of a loop that workers select by the count."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_as_the_definitions_say(seed: int) -> None:
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_in_place_is_as_in_copies(seed: int) -> None:
-    """Unit by unit, each buffer in memory of its own, full of garbage."""
+    """Runs both unit by unit, with separate memory full of garbage for each buffer."""
     module = ring_loop(seed)
     arguments = dict(enumerate(arguments_for(module)))
     copied, in_place = (
@@ -82,7 +82,7 @@ def test_the_program_that_is_accounted_for_stays() -> None:
 
 
 def test_slots_of_a_slot() -> None:
-    """Copies of the parts of a copy: the addresses of all move by the count."""
+    """Copies of parts of a copy: all their addresses move by the count."""
     b = Builder("slots_of_a_slot")
     data = b.parameter("f32", (4, 2, 16, 16))
 

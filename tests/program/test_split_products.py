@@ -1,4 +1,4 @@
-"""Large products use bf16x3 splits where there are matrix registers: which ones, and that results hardly differ."""
+"""Large products use bf16x3 splits if there are matrix registers: which products, with results that hardly differ."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def result(module: Module) -> np.ndarray:
         (1024, 256, 256, True),
         (256, 784, 256, True),
         (256, 1024, 1024, True),  # rows are split once for all columns
-        (32, 784, 256, False),  # splitting the right operand would take longer than what it saves
-        (4096, 784, 8, False),  # the same for the left one
+        (32, 784, 256, False),  # splitting the right operand would take longer than it saves
+        (4096, 784, 8, False),  # the same for the left operand
         (4096, 32, 256, False),
         (128, 128, 128, False),
     ],
@@ -59,7 +59,7 @@ def result(module: Module) -> np.ndarray:
 def test_where_it_pays(rows: int, k: int, columns: int, expected: bool) -> None:
     program = made(product(rows, k, columns))
     assert in_bf16(run_passes(program, HOST_PASSES)) == expected
-    assert not in_bf16(program)  # what the chip would do does not depend on the host
+    assert not in_bf16(program)  # the estimate for the chip does not depend on the host
 
 
 def test_not_where_the_variable_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,9 +75,7 @@ def test_not_without_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_registers
 @pytest.mark.parametrize("shape", [(700, 300, 200), (1024, 256, 520)])
 def test_results_hardly_tell(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results have the same bits for any number of workers; multiply-adds are as near to the exact product, or less
-    so.
-    """
+    """Results have the same bits for any number of workers; multiply-adds are at most as near to the product."""
     module = product(*shape)
     assert in_bf16(run_passes(made(module), HOST_PASSES))
     x, y = (each.astype(np.float64) * 4 for each in arguments_for(module))

@@ -1,4 +1,4 @@
-"""Syncs: enough of them that no two workers conflict at one byte, and no more."""
+"""Syncs are enough to keep two workers from conflicting at any byte, and no more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.program.test_units import elements_of
 
 
 def places(program: Program) -> tuple[Position, int]:
-    """Addresses as in memory: the arena as planned, each variable behind it."""
+    """Addresses as in memory: the arena as planned, and each variable after it."""
     found = dict(plan_memory(program).offsets)
     top = plan_memory(program).arena_bytes
     for buffer in program.variables.values():
@@ -32,7 +32,7 @@ def places(program: Program) -> tuple[Position, int]:
 
 
 class Races:
-    """Workers that have read and written each byte since the last sync."""
+    """The workers that have read and written each byte since the last sync."""
 
     def __init__(self, workers: int, size: int, place: Position) -> None:
         self.workers, self.place = workers, place
@@ -49,7 +49,7 @@ class Races:
             for span in spans:
                 if span.buffer.kind != "constant":
                     self._mark(touched[kind], compute_set, span)
-        # Units of one codelet that do not say where they write do not meet each other.
+        # Units of one codelet may overlap if it does not say where they write.
         vague = any(span.partition is None for span in compute_set.writes)
         found = self._conflict(touched[0], touched[1], self.read, self.written)
         found |= not vague and self._conflict(touched[0], touched[1], touched[0], touched[1])
@@ -107,13 +107,13 @@ def test_a_chain_along_one_partition_does_not_wait() -> None:
         return [bool(sync) for sync in syncs(list(links), 2, addresses.__getitem__)[0]]
 
     assert waits(link(x, y, rows, 64), link(y, z, rows, 64)) == [False, False]
-    # 64 units of one row and 32 units of two rows go to the same workers.
+    # Workers of 64 units of one row also get 32 units of the same two rows.
     assert waits(link(x, y, rows, 64), link(y, z, Partition(10, 64, 2), 32)) == [False, False]
     assert waits(link(x, y, rows, 64), link(y, z, Partition(1, 10, 5), 2)) == [False, True]
     assert waits(link(x, y, rows, 64), link(y, z, Partition(10, 64, 24), 3)) == [False, True]
-    # What is only read needs no wait, and neither does what lies apart.
+    # Memory that is only read needs no wait, nor does memory that lies apart.
     assert waits(link(x, y, rows, 64), link(x, z, Partition(1, 10, 5), 2)) == [False, False]
-    # Memory that is used again does, unless each worker uses its own again.
+    # Memory that is used again needs a wait, unless each worker uses its own part.
     addresses[z] = (0, 2560)
     assert waits(link(x, y, rows, 64), link(y, z, Partition(10, 64, 2), 32)) == [False, False]
     assert waits(link(x, y, rows, 64), link(y, z, Partition(1, 10, 5), 2)) == [False, True]
@@ -123,7 +123,7 @@ def test_a_chain_along_one_partition_does_not_wait() -> None:
     assert waits(link(x, x, rows, 64), link(z, z, rows, 64)) == [False, True]
     addresses[z] = (2560, 5120)
     assert waits(link(x, x, rows, 64), link(z, z, rows, 64)) == [False, False]
-    # Any worker may have run a part that others claimed; the barrier precedes the call of the host beside them.
+    # Any worker may have run a claimed part; the barrier precedes the call of the host beside them.
     claimed = [replace(each, claimed=True) for each in (link(x, y, rows, 64), link(y, z, rows, 64))]
     assert syncs([link(x, x, rows, 64), *claimed], 2, addresses.__getitem__)[0] == [
         Sync.BARRIER,

@@ -1,4 +1,4 @@
-"""Updates of touched rows alone: the bits of the update of all rows, whatever is in the tables and the scalars."""
+"""Updates of touched rows have the bits of updating all rows, whatever is in the tables and the scalars."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.runtime.test_encoded_file import restored
 ROWS, WIDTH, NAMED, TABLES = 8192, 32, 40, 3
 LEAST_NORMAL = np.float32(2.0**-126)
 Update = Callable[[Builder, list[Instruction], Instruction, Instruction], list[Instruction]]
-"""New tables, from the old ones, the gradient and the rate in each element."""
+"""Computes new tables from the old ones, the gradient, and the rate as an array."""
 
 
 def adam(
@@ -52,7 +52,7 @@ def adam_of_squares(b: Builder, old: list[Instruction], gradient: Instruction, r
 
 
 def momentum(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
-    """The last table is a total of squares."""
+    """Builds an update whose last table is a total of squares."""
     table, mean, total = old
     mean = b.subtract(b.multiply(mean, b.splat(0.9, (ROWS, WIDTH))), b.multiply(gradient, rate))
     return [b.add(table, mean), mean, b.add(b.multiply(mean, mean), total)]
@@ -80,7 +80,7 @@ def decayed_before(b: Builder, old: list[Instruction], gradient: Instruction, ra
 
 
 def averaged(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
-    """The last table is a moving average of the first."""
+    """Builds an update whose last table is a moving average of the first."""
     table, mean, average = old
     mean = b.subtract(mean, b.multiply(gradient, rate))
     table = b.add(table, mean)
@@ -103,7 +103,7 @@ def decayed_and_averaged(
 
 
 def by_row(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
-    """Another factor in each row: an update of one row is not that of another."""
+    """Builds an update with another factor in each row: the update of one row is not that of another."""
     factor = b.broadcast(b.instruction("iota", Shape("f32", (ROWS,)), (), iota_dimension=0), (ROWS, WIDTH), (0,))
     table, mean, square = adam(b, old, gradient, rate)
     return [table, b.multiply(mean, factor), square]
@@ -141,7 +141,7 @@ ROLES = ["variable"] * (TABLES + 1) + ["feed"] * 2
 
 @pytest.fixture
 def all_rows(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Executable]:
-    """Executables that update all rows."""
+    """Makes executables that update all rows."""
 
     def made(update: Update, named: int = NAMED) -> Executable:
         with monkeypatch.context() as patch:
@@ -157,7 +157,7 @@ def work_of(executable: Executable) -> TouchedRowsWork | None:
 
 
 def touched(executable: Executable) -> int:
-    """Number of flagged rows."""
+    """The number of flagged rows."""
     work = work_of(executable)
     assert work is not None
     begin = executable.plan.offsets[work.flags.buffer]
@@ -165,7 +165,7 @@ def touched(executable: Executable) -> int:
 
 
 def variables(seed: int = 0) -> list[DeviceBuffer]:
-    """A table of small numbers, moments of zero, and a rate."""
+    """A table of small numbers, zero moments, and a rate."""
     table = np.random.default_rng(seed).normal(size=(ROWS, WIDTH)).astype(np.float32)
     held = [DeviceBuffer(Shape("f32", (ROWS, WIDTH))) for _ in range(TABLES)] + [DeviceBuffer(Shape("f32"))]
     held[0].write(table)
@@ -187,7 +187,7 @@ def same(one: list[DeviceBuffer], other: list[DeviceBuffer]) -> bool:
 
 
 def special(table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The table with numbers for which adding a zero may matter."""
+    """The table with numbers to which adding a zero may matter."""
     chosen = [-0.0, np.inf, -np.inf, np.nan, LEAST_NORMAL, -LEAST_NORMAL, LEAST_NORMAL / 2, -LEAST_NORMAL / 4]
     found = table.copy()
     found.reshape(-1)[rng.integers(0, table.size, 64)] = rng.choice(np.float32(chosen), 64)
@@ -225,7 +225,7 @@ def test_the_bits_of_an_update_of_all_rows(update: Update, all_rows: Callable[..
         for number in range(1, TABLES):
             write(number, np.where(rng.random((ROWS, 1)) < 0.9, np.float32(0), mine[number].read()))
         train(2)
-        # The flags of now hold for the next steps, whose scalars may change what an update does to an untouched row.
+        # The present flags hold for the next steps, whose scalars may change what an update does to an untouched row.
         write(TABLES, np.asarray(rate, np.float32))
         train(2)
         write(TABLES, np.asarray(0.01, np.float32))
@@ -233,7 +233,7 @@ def test_the_bits_of_an_update_of_all_rows(update: Update, all_rows: Callable[..
 
 
 def shrunk(b: Builder, old: list[Instruction], gradient: Instruction, rate: Instruction) -> list[Instruction]:
-    """Momentum's step of +0 is added to a drift that may round to -0."""
+    """Builds a drift that may round to -0, to which momentum adds a step of +0."""
     return momentum(b, [b.subtract(old[0], b.multiply(old[0], rate)), *old[1:]], gradient, rate)
 
 
@@ -270,7 +270,7 @@ def test_others_update_all_rows(update: Update) -> None:
 
 
 def test_tables_that_another_executable_writes(all_rows: Callable[..., Executable]) -> None:
-    """The last batch of an epoch is smaller, for example."""
+    """Another executable trains, for example, on a smaller last batch of an epoch."""
     rng = np.random.default_rng(2)
     both, others = [executable_of(adam, n) for n in (NAMED, 7)], [all_rows(adam, n) for n in (NAMED, 7)]
     mine, its = variables(), variables()
@@ -290,7 +290,7 @@ def test_tables_that_another_executable_writes(all_rows: Callable[..., Executabl
 def test_variables_that_come_back_or_in_another_order(
     order: tuple[int, ...], sessions: tuple[int, ...], all_rows: Callable[..., Executable]
 ) -> None:
-    """Two sessions of one graph have such variables."""
+    """One executable may update several sets of variables, as those of two sessions of one graph."""
     mine, its = ([variables(seed) for seed in (0, 3)] for _ in range(2))
     for executable, held in ((executable_of(adam), mine), (all_rows(adam), its)):
         for row, number in enumerate(sessions):

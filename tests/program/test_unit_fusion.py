@@ -1,6 +1,4 @@
-"""Compute sets run unit by unit as one: the same bits, only where units allow it, and results with one reader in
-scratch.
-"""
+"""Compute sets run together unit by unit: the same bits, only if units allow it; results of one reader in scratch."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def softmax(b: Builder, scores: Instruction) -> Instruction:
 
 
 def attention(batch: int, heads: int, rows: int, size: int, shares_too: bool = False) -> Module:
-    """softmax(q k^T) v for each head of each sample."""
+    """Computes softmax(q k^T) v for each head of each sample."""
     b = Builder()
     q, k, v = (b.parameter("f32", (batch, heads, rows, size)) for _ in range(3))
     shares = softmax(b, b.dot(q, k, DotDimensionNumbers((3,), (3,), (0, 1), (0, 1))))
@@ -47,7 +45,7 @@ def attention(batch: int, heads: int, rows: int, size: int, shares_too: bool = F
 
 
 def normalized(rows: int, size: int) -> Module:
-    """Rows less their means, by the root of the mean of their squares, and the sums of the columns."""
+    """Rows less their means, divided by the root of their mean square, and the sums of the columns."""
     b = Builder()
     x, y = b.parameter("f32", (rows, size)), b.parameter("f32", (rows, size))
     x = b.add(x, b.elementwise("tanh", y))
@@ -100,7 +98,7 @@ def test_the_same_bits(number: int, workers: int, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("rows", [64, 60, 37])
 def test_heads_too_large_for_a_cache_are_cut_into_blocks_of_rows(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """37 rows have no blocks; bits are those of whole heads."""
+    """37 rows are not cut into blocks; the bits are those of whole heads."""
     module = attention(4, 8, rows, 16, shares_too=True)
     values = arguments_for(module)
     whole = Executable(made(module)).run(1, [], buffers(values))
@@ -147,7 +145,7 @@ def test_a_unit_that_needs_others_waits() -> None:
 
 
 def test_products_that_are_split_stay_out_of_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker's cache decides on fusion, but on no bit."""
+    """The size of a worker's cache may decide on fusion, but not on bits."""
     monkeypatch.setattr(split_products, "_pays", lambda _: True)
     monkeypatch.setattr(split_products, "may_use_matrix_registers", lambda: True)
     sets = run_passes(made(attention(4, 8, 64, 32)), HOST_PASSES).compute_sets

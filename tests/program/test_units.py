@@ -1,4 +1,4 @@
-"""Claims of compute sets about their units are true: each unit writes and reads only where its spans say."""
+"""Compute sets describe their units truly: each unit writes and reads only where its spans say."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_units_touch_only_what_they_say(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_units_together_write_everything_once(name: str) -> None:
-    """Partitioned writes cover their buffer: elements that one unit leaves out another writes."""
+    """Partitioned writes cover their buffer: units together write every element, each once."""
     for compute_set in program_of(name).compute_sets:
         for span in compute_set.writes:
             if span.partition is not None:

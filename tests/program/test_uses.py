@@ -1,4 +1,4 @@
-"""The index of buffer uses agrees with a walk over all compute sets, also while compute sets are replaced."""
+"""The index of buffer uses agrees with a walk over all compute sets, even while compute sets are replaced."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_index_has_what_a_walk_finds(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(PROGRAMS)[:6])
 def test_index_follows_a_rewriter(name: str) -> None:
-    """Every third compute set is removed, every fifth is moved to other buffers; the given program stays as it is."""
+    """Removes every third compute set, and moves every fifth to other buffers; the given program stays as it is."""
     program = program_of(name)
     before = list(program.compute_sets)
     rewriter = ProgramRewriter(program)

@@ -13,7 +13,7 @@ from tests.lower.random_modules import LARGE, SHAPES, Maker
 
 
 def check(module: Module, steps: int = 3, tolerance: float = 1e-5) -> None:
-    """Outputs and variables agree with the definitions, step after step."""
+    """Asserts that outputs and variables agree with the definitions, step after step."""
     values = arguments_for(module)
     for _ in range(steps):
         (outputs, after), (expected, later) = fast(module, values), slow(module, values)
@@ -24,7 +24,7 @@ def check(module: Module, steps: int = 3, tolerance: float = 1e-5) -> None:
 
 
 def updates(module: Module) -> int:
-    """Number of new values that are copied into their variables instead of being written there."""
+    """The number of new values that are copied into their variables instead of being written there."""
     program = build_program(module, ["variable"] * len(module.entry.parameters), {})
     return sum(s.name.endswith(".update") for s in program.compute_sets)
 
@@ -118,7 +118,7 @@ def test_constant_and_splat_as_new_values() -> None:
 @pytest.mark.parametrize("size", [4, 40, 130])
 @pytest.mark.parametrize("move", ["transpose", "reverse", "shift", "sum", "row", "dot"])
 def test_new_value_from_other_elements_of_the_old_one(move: str, size: int) -> None:
-    """Read and written elements differ, so that writing in place would destroy elements still to be read."""
+    """Read and written elements differ, so writing in place would destroy elements still to be read."""
     b = Builder()
     shape = (size, size)
     x, y = variables(b, 2, shape)
@@ -141,7 +141,7 @@ def test_old_value_read_at_other_places_by_another_update(size: int) -> None:
 
 
 def test_readers_come_before_the_update() -> None:
-    """The update is given first, and yet its variable is written last."""
+    """The update comes first in the module, but its variable is written last."""
     b = Builder()
     w, x = variables(b, 2, (60, 60))
     updated = b.subtract(w, b.multiply(x, b.splat(0.1, (60, 60))))

@@ -24,7 +24,7 @@ Break = Callable[[Program], Program]
 
 
 def with_work(program: Program, kind: type, change: Callable[[Any], Work]) -> Program:
-    """The program with the first work of a kind changed."""
+    """The program with a change in the first work of a kind."""
     at, found = next((k, s) for k, s in enumerate(program.compute_sets) if type(s.work) is kind)
     sets = list(program.compute_sets)
     sets[at] = replace(found, work=change(found.work))
@@ -32,7 +32,7 @@ def with_work(program: Program, kind: type, change: Callable[[Any], Work]) -> Pr
 
 
 def with_strides(loop: FusedLoop, stride: int) -> FusedLoop:
-    """The loop with that stride of its first operand along each dimension."""
+    """The loop, with that stride along each dimension of its first operand."""
     first, *rest = loop.operands
     return replace(loop, operands=(replace(first, strides=(stride,) * len(loop.extents)), *rest))
 

@@ -1,4 +1,4 @@
-"""Copies for products of 16-bit floats that are stored as float32: which ones, and the bits stay the same."""
+"""Copies for 16-bit products that are stored as float32: which copies, with the same bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.lower.test_convolution import HWIO, NHWC, numbers_for
 
 
 def layer(kind: str, features: int = 6) -> Module:
-    """A first layer over one channel: pairs of its outputs in the lanes, between zeros."""
+    """A first layer over one channel; pairs of its outputs are in the lanes, between zeros."""
     b = Builder()
     x, kernel = b.parameter(kind, [8, 28, 28, 1]), b.parameter(kind, [5, 5, 1, features])
     numbers = numbers_for(2, [NHWC, HWIO, NHWC])
@@ -34,7 +34,7 @@ def layer(kind: str, features: int = 6) -> Module:
 
 
 def by_kernel(kind: str) -> Module:
-    """Builds the gradient by the kernel: overlapping rows of the outputs' gradient."""
+    """Builds the gradient by the kernel, with overlapping rows of the outputs' gradient."""
     b = Builder()
     x, dy = b.parameter(kind, [8, 28, 28, 1]), b.parameter(kind, [8, 28, 28, 6])
     numbers = numbers_for(2, [[1, 2, 3, 0], [0, 2, 3, 1], [2, 3, 0, 1]])

@@ -1,4 +1,4 @@
-"""Winograd's convolutions: where they pay, that results are those of the definition, their error, special values."""
+"""Winograd's convolutions: where they pay, that results equal the definition's, errors, special values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def convolution(
     padding: int = 1,
     kind: str = "f32",
 ) -> Module:
-    """One of 3 x 3 taps, NHWC and HWIO; a `gradient` by the input reverses the taps and exchanges the features."""
+    """A convolution of 3 x 3 taps, NHWC and HWIO; a `gradient` by the input reverses taps and exchanges features."""
     b = Builder()
     window = WindowDimension(3, padding_low=padding, padding_high=padding, window_reversal=gradient)
     features = (3, 2) if gradient else (2, 3)
@@ -44,7 +44,7 @@ def convolution(
 
 
 def made(module: Module) -> Program:
-    """The program with this processor's ways of computing convolutions, before other host passes."""
+    """The program with convolutions as this processor computes them, before other host passes."""
     return select_convolutions(build_program(module, ["variable"] * len(module.entry.parameters), {}))
 
 
@@ -78,7 +78,7 @@ def result(shape: tuple[int, ...], x: np.ndarray, kernel: np.ndarray) -> np.ndar
         ((8, 8, 8, 128, 128), True),
         ((8, 4, 4, 256, 256), True),  # k is split: the products are sums, not partial ones
         ((8, 2, 2, 512, 512), False),  # the kernel's transform would take longer than what it saves
-        ((8, 64, 64, 3, 32), False),  # the same for those of tiles
+        ((8, 64, 64, 3, 32), False),  # the same for the transforms of tiles
         ((1, 3, 3, 16, 16), False),
     ],
 )
@@ -90,7 +90,7 @@ def test_where_it_pays(shape: tuple[int, ...], expected: bool, monkeypatch: pyte
 
 
 def tiles_of(program: Program) -> set[int]:
-    """The outputs along each side of the tiles of its transformed convolutions."""
+    """The sizes of tiles of the program's transformed convolutions, in outputs along each side."""
     sets = run_passes(program, HOST_PASSES).compute_sets
     return {each.work.tile for each in sets if isinstance(each.work, WinogradProduct)}
 
@@ -147,7 +147,7 @@ def test_results_are_those_of_the_definition(
 def test_half_is_rounded_once(
     shape: tuple[int, ...], gradient: bool, kind: str, tolerance: float, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Images and kernels are widened, and results rounded, also where a k that is split has partial sums in float32."""
+    """Images and kernels are widened and results rounded, even if a split k has partial sums in float32."""
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
     module = convolution(*shape, gradient, kind=kind)
     assert is_transformed(made(module))
@@ -156,7 +156,7 @@ def test_half_is_rounded_once(
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_large_tiles_of_half_add_little_to_its_rounding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a result in float64 that is rounded, the error grows by less than a hundredth."""
+    """The error is less than a hundredth larger than that of a float64 result that is rounded."""
     monkeypatch.setattr(winograd, "_tile", lambda *_: WIDE_OUTPUTS)
     shape, dtype = (4, 16, 16, 64, 16), Shape(kind).dtype
     x, kernel = (each.astype(dtype) for each in operands(shape))
@@ -227,7 +227,7 @@ def test_infinite_inputs_make_their_tile_non_finite(
     x[1, row, column, 5] = value
     changed, expected = result(shape, x, kernel), exact(x, kernel)
     assert not np.isfinite(changed[~np.isfinite(expected)]).any()
-    # A tile reads one input before its first output, and one after its last.
+    # A tile reads one input before its first output, and one after its last output.
     starts = [[i // tile * tile for i in range(n)] for n in (8, 9)]
     inside = [[i - 1 <= at <= i + tile for i in along] for at, along in zip((row, column), starts, strict=True)]
     outside = np.ones_like(changed, bool)

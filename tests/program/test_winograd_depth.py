@@ -1,4 +1,4 @@
-"""Winograd's convolutions of images with depth, and their gradients: results of the definition, where they pay."""
+"""Winograd's convolutions of images with depth, and their gradients: the definition's results, and where they pay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Sizes = tuple[int, ...]
 
 
 def convolution(sizes: Sizes, gradient: bool = False) -> Module:
-    """One of 3 x 3 taps and some in depth, NDHWC and DHWIO; a `gradient` by the input reverses the taps."""
+    """A convolution of 3 x 3 taps and some in depth, NDHWC and DHWIO; a `gradient` by the input reverses the taps."""
     images, depth, rows, columns, inputs, outputs, taps, padding = sizes
     b = Builder()
     deep, wide = (
@@ -78,13 +78,13 @@ def test_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     for make in (convolution, by_input, by_kernel):
         assert depths(make((4, 8, 16, 16, 32, 32, 3, 1)))
-    # Features of a slice have to be whole vectors.
+    # Features of a slice must be whole vectors.
     assert not depths(convolution((4, 8, 16, 16, 9, 32, 3, 1)))
 
 
 @pytest.mark.parametrize("make", [convolution, by_input, by_kernel])
 def test_nan_stays_in_its_image_or_feature(make: Callable[[Sizes], Module], monkeypatch: pytest.MonkeyPatch) -> None:
-    """NaN is where the definition has it, all else has the same bits, and so have two workers."""
+    """NaN is where the definition has it, all else has the same bits, and two workers agree."""
     monkeypatch.setattr(winograd, "WORTH", np.inf)
     module = make((3, 4, 6, 5, 16, 32, 3, 1))
     assert depths(module)

@@ -1,4 +1,4 @@
-"""Dilated convolutions of one dimension, by Winograd's transforms of rows of as many positions as the dilation."""
+"""Dilated convolutions of one dimension, by Winograd's transforms of rows with as many positions as the dilation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Shape = tuple[int, int, int, int]
 
 
 def convolution(kind: str, shape: Shape, taps: int, dilation: int, low: int, high: int) -> Module:
-    """One with that padding, or a gradient by the input or by the kernel, whose outputs have as many positions."""
+    """A convolution with that padding, or a gradient by input or kernel, whose outputs have as many positions."""
     b, (images, positions, inputs, outputs) = Builder(), shape
     x = b.parameter("f32", (images, positions + (taps - 1) * dilation - low - high, inputs))
     if kind == "by kernel":
@@ -64,7 +64,7 @@ CASES = [
 def test_results_are_those_of_the_definition(
     kind: str, shape: Shape, taps: int, dilation: int, low: int, high: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Errors in half units of the last place of the sum of magnitudes."""
+    """Errors are measured in half units of the last place of the sum of magnitudes."""
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
     module = convolution(kind, shape, taps, dilation, low, high)
     assert is_transformed(made(module))

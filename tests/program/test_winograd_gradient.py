@@ -21,9 +21,7 @@ from tests.engine.running import buffers, check
 def gradient(
     images: int, rows: int, columns: int, inputs: int, outputs: int, padding: int = 1, kind: str = "f32"
 ) -> Module:
-    """Builds the gradient of a convolution of NHWC with 3 x 3 taps, HWIO: its window is the image of the outputs'
-    gradients.
-    """
+    """Builds the gradient of a convolution of NHWC with 3 x 3 taps, HWIO; its window is the outputs' gradients."""
     b = Builder()
     field = rows + 2 * padding - 2, columns + 2 * padding - 2
     window = tuple(WindowDimension(size, padding_low=padding, padding_high=padding) for size in field)
@@ -66,7 +64,7 @@ def result(shape: tuple[int, ...], *arguments: np.ndarray) -> np.ndarray:
         ((8, 32, 32, 32, 32), True),
         ((8, 8, 8, 128, 128), True),
         ((8, 2, 2, 512, 512), False),  # the transform of the sums would take longer than what it saves
-        ((8, 64, 64, 3, 32), False),  # the same for those of tiles
+        ((8, 64, 64, 3, 32), False),  # the same for the transforms of tiles
     ],
 )
 def test_where_it_pays(shape: tuple[int, ...], expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +134,7 @@ def test_infinite_operands_are_not_lost(number: int, tile: int, monkeypatch: pyt
         expected = exact(*arguments)
     found = result(shape, *arguments)
     assert not np.isfinite(found[~np.isfinite(expected)]).any()
-    # All taps of the features of that one: others are not changed.
+    # NaN reaches all taps of its feature, and no other features.
     assert np.isfinite(np.delete(found, 3, axis=2 + number)).all()
 
 

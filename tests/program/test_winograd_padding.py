@@ -1,4 +1,4 @@
-"""Winograd's convolutions of arrays as they are: copies between zeros are dropped, but not where that is too late."""
+"""Winograd's convolutions read arrays as they are: copies between zeros are dropped unless it is too late."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPE = (8, 32, 32, 32, 32)
 
 
 def padded(lows: tuple[int, int], highs: tuple[int, int], slices: bool = False, images: int = 2) -> Module:
-    """A convolution with that padding of rows and columns, of an array or of a slice of its features."""
+    """A convolution with that padding of rows and columns, on an array or a slice of its features."""
     b = Builder()
     window = tuple(
         WindowDimension(3, padding_low=low, padding_high=high) for low, high in zip(lows, highs, strict=True)

@@ -1,4 +1,4 @@
-"""Winograd's convolutions of stride 2, transposed ones and their gradients: where they pay, results, workers."""
+"""Winograd's convolutions of stride 2, transposed ones, and gradients of both: where they pay, results, workers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Case:
 
 
 def module(kind: str, case: Case) -> Module:
-    """The convolution, or its gradient by input (a transposed convolution) or by kernel, as TensorFlow has them."""
+    """The convolution, or its gradient by input (a transposed convolution) or kernel, as TensorFlow writes it."""
     b = Builder()
     along = list(zip(case.size, case.field, case.taps, case.steps, case.low, strict=True))
     x, g = (case.images, *case.size, case.inputs), (case.images, *case.field, case.outputs)
@@ -102,7 +102,7 @@ def exact(kind: str, case: Case, left: np.ndarray, right: np.ndarray) -> np.ndar
 def half_units(kind: str, case: Case) -> np.ndarray:
     """Errors of normal numbers, in half units of the last place of the sum of magnitudes.
 
-    Of a quarter of the mean sum at least: outputs that read zeros alone have their tiles' errors, too.
+    The sum counts as at least a quarter of the mean sum: outputs that only read zeros also have errors of their tiles.
     """
     built = module(kind, case)
     left, right = operands(built)
@@ -119,7 +119,7 @@ def half_units(kind: str, case: Case) -> np.ndarray:
         (Case(8, (64, 64), 64, 128), True),
         (Case(32, (16, 16), 64, 128, (5, 5), low=(1, 1), high=(2, 2)), True),
         (Case(32, (16, 16), 2, 128), False),  # few features: transforms would take longer than what they save
-        (Case(1, (4, 4), 512, 512), False),  # the same for the kernel's
+        (Case(1, (4, 4), 512, 512), False),  # the same for the kernel's transform
         (Case(32, (16, 16), 64, 128, (2, 2), low=(0, 0), high=(0, 0)), False),  # phases have one tap
     ],
 )
@@ -158,7 +158,7 @@ def test_results_are_those_of_the_definition(kind: str, case: Case, monkeypatch:
 
 
 def random_case(rng: np.random.Generator) -> Case:
-    """One with at least two positions along both dimensions."""
+    """A random case with at least two positions along both dimensions."""
     while True:
         taps, steps, size = rng.integers(2, 8, 2), rng.integers(1, 4, 2), rng.integers(4, 20, 2)
         low, high = rng.integers(-2, taps), rng.integers(-2, taps)
@@ -181,7 +181,7 @@ def test_random_sizes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", ["forward", "by input"])
 @pytest.mark.parametrize("steps", [(1, 1), (2, 2)])
 def test_images_one_after_another(kind: str, steps: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two at a time have the bits of all at a time, and read no copies."""
+    """Two images at a time give the bits of all at a time, and read no copies."""
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     case = Case(5, (12, 13), 16, 24, (5, 4), steps)
@@ -232,7 +232,7 @@ def test_infinite_inputs_make_what_reads_them_non_finite(
     left[1, row, column, 5] = value
     changed, expected = run(built, [left, kernel]), exact(kind, case, left, kernel)
     assert not np.isfinite(changed[~np.isfinite(expected)]).any()
-    # Outputs up to four away from one that reads it, of the same phase.
+    # Outputs of the same phase, up to four away from one that reads the special input.
     near = [4, 0.5] if kind == "forward" else [8, 2]
     outside = np.ones_like(changed, bool)
     far = [

@@ -27,13 +27,13 @@ from tests.program.loop_parts import below, loop, next_count
 
 KINDS = ("forward", "by input", "by kernel")
 ROUNDING = 1.0 if not X86 or "fma" in target()[1] else 2**0.5
-"""A factor on errors: without an instruction for both, products are rounded as sums are."""
+"""A factor on errors: without an instruction for multiply-add, products are rounded, too."""
 Shape = tuple[int, int, int, int, int]
 Pair = tuple[int, int]
 
 
 def convolution(kind: str, shape: Shape, taps: Pair, padding: Pair) -> Module:
-    """One of NHWC and HWIO; the gradient by the kernel has the image of the outputs' gradients as its window."""
+    """A convolution of NHWC and HWIO; the gradient by the kernel has the image of output gradients as its window."""
     b, (images, rows, columns, inputs, outputs) = Builder(), shape
     x = b.parameter("f32", (images, rows, columns, inputs))
     field = tuple(s + 2 * p - t + 1 for s, p, t in zip((rows, columns), padding, taps, strict=True))

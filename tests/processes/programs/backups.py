@@ -1,4 +1,4 @@
-"""Run by two workers of TF_CONFIG with a folder: backups of training that an error or SIGKILL has ended."""
+"""Run by two workers of TF_CONFIG with a folder: backups of trainings that an error or SIGKILL ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ x = np.random.default_rng(rank).normal(size=(8, 3)).astype(np.float32)
 
 
 def train(framework: Any, *callbacks: Any) -> list[int]:
-    """The epochs in which a new model is trained, up to epoch 3; its backup is in the folder."""
+    """The epochs that a new model is trained for, up to epoch 3; its backup is in the folder."""
     with strategy.scope():
         model = framework.Sequential([framework.Input((3,)), framework.layers.Dense(1)])
         model.compile(framework.optimizers.SGD(0.01), "mse", steps_per_execution=2)
@@ -33,7 +33,7 @@ def train(framework: Any, *callbacks: Any) -> list[int]:
 
 
 def at_the_end_of_epoch_1(framework: Any, action: Any) -> Any:
-    """A callback."""
+    """A callback that calls `action` at the end of epoch 1."""
     return framework.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: action() if epoch == 1 else None)
 
 

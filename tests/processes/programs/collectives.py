@@ -57,7 +57,7 @@ if sys.argv[1] == "all":
     try:
         transport._wait(interrupt)  # type: ignore[attr-defined]
     except KeyboardInterrupt:
-        try:  # the others would take this call for the one that they go on with
+        try:  # the other processes would take this call for their next one
             transport.barrier()
         except ProcessError as error:
             print(f"after an interrupt: {error}", flush=True)

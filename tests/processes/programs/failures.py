@@ -1,4 +1,4 @@
-"""Program of two processes: process 1 fails as the argument says while process 0 waits for it."""
+"""Run in two processes: process 1 fails as the argument says while process 0 waits for it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Run in two processes: Horovod's names, eager, in a session with the documented pipeline (Python API, 18.10), and an
-estimator."""
+"""Run in two processes: Horovod's names eagerly, in a session with the documented pipeline (Python API, 18.10), and in
+an estimator."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ with tf.Graph().as_default(), strategy.scope():
     outfeed_queue = ipu_outfeed_queue.IPUOutfeedQueue()
 
     def dense(x: tf.Tensor, name: str, units: int) -> tf.Tensor:
-        """A dense layer with a variable of its own, whose initial value differs by process."""
+        """A dense layer with its own variable, whose initial value differs by process."""
         initial = np.random.default_rng(5 + rank).normal(size=(x.shape[1], units)).astype(np.float32)
         return x @ tf.compat.v1.get_variable(name, initializer=initial)
 
@@ -133,7 +133,7 @@ with tf.Graph().as_default(), strategy.scope():
 first, second = before
 expected = [np.random.default_rng(5).normal(size=each.shape).astype(np.float32) for each in before]
 for value, initial in zip(before, expected, strict=True):
-    np.testing.assert_array_equal(value, initial)  # of process 0
+    np.testing.assert_array_equal(value, initial)  # the initial value of process 0
 x, y = images.reshape(8, 6), labels.reshape(8)
 losses = []
 for _ in range(4):

@@ -1,4 +1,4 @@
-"""Run on two hosts: prints where each process is, and a sum over all."""
+"""Run on two hosts: prints where each process is, and a sum over all processes."""
 
 import socket
 

@@ -1,6 +1,7 @@
-"""The program that MPI starts in place of another: gives its environment away, and ends as the fork that runs it does.
+"""The program that MPI starts in place of another: a fork gets its environment and runs the other program.
 
-The fork has imported TensorFlow already, which would take each process of MPI five seconds.
+The program ends as the fork does. The fork has already imported TensorFlow, which would take each process of MPI five
+seconds.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Prints a digest of sums over all processes, which come to each at random times, and of the weights of a model that
-each trains with two replicas: the same in each run."""
+"""Prints a digest that is the same in every run: of sums over all processes, which begin each sum at random times, and
+of the weights of a model trained with two replicas in each process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def digest(transport: Transport) -> str:
 
 
 def train() -> str:
-    """A digest of the weights of a model after two epochs, whose gradients cross in several buckets."""
+    """A digest of a model's weights after two epochs; its gradients are summed in several buckets."""
     import keras
     import tensorflow as tf
 

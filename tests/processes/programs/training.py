@@ -27,7 +27,7 @@ results: dict[str, np.ndarray] = {}
 
 
 def mine(array: np.ndarray) -> np.ndarray:
-    """The batches of this process: of each step those of its replicas."""
+    """The batches of this process: in each step those of its replicas."""
     batches = array.reshape(-1, count, local, BATCH, *array.shape[1:])
     return batches[:, index].reshape(-1, *array.shape[1:])
 
@@ -38,11 +38,11 @@ y = random.integers(0, 3, len(x))
 
 
 def train(name: str, keras: object, accumulation: int, group: int, stages: int = 1) -> None:
-    """Trains a model with batch normalisation, of one Keras, perhaps in pipeline stages."""
+    """Trains a model of one Keras with batch normalisation, in pipeline stages if there are several."""
     popdist.tensorflow.set_ipu_config(config, ipus_per_replica=stages)
     config.norms.experimental.distributed_batch_norm_replica_group_size = group
     config.configure_ipu_system()
-    keras.utils.set_random_seed(7 + index)  # other processes begin with other values, which process 0's replace
+    keras.utils.set_random_seed(7 + index)  # process 0's initial values replace those of other processes
     layers, model_of = keras.layers, keras.Sequential
     with strategy.scope():
         hidden = [layers.Dense(16, activation="relu"), layers.BatchNormalization(), layers.Dense(3)]

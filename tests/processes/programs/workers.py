@@ -35,7 +35,7 @@ y = random.integers(0, 3, (workers, 8)).astype(np.int32)
 
 
 def in_a_graph() -> None:
-    """The custom training loop with pipelining of the documentation, in a session of the worker's server."""
+    """The documentation's custom training loop with pipelining, in a session of the worker's server."""
     with tf.Graph().as_default(), strategy.scope():
         dataset = tf.data.Dataset.from_tensor_slices((x[rank], y[rank])).batch(2, drop_remainder=True).repeat()
         infeed, outfeed = ipu_infeed_queue.IPUInfeedQueue(dataset), ipu_outfeed_queue.IPUOutfeedQueue()
@@ -95,7 +95,7 @@ def in_a_graph() -> None:
 
 
 def in_functions() -> None:
-    """A training loop of functions, on two replicas of each worker; reductions on the host."""
+    """A training loop of functions on two replicas of each worker, with reductions on the host."""
     assert strategy.reduce(SUM, tf.constant([1.0, rank])).numpy().tolist() == [2, 1]
     assert float(strategy.reduce("MEAN", tf.constant(rank * 4.0), axis=None)) == 2
     with strategy.scope():
@@ -139,7 +139,7 @@ def in_fit(framework: Any) -> None:
 
 
 def on_the_host() -> None:
-    """Gradients of a program, with which an optimizer updates variables of the host."""
+    """A program returns gradients, with which an optimizer updates variables of the host."""
     on_host = IPUMultiWorkerStrategy(resolver, variables_on_host=True)
     with tf.Graph().as_default(), on_host.scope():
         kernel = v1.get_variable("kernel", [6], use_resource=True)
