@@ -20,7 +20,7 @@ from engine.resource_limits import add_limit_argument, limits
 
 
 @dataclass
-class Selection:
+class AlgorithmChoice:
     """The choice for one product or convolution: bids as texts, and the types of the work that computes it."""
 
     name: str
@@ -30,17 +30,17 @@ class Selection:
     work: list[str] = field(default_factory=list)
 
 
-def selections(program: Program) -> list[Selection]:
+def selections(program: Program) -> list[AlgorithmChoice]:
     """The choices for all products and convolutions of a program as `build_program` returns it, in order."""
     from engine.host.passes.pass_list import HOST_PASSES
     from engine.program.run_passes import run_passes
     from engine.program.work.contraction import Contraction
     from engine.program.work.convolution import Convolution
 
-    found: dict[str, Selection] = {}
+    found: dict[str, AlgorithmChoice] = {}
     for each in program.compute_sets:
         if isinstance(each.work, Contraction | Convolution):
-            found[each.name] = Selection(each.name, each.op_name, each.work_estimate.multiply_adds)
+            found[each.name] = AlgorithmChoice(each.name, each.op_name, each.work_estimate.multiply_adds)
             if isinstance(each.work, Convolution):
                 found[each.name].bids.append(_offers(each))
     with _transforms(program, found):
@@ -68,7 +68,7 @@ def _cycles(count: float | None) -> str:
 
 
 @contextmanager
-def _transforms(program: Program, found: dict[str, Selection]) -> Iterator[None]:
+def _transforms(program: Program, found: dict[str, AlgorithmChoice]) -> Iterator[None]:
     """Adds the bids of Winograd's transforms to selections, while passes run in the context."""
     from engine.host.passes import winograd, winograd_wide
     from engine.program.run_passes import listening
@@ -90,7 +90,7 @@ def _transforms(program: Program, found: dict[str, Selection]) -> Iterator[None]
         yield
 
 
-def _selection_of(name: str, found: dict[str, Selection]) -> Selection | None:
+def _selection_of(name: str, found: dict[str, AlgorithmChoice]) -> AlgorithmChoice | None:
     """The selection of a compute set's name, which begins with that of the product or convolution."""
     while name:
         if name in found:
@@ -99,7 +99,7 @@ def _selection_of(name: str, found: dict[str, Selection]) -> Selection | None:
     return None
 
 
-def text_of(chosen: Sequence[Selection]) -> str:
+def text_of(chosen: Sequence[AlgorithmChoice]) -> str:
     """A text with three lines for each selection."""
     return "\n".join(
         f"{each.name}  {each.operation}  {each.multiply_adds:,} multiply-adds\n"

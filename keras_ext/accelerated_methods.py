@@ -52,7 +52,7 @@ class _Accelerated:
 
 
 @dataclass(frozen=True)
-class Framework:
+class AcceleratedKeras:
     """The parts of one Keras: a model's attribute for its strategy, and how its methods take steps and data.
 
     `steps_need_length` says whether several steps need data of a known length, `shows_means` whether the progress bar
@@ -74,7 +74,7 @@ _REFUSED = object()
 _running: ThreadValue[KerasModel | None] = ThreadValue(None)
 
 
-def install(model_class: type, framework: Framework) -> None:
+def install(model_class: type, framework: AcceleratedKeras) -> None:
     """Wraps the methods of one framework's models; models of other strategies behave as before."""
     belong(model_class, framework.strategy_attribute)
     for method, mode in MODES.items():
@@ -88,7 +88,7 @@ def install(model_class: type, framework: Framework) -> None:
 
 def _compile(
     signature: inspect.Signature,
-    framework: Framework,
+    framework: AcceleratedKeras,
     compile: Original,
     model: KerasModel,
     *given: object,
@@ -110,7 +110,7 @@ def _run(
     name: str,
     mode: str,
     signature: inspect.Signature,
-    framework: Framework,
+    framework: AcceleratedKeras,
     method: Original,
     model: KerasModel,
     *given: object,
@@ -147,7 +147,7 @@ def _run_batch(mode: str, method: Original, model: KerasModel, given: tuple[Any,
 
 
 def _run_accelerated(
-    name: str, mode: str, framework: Framework, method: Original, model: KerasModel, call: inspect.BoundArguments
+    name: str, mode: str, framework: AcceleratedKeras, method: Original, model: KerasModel, call: inspect.BoundArguments
 ) -> Any:
     strategy = getattr(model, framework.strategy_attribute)
     state = vars(model).setdefault("_ipu_accelerated", _Accelerated())
@@ -196,7 +196,7 @@ def _run_accelerated(
 
 
 def _make_replayed(
-    framework: Framework, model: KerasModel, call: inspect.BoundArguments, has_run: Callable[[], bool]
+    framework: AcceleratedKeras, model: KerasModel, call: inspect.BoundArguments, has_run: Callable[[], bool]
 ) -> None:
     """Replaces iterators among the arguments of a call, so that plain Keras can read the same items again."""
     tested = _calls(model, "test")
@@ -206,7 +206,7 @@ def _make_replayed(
             call.arguments[source] = framework.as_source(Replayed(data, runs).again())
 
 
-def _rewind(framework: Framework, arguments: dict[str, Any]) -> None:
+def _rewind(framework: AcceleratedKeras, arguments: dict[str, Any]) -> None:
     """Replaces the data among the arguments of a call by the same data from their beginning."""
     if "x" in arguments:
         arguments["x"] = _again(framework, arguments["x"])
@@ -215,7 +215,7 @@ def _rewind(framework: Framework, arguments: dict[str, Any]) -> None:
         arguments["validation_data"] = framework.as_source(validated.again())
 
 
-def _again(framework: Framework, data: Nest) -> Any:
+def _again(framework: AcceleratedKeras, data: Nest) -> Any:
     """Data that begin again, if they come from an iterator or a pass over them has been opened; else as they are."""
     replayed = replayed_of(data)
     if replayed is None and attempt.value is not None:
@@ -223,7 +223,7 @@ def _again(framework: Framework, data: Nest) -> Any:
     return data if replayed is None else framework.as_source(replayed.again())
 
 
-def _set_steps(framework: Framework, model: KerasModel, state: _Accelerated, steps: int) -> None:
+def _set_steps(framework: AcceleratedKeras, model: KerasModel, state: _Accelerated, steps: int) -> None:
     """Sets the steps of a call, and drops Keras' own functions, which are made for one number of steps."""
     if steps == state.steps:
         return
@@ -235,7 +235,7 @@ def _set_steps(framework: Framework, model: KerasModel, state: _Accelerated, ste
 
 
 def _run_plain(
-    framework: Framework,
+    framework: AcceleratedKeras,
     mode: str,
     method: Original,
     model: KerasModel,
@@ -265,7 +265,7 @@ def _run_plain(
 
 
 @contextlib.contextmanager
-def _plain(framework: Framework, model: KerasModel) -> Iterator[None]:
+def _plain(framework: AcceleratedKeras, model: KerasModel) -> Iterator[None]:
     """Makes the model plain Keras', while the context is open."""
     strategy = getattr(model, framework.strategy_attribute)
     setattr(model, framework.strategy_attribute, None)
@@ -289,7 +289,7 @@ def _calls(model: KerasModel, mode: str) -> int:
     return getattr(getattr(model, f"{mode}_function", None), "calls", 0)
 
 
-def _steps_for(arguments: Mapping[str, Any], framework: Framework) -> int:
+def _steps_for(arguments: Mapping[str, Any], framework: AcceleratedKeras) -> int:
     """The steps of a call: one if a callback is to see each batch, or if the length of the data is not known."""
     if see_batches(arguments.get("callbacks")):
         return 1

@@ -8,7 +8,7 @@ from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.lazy import types
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, Emitter, call, intrinsic, store_i8
 from engine.codelets.language.record import Address, Record
 from engine.machine_code.llvm import ir
@@ -50,7 +50,7 @@ def _greatest(vectors: int, masked: bool) -> Any:
     def greatest(typing_context: Any, source: types.Type, count: types.Type) -> tuple[Any, Emitter]:
         def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
             source, count = arguments
-            loop = Loop(builder, "words", I64(0), count, I64(vectors * WIDTH), [ZEROS] * vectors)
+            loop = EmittedLoop(builder, "words", I64(0), count, I64(vectors * WIDTH), [ZEROS] * vectors)
             found = []
             for number, held in enumerate(loop.carried):
                 offset = builder.shl(builder.add(loop.at, I64(number * WIDTH)), I64(1))

@@ -28,7 +28,7 @@ class Chain(Record):
     block_bytes: int  # of the slices of all arrays, and the gaps after them
 
 
-class Link(Record):
+class ChainedCodelet(Record):
     """A codelet."""
 
     codelet: Address = 0
@@ -37,7 +37,7 @@ class Link(Record):
     units: int  # its number of units
 
 
-class Block(Record):
+class ForwardedAddress(Record):
     """An address of an array that is forwarded in scratch."""
 
     word: int  # among the parameters of all codelets
@@ -51,23 +51,29 @@ def chain(parameters: int, lo: int, hi: int, scratch: int) -> None:
     links, relocated = word(parameters, Chain.LINKS), word(parameters, Chain.RELOCATED)
     words = word(parameters, Chain.PARAMETER_WORDS)
     first_link = parameters + 8 * Chain.WORDS
-    first_block = first_link + 8 * Link.WORDS * links
+    first_block = first_link + 8 * ChainedCodelet.WORDS * links
     own = scratch + RESERVED_SCRATCH
     offset = after(own, 8 * words)
     inside = offset + word(parameters, Chain.BLOCK_BYTES)
-    copy_memory(own, first_block + 8 * Block.WORDS * relocated, 8 * words)
+    copy_memory(own, first_block + 8 * ForwardedAddress.WORDS * relocated, 8 * words)
     copy_memory(inside, scratch, RESERVED_SCRATCH)
     for unit in range(lo, hi):
         for number in range(relocated):
-            block = first_block + 8 * Block.WORDS * number
+            block = first_block + 8 * ForwardedAddress.WORDS * number
             # The codelets address the unit's slice as if the whole array were stored there.
-            address = offset + word(block, Block.OFFSET) - unit * word(block, Block.BYTES)
-            store_i64(own + 8 * word(block, Block.WORD), address)
+            address = offset + word(block, ForwardedAddress.OFFSET) - unit * word(block, ForwardedAddress.BYTES)
+            store_i64(own + 8 * word(block, ForwardedAddress.WORD), address)
         for number in range(links):
-            link = first_link + 8 * Link.WORDS * number
-            ratio = word(link, Link.RATIO)
-            end = min((unit + 1) * ratio, word(link, Link.UNITS))
-            call4(word(link, Link.CODELET), own + 8 * word(link, Link.PARAMETERS), unit * ratio, end, inside)
+            link = first_link + 8 * ChainedCodelet.WORDS * number
+            ratio = word(link, ChainedCodelet.RATIO)
+            end = min((unit + 1) * ratio, word(link, ChainedCodelet.UNITS))
+            call4(
+                word(link, ChainedCodelet.CODELET),
+                own + 8 * word(link, ChainedCodelet.PARAMETERS),
+                unit * ratio,
+                end,
+                inside,
+            )
 
 
 def chain_scratch(words: int, slices: Sequence[int], inside: Sequence[ScratchSpace]) -> tuple[ScratchSpace, list[int]]:

@@ -16,7 +16,7 @@ from engine.program.program import Buffer
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class TouchedParts:
     """An access to parts of a buffer at an address, by the compute set or branch `who`.
 
     If `claimed`, any tile may access all of these parts.
@@ -52,7 +52,7 @@ class Hazards:
     """The accesses since the last sync."""
 
     def __init__(self) -> None:
-        self._touches: list[Touch] = []
+        self._touches: list[TouchedParts] = []
 
     def sync(self) -> None:
         """Forgets all accesses: the tiles have synchronised."""
@@ -62,12 +62,12 @@ class Hazards:
         """Forgets the accesses of claimed compute sets: all their parts are complete."""
         self._touches = [touch for touch in self._touches if not touch.claimed]
 
-    def check(self, who: str, touches: list[Touch]) -> None:
+    def check(self, who: str, touches: list[TouchedParts]) -> None:
         """Raises DebugError if a tile accesses bytes that another one may still be reading or writing."""
         self._compare(who, touches)
         self._touches += touches
 
-    def _compare(self, who: str, touches: list[Touch]) -> None:
+    def _compare(self, who: str, touches: list[TouchedParts]) -> None:
         for new in touches:
             for old in self._touches:
                 if not (old.writes or new.writes) or old.end <= new.address or new.end <= old.address:
@@ -82,7 +82,7 @@ class Hazards:
                 self._conflict(who, old, new)
 
     @staticmethod
-    def _conflict(who: str, old: Touch, new: Touch) -> None:
+    def _conflict(who: str, old: TouchedParts, new: TouchedParts) -> None:
         if not old.span_element.active or not new.span_element.active:
             return
         begin, end = max(old.address, new.address), min(old.end, new.end)

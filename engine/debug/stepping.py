@@ -13,7 +13,7 @@ from engine.debug.compute_set_run import ComputeSetRun
 from engine.debug.control_flow import Walk
 from engine.debug.exchange import exchanged, from_host
 from engine.debug.findings import Findings, title
-from engine.debug.hazards import Hazards, Touch
+from engine.debug.hazards import Hazards, TouchedParts
 from engine.debug.host import HostSide
 from engine.debug.memory import TileHomes
 from engine.debug.record import DebugRecord
@@ -146,7 +146,7 @@ class Stepper:
 
     def _check_syncs(self, compute_set: ComputeSet, uses: dict[Buffer, Use]) -> None:
         touches = [
-            Touch(elements, self.address(buffer), title(compute_set), writes, compute_set.claimed)
+            TouchedParts(elements, self.address(buffer), title(compute_set), writes, compute_set.claimed)
             for buffer, use in uses.items()
             if buffer.kind != "constant"
             for spans, writes in ((use.reads, False), (use.writes, True))
@@ -159,7 +159,7 @@ class Stepper:
         self._check_whole(predicate, "the branch on it")
         if predicate.kind != "constant":
             elements_of = SpanElements(Span(predicate), tuple(range(self._tiles)), None)
-            touch = Touch(elements_of, self.address(predicate), f"the branch on {predicate.name!r}", False)
+            touch = TouchedParts(elements_of, self.address(predicate), f"the branch on {predicate.name!r}", False)
             self._hazards.check(touch.who, [touch])
         return bool(self.memory[predicate].cells[0])
 

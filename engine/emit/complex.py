@@ -12,7 +12,7 @@ from engine.machine_code.llvm import ir
 Pair = tuple[ir.Value, ir.Value]
 
 
-class Parts:
+class ComplexParts:
     """Real arithmetic on the parts of complex lanes."""
 
     def __init__(self, lanes: Lanes, part: str) -> None:
@@ -127,32 +127,32 @@ class Parts:
         return real, builder.select(base_zero, zero, imaginary)
 
 
-def _negated(parts: Parts, x: Pair) -> Pair:
+def _negated(parts: ComplexParts, x: Pair) -> Pair:
     return parts.builder.fneg(x[0]), parts.builder.fneg(x[1])
 
 
-def _one(parts: Parts) -> Pair:
+def _one(parts: ComplexParts) -> Pair:
     return parts.constant(1), parts.constant(0)
 
 
-def _sine(parts: Parts, x: Pair) -> Pair:
+def _sine(parts: ComplexParts, x: Pair) -> Pair:
     sinh, cosh = parts.hyperbolic(x[1])
     return parts.builder.fmul(parts.of("sine", x[0]), cosh), parts.builder.fmul(parts.of("cosine", x[0]), sinh)
 
 
-def _cosine(parts: Parts, x: Pair) -> Pair:
+def _cosine(parts: ComplexParts, x: Pair) -> Pair:
     sinh, cosh = parts.hyperbolic(x[1])
     imaginary = parts.builder.fneg(parts.builder.fmul(parts.of("sine", x[0]), sinh))
     return parts.builder.fmul(parts.of("cosine", x[0]), cosh), imaginary
 
 
-def _tangent(parts: Parts, x: Pair) -> Pair:
+def _tangent(parts: ComplexParts, x: Pair) -> Pair:
     """-i tanh(i x)."""
     real, imaginary = parts.hyperbolic_tangent((parts.builder.fneg(x[1]), x[0]))
     return imaginary, parts.builder.fneg(real)
 
 
-def _exponential_minus_one(parts: Parts, x: Pair) -> Pair:
+def _exponential_minus_one(parts: ComplexParts, x: Pair) -> Pair:
     builder, (a, b) = parts.builder, x
     half = parts.of("sine", builder.fmul(parts.constant(0.5), b))
     less = builder.fmul(parts.constant(2), builder.fmul(half, half))
@@ -160,7 +160,7 @@ def _exponential_minus_one(parts: Parts, x: Pair) -> Pair:
     return real, parts.exponential(x)[1]
 
 
-def _log_plus_one(parts: Parts, x: Pair) -> Pair:
+def _log_plus_one(parts: ComplexParts, x: Pair) -> Pair:
     builder, (a, b) = parts.builder, x
     raised = builder.fadd(parts.constant(1), a)
     excess = builder.fadd(builder.fmul(a, builder.fadd(a, parts.constant(2))), builder.fmul(b, b))
@@ -170,16 +170,16 @@ def _log_plus_one(parts: Parts, x: Pair) -> Pair:
     return builder.select(small, close, far), angle
 
 
-def _logistic(parts: Parts, x: Pair) -> Pair:
+def _logistic(parts: ComplexParts, x: Pair) -> Pair:
     real, imaginary = parts.exponential(_negated(parts, x))
     return parts.divide(_one(parts), (parts.builder.fadd(parts.constant(1), real), imaginary))
 
 
-def _cube_root(parts: Parts, x: Pair) -> Pair:
+def _cube_root(parts: ComplexParts, x: Pair) -> Pair:
     return parts.power(x, (parts.constant(1 / 3), parts.constant(0)))
 
 
-def _sign(parts: Parts, x: Pair) -> Pair:
+def _sign(parts: ComplexParts, x: Pair) -> Pair:
     """x / |x|; 0 for 0."""
     builder, length, zero = parts.builder, parts.magnitude(x), parts.constant(0)
     is_zero = builder.fcmp_ordered("==", length, zero)
@@ -189,20 +189,20 @@ def _sign(parts: Parts, x: Pair) -> Pair:
 
 FUNCTIONS: dict[str, Callable[..., Pair]] = {
     "negate": _negated,
-    "multiply": Parts.multiply,
-    "divide": Parts.divide,
-    "power": Parts.power,
-    "exponential": Parts.exponential,
+    "multiply": ComplexParts.multiply,
+    "divide": ComplexParts.divide,
+    "power": ComplexParts.power,
+    "exponential": ComplexParts.exponential,
     "exponential-minus-one": _exponential_minus_one,
-    "log": Parts.logarithm,
+    "log": ComplexParts.logarithm,
     "log-plus-one": _log_plus_one,
-    "sqrt": Parts.square_root,
+    "sqrt": ComplexParts.square_root,
     "rsqrt": lambda parts, x: parts.divide(_one(parts), parts.square_root(x)),
     "cbrt": _cube_root,
     "sine": _sine,
     "cosine": _cosine,
     "tan": _tangent,
-    "tanh": Parts.hyperbolic_tangent,
+    "tanh": ComplexParts.hyperbolic_tangent,
     "logistic": _logistic,
     "sign": _sign,
 }
@@ -211,7 +211,7 @@ FUNCTIONS: dict[str, Callable[..., Pair]] = {
 @complex_emitter(*FUNCTIONS)
 def emit_function(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """Emits functions for which each part of the result depends on both parts of the operands."""
-    parts = Parts(lanes, PART_TYPES[op.element_type])
+    parts = ComplexParts(lanes, PART_TYPES[op.element_type])
     return lanes.paired(*FUNCTIONS[op.opcode](parts, *(lanes.parts(x) for x in operands)))
 
 
@@ -224,7 +224,7 @@ def emit_sum(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
 @complex_emitter("abs")
 def emit_magnitude(lanes: Lanes, op: Operation, operands: list[ir.Value]) -> ir.Value:
     """The magnitude, which is real."""
-    return Parts(lanes, op.element_type).magnitude(lanes.parts(operands[0]))
+    return ComplexParts(lanes, op.element_type).magnitude(lanes.parts(operands[0]))
 
 
 @complex_emitter("compare")

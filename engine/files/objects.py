@@ -17,7 +17,7 @@ from typing import Any
 from engine.errors import ConfigurationError, InvalidFile
 from engine.files.container import pack, unpack
 from engine.machine_code import given_objects, sources
-from engine.machine_code.given_objects import Origin
+from engine.machine_code.given_objects import ObjectOrigin
 from engine.machine_code.instruction_sets import check_flags
 from engine.private_files import WRITABLE_BY_OTHERS, read_private, read_regular
 from engine.whole_files import write_whole
@@ -29,7 +29,7 @@ LEAST_KEY, MOST_KEY = 16, 4096
 SIGNATURE = "signature"
 
 
-def write_objects(path: Path, origin: Origin, objects: dict[str, bytes], required: list[str]) -> None:
+def write_objects(path: Path, origin: ObjectOrigin, objects: dict[str, bytes], required: list[str]) -> None:
     """Writes a file of object code; `required` are the instruction sets it uses, by names of `flag_of`.
 
     The file is signed if this process has a key. Raises OSError, and ConfigurationError for an invalid key.
@@ -63,7 +63,7 @@ def give_objects(path: Path) -> None:
             "file again by `python -m engine.aot` with that key, or unset the variable."
         )
     check_flags(header["required"], str(path))
-    origin = Origin(header["key"], header["cpu"], header["features"])
+    origin = ObjectOrigin(header["key"], header["cpu"], header["features"])
     sources.give_digests(header.get("engine", ""), header.get("digests", {}))
     given_objects.give(origin, {name: bytes(content) for name, content in sections.items()})
 

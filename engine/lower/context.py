@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.codelets.host.queues import Call
+from engine.codelets.host.queues import CallBlock
 from engine.errors import UnsupportedOperation
 from engine.ir import Computation, Instruction, Module, Shape
 from engine.ir.affine import Affine, loop_index, pull
@@ -146,7 +146,7 @@ class Context(ProgramBuilder):
     def call_block(self) -> Buffer:
         """The block by which work that waits for the host, or calls it, sees and ends the running call."""
         if self.call is None:
-            self.call = Buffer("call block", Shape("s64", (Call.WORDS,)), "queue")
+            self.call = Buffer("call block", Shape("s64", (CallBlock.WORDS,)), "queue")
         return self.call
 
     def constant(self, value: np.ndarray, name: str = "constant") -> Buffer:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from engine.codelets.factors.eigenvalues import Eigenvalues, eigenvalues, eigenvalues_scratch_bytes
-from engine.codelets.factors.elimination import Factors, System, solution, solution_scratch_bytes, triangular_factors
+from engine.codelets.factors.elimination import (
+    Factors,
+    LinearSystem,
+    solution,
+    solution_scratch_bytes,
+    triangular_factors,
+)
 from engine.codelets.factors.orthogonal_factors import (
     OrthogonalFactors,
     orthogonal_factors,
@@ -91,5 +97,5 @@ def _work(instruction: Instruction, operands: list[Buffer], results: tuple[Buffe
         parameters = Factors(source=a, factors=first, order=rest[0], sign=rest[1], size=rows)
         return triangular_factors(kind), parameters, 0
     sides = instruction.operands[1].array_shape.dimensions[-1]
-    parameters = System(a=a, b=others[0], x=first, size=rows, right_sides=sides)
+    parameters = LinearSystem(a=a, b=others[0], x=first, size=rows, right_sides=sides)
     return solution(kind), parameters, solution_scratch_bytes(rows, sides, kind)

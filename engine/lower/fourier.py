@@ -12,7 +12,7 @@ from engine.codelets.fourier.fourier_plans import (
     HALF,
     PLAIN,
     REAL,
-    Plan,
+    FourierPlan,
     fourier_plan,
     fourier_table,
     table_places,
@@ -31,7 +31,7 @@ KINDS = {"FFT": (COMPLEX, COMPLEX), "IFFT": (COMPLEX, COMPLEX), "RFFT": (REAL, H
 """The kinds of the last dimension's lines, before and after."""
 
 
-class Array(NamedTuple):
+class ShapedBuffer(NamedTuple):
     """A buffer and its shape."""
 
     buffer: Buffer
@@ -48,14 +48,14 @@ def lower_fft(context: Context, instruction: Instruction) -> Value:
     lengths, name = instruction["fft_length"], instruction["fft_type"]
     dimensions = list(range(shape.rank - len(lengths), shape.rank))
     order = dimensions if name == "IRFFT" else dimensions[::-1]
-    current = Array(context.buffer(operand), operand.array_shape)
+    current = ShapedBuffer(context.buffer(operand), operand.array_shape)
     for number, dimension in enumerate(order):
         ends = KINDS[name] if dimension == shape.rank - 1 else (COMPLEX, COMPLEX)
-        target = Array(result, shape)
+        target = ShapedBuffer(result, shape)
         if name == "IRFFT" and number < len(order) - 1:
             target = current
             if number == 0:
-                target = Array(context.new_buffer(f"{instruction.name}.spectrum", current.shape), current.shape)
+                target = ShapedBuffer(context.new_buffer(f"{instruction.name}.spectrum", current.shape), current.shape)
         _emit(context, instruction, dimension, lengths[dimension - dimensions[0]], ends, current, target)
         current = target
     return result
@@ -67,8 +67,8 @@ def _emit(
     dimension: int,
     length: int,
     ends: tuple[int, int],
-    source: Array,
-    target: Array,
+    source: ShapedBuffer,
+    target: ShapedBuffer,
 ) -> None:
     """Emits one dimension of the transform."""
     element_type = "c64" if source.shape.element_type in ("c64", "f32") else "c128"
@@ -110,7 +110,7 @@ def _emit(
     context.emit_for(instruction, work, units, *spans, estimate, suffix=f".{dimension}", one_worker=few or units == 1)
 
 
-def _side(array: Array, dimension: int, kind: int, is_last: bool, plan: Plan) -> Side:
+def _side(array: ShapedBuffer, dimension: int, kind: int, is_last: bool, plan: FourierPlan) -> Side:
     """Layout of the lines along a dimension, for the codelet; pairs of real numbers are viewed as complex ones."""
     shape, item = array.shape, array.shape.dtype.itemsize
     count = shape.dimensions[dimension]

@@ -13,7 +13,7 @@ from engine.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
-class Origin:
+class ObjectOrigin:
     """The compiler and the processor of object code; `key` comes from keys.py, `cpu` and `features` from LLVM."""
 
     key: str
@@ -21,7 +21,7 @@ class Origin:
     features: str
 
 
-_origin: Origin | None = None
+_origin: ObjectOrigin | None = None
 _given: dict[str, bytes] = {}
 _records: list[dict[str, bytes]] = []
 
@@ -32,7 +32,7 @@ def has_compiler() -> bool:
     return find_spec("numba") is not None
 
 
-def give(origin: Origin, objects: dict[str, bytes]) -> None:
+def give(origin: ObjectOrigin, objects: dict[str, bytes]) -> None:
     """Adds object code by the names of `name_of`. Raises ConfigurationError if its origin is not the first's."""
     global _origin
     if _origin not in (None, origin):
@@ -43,7 +43,7 @@ def give(origin: Origin, objects: dict[str, bytes]) -> None:
     _given.update(objects)
 
 
-def origin() -> Origin:
+def origin() -> ObjectOrigin:
     """The origin of the object code given. Raises ConfigurationError if there is none."""
     if _origin is None:
         raise ConfigurationError(

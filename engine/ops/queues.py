@@ -24,7 +24,7 @@ from engine.ops.vertices import run_vertices
 
 
 @runtime_checkable
-class RowSource(Protocol):
+class InfeedRows(Protocol):
     """Source of an infeed's rows."""
 
     def next_row(self) -> list[np.ndarray]:
@@ -39,7 +39,7 @@ class RowSink(Protocol):
         """Appends a row, an array for each leaf; raises the error that ended the queue."""
 
 
-AnyQueue = RowSource | RowSink
+AnyQueue = InfeedRows | RowSink
 
 _bound: ContextVar[Mapping[str, AnyQueue] | None] = ContextVar("bound queues", default=None)
 
@@ -86,7 +86,7 @@ def _custom_call(instruction: Instruction, operands: list[np.ndarray]) -> Value:
     *leaves, token = operands
     ring = (_bound.get() or {}).get(queue_of(instruction))
     if instruction["custom_call_target"] == INFEED:
-        if not isinstance(ring, RowSource):
+        if not isinstance(ring, InfeedRows):
             raise _not_bound(instruction)
         return (*ring.next_row(), token)
     if not isinstance(ring, RowSink):

@@ -16,7 +16,7 @@ def add_copy(builder: Builder, instruction: Instruction, operands: Iterable[Inst
     return builder.instructions[-1]
 
 
-class Copies:
+class InstructionCopies:
     """Copies instructions on demand, once each; some are replaced by given instructions (parameters, say)."""
 
     def __init__(self, builder: Builder, stands: dict[Instruction, Instruction]) -> None:

@@ -8,7 +8,7 @@ from engine.ir import Instruction, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.module import topological
 from engine.partition.accumulation import Accumulation
-from engine.partition.instruction_copies import Copies
+from engine.partition.instruction_copies import InstructionCopies
 from engine.partition.loop_state import COUNTER, Loop
 from engine.partition.micro_batch import INDEX, MicroBatch
 from engine.partition.row_gradients import accumulated
@@ -67,7 +67,7 @@ class MicroBatchLoop(Loop):
                     new[parameters[number]] = state
             stands.append(new)
         if len(stands) == 1:
-            copies = Copies(body.builder, stands[0])
+            copies = InstructionCopies(body.builder, stands[0])
             return lambda k, instruction: copies.of(instruction)
         shared = {parameters[n]: value for n, value in self.parts.moving.items() if n not in rows}
         return CopiesTogether(body.builder, stands, shared).of
@@ -85,7 +85,7 @@ class SingleMicroBatch(Loop):
         for old, new in zip(self.module.entry.parameters, parameters, strict=True):
             # A scalar feed is a vector of one element.
             stands[old] = new if new.shape == old.shape else self.entry.reshape(new, ())
-        copies = Copies(self.entry, stands)
+        copies = InstructionCopies(self.entry, stands)
         self.reduced = {mark: copies.of(mark.operands[0]) for mark in parts.marks}
         self.last = {value: copies.of(value) for value in parts.last}
         self.moved = {number: copies.of(value) for number, value in parts.moving.items()}

@@ -14,7 +14,7 @@ from engine.ir.outlining import has_outlined_calls
 from engine.partition.accumulation import Accumulation
 from engine.partition.batch_norm_groups import statistics
 from engine.partition.collectives import unstacked
-from engine.partition.instruction_copies import Copies, add_copy
+from engine.partition.instruction_copies import InstructionCopies, add_copy
 from engine.partition.loop import MicroBatchLoop, SingleMicroBatch
 from engine.partition.loop_state import Loop
 from engine.partition.marks import Cut, cut
@@ -128,7 +128,7 @@ class Repetition:
         loop.run(parameters, rows)
         known = dict(zip(old, parameters, strict=True))
         marks = loop.reduced if self.processes is None else self.processes.reduced(self.entry, loop.reduced)
-        copies = Copies(self.entry, {**known, **marks, **loop.last})
+        copies = InstructionCopies(self.entry, {**known, **marks, **loop.last})
         if self.accumulation.replicas > 1:
             self._enqueue_for_replicas(copies)
         aliases, results = self.module.aliases, {}
@@ -151,7 +151,7 @@ class Repetition:
         module = Module(self.module.name, computation, {**aliases, **new_aliases})
         return Replicated(module if self.processes is None else in_one_order(module), roles, self.rows)
 
-    def _enqueue_for_replicas(self, copies: Copies) -> None:
+    def _enqueue_for_replicas(self, copies: InstructionCopies) -> None:
         """Adds each outfeed that updates depend on once for each replica: each enqueues, as on a chip."""
         for outfeed in up_to(self.parts.updates.values(), copies.known()):
             if target_of(outfeed) != OUTFEED or outfeed in copies.known():

@@ -13,7 +13,7 @@ from engine.errors import ConfigurationError
 from engine.ir import Computation, Instruction, Module, Shape, TupleShape
 from engine.ir.builder import Builder
 from engine.ir.device_operations import PIPELINE_ITERATION, UPDATED_ONCE, config_of, target_of
-from engine.partition.instruction_copies import Copies
+from engine.partition.instruction_copies import InstructionCopies
 from engine.partition.marks import cut
 from engine.partition.pipeline import Pipelined, Pipelining, pipelined
 from engine.partition.repeat import BEFORE_STAGES
@@ -69,7 +69,7 @@ class _Body:
         state = builder.parameter_of(old.parameters[0].shape)
         elements = [builder.get_tuple_element(state, k) for k in range(len(state.tuple_shapes))]
         entry = self.pipelined.module.entry
-        copies = Copies(builder, dict(zip(entry.parameters, elements, strict=True)))
+        copies = InstructionCopies(builder, dict(zip(entry.parameters, elements, strict=True)))
         for number, result in zip(self._numbers, self.pipelined.module.results, strict=True):
             elements[number] = copies.of(result)
         return with_own_names(builder.build(builder.tuple(*elements)))
@@ -106,7 +106,7 @@ def _as_module(body: Computation) -> Module:
             "of the stages."
         )
     parameters = [builder.parameter_of(shape) for shape in shapes]
-    copies = Copies(builder, {state: builder.tuple(*parameters)})
+    copies = InstructionCopies(builder, {state: builder.tuple(*parameters)})
     root = copies.of(body.root)
     results = [builder.get_tuple_element(root, k) for k in range(len(shapes))]
     aliases = {k: k for k in range(len(shapes))}

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from engine.codelets.host.queues import Call
+from engine.codelets.host.queues import CallBlock
 from engine.errors import ConfigurationError
 from engine.ir.device_operations import QueueSignature
 from engine.program.program import Buffer, ProgramQueue
@@ -44,11 +44,11 @@ def check_rings(queues: Mapping[str, QueueSignature], rings: Mapping[str, AnyRin
 
 def words_of_call(state: np.ndarray) -> np.ndarray:
     """The words of the call block of a call with this state block."""
-    words = np.zeros(Call.WORDS, np.int64)
-    offsets = {Call.STOP: State.STOP, Call.LEAVE_AT: State.LEAVE_AT, Call.PASSED: State.ARRIVALS}
-    for word, offset in (offsets | {Call.ABORT: State.ABORT}).items():
+    words = np.zeros(CallBlock.WORDS, np.int64)
+    offsets = {CallBlock.STOP: State.STOP, CallBlock.LEAVE_AT: State.LEAVE_AT, CallBlock.PASSED: State.ARRIVALS}
+    for word, offset in (offsets | {CallBlock.ABORT: State.ABORT}).items():
         words[word] = state.ctypes.data + 8 * offset
-    words[Call.PAUSES], words[Call.NAP] = pauses_before_sleep(), _nap_address()
+    words[CallBlock.PAUSES], words[CallBlock.NAP] = pauses_before_sleep(), _nap_address()
     return words
 
 
@@ -60,7 +60,7 @@ class BoundQueues:
         self._is_bound = False
         self._signatures = {name: queue.signature for name, queue in queues.items()}
         self._rings: dict[str, AnyRing] = {}
-        self._call = np.zeros(Call.WORDS, np.int64)
+        self._call = np.zeros(CallBlock.WORDS, np.int64)
 
     def bind(self, rings: Mapping[str, AnyRing]) -> dict[Buffer, int]:
         """Returns addresses that parameter blocks lack so far; raises ConfigurationError for rings that do not fit."""

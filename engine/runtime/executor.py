@@ -36,7 +36,7 @@ from engine.codelets.language.memory import (
     store_i64,
     store_release,
 )
-from engine.codelets.threads.waiting import Waiting, announce, call_with_five, fetch_and_max, wait_until
+from engine.codelets.threads.waiting import WaitingBlock, announce, call_with_five, fetch_and_max, wait_until
 from engine.errors import InternalError
 from engine.machine_code.abi import COUNTERS, Scratch
 from engine.runtime.buffers import aligned_zeros
@@ -166,7 +166,7 @@ def _wait_for_space(state: int, worker: int, workers: int, step: int) -> bool:
     while step - load_acquire(state + 8 * State.TAKEN) >= held and load_acquire(state + 8 * State.STOP) == 0:
         if load_acquire(state + 8 * State.ABORT) != 0:
             return False
-        call0(word(state, State.WAITING + Waiting.YIELD))
+        call0(word(state, State.WAITING + WaitingBlock.YIELD))
     return True
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.codelets.host.host_call import HostCallBlock
 from engine.codelets.host.host_table import Table, TableCall, look_up_rows, subtract_rows
-from engine.codelets.host.queues import Call
+from engine.codelets.host.queues import CallBlock
 from engine.codelets.language.record import block
 from engine.errors import HostFunctionError
 from engine.host_functions import BoundFunction, HostFunction, Shapes
@@ -148,7 +148,7 @@ class _TableCall(BoundFunction):
 
     def _call(self, operands: int, results: int) -> None:
         unused = np.ones(1, np.int64)
-        left = np.full(Call.WORDS, unused.ctypes.data, np.int64)  # leaving a step writes to these words
+        left = np.full(CallBlock.WORDS, unused.ctypes.data, np.int64)  # leaving a step writes to these words
         arrays = (ctypes.c_int64 * (len(self.operands) + len(self.results))).from_address(operands)
         head = HostCallBlock(
             call=left.ctypes.data, function=0, data=self.data, status=self.status, operands=len(self.operands)

@@ -18,7 +18,7 @@ import numpy as np
 from engine.codelets.language.build import Codelet, make
 from engine.codelets.threads.persistent_threads import call_persistent, run_persistent
 from engine.codelets.threads.thread_pool import ThreadPool, start_threads
-from engine.codelets.threads.waiting import Waiting, futex
+from engine.codelets.threads.waiting import WaitingBlock, futex
 from engine.errors import InternalError
 from engine.runtime.native_threads import new_block
 from engine.runtime.threads import cores_to_spread
@@ -49,8 +49,8 @@ class PersistentThreads:
         block[ThreadPool.MEMBER] = run_persistent.address
         block[ThreadPool.ABORT] = block.ctypes.data + 8 * ThreadPool.ABORTED
         waiting = block[ThreadPool.WAITING :]
-        waiting[Waiting.PAUSES], waiting[Waiting.SECONDS] = pauses_before_sleep(), SLEEP_SECONDS
-        waiting[Waiting.SYSCALL], waiting[Waiting.FUTEX] = futex()
+        waiting[WaitingBlock.PAUSES], waiting[WaitingBlock.SECONDS] = pauses_before_sleep(), SLEEP_SECONDS
+        waiting[WaitingBlock.SYSCALL], waiting[WaitingBlock.FUTEX] = futex()
         self._words, self._address = block.data, int(block.ctypes.data)
         _blocks[self._address] = block  # Ctrl-C may interrupt this constructor, but the threads need their block
         start_threads(self._address, 0, 0, 0)

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from engine.codelets.threads.waiting import Waiting, futex, pauses_per_second, yield_address
+from engine.codelets.threads.waiting import WaitingBlock, futex, pauses_per_second, yield_address
 from engine.errors import InternalError
 from engine.runtime.executor import Column, State, Stop, executor, new_state
 from engine.runtime.native_threads import NativeThreadPool, has_native_threads
@@ -21,7 +21,7 @@ PAUSE_SECONDS = 0.0002
 """Seconds for which a worker spins before it sleeps: a wake-up takes some 50 microseconds, and few waits are longer."""
 LONGEST_SLEEP_NANOSECONDS = 10_000_000
 """Nanoseconds after which a sleeping worker checks for itself, should a wake-up be lost."""
-_WAITING = slice(int(State.WAITING), State.WAITING + Waiting.WORDS)
+_WAITING = slice(int(State.WAITING), State.WAITING + WaitingBlock.WORDS)
 
 
 @cache
@@ -32,10 +32,10 @@ def pauses_before_sleep() -> int:
 
 @cache
 def _waiting_block() -> np.ndarray:
-    block = np.zeros(Waiting.WORDS, np.int64)
-    block[Waiting.PAUSES], block[Waiting.YIELD] = pauses_before_sleep(), yield_address()
-    block[Waiting.SYSCALL], block[Waiting.FUTEX] = futex()
-    block[Waiting.NANOSECONDS] = LONGEST_SLEEP_NANOSECONDS
+    block = np.zeros(WaitingBlock.WORDS, np.int64)
+    block[WaitingBlock.PAUSES], block[WaitingBlock.YIELD] = pauses_before_sleep(), yield_address()
+    block[WaitingBlock.SYSCALL], block[WaitingBlock.FUTEX] = futex()
+    block[WaitingBlock.NANOSECONDS] = LONGEST_SLEEP_NANOSECONDS
     return block
 
 

@@ -91,7 +91,7 @@ def _untrusted(path: Path, _: Manifest, __: BatchFunction) -> BatchFunction:
 def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
     try:
         from engine.serving.application import Application
-        from engine.serving.limits import Limits
+        from engine.serving.limits import ClientLimits
         from engine.serving.server import Certificate, bound_socket, serve, server
     except ModuleNotFoundError as error:
         if error.name not in PACKAGES:
@@ -104,7 +104,7 @@ def _serve(options: argparse.Namespace, with_steps: WithSteps | None) -> None:
     servables = open_servables(options.directory, options.name, with_steps, options.objects)
     for servable in servables:
         servable.warm_up(options.predict_timeout or None)
-    client_limits = Limits(
+    client_limits = ClientLimits(
         body_bytes=options.max_body << 20,
         read_timeout=options.read_timeout,
         predict_timeout=options.predict_timeout,

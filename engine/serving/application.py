@@ -25,7 +25,7 @@ from starlette.routing import Route
 from engine.serving.batching import Batcher
 from engine.serving.errors import RequestError
 from engine.serving.infer import HEADER_LENGTH, format_infer, parse_infer
-from engine.serving.limits import Limits, Shares, network
+from engine.serving.limits import ClientLimits, Shares, network
 from engine.serving.manifest import Manifest
 from engine.serving.parser import ParserProcess
 from engine.serving.rest import format_response, metadata, parse_request
@@ -97,9 +97,9 @@ class Application:
     """
 
     def __init__(
-        self, servables: Sequence[Servable], limits: Limits | None = None, reload: Reload | None = None
+        self, servables: Sequence[Servable], limits: ClientLimits | None = None, reload: Reload | None = None
     ) -> None:
-        self._limits = limits or Limits()
+        self._limits = limits or ClientLimits()
         self._reload = reload
         self._batchers: dict[Servable, Batcher] = {}
         self._servables: dict[str, dict[int, Servable]] = {}

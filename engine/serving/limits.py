@@ -14,7 +14,7 @@ STARTS_AT_ONCE = 2
 
 
 @dataclass(frozen=True)
-class Limits:
+class ClientLimits:
     """Limits for one client, or for all together. Times are in seconds, sizes in bytes."""
 
     body_bytes: int = 32 << 20

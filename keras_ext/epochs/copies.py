@@ -13,7 +13,7 @@ MOST_BYTES = 2**26
 """Most bytes of one area, which is allocated before it is known how many batches follow."""
 
 
-class Copies:
+class BatchCopies:
     """Converts the arrays of up to `limit` batches as `as_array` does, to memory that no other thread writes.
 
     Arrays of one shape and position in their batches are contiguous, so that `joined` copies none of them again.

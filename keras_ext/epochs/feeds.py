@@ -14,7 +14,7 @@ import tensorflow as tf
 from engine.runtime.feeds import RowFeed
 from keras_ext.epochs.arrays import as_array, joined, own_array
 from keras_ext.epochs.batch_types import OPEN_ROWS, BatchType, batch_type, of_specs
-from keras_ext.epochs.copies import Copies
+from keras_ext.epochs.copies import BatchCopies
 from keras_ext.epochs.structure import BatchStructure, flatten
 from keras_ext.types import Nest
 
@@ -189,7 +189,7 @@ def take(iterator: Iterator[Any], limit: int) -> list[BatchSource]:
     """
     if isinstance(iterator, FeedIterator):
         return iterator.take(limit)
-    runs, copies = _Runs(), Copies(limit)
+    runs, copies = _Runs(), BatchCopies(limit)
     for _ in range(limit):
         try:
             batch = next(iterator)

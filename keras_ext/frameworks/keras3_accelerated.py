@@ -41,7 +41,7 @@ def _set_steps(model: keras.Model, steps: int) -> None:
     model.steps_per_execution = steps
 
 
-ACCELERATED = accelerated_methods.Framework(
+ACCELERATED = accelerated_methods.AcceleratedKeras(
     *("_distribute_strategy", _set_steps),
     steps_need_length=False,
     shows_means=lambda model, mode: False,

@@ -216,7 +216,7 @@ def _set_steps(model: Model, steps: int) -> None:
         model._steps_per_execution.assign(steps)
 
 
-ACCELERATED = accelerated_methods.Framework(
+ACCELERATED = accelerated_methods.AcceleratedKeras(
     *("_distribution_strategy", _set_steps),
     steps_need_length=True,
     shows_means=_shows_means,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine.codelets.language.vertex import Argument
+from engine.codelets.language.vertex import VertexArgument
 from engine.codelets.language.vertex_code import _identity, code_of
 from engine.compile import build_program
 from engine.debug import DebugExecutable
@@ -49,7 +49,7 @@ def call(
     made = VertexCall(function.__name__, tuple(splits), lead, grain, "")
     slices = made.slices(tuple(shapes))
     arguments = (
-        Argument(each.shape.element_type, len(each.dimensions), each.split, k >= inputs)
+        VertexArgument(each.shape.element_type, len(each.dimensions), each.split, k >= inputs)
         for k, each in enumerate(slices)
     )
     code = code_of(function, tuple(arguments), False, f"vertex {function.__name__!r}")

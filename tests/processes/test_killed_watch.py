@@ -16,7 +16,7 @@ from engine.errors import ProcessError
 from ipu._internal.processes.background import Background
 from ipu._internal.processes.signs import Sign
 from ipu._internal.processes.time_limits import SILENCE
-from ipu._internal.processes.watch import Link, Watch
+from ipu._internal.processes.watch import CollectiveWatch, Link
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -49,7 +49,7 @@ class BrokenLink(Link):
 @pytest.mark.parametrize("broken", ["answers", "ask"])
 def test_a_killed_watch_is_an_error_of_the_next_collective(broken: str, monkeypatch) -> None:
     monkeypatch.setenv(SILENCE, "2")
-    watch = Watch(0, 2, BrokenLink(broken), {}, unlimited="")
+    watch = CollectiveWatch(0, 2, BrokenLink(broken), {}, unlimited="")
     watch.begin("all_reduce")
     end = time.monotonic() + 30
     while watch.error is None and time.monotonic() < end:

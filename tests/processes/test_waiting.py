@@ -6,11 +6,11 @@ import os
 import re
 
 from ipu._internal.processes.signs import Sign, own_sign, started_here, state_of
-from ipu._internal.processes.waiting import Waiting
+from ipu._internal.processes.waiting import WaitingCollective
 
 
 def test_signs_tell_processes_that_compute_wait_and_are_silent() -> None:
-    waiting = Waiting("sum", [0, 1, 2, 3])
+    waiting = WaitingCollective("sum", [0, 1, 2, 3])
     for seconds in (1.0, 2.0, 3.0):
         assert waiting.look({}) == ([0, 1, 2, 3] if seconds == 1 else [0, 1, 2])
         signs = [(0, Sign("sum", "a.py:1", 0.0)), (1, Sign("", "a.py:2 in load", seconds)), (2, Sign("max", "", 0.5))]

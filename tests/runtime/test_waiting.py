@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from engine.codelets.threads.waiting import Waiting, futex, pauses_per_second
+from engine.codelets.threads.waiting import WaitingBlock, futex, pauses_per_second
 from engine.runtime import delays, segments, threads, workers
 from engine.runtime.choice import WorkerChoice
 from engine.runtime.delays import delay_here, delay_of
@@ -28,8 +28,8 @@ def block(kind: str) -> np.ndarray:
     """A waiting block with which workers sleep at once, pause for ever, or yield."""
     changed = workers._waiting_block().copy()
     if kind == "yield":
-        changed[Waiting.SYSCALL] = 0
-    changed[Waiting.PAUSES] = 0 if kind == "sleep" else 1 << 62
+        changed[WaitingBlock.SYSCALL] = 0
+    changed[WaitingBlock.PAUSES] = 0 if kind == "sleep" else 1 << 62
     return changed
 
 

@@ -14,14 +14,14 @@ import keras
 import numpy as np
 
 from engine.serving.application import Application
-from engine.serving.limits import Limits
+from engine.serving.limits import ClientLimits
 from engine.serving.servable import open_servables, reloading
 from engine.serving.server import Certificate, bound_socket, server
 from ipu._internal.serving.host_steps import with_steps
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import PATIENCE_SECONDS, wait_for
 
-PATIENT = Limits(read_timeout=PATIENCE_SECONDS, predict_timeout=PATIENCE_SECONDS)
+PATIENT = ClientLimits(read_timeout=PATIENCE_SECONDS, predict_timeout=PATIENCE_SECONDS)
 FEATURES = 5
 BATCH = 8
 
@@ -82,7 +82,7 @@ class Client:
 @contextlib.contextmanager
 def running(
     directory: Path,
-    limits: Limits | None = None,
+    limits: ClientLimits | None = None,
     name: str | None = None,
     most_connections: int = 1000,
     certificate: Certificate | None = None,

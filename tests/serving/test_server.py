@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.serving.limits import Limits
+from engine.serving.limits import ClientLimits
 from ipu.ipu_strategy import IPUStrategy
 from tests.interrupting import PATIENCE_SECONDS, wait_for
 from tests.keras.helpers import TOLERANCE, Kit
@@ -182,7 +182,7 @@ def test_a_body_that_comes_too_late(mlp: tuple[Path, Any]) -> None:
 
 
 def test_no_limits_of_time(mlp: tuple[Path, Any]) -> None:
-    with running(mlp[0], Limits(read_timeout=0, predict_timeout=0)) as client:
+    with running(mlp[0], ClientLimits(read_timeout=0, predict_timeout=0)) as client:
         assert client.predict({"instances": [[0.0] * FEATURES]})[0] == 200
 
 

@@ -10,7 +10,15 @@ from functools import cache
 
 from engine.codelets.convolutions.window_filling import Windows, ahead_of, copying, filling
 from engine.codelets.convolutions.window_kernels import PAIRED, convolving, correlating
-from engine.codelets.convolutions.window_sizes import DEPTHWISE, LANES, VECTOR, Group, Run, most_columns, most_runs
+from engine.codelets.convolutions.window_sizes import (
+    DEPTHWISE,
+    LANES,
+    VECTOR,
+    ColumnRun,
+    FeatureGroup,
+    most_columns,
+    most_runs,
+)
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.record import Address, Table
@@ -36,13 +44,13 @@ class Backward(Windows):
     copied: int  # where gradients of outputs are copied, after the window, where it has several planes
 
 
-def _name(run: Run, group: Group) -> str:
+def _name(run: ColumnRun, group: FeatureGroup) -> str:
     grouped = "" if group == DEPTHWISE else f"_of_{group.inputs}_to_{group.outputs}"
     return f"{run.step}_{run.columns}" + "_backward" * run.backward + grouped
 
 
 @cache
-def depthwise_forward(run: Run, group: Group = DEPTHWISE) -> Codelet:
+def depthwise_forward(run: ColumnRun, group: FeatureGroup = DEPTHWISE) -> Codelet:
     """Makes the forward codelet for these runs of taps and this group. Unit: rows of outputs, through all images."""
     convolve, most, fill_window = convolving(run), most_columns(run), filling(group)
     inputs, outputs = group
@@ -96,7 +104,7 @@ def depthwise_forward(run: Run, group: Group = DEPTHWISE) -> Codelet:
 
 
 @cache
-def depthwise_gradient(run: Run, group: Group = DEPTHWISE) -> Codelet:
+def depthwise_gradient(run: ColumnRun, group: FeatureGroup = DEPTHWISE) -> Codelet:
     """Makes the gradient's codelet for these runs of taps and this group. Unit: some channels of a part of all rows."""
     correlate, most, fill_window, copy_columns = correlating(run), most_runs(run), filling(group), copying()
     inputs, outputs = group

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from engine.codelets.convolutions.few_kernels import store_lanes, summing
-from engine.codelets.convolutions.few_sizes import LANES, MOST_ROWS, VECTOR, Run, most_sums, most_vectors
+from engine.codelets.convolutions.few_sizes import LANES, MOST_ROWS, VECTOR, RowRun, most_sums, most_vectors
 from engine.codelets.convolutions.window_filling import spreading
 from engine.codelets.convolutions.window_sizes import DEPTHWISE
 from engine.codelets.host.rows import word
@@ -117,7 +117,7 @@ def store_columns(source: int, target: int, pitch: int, columns: int) -> None:
 
 
 @cache
-def few_features(run: Run) -> Codelet:
+def few_features(run: RowRun) -> Codelet:
     """Makes the codelet for these runs of taps. Unit: some rows of outputs of one slice of an image."""
     sum_taps: Any = summing(run)
     features, widest, most = run.features, most_vectors(run.features), most_sums(run.features)

@@ -8,17 +8,17 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from engine.codelets.convolutions.few_sizes import LANES, MOST_ROWS, VECTOR, Run, most_rows, most_vectors
+from engine.codelets.convolutions.few_sizes import LANES, MOST_ROWS, VECTOR, RowRun, most_rows, most_vectors
 from engine.codelets.language import vector
 from engine.codelets.language.lazy import types
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I64, POINTER, Emitter, intrinsic
 from engine.codelets.language.switched import internal_function, switched
 from engine.machine_code.llvm import ir
 
 
 @cache
-def summing(run: Run) -> Any:
+def summing(run: RowRun) -> Any:
     """`sum_taps(case, a, row_a, offset_a, b, offset_b, tap_b, feature_b, sums, runs)`.
 
     S[y, o, x] = sum over runs r and their taps t of A[(y + t) * row_a + offset_a[r] + 4x] * B[offset_b[r] + t * tap_b +
@@ -33,7 +33,7 @@ def summing(run: Run) -> Any:
         function, builder = internal_function(module, name, 9)
         a, row_a, offset_a, b, offset_b, tap_b, feature_b, sums, runs = function.args
         start = [vector.zeros()] * (rows * run.features * vectors)
-        loop = Loop(builder, "runs", I64(0), builder.shl(runs, I64(3)), I64(8), start)
+        loop = EmittedLoop(builder, "runs", I64(0), builder.shl(runs, I64(3)), I64(8), start)
         source, weight = (
             builder.add(base, _load(builder, builder.add(table, loop.at), I64))
             for base, table in ((a, offset_a), (b, offset_b))
@@ -56,7 +56,7 @@ def _load(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
 
 
 def _factors(
-    builder: ir.IRBuilder, run: Run, weight: ir.Value, tap_b: ir.Value, feature_b: ir.Value
+    builder: ir.IRBuilder, run: RowRun, weight: ir.Value, tap_b: ir.Value, feature_b: ir.Value
 ) -> list[list[ir.Value]]:
     """Loads the kernel for a run: for each tap the elements of all features, each in all lanes."""
     made = []

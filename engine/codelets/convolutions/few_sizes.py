@@ -19,7 +19,7 @@ _SUMS = {1: 16, 2: 16, 3: 18, 4: 24} if registers() == 32 else {1: 6, 2: 8, 3: 6
 _VECTORS = {1: 4, 2: 2, 3: 2, 4: 2} if registers() == 32 else {1: 3, 2: 2, 3: 1, 4: 1}
 
 
-class Run(NamedTuple):
+class RowRun(NamedTuple):
     """Taps in neighbouring rows of the same column and input feature, and output features."""
 
     rows: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Axis(NamedTuple):
+class TileAxis(NamedTuple):
     """Tiles along a dimension, `outputs` outputs each; the kernel has `parts` parts of `taps` taps, padded with zeros.
 
     Part s of the kernel reads the inputs of the tile that is s tiles after an output's. With more than one part, there
@@ -36,20 +36,20 @@ class Axis(NamedTuple):
 
 
 FEW_TAPS = {
-    1: (Axis(),),
-    2: (Axis(4, 2), Axis(3, 2), Axis(2, 2)),
-    3: (Axis(4, 3),),
-    4: (Axis(4, 4),),
-    5: (Axis(3, 5),),
+    1: (TileAxis(),),
+    2: (TileAxis(4, 2), TileAxis(3, 2), TileAxis(2, 2)),
+    3: (TileAxis(4, 3),),
+    4: (TileAxis(4, 4),),
+    5: (TileAxis(3, 5),),
 }
 """Tiles by taps. Transformed tiles have six or seven elements, or up to five with two taps, so that few outputs are
 outside of small images. Errors grow with tiles, and smaller tiles took longer. Five outputs of three taps would take as
 long as four."""
-PART = Axis(4, 4)
+PART = TileAxis(4, 4)
 """The axis for kernels with more taps."""
 
 
-def axes_of(taps: int) -> tuple[Axis, ...]:
+def axes_of(taps: int) -> tuple[TileAxis, ...]:
     """The tiles to choose from along a dimension with `taps` taps."""
     found = FEW_TAPS.get(taps)
-    return (Axis(PART.outputs, PART.taps, -(-taps // PART.taps)),) if found is None else found
+    return (TileAxis(PART.outputs, PART.taps, -(-taps // PART.taps)),) if found is None else found

@@ -14,12 +14,12 @@ from typing import Any
 from engine.codelets.convolutions import cook_toom
 from engine.codelets.convolutions.cook_toom import Matrix
 from engine.codelets.convolutions.linear_forms import applied
-from engine.codelets.convolutions.tile_sizes import Axis
+from engine.codelets.convolutions.tile_sizes import TileAxis
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import Codelet, Inner, inner
 from engine.codelets.language.lazy import types
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I64, POINTER, Emitter, intrinsic, load_i64, store_f32, store_i64
 from engine.codelets.language.record import Address, Record
 from engine.codelets.language.scratch import ScratchSpace, after, space_of
@@ -76,7 +76,7 @@ MOST_ELEMENTS = 64
 """Most elements of a tile."""
 
 
-def matrix_of(axis: Axis, kind: str) -> Matrix:
+def matrix_of(axis: TileAxis, kind: str) -> Matrix:
     """The matrix of a transform along a dimension.
 
     `kind`: "inputs" (B'), "taps" (G), "products" (A'), "gradients" (A) or "sums" (G').
@@ -137,7 +137,7 @@ def _function(module: ir.Module, name: str, rows: Matrix, columns: Matrix, maske
     sources, targets, read, written, count = function.args
     mask = vector.lane_mask(builder, count) if masked else None
     end = I64(4 * LANES) if masked else builder.mul(count, I64(4 * LANES))
-    loop = Loop(builder, "vectors", I64(0), end, I64(4 * LANES))
+    loop = EmittedLoop(builder, "vectors", I64(0), end, I64(4 * LANES))
     read, written = builder.add(read, loop.at), builder.add(written, loop.at)
     height, width = len(rows[0]), len(columns[0])
     across = []
@@ -217,7 +217,7 @@ def first_address(tiled: int, image: int, tile_row: int, tile_column: int, f: in
 
 
 @cache
-def tile_transform(kind: str, row_axis: Axis, column_axis: Axis) -> Codelet:
+def tile_transform(kind: str, row_axis: TileAxis, column_axis: TileAxis) -> Codelet:
     """The codelet `winograd_tiles` of a kind that `matrix_of` takes."""
     rows, columns = matrix_of(row_axis, kind), matrix_of(column_axis, kind)
     name = f"winograd_tiles_{kind}_{row_axis.name}_{column_axis.name}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from engine.codelets.convolutions.window_sizes import DEPTHWISE, LANES, VECTOR, Group
+from engine.codelets.convolutions.window_sizes import DEPTHWISE, LANES, VECTOR, FeatureGroup
 from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import inner
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
 from engine.codelets.language.record import Address, Record, Table
 from engine.codelets.language.switched import internal_function, switched
@@ -57,7 +57,7 @@ def ahead_of(channels: int, at: int, step: int, row: int, rows: int) -> int:
     return 4 * AHEAD * step if later < channels else rows * row + 4 * (later - channels) // VECTOR * VECTOR - 4 * at
 
 
-def spreading(group: Group) -> Any:
+def spreading(group: FeatureGroup) -> Any:
     """`move(1, source, pitch, ahead, target, plane, count, lanes)` fills `count` columns of planes `plane` bytes apart.
 
     Columns of the image are `pitch` bytes apart; `lanes` outputs count. Memory `ahead` bytes after them is prefetched.
@@ -71,7 +71,7 @@ def spreading(group: Group) -> Any:
         function, builder = internal_function(module, name, 7)
         source, pitch, ahead, target, plane, count, lanes = function.args
         masks = _masks(builder, group, lanes) if case else []
-        loop = Loop(builder, "vectors", I64(0), count, I64(1), [source, target])
+        loop = EmittedLoop(builder, "vectors", I64(0), count, I64(1), [source, target])
         source, target = loop.carried
         values = [vector.zeros()]
         if case:
@@ -90,14 +90,14 @@ def spreading(group: Group) -> Any:
     return switched(make, range(2), 8)
 
 
-def _masks(builder: ir.IRBuilder, group: Group, lanes: ir.Value) -> list[ir.Value]:
+def _masks(builder: ir.IRBuilder, group: FeatureGroup, lanes: ir.Value) -> list[ir.Value]:
     """Masks of the vectors that hold the inputs of `lanes` outputs."""
     vectors = -(-group.before(LANES) // LANES)
     inputs = builder.mul(builder.udiv(lanes, I64(group.outputs)), I64(group.inputs))
     return [vector.lane_mask(builder, builder.sub(inputs, I64(LANES * number))) for number in range(vectors)]
 
 
-def spread(builder: ir.IRBuilder, vectors: list[ir.Value], group: Group, number: int) -> ir.Value:
+def spread(builder: ir.IRBuilder, vectors: list[ir.Value], group: FeatureGroup, number: int) -> ir.Value:
     """Makes a plane, which has input `number` of the group of output l in lane l."""
     wanted = [group.before(lane - lane % group.outputs) + number for lane in range(LANES)]
     if wanted == list(range(LANES)):
@@ -137,7 +137,7 @@ def copying() -> Any:
 
 
 @cache
-def filling(group: Group) -> Any:
+def filling(group: FeatureGroup) -> Any:
     """`fill_window(parameters, image, row, rows, ahead, lanes, window)` copies a vector of channels of some rows.
 
     The rows begin with `row`, and are zero outside of the image.

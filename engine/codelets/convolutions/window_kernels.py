@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from engine.codelets.convolutions.window_sizes import VECTOR, Run, most_columns, most_runs
+from engine.codelets.convolutions.window_sizes import VECTOR, ColumnRun, most_columns, most_runs
 from engine.codelets.language import vector
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, VOID, call
 from engine.codelets.language.switched import internal_function, switched
 from engine.machine_code.llvm import ir
@@ -34,7 +34,7 @@ def _loaded(builder: ir.IRBuilder, address: ir.Value, number: int) -> ir.Value:
 
 
 @cache
-def convolving(run: Run) -> Any:
+def convolving(run: ColumnRun) -> Any:
     """`convolve(outputs, a, row_a, offset_a, b, offset_b, c, row_c, pitch_c, runs, lanes)`.
 
     C[y * row_c + x * pitch_c] = sum over taps of A[y * row_a + x * step * VECTOR + the tap's offset] * B[the tap's
@@ -52,7 +52,7 @@ def convolving(run: Run) -> Any:
         rows, columns = (1, outputs) if outputs <= most else (PAIRED, outputs - most)
         mask = vector.lane_mask(builder, lanes)
         start = [vector.zeros()] * (rows * columns)
-        loop = Loop(builder, "runs", I64(0), builder.shl(runs, I64(3)), I64(8), start)
+        loop = EmittedLoop(builder, "runs", I64(0), builder.shl(runs, I64(3)), I64(8), start)
         source = builder.add(a, _load_i64(builder, builder.add(offset_a, loop.at)))
         table = builder.add(offset_b, builder.mul(loop.at, I64(run.columns)))
         factors = []
@@ -77,7 +77,7 @@ def convolving(run: Run) -> Any:
 
 
 def _convolved(
-    builder: ir.IRBuilder, run: Run, source: ir.Value, factors: list[ir.Value], sums: list[ir.Value]
+    builder: ir.IRBuilder, run: ColumnRun, source: ir.Value, factors: list[ir.Value], sums: list[ir.Value]
 ) -> list[ir.Value]:
     """The sums of a row of outputs with the products of a run, in the order of its taps."""
     sums = list(sums)
@@ -105,7 +105,7 @@ def _store(
 
 
 @cache
-def correlating(run: Run) -> Any:
+def correlating(run: ColumnRun) -> Any:
     """`correlate(runs, a, offset_a, row_a, g, row_g, pitch_g, ahead, rows, columns, c, row_c, adds, lanes)`.
 
     C[row_c[tap]] (+)= sum over rows y and columns x of A[y * row_a + x * step * VECTOR + the tap's offset] * G[y *
@@ -121,10 +121,10 @@ def correlating(run: Run) -> Any:
         mask = vector.lane_mask(builder, lanes)
         begins = [_load_i64(builder, builder.add(offset_a, I64(8 * each))) for each in range(runs)]
         kept = max(0, run.columns - run.step)
-        outer = Loop(builder, "rows", I64(0), rows, I64(1), [a, g, *[vector.zeros()] * (runs * run.columns)])
+        outer = EmittedLoop(builder, "rows", I64(0), rows, I64(1), [a, g, *[vector.zeros()] * (runs * run.columns)])
         at_a, at_g, *sums = outer.carried
         known = [_loaded(builder, builder.add(at_a, begin), i) for begin in begins for i in range(kept)]
-        inside = Loop(builder, "columns", I64(0), columns, I64(1), [at_a, at_g, *known, *sums])
+        inside = EmittedLoop(builder, "columns", I64(0), columns, I64(1), [at_a, at_g, *known, *sums])
         source, gradient, *held = inside.carried
         known, sums = held[: runs * kept], held[runs * kept :]
         _prefetch(builder, builder.add(gradient, ahead))

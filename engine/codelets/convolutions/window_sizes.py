@@ -21,7 +21,7 @@ MOST_PLANES = 16
 """Most inputs of a group."""
 
 
-class Run(NamedTuple):
+class ColumnRun(NamedTuple):
     """Taps of neighbouring columns, of outputs `step` columns apart; sums begin at the last one if `backward`."""
 
     step: int
@@ -29,7 +29,7 @@ class Run(NamedTuple):
     backward: bool = False
 
 
-class Group(NamedTuple):
+class FeatureGroup(NamedTuple):
     """Features of a group of a grouped convolution; a depthwise group has one input and one output.
 
     A window has a plane for each of the inputs: lane l of a plane has the input in the group of output l.
@@ -49,15 +49,15 @@ class Group(NamedTuple):
         return few and self != DEPTHWISE and self.inputs <= MOST_PLANES
 
 
-DEPTHWISE = Group()
+DEPTHWISE = FeatureGroup()
 
 
-def most_columns(run: Run) -> int:
+def most_columns(run: ColumnRun) -> int:
     """Most outputs of a row whose sums are in registers, with the sums of another row and a run's factors."""
     return 8 if registers() == 32 else 4 if run.columns <= 5 else 3
 
 
-def most_runs(run: Run) -> int:
+def most_runs(run: ColumnRun) -> int:
     """Runs whose sums of a gradient are in registers at a time, besides columns that the next output reads again."""
     kept = max(0, run.columns - run.step)
     return MOST_TAPS if run.columns == 1 else max(1, (registers() - 3) // (run.columns + kept))

@@ -87,7 +87,7 @@ COLUMN, PACKED = _layout.area(8 * PANEL), _layout.area(TAPS * TAP_BYTES)
 KERNEL_SCRATCH = _layout.space()
 
 
-class Product(Tiles):
+class TransformedProduct(Tiles):
     """Parameters of `winograd_product`."""
 
     transformed: Address
@@ -238,8 +238,8 @@ def _output_stores(element_type: str, tile: int) -> Inner:
         """Transforms the products of `count` tiles to outputs."""
         row_tiles, image_rows = word(parameters, Tiles.ROW_TILES), word(parameters, Tiles.IMAGE_ROWS)
         row, column, table = tile // row_tiles, tile % row_tiles, scratch + word(parameters, Tiles.ROWS)
-        source, outputs = scratch + word(parameters, Product.PRODUCTS_AT), word(parameters, Tiles.OUTPUTS)
-        pitch, size = word(parameters, Product.TILE_M), word(parameters, Product.POSITION_M)
+        source, outputs = scratch + word(parameters, TransformedProduct.PRODUCTS_AT), word(parameters, Tiles.OUTPUTS)
+        pitch, size = word(parameters, TransformedProduct.TILE_M), word(parameters, TransformedProduct.POSITION_M)
         while count > 0:
             run = min(count, row_tiles - column)
             first = tile_outputs * (row % image_rows)
@@ -262,11 +262,17 @@ def _output_stores(element_type: str, tile: int) -> Inner:
 @inner
 def multiply_positions(parameters: int, tiles: int, count: int, scratch: int) -> None:
     """Multiplies transformed tiles by the transformed kernel, `count` positions one by one."""
-    features, outputs = word(parameters, Product.FEATURES), word(parameters, Product.OUTPUTS)
-    rows_a, k_a = scratch + word(parameters, Product.ROWS_OF_A), scratch + word(parameters, Product.K_OF_A)
-    a, rows_m = scratch + word(parameters, Product.INPUTS_AT), scratch + word(parameters, Product.ROWS_OF_M)
-    b, m = word(parameters, Product.TRANSFORMED), scratch + word(parameters, Product.PRODUCTS_AT)
-    vector, pitch = word(parameters, Tiles.VECTOR_A), word(parameters, Product.TILE_M)
+    features, outputs = word(parameters, TransformedProduct.FEATURES), word(parameters, TransformedProduct.OUTPUTS)
+    rows_a, k_a = (
+        scratch + word(parameters, TransformedProduct.ROWS_OF_A),
+        scratch + word(parameters, TransformedProduct.K_OF_A),
+    )
+    a, rows_m = (
+        scratch + word(parameters, TransformedProduct.INPUTS_AT),
+        scratch + word(parameters, TransformedProduct.ROWS_OF_M),
+    )
+    b, m = word(parameters, TransformedProduct.TRANSFORMED), scratch + word(parameters, TransformedProduct.PRODUCTS_AT)
+    vector, pitch = word(parameters, Tiles.VECTOR_A), word(parameters, TransformedProduct.TILE_M)
     for _ in range(count):
         for column in range(0, outputs, PANEL):
             width = min(PANEL, outputs - column)
@@ -276,9 +282,9 @@ def multiply_positions(parameters: int, tiles: int, count: int, scratch: int) ->
                 multiply_panel(tiles, width, features, (a, rows_a, k_a), packed, m + 4 * column, rows_m, 0)
             else:
                 multiply_vector(tiles, features, a, vector, panel, m + 4 * column, pitch, 0)
-        a += word(parameters, Product.POSITION_A)
-        b += word(parameters, Product.POSITION_B)
-        m += word(parameters, Product.POSITION_M)
+        a += word(parameters, TransformedProduct.POSITION_A)
+        b += word(parameters, TransformedProduct.POSITION_B)
+        m += word(parameters, TransformedProduct.POSITION_M)
 
 
 @cache
@@ -289,14 +295,20 @@ def product_of_tiles(element_type: str, result_type: str, tile_outputs: int = OU
 
     def multiply_units(parameters: int, lo: int, hi: int, scratch: int) -> None:
         """Unit: rows of tiles. Tiles of all units are multiplied in blocks: each tile is independent of the others."""
-        block = word(parameters, Product.BLOCK_TILES)
-        fill_progression(scratch + word(parameters, Product.ROWS_OF_A), block, VECTOR)
-        fill_progression(scratch + word(parameters, Product.ROWS_OF_M), block, word(parameters, Product.TILE_M))
-        features = word(parameters, Product.FEATURES)
-        fill_features(scratch + word(parameters, Product.K_OF_A), features, word(parameters, Product.VECTOR_A))
+        block = word(parameters, TransformedProduct.BLOCK_TILES)
+        fill_progression(scratch + word(parameters, TransformedProduct.ROWS_OF_A), block, VECTOR)
+        fill_progression(
+            scratch + word(parameters, TransformedProduct.ROWS_OF_M), block, word(parameters, TransformedProduct.TILE_M)
+        )
+        features = word(parameters, TransformedProduct.FEATURES)
+        fill_features(
+            scratch + word(parameters, TransformedProduct.K_OF_A),
+            features,
+            word(parameters, TransformedProduct.VECTOR_A),
+        )
         fill_zeros(parameters, scratch)
-        unit = word(parameters, Product.UNIT_TILES)
-        end = min(hi * unit, word(parameters, Product.TILES))
+        unit = word(parameters, TransformedProduct.UNIT_TILES)
+        end = min(hi * unit, word(parameters, TransformedProduct.TILES))
         for tile in range(lo * unit, end, block):
             count = min(block, end - tile)
             transform_inputs(parameters, tile, count, 0, features, scratch)

@@ -10,11 +10,11 @@ from functools import cache
 from typing import Any
 
 from engine.codelets.convolutions.winograd_sizes import ROW_WORDS
-from engine.codelets.convolutions.winograd_transforms import Transform, Vectors, both_ways, offset_in
+from engine.codelets.convolutions.winograd_transforms import BlockTransform, Vectors, both_ways, offset_in
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.lazy import types
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
 from engine.codelets.language.switched import internal_function
 from engine.machine_code.llvm import ir
@@ -26,7 +26,7 @@ Rows = list[tuple[ir.Value, ir.Value]]
 
 
 @cache
-def reading_runs(transform: Transform, element_type: str = "f32") -> Inner:
+def reading_runs(transform: BlockTransform, element_type: str = "f32") -> Inner:
     """Makes the function that transforms tiles of an image, inputs or gradients of outputs, to float32."""
     whole, rest = (_intrinsic(_reading, transform, element_type, masked) for masked in (False, True))
 
@@ -59,7 +59,7 @@ def reading_runs(transform: Transform, element_type: str = "f32") -> Inner:
 
 
 @cache
-def writing_runs(transform: Transform, element_type: str = "f32") -> Inner:
+def writing_runs(transform: BlockTransform, element_type: str = "f32") -> Inner:
     """Makes the function that transforms products to tiles of an image of this type."""
     whole, rest = (_intrinsic(_writing, transform, element_type, masked) for masked in (False, True))
 
@@ -80,7 +80,7 @@ def writing_runs(transform: Transform, element_type: str = "f32") -> Inner:
     return transform_run
 
 
-def _intrinsic(body: Callable[..., None], transform: Transform, element_type: str, masked: bool) -> Any:
+def _intrinsic(body: Callable[..., None], transform: BlockTransform, element_type: str, masked: bool) -> Any:
     """Makes the intrinsic for whole vectors from `begin` on, or for some lanes of the vector there."""
 
     @intrinsic
@@ -108,7 +108,7 @@ def _intrinsic(body: Callable[..., None], transform: Transform, element_type: st
 
 
 def _function(
-    module: ir.Module, body: Callable[..., None], transform: Transform, element_type: str, masked: bool
+    module: ir.Module, body: Callable[..., None], transform: BlockTransform, element_type: str, masked: bool
 ) -> ir.Function:
     """The LLVM function of a transform, defined in the module on first use."""
     name = f"{transform.name}_run_{element_type}" + "_masked" * masked
@@ -126,7 +126,7 @@ def _function(
 
 def _reading(
     builder: ir.IRBuilder,
-    transformed: tuple[Transform, str],
+    transformed: tuple[BlockTransform, str],
     mask: ir.Value | None,
     span: tuple[ir.Value, ir.Value],
     *arguments: ir.Value,
@@ -136,7 +136,7 @@ def _reading(
     table, column, columns, tiles, target, tile, vector_pitch, position, ahead = arguments
     rows = _rows(builder, table, column, transform.size)
     kept = max(0, transform.size - transform.tile)
-    vectors = Loop(builder, "vectors", *span, I64(4 * LANES), [target])
+    vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES), [target])
     first_byte = offset_in(builder, vectors.at, element_type)
     starts = [builder.add(address, first_byte) for address, _ in rows]
     known: list[ir.Value] = []
@@ -144,7 +144,7 @@ def _reading(
         known += _column(builder, transformed, starts, builder.add(column, I64(number)), columns, mask)
         starts = [builder.add(start, stride) for start, (_, stride) in zip(starts, rows, strict=True)]
     first = [builder.add(column, I64(kept)), vectors.carried[0], *starts, *known]
-    run = Loop(builder, "tiles", I64(0), tiles, I64(1), first)
+    run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), first)
     at, written, *held = run.carried
     starts, block = held[: transform.size], held[transform.size :]
     for _ in range(transform.tile):
@@ -163,7 +163,7 @@ def _reading(
 
 def _writing(
     builder: ir.IRBuilder,
-    transformed: tuple[Transform, str],
+    transformed: tuple[BlockTransform, str],
     mask: ir.Value | None,
     span: tuple[ir.Value, ir.Value],
     *arguments: ir.Value,
@@ -172,7 +172,7 @@ def _writing(
     transform, element_type = transformed
     table, first, columns, tiles, source, tile, _, position, _ = arguments
     rows = _rows(builder, table, first, transform.results)
-    run = Loop(builder, "tiles", I64(0), tiles, I64(1), [first, source, *(address for address, _ in rows)])
+    run = EmittedLoop(builder, "tiles", I64(0), tiles, I64(1), [first, source, *(address for address, _ in rows)])
     at, read, *starts = run.carried
     targets: list[ir.Value] = []
     for start, (_, stride) in zip(starts, rows, strict=True):
@@ -181,7 +181,7 @@ def _writing(
             exists = builder.icmp_signed("<", builder.add(at, I64(number)), columns)
             column = builder.add(start, builder.mul(stride, I64(number)))
             targets.append(builder.select(exists, column, start))
-    vectors = Loop(builder, "vectors", *span, I64(4 * LANES))
+    vectors = EmittedLoop(builder, "vectors", *span, I64(4 * LANES))
     block = []
     for number in range(transform.size**2):
         address = builder.add(builder.add(read, vectors.at), builder.mul(position, I64(number)))
@@ -207,7 +207,7 @@ def _rows(builder: ir.IRBuilder, table: ir.Value, column: ir.Value, count: int) 
 
 def _column(
     builder: ir.IRBuilder,
-    transformed: tuple[Transform, str],
+    transformed: tuple[BlockTransform, str],
     addresses: Vectors,
     column: ir.Value,
     columns: ir.Value,
@@ -231,7 +231,7 @@ def _column(
     return transform.along(builder, values)
 
 
-def _across(builder: ir.IRBuilder, transform: Transform, block: Vectors) -> list[ir.Value]:
+def _across(builder: ir.IRBuilder, transform: BlockTransform, block: Vectors) -> list[ir.Value]:
     """The transform along the rows of a block of transformed columns, row by row."""
     return [
         value for row in range(transform.results) for value in transform.along(builder, block[row :: transform.results])

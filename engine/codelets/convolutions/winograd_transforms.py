@@ -27,7 +27,7 @@ LANES = lanes()
 Vectors = Sequence[ir.Value]
 
 
-class Transform(NamedTuple):
+class BlockTransform(NamedTuple):
     """A transform of a block of `size` x `size` vectors to `results` x `results`, for `tile` x `tile` outputs.
 
     `along` is applied to the columns of the block, then to the rows of its results.
@@ -81,11 +81,11 @@ def _of_sums(builder: ir.IRBuilder, m: Vectors) -> list[ir.Value]:
 class Transforms(NamedTuple):
     """Transforms of tiles of one size: of inputs, kernels, products, outputs' gradients, and sums of products."""
 
-    input: Transform
-    kernel: Transform
-    products: Transform
-    gradient: Transform
-    sums: Transform
+    input: BlockTransform
+    kernel: BlockTransform
+    products: BlockTransform
+    gradient: BlockTransform
+    sums: BlockTransform
 
 
 Along = Callable[[ir.IRBuilder, Vectors], list[ir.Value]]
@@ -95,11 +95,11 @@ def _transforms(tile: int, *along: Along) -> Transforms:
     of_input, of_kernel, of_products, of_gradient, of_sums = along
     name = "winograd" if tile == OUTPUTS else f"winograd_{tile}"
     return Transforms(
-        Transform(f"{name}_input", side(tile), side(tile), tile, of_input),
-        Transform(f"{name}_kernel", WINDOW, side(tile), tile, of_kernel),
-        Transform(f"{name}_products", side(tile), tile, tile, of_products),
-        Transform(f"{name}_gradient", tile, side(tile), tile, of_gradient),
-        Transform(f"{name}_sums", side(tile), WINDOW, tile, of_sums),
+        BlockTransform(f"{name}_input", side(tile), side(tile), tile, of_input),
+        BlockTransform(f"{name}_kernel", WINDOW, side(tile), tile, of_kernel),
+        BlockTransform(f"{name}_products", side(tile), tile, tile, of_products),
+        BlockTransform(f"{name}_gradient", tile, side(tile), tile, of_gradient),
+        BlockTransform(f"{name}_sums", side(tile), WINDOW, tile, of_sums),
     )
 
 
@@ -122,7 +122,7 @@ TRANSFORMS = {
 
 
 @cache
-def transforming(transform: Transform, store: str = "f32") -> Inner:
+def transforming(transform: BlockTransform, store: str = "f32") -> Inner:
     """Makes the function that transforms the float32 blocks of `features` features to the element type `store`."""
     whole, rest = _intrinsic(transform, False, store), _intrinsic(transform, True, store)
     size = vector.BYTES[store]
@@ -144,7 +144,7 @@ def transforming(transform: Transform, store: str = "f32") -> Inner:
     return transform_features
 
 
-def _intrinsic(transform: Transform, masked: bool, store: str) -> Any:
+def _intrinsic(transform: BlockTransform, masked: bool, store: str) -> Any:
     """Makes the intrinsic for a number of whole vectors, or for some lanes of one."""
 
     @intrinsic
@@ -165,7 +165,7 @@ def _intrinsic(transform: Transform, masked: bool, store: str) -> Any:
     return transform_vectors
 
 
-def _function(module: ir.Module, transform: Transform, masked: bool, store: str) -> ir.Function:
+def _function(module: ir.Module, transform: BlockTransform, masked: bool, store: str) -> ir.Function:
     """The LLVM function of a transform, defined in the module on first use."""
     name = f"{transform.name}_transform" + "_masked" * masked
     if name in module.globals:
@@ -204,7 +204,7 @@ def _addresses(builder: ir.IRBuilder, base: ir.Value, offsets: ir.Value, count: 
     return [builder.add(base, builder.load(each, align=8, typ=I64)) for each in entries]
 
 
-def both_ways(builder: ir.IRBuilder, transform: Transform, block: Vectors) -> list[ir.Value]:
+def both_ways(builder: ir.IRBuilder, transform: BlockTransform, block: Vectors) -> list[ir.Value]:
     """Transforms a block along its columns and then along its rows; returns the result row by row."""
     size = transform.size
     columns = [transform.along(builder, block[column::size]) for column in range(size)]

@@ -30,7 +30,7 @@ class Factors(Record):
     size: int
 
 
-class System(Record):
+class LinearSystem(Record):
     """Parameters of a codelet of `solution`."""
 
     a: Address = 0  # [size, size]
@@ -136,14 +136,14 @@ def solution(element_type: str) -> Codelet:
     scale_at = _scaling(element_type)
 
     def solve(parameters: int, lo: int, hi: int, scratch: int) -> None:
-        size, sides = word(parameters, System.SIZE), word(parameters, System.RIGHT_SIDES)
+        size, sides = word(parameters, LinearSystem.SIZE), word(parameters, LinearSystem.RIGHT_SIDES)
         pitch, a = size + sides, pointer(scratch + RESERVED_SCRATCH, type_name)
         for unit in range(lo, hi):
-            source = pointer(word(parameters, System.A) + unit * size * size * item, type_name)
-            b = pointer(word(parameters, System.B) + unit * size * sides * item, type_name)
-            x = pointer(word(parameters, System.X) + unit * size * sides * item, type_name)
-            scale = scale_at(word(parameters, System.A) + unit * size * size * item, size * size)
-            right_scale = scale_at(word(parameters, System.B) + unit * size * sides * item, size * sides)
+            source = pointer(word(parameters, LinearSystem.A) + unit * size * size * item, type_name)
+            b = pointer(word(parameters, LinearSystem.B) + unit * size * sides * item, type_name)
+            x = pointer(word(parameters, LinearSystem.X) + unit * size * sides * item, type_name)
+            scale = scale_at(word(parameters, LinearSystem.A) + unit * size * size * item, size * size)
+            right_scale = scale_at(word(parameters, LinearSystem.B) + unit * size * sides * item, size * sides)
             for i in range(size):
                 for j in range(size):
                     a[i * pitch + j] = source[i * size + j] * scale

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from engine.codelets.language import vector
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I64, POINTER, call
 from engine.codelets.language.switched import internal_function, switched
 from engine.machine_code.llvm import ir
@@ -77,7 +77,7 @@ def _without_known(
     before, body, after = builder.block, builder.append_basic_block("some"), builder.append_basic_block("solve")
     builder.cbranch(builder.icmp_signed(">", known, I64(0)), body, after)
     builder.position_at_end(body)
-    loop = Loop(builder, "known", I64(0), known, I64(1), [*flat, x, I64(0)])
+    loop = EmittedLoop(builder, "known", I64(0), known, I64(1), [*flat, x, I64(0)])
     *values, source, offset = loop.carried
     solved = tile.load(source)
     made = []

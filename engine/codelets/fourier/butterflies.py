@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet
 from engine.codelets.language.lazy import types
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I32, I64, POINTER, Emitter, call, intrinsic
 from engine.codelets.language.record import Record
 from engine.machine_code.llvm import ir
@@ -23,7 +23,7 @@ ITEM_BYTES = {"f32": 4, "f64": 8}
 Complex = tuple[ir.Value, ir.Value]
 
 
-class Lanes(NamedTuple):
+class FourierLanes(NamedTuple):
     """`width` numbers of type f32 or f64 in a vector."""
 
     element_type: str
@@ -51,7 +51,7 @@ class Lanes(NamedTuple):
 class Arithmetic:
     """Complex arithmetic on lanes, and their elements in memory."""
 
-    def __init__(self, builder: ir.IRBuilder, lanes: Lanes, first: ir.Value) -> None:
+    def __init__(self, builder: ir.IRBuilder, lanes: FourierLanes, first: ir.Value) -> None:
         self.builder, self.lanes = builder, lanes
         self.offsets = first, builder.sub(I64(lanes.bytes), first)
 
@@ -172,7 +172,7 @@ class Pass(Record):
 
 
 @cache
-def passing(radix: int, lanes: Lanes) -> Codelet:
+def passing(radix: int, lanes: FourierLanes) -> Codelet:
     """The codelet of one pass from x to y, called by address; it has no units.
 
     y[q + stride * (radix * p + j)] is element j of the transform of x[q + stride * (p + rest * k)] over k < radix,
@@ -199,7 +199,7 @@ def passing(radix: int, lanes: Lanes) -> Codelet:
 def _emit_pass(
     builder: ir.IRBuilder,
     radix: int,
-    lanes: Lanes,
+    lanes: FourierLanes,
     x: ir.Value,
     y: ir.Value,
     first: ir.Value,
@@ -216,7 +216,7 @@ def _emit_pass(
     builder.cbranch(builder.icmp_signed(">", rest, I64(1)), more, end)
     builder.position_at_end(more)
     wide = builder.mul(run, I64(radix))
-    loop = Loop(builder, "roots", I64(1), rest, I64(1), [builder.add(x, run), builder.add(y, wide), roots])
+    loop = EmittedLoop(builder, "roots", I64(1), rest, I64(1), [builder.add(x, run), builder.add(y, wide), roots])
     source, target, table = loop.carried
     item = 2 * ITEM_BYTES[lanes.element_type]
     factors = [math.root(builder.add(table, I64(item * j))) for j in range(radix - 1)]
@@ -236,7 +236,7 @@ def _columns(
 ) -> None:
     """Emits the butterflies of all q; source and target are the addresses of element 0, and the bytes to the next."""
     builder = math.builder
-    loop = Loop(builder, "columns", I64(0), run, I64(2 * math.lanes.bytes))
+    loop = EmittedLoop(builder, "columns", I64(0), run, I64(2 * math.lanes.bytes))
     places = [[builder.add(start, loop.at)] for start, _ in (source, target)]
     for place, (_, apart) in zip(places, (source, target), strict=True):
         for _ in range(radix - 1):

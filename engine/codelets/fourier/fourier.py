@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.codelets.fourier.butterflies import ITEM_BYTES, Lanes, Pass
+from engine.codelets.fourier.butterflies import ITEM_BYTES, FourierLanes, Pass
 from engine.codelets.fourier.fourier_plans import SPACING, TANGLED, UNTANGLED
 from engine.codelets.fourier.spectra import divided, multiplied, paired, parted, tangled, untangled
 from engine.codelets.host.rows import word
@@ -66,7 +66,7 @@ class Factor(Record):
 
 
 @cache
-def fourier(element_type: str, lanes: Lanes) -> Codelet:
+def fourier(element_type: str, lanes: FourierLanes) -> Codelet:
     """The codelet for lines of c64 (and f32) or c128 (and f64)."""
     complex_name, real_name = ("complex64", "float32") if element_type == "c64" else ("complex128", "float64")
     part_name = "float32" if lanes.element_type == "f32" else "float64"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.codelets.fourier.butterflies import Lanes
+from engine.codelets.fourier.butterflies import FourierLanes
 from engine.machine_code.processor import lanes, registers
 
 LARGEST_FACTOR = 13
@@ -26,14 +26,14 @@ PLAIN, TANGLED, UNTANGLED = range(3)
 """Packing of real lines as pairs: none, or the half spectrum is taken apart before, or put together after."""
 
 
-class Plan(NamedTuple):
+class FourierPlan(NamedTuple):
     """The transform of lines of `length` complex numbers, or of pairs of real ones."""
 
     length: int
     transformed: int  # the length, or Bluestein's power of two
     radices: tuple[int, ...]
     packing: int
-    lanes: Lanes
+    lanes: FourierLanes
 
     @property
     def is_bluestein(self) -> bool:
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
         return 2 * self.lanes.bytes * (self.transformed + SPACING)
 
 
-def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbours: int) -> Plan:
+def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbours: int) -> FourierPlan:
     """The plan of lines of `length` numbers of the element type c64 or c128, with `neighbours` lines side by side.
 
     Few neighbours are transformed one by one: a vector would be mostly idle, and need more scratch.
@@ -62,7 +62,7 @@ def fourier_plan(length: int, ends: tuple[int, int], element_type: str, neighbou
     most = lanes() if computed == "f32" else lanes() // 2
     fills_lanes = 2 * neighbours >= most or (4 * neighbours >= most and transformed <= LONG_LINE)
     width = most if fills_lanes else 1
-    return Plan(length, transformed, radices, packing, Lanes(computed, width))
+    return FourierPlan(length, transformed, radices, packing, FourierLanes(computed, width))
 
 
 @cache
@@ -83,7 +83,7 @@ def radices_of(length: int) -> tuple[int, ...] | None:
 
 
 @cache
-def fourier_table(plan: Plan) -> np.ndarray:
+def fourier_table(plan: FourierPlan) -> np.ndarray:
     """The plan's numbers, f32 or f64: roots of the passes, then Bluestein's two tables, then roots of a half spectrum.
 
     Bluestein's are the chirp exp(-pi i k^2 / length), and the spectrum of its conjugate divided by `transformed`. The
@@ -103,7 +103,7 @@ def fourier_table(plan: Plan) -> np.ndarray:
     return np.append(numbers, scale).astype(np.float32 if plan.lanes.element_type == "f32" else np.float64)
 
 
-def table_places(plan: Plan) -> tuple[int, int, int, int]:
+def table_places(plan: FourierPlan) -> tuple[int, int, int, int]:
     """Offsets into the table, in bytes: of the chirp, its spectrum, the half spectrum's roots, and the scale."""
     item = 4 if plan.lanes.element_type == "f32" else 8
     chirp = sum(part.size for part in _pass_roots(plan))
@@ -113,7 +113,7 @@ def table_places(plan: Plan) -> tuple[int, int, int, int]:
     return 2 * item * chirp, 2 * item * kernel, 2 * item * half, 2 * item * end
 
 
-def _pass_roots(plan: Plan) -> list[np.ndarray]:
+def _pass_roots(plan: FourierPlan) -> list[np.ndarray]:
     """Roots of each pass, [p, j], for 0 < p < rest and 0 < j < radix."""
     rest, stride, found = plan.transformed, 1, []
     for radix in plan.radices:

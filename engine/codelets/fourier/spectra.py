@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from engine.codelets.fourier.butterflies import ITEM_BYTES, Arithmetic, Complex, Lanes
+from engine.codelets.fourier.butterflies import ITEM_BYTES, Arithmetic, Complex, FourierLanes
 from engine.codelets.language.lazy import types
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, Emitter, intrinsic
 from engine.codelets.language.switched import internal_function
 from engine.machine_code.llvm import ir
@@ -21,7 +21,7 @@ Ends = Callable[[Arithmetic, ir.Value, ir.Value], None]
 Pairs = Callable[[Arithmetic, Complex, Complex, Complex], Pair]
 
 
-def _function(name: str, lanes: Lanes, arguments: int, body: Body) -> Any:
+def _function(name: str, lanes: FourierLanes, arguments: int, body: Body) -> Any:
     """The intrinsic `name(first, ...)` of int64, whose body is a function of its own."""
 
     @intrinsic
@@ -43,13 +43,13 @@ def _function(name: str, lanes: Lanes, arguments: int, body: Body) -> Any:
     return run
 
 
-def multiplied(lanes: Lanes) -> Any:
+def multiplied(lanes: FourierLanes) -> Any:
     """`multiply(first, x, table, count)`: x[k] *= table[k] for k < count, at least one; complex numbers."""
 
     def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
         x, table, count = arguments
         builder = math.builder
-        loop = Loop(builder, "elements", I64(0), count, I64(1), [x, table])
+        loop = EmittedLoop(builder, "elements", I64(0), count, I64(1), [x, table])
         place, root = loop.carried
         math.store(math.multiply(math.load(place), math.root(root)), place)
         loop.close(_following(math, place, root))
@@ -57,13 +57,13 @@ def multiplied(lanes: Lanes) -> Any:
     return _function("multiply", lanes, 4, body)
 
 
-def divided(lanes: Lanes) -> Any:
+def divided(lanes: FourierLanes) -> Any:
     """`scale(first, x, factor, count)`: multiplies count elements, at least one, by the real number at `factor`."""
 
     def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
         x, factor, count = arguments
         builder, number = math.builder, math.number(factor)
-        loop = Loop(builder, "elements", I64(0), count, I64(1), [x])
+        loop = EmittedLoop(builder, "elements", I64(0), count, I64(1), [x])
         (place,) = loop.carried
         math.store(math.scaled(math.load(place), number), place)
         loop.close([builder.add(place, I64(2 * math.lanes.bytes))])
@@ -71,7 +71,7 @@ def divided(lanes: Lanes) -> Any:
     return _function("scale", lanes, 4, body)
 
 
-def untangled(lanes: Lanes) -> Any:
+def untangled(lanes: FourierLanes) -> Any:
     """`untangle(first, x, roots, m)` makes the transform of m pairs a half spectrum of m + 1 numbers, in place.
 
     Root k of m // 2 + 1 is exp(-pi i k / m).
@@ -92,7 +92,7 @@ def untangled(lanes: Lanes) -> Any:
     return _function("untangle", lanes, 4, lambda math, arguments: _mirrored(math, arguments, ends, pair))
 
 
-def tangled(lanes: Lanes) -> Any:
+def tangled(lanes: FourierLanes) -> Any:
     """`tangle(first, x, roots, m)` reverses `untangle`, and multiplies by 2.
 
     Imaginary parts of the first and last number are ignored.
@@ -123,7 +123,7 @@ def _mirrored(math: Arithmetic, arguments: tuple[ir.Value, ...], ends: Ends, pai
     pairs = builder.add(builder.sdiv(half, I64(2)), I64(1))
     item = I64(2 * ITEM_BYTES[math.lanes.element_type])
     start = [builder.add(x, size), builder.sub(last, size), builder.add(roots, item)]
-    loop = Loop(builder, "pairs", I64(1), pairs, I64(1), start)
+    loop = EmittedLoop(builder, "pairs", I64(1), pairs, I64(1), start)
     low, high, root = loop.carried
     (a, b), (c, d) = math.load(low), math.load(high)
     total, difference = (builder.fadd(a, c), builder.fsub(b, d)), (builder.fsub(a, c), builder.fadd(b, d))
@@ -152,7 +152,7 @@ def _following(math: Arithmetic, place: ir.Value, root: ir.Value) -> list[ir.Val
     return [math.builder.add(place, I64(2 * math.lanes.bytes)), math.builder.add(root, item)]
 
 
-def parted(lanes: Lanes) -> Any:
+def parted(lanes: FourierLanes) -> Any:
     """`part(first, target, source)` makes one element of as many neighbouring complex numbers as there are lanes."""
 
     def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:
@@ -168,7 +168,7 @@ def parted(lanes: Lanes) -> Any:
     return _function("part", lanes, 3, body)
 
 
-def paired(lanes: Lanes) -> Any:
+def paired(lanes: FourierLanes) -> Any:
     """`pair(first, source, target)` stores an element as neighbouring complex numbers: the reverse of `part`."""
 
     def body(math: Arithmetic, arguments: tuple[ir.Value, ...]) -> None:

@@ -55,7 +55,7 @@ class RowSlot(IntEnum):
     WORDS = 2
 
 
-class Call(IntEnum):
+class CallBlock(IntEnum):
     """Words of a call block: addresses, and a number."""
 
     STOP = 0
@@ -111,9 +111,11 @@ def _control(ring: int, index: int) -> int:
 @inner
 def leave_step_of(call: int, worker: int) -> None:
     """Makes all workers leave the step at the next jump that allows it, once this one has passed one more barrier."""
-    store_release(word(call, Call.STOP), LEAVE_INSIDE_STEP)
-    if load_acquire(word(call, Call.LEAVE_AT)) == 0:
-        store_release(word(call, Call.LEAVE_AT), word(word(call, Call.PASSED) + 8 * CONTROL_LINE * worker, 0) + 1)
+    store_release(word(call, CallBlock.STOP), LEAVE_INSIDE_STEP)
+    if load_acquire(word(call, CallBlock.LEAVE_AT)) == 0:
+        store_release(
+            word(call, CallBlock.LEAVE_AT), word(word(call, CallBlock.PASSED) + 8 * CONTROL_LINE * worker, 0) + 1
+        )
 
 
 @inner
@@ -137,14 +139,17 @@ def _wait(call: int, ring: int, index: int, least: int) -> bool:
             store_release(_control(ring, Ring.ENDED), 1)
             leave_step(call)
             return False
-        if load_acquire(word(call, Call.STOP)) == LEAVE_INSIDE_STEP or load_acquire(word(call, Call.ABORT)) != 0:
+        if (
+            load_acquire(word(call, CallBlock.STOP)) == LEAVE_INSIDE_STEP
+            or load_acquire(word(call, CallBlock.ABORT)) != 0
+        ):
             leave_step(call)
             return False
         iterations += 1
-        if iterations < word(call, Call.PAUSES):
+        if iterations < word(call, CallBlock.PAUSES):
             pause()
         else:
-            call_with_int(word(call, Call.NAP), NAP_MICROSECONDS)
+            call_with_int(word(call, CallBlock.NAP), NAP_MICROSECONDS)
     return True
 
 

@@ -15,7 +15,7 @@ MANTISSAS = {"f16": 0x03FF, "bf16": 0x007F, "f32": 0x007FFFFF, "f64": 0x000FFFFF
 """The bits of which at least one is set in NaNs."""
 
 
-class Array(Record):
+class FloatArray(Record):
     """An array of floats."""
 
     address: Address = 0
@@ -34,14 +34,14 @@ class ExceptionCheck(Record):
     extent: int
     grain: int
     operands: int  # number of operands
-    result: Array
+    result: FloatArray
 
 
 @inner
 def special(array: int, first: int, last: int) -> tuple[int, int]:
     """The numbers of NaNs and of infinities among elements first <= e < last."""
-    address, size = word(array, Array.ADDRESS), word(array, Array.ITEM_BYTES)
-    exponent, mantissa = word(array, Array.EXPONENT), word(array, Array.MANTISSA)
+    address, size = word(array, FloatArray.ADDRESS), word(array, FloatArray.ITEM_BYTES)
+    exponent, mantissa = word(array, FloatArray.EXPONENT), word(array, FloatArray.MANTISSA)
     non_finite = nans = 0
     if size == 4:
         words = pointer(address, "int32")
@@ -78,7 +78,7 @@ def find_exceptions(parameters: int, lo: int, hi: int, scratch: int) -> None:
     start = min(lo * word(parameters, ExceptionCheck.GRAIN), extent)
     stop = min(hi * word(parameters, ExceptionCheck.GRAIN), extent)
     nans = infinities = 0
-    for outer in range(word(result, Array.ELEMENTS) // max(inner_size * extent, 1)):
+    for outer in range(word(result, FloatArray.ELEMENTS) // max(inner_size * extent, 1)):
         base = outer * extent
         found = special(result, (base + start) * inner_size, (base + stop) * inner_size)
         nans += found[0]
@@ -87,8 +87,8 @@ def find_exceptions(parameters: int, lo: int, hi: int, scratch: int) -> None:
         return
     nans_before = infinities_before = 0
     for operand in range(word(parameters, ExceptionCheck.OPERANDS)):
-        array = parameters + 8 * (ExceptionCheck.WORDS + Array.WORDS * operand)
-        found = special(array, 0, word(array, Array.ELEMENTS))
+        array = parameters + 8 * (ExceptionCheck.WORDS + FloatArray.WORDS * operand)
+        found = special(array, 0, word(array, FloatArray.ELEMENTS))
         nans_before += found[0]
         infinities_before += found[1]
     wanted, record = word(parameters, ExceptionCheck.WANTED), word(parameters, ExceptionCheck.RECORD)

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba.core import types
 
 from engine.codelets.language.operations import Operations
-from engine.codelets.language.values import Constant, Method, Number, Tuple, Value
+from engine.codelets.language.values import CompileTimeValue, Method, Number, Tuple, Value
 from engine.errors import InternalError
 
 BINARY: dict[type[ast.operator], Callable[..., Any]] = {
@@ -54,12 +54,12 @@ class Expressions(Operations, ast.NodeVisitor):
     # Names, literals, tuples
 
     def visit_Constant(self, node: ast.Constant) -> Value:
-        return Constant(node.value)
+        return CompileTimeValue(node.value)
 
     def visit_Name(self, node: ast.Name) -> Value:
         if node.id in self.bound:
             return self.load(node.id)
-        return Constant(self.outer[node.id]) if node.id in self.outer else self.generic_visit(node)
+        return CompileTimeValue(self.outer[node.id]) if node.id in self.outer else self.generic_visit(node)
 
     def visit_Tuple(self, node: ast.Tuple) -> Value:
         return Tuple(tuple(self.arguments(node.elts)))
@@ -73,15 +73,15 @@ class Expressions(Operations, ast.NodeVisitor):
 
     def items(self, value: Value) -> tuple[Value, ...]:
         """The items of a tuple."""
-        if isinstance(value, Constant):
-            return tuple(Constant(each) for each in value.value)
+        if isinstance(value, CompileTimeValue):
+            return tuple(CompileTimeValue(each) for each in value.value)
         assert isinstance(value, Tuple)
         return value.items
 
     def visit_Attribute(self, node: ast.Attribute) -> Value:
         of = self.visit(node.value)
-        if isinstance(of, Constant):
-            return Constant(getattr(of.value, node.attr))
+        if isinstance(of, CompileTimeValue):
+            return CompileTimeValue(getattr(of.value, node.attr))
         if isinstance(of, Tuple) and of.kind is not None:
             return of.items[of.kind._fields.index(node.attr)]  # type: ignore[attr-defined]
         kind = self.translation.typing.resolve_getattr(of.type, node.attr)
@@ -92,8 +92,10 @@ class Expressions(Operations, ast.NodeVisitor):
 
     def visit_Subscript(self, node: ast.Subscript) -> Value:
         of, index = self.visit(node.value), self.visit(node.slice)
-        if isinstance(index, Constant) and isinstance(of, Constant | Tuple):
-            return Constant(of.value[index.value]) if isinstance(of, Constant) else of.items[index.value]
+        if isinstance(index, CompileTimeValue) and isinstance(of, CompileTimeValue | Tuple):
+            return (
+                CompileTimeValue(of.value[index.value]) if isinstance(of, CompileTimeValue) else of.items[index.value]
+            )
         return self.apply(operator.getitem, of, index)
 
     # Operators
@@ -105,16 +107,16 @@ class Expressions(Operations, ast.NodeVisitor):
         """The result of an operator: a constant, or computed at run time."""
         if function is None:
             self.generic_visit(node)
-        if all(isinstance(each, Constant) for each in values):
-            return Constant(function(*(each.value for each in values if isinstance(each, Constant))))
+        if all(isinstance(each, CompileTimeValue) for each in values):
+            return CompileTimeValue(function(*(each.value for each in values if isinstance(each, CompileTimeValue))))
         return self.apply(function, *values)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Value:
         value = self.visit(node.operand)
         if not isinstance(node.op, ast.Not):
             return self.operation(UNARY.get(type(node.op)), node, value)
-        if isinstance(value, Constant):
-            return Constant(not value.value)
+        if isinstance(value, CompileTimeValue):
+            return CompileTimeValue(not value.value)
         return Number(types.boolean, self.builder.not_(self.truth(value).value))
 
     def visit_Compare(self, node: ast.Compare) -> Value:
@@ -133,10 +135,12 @@ class Expressions(Operations, ast.NodeVisitor):
     def visit_BoolOp(self, node: ast.BoolOp) -> Value:
         yes, no = (Number(types.boolean, ir.IntType(1)(value)) for value in (True, False))
         constants = [self.visit(each) for each in node.values if self.known(each) is not None]
-        if not all(isinstance(each, Constant) and isinstance(each.value, bool | np.bool_) for each in constants):
+        if not all(
+            isinstance(each, CompileTimeValue) and isinstance(each.value, bool | np.bool_) for each in constants
+        ):
             self.generic_visit(node)
         known = self.known(node)
-        return self._chosen(node, node, lambda: yes, lambda: no) if known is None else Constant(known)
+        return self._chosen(node, node, lambda: yes, lambda: no) if known is None else CompileTimeValue(known)
 
     def visit_IfExp(self, node: ast.IfExp) -> Value:
         known = self.known(node.test)
@@ -171,10 +175,10 @@ class Expressions(Operations, ast.NodeVisitor):
         if any(isinstance(each, ast.Call) for each in ast.walk(test)) or not all(map(self._is_constant, names)):
             return None
         value = self.visit(test)
-        return bool(value.value) if isinstance(value, Constant) else None
+        return bool(value.value) if isinstance(value, CompileTimeValue) else None
 
     def _is_constant(self, name: str) -> bool:
-        return isinstance(self.bound[name], Constant) if name in self.bound else name in self.outer
+        return isinstance(self.bound[name], CompileTimeValue) if name in self.bound else name in self.outer
 
     def branch(self, test: ast.expr, yes: ir.Block, no: ir.Block, is_value: bool = False) -> None:
         """Ends the block; continues at `yes` if the condition is true, else at `no`. With `is_value` it is boolean."""

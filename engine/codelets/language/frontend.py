@@ -47,15 +47,15 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-class Library(codegen.CodeLibrary):
+class FunctionIR(codegen.CodeLibrary):
     """The IR of one function, and the libraries of its callees."""
 
     def __init__(self, owner: Any, name: str) -> None:
         super().__init__(owner, name)
         self._texts: list[str] = []
-        self._called: list[Library] = []
+        self._called: list[FunctionIR] = []
 
-    def add_linking_library(self, library: Library) -> None:
+    def add_linking_library(self, library: FunctionIR) -> None:
         self._called.append(library)
 
     def add_ir_module(self, ir_module: ir.Module) -> None:
@@ -74,7 +74,7 @@ class Library(codegen.CodeLibrary):
 
     def all_texts(self) -> list[str]:
         """The IR of the function and of all its callees, each once."""
-        found: dict[Library, None] = {}
+        found: dict[FunctionIR, None] = {}
         waiting = [self]
         while waiting:
             library = waiting.pop()
@@ -87,7 +87,7 @@ class Library(codegen.CodeLibrary):
 class Codegen(codegen.JITCPUCodegen):
     """Creates libraries of IR, without an execution engine."""
 
-    _library_class = Library
+    _library_class = FunctionIR
 
     def _init(self, llvm_module: Any) -> None:
         self._target_data = binding.Target.from_default_triple().create_target_machine().target_data
@@ -144,7 +144,7 @@ class CodeletContext(cpu.CPUContext):
             size = self._sizes[ty] = super().get_abi_sizeof(ty)
         return size
 
-    def post_lowering(self, mod: ir.Module, library: Library) -> None:
+    def post_lowering(self, mod: ir.Module, library: FunctionIR) -> None:
         fastmathpass.rewrite_module(mod, self.fastmath)
 
 

@@ -8,7 +8,7 @@ from engine.codelets.language.memory import I64
 from engine.machine_code.llvm import ir
 
 
-class Loop:
+class EmittedLoop:
     """A loop over begin <= at < end, of at least one iteration; the builder writes its body until `close`."""
 
     def __init__(

@@ -16,7 +16,7 @@ from engine.codelets.language.intrinsic import Inner, Intrinsic
 from engine.codelets.language.translation import Translation, is_plain
 from engine.codelets.language.values import (
     NOTHING,
-    Constant,
+    CompileTimeValue,
     Method,
     Number,
     Tuple,
@@ -57,7 +57,7 @@ class Operations(ABC):
             items = [self.number(each) for each in value.items]
             kind = types.Tuple.from_types([each.type for each in items])
             return Number(kind, context.make_tuple(self.builder, kind, [each.value for each in items]))
-        assert isinstance(value, Constant)
+        assert isinstance(value, CompileTimeValue)
         plain = int(value.value) if isinstance(value.value, IntEnum) else value.value
         kind = types.none if plain is None else self.translation.typing.resolve_value_type(plain)
         return Number(kind, context.get_constant_generic(self.builder, kind, plain))
@@ -110,7 +110,7 @@ class Operations(ABC):
 
     def _first(self, order: Callable[..., Any], a: Value, b: Value) -> Value:
         """Emits the lesser or greater of two integers, the one that comes first by `order`."""
-        if isinstance(a, Constant) and isinstance(b, Constant):
+        if isinstance(a, CompileTimeValue) and isinstance(b, CompileTimeValue):
             return b if order(b.value, a.value) else a
         one, other = self.number(a), self.number(b)
         kind = self.translation.unified(one.type, other.type)
@@ -145,6 +145,6 @@ class Operations(ABC):
 
     def _literal(self, value: Value) -> Number:
         """An argument of an intrinsic; a text becomes a literal type of Numba's."""
-        if isinstance(value, Constant) and isinstance(value.value, str):
+        if isinstance(value, CompileTimeValue) and isinstance(value.value, str):
             return Number(types.StringLiteral(value.value), None)
         return self.number(value)

@@ -93,7 +93,7 @@ Part = Record | Sequence[Record] | Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ParameterBlock:
     """A parameter block: int64 `words`, (index, object) of words to relocate, (index, array) of words with tables."""
 
     words: np.ndarray
@@ -101,7 +101,7 @@ class Block:
     tables: tuple[tuple[int, np.ndarray], ...]
 
 
-def block(*parts: Part) -> Block:
+def block(*parts: Part) -> ParameterBlock:
     """The block of records, sequences of records, and plain words, concatenated.
 
     Raises InternalError for a table that is not C-contiguous.
@@ -120,7 +120,7 @@ def block(*parts: Part) -> Block:
             tables.append((number, value))
         elif value is not None:
             relocations.append((number, value))
-    return Block(np.array(values, np.int64), tuple(relocations), tuple(tables))
+    return ParameterBlock(np.array(values, np.int64), tuple(relocations), tuple(tables))
 
 
 def _values(part: Part) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from engine.codelets.language.syntax import definition, outer_names
 from engine.codelets.language.translation import Translation, Written, is_plain
 from engine.codelets.language.values import (
     NOTHING,
-    Constant,
+    CompileTimeValue,
     Form,
     Number,
     Tuple,
@@ -99,7 +99,7 @@ class FunctionWriter(Expressions):
                 self.assign(f"{name}.{number}", each)
             forms = tuple(self.bound[f"{name}.{number}"] for number in range(len(value.items)))
             self.bound[name] = TupleForm(forms, value.kind)
-        elif isinstance(value, Constant) and not is_plain(value):
+        elif isinstance(value, CompileTimeValue) and not is_plain(value):
             self.bound[name] = value
         else:
             given = self.number(value)
@@ -118,7 +118,7 @@ class FunctionWriter(Expressions):
         form = self.bound[name]
         if isinstance(form, TupleForm):
             return Tuple(tuple(self.load(f"{name}.{number}") for number in range(len(form.items))), form.kind)
-        if isinstance(form, Constant):
+        if isinstance(form, CompileTimeValue):
             return form
         return Number(form, self.builder.load(self.slots[name]))
 
@@ -186,7 +186,7 @@ class FunctionWriter(Expressions):
         """The form that holds values of both. Raises InternalError if there is none."""
         if a == b:
             return b
-        if _fixed(a) != _fixed(b) or isinstance(a, Constant):
+        if _fixed(a) != _fixed(b) or isinstance(a, CompileTimeValue):
             raise InternalError(f"Expected all returns of {self.node.name} to give one type. Received: {a} and {b}.")
         if isinstance(a, TupleForm):
             return TupleForm(tuple(map(self._joined, a.items, b.items)), b.kind)
@@ -229,7 +229,7 @@ class FunctionWriter(Expressions):
         called = node.iter
         if not isinstance(called, ast.Call) or not isinstance(node.target, ast.Name) or node.orelse:
             self.generic_visit(node)
-        if self.visit(called.func) != Constant(range):
+        if self.visit(called.func) != CompileTimeValue(range):
             self.generic_visit(node)
         given = self.arguments(called.args)
         start, stop, step = self._limits(given)
@@ -250,8 +250,8 @@ class FunctionWriter(Expressions):
 
     def _limits(self, given: list[Value]) -> list[ir.Value]:
         """Start, stop and step of a range."""
-        values = [Constant(0), *given] if len(given) == 1 else given
-        return [self.cast(self.number(each), types.int64) for each in (*values, Constant(1))[:3]]
+        values = [CompileTimeValue(0), *given] if len(given) == 1 else given
+        return [self.cast(self.number(each), types.int64) for each in (*values, CompileTimeValue(1))[:3]]
 
     def _continues(self, index: ir.Value, stop: ir.Value, step: ir.Value) -> ir.Value:
         """Whether a range has this index."""
@@ -284,7 +284,7 @@ def _fixed(value: Value | Form) -> Any:
     """The part of a variable's value that is known before run time, and so must be the same on all paths."""
     if isinstance(value, Tuple | TupleForm):
         return len(value.items), value.kind
-    return value if isinstance(value, Constant) and not is_plain(value) else None
+    return value if isinstance(value, CompileTimeValue) and not is_plain(value) else None
 
 
 def _announced(annotation: ast.expr | None) -> Form:

@@ -11,7 +11,7 @@ from numba.core import callconv, compiler, errors, types
 
 from engine.codelets.language.frontend import OPTIONS, TARGET
 from engine.codelets.language.intrinsic import Intrinsic
-from engine.codelets.language.values import Constant, Form
+from engine.codelets.language.values import CompileTimeValue, Form
 from engine.errors import InternalError
 
 Written = tuple[ir.Function, Form]
@@ -109,4 +109,6 @@ class Translation:
 
 def is_plain(value: Any) -> bool:
     """Whether a value is a constant number, which a variable holds at run time."""
-    return isinstance(value, Constant) and isinstance(value.value, bool | int | float | complex | np.number | np.bool_)
+    return isinstance(value, CompileTimeValue) and isinstance(
+        value.value, bool | int | float | complex | np.number | np.bool_
+    )

@@ -10,13 +10,13 @@ from llvmlite import ir
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Constant:
+class CompileTimeValue:
     """A value known at compile time: a global, a value of the closure, a literal, or one computed from these."""
 
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constant) and self.value is other.value
+        return isinstance(other, CompileTimeValue) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -43,7 +43,7 @@ class Method(NamedTuple):
     type: Any
 
 
-Value = Constant | Number | Tuple | Method
+Value = CompileTimeValue | Number | Tuple | Method
 
 
 class TupleForm(NamedTuple):
@@ -55,7 +55,7 @@ class TupleForm(NamedTuple):
 
 Form = Any
 """The part of a value that is known before run time: a number's type, a TupleForm, or the Constant itself."""
-NOTHING = Constant(None)
+NOTHING = CompileTimeValue(None)
 
 
 def form_of(value: Value) -> Form:
@@ -79,7 +79,7 @@ def types_of(form: Form) -> Iterator[Any]:
     if isinstance(form, TupleForm):
         for each in form.items:
             yield from types_of(each)
-    elif not isinstance(form, Constant | Method):
+    elif not isinstance(form, CompileTimeValue | Method):
         yield form
 
 
@@ -87,4 +87,4 @@ def rebuilt(form: Form, numbers: Iterator[ir.Value]) -> Value:
     """Builds the value of this form from its numbers."""
     if isinstance(form, TupleForm):
         return Tuple(tuple(rebuilt(each, numbers) for each in form.items), form.kind)
-    return form if isinstance(form, Constant) else Number(form, next(numbers))
+    return form if isinstance(form, CompileTimeValue) else Number(form, next(numbers))

@@ -25,7 +25,7 @@ RAISES = "vertex_raises"
 """The function that the codelet calls where the user's function has raised an exception; it does not exist."""
 
 
-class Argument(NamedTuple):
+class VertexArgument(NamedTuple):
     """An array of a vertex as its function gets it; `split` is as in engine.ir.vertices."""
 
     element_type: str

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.cache_directory import load, store
 from engine.codelets.language.identity import FOLDER
-from engine.codelets.language.vertex import Argument, encoded_code
+from engine.codelets.language.vertex import VertexArgument, encoded_code
 from engine.machine_code import keys
 
 CONSTANT_MODULES = ("numpy", "math")
@@ -22,7 +22,7 @@ PLAIN = (int, float, complex, str, bytes, type(None), np.generic, np.dtype, np.u
 
 
 @lru_cache
-def code_of(function: Callable[..., None], arguments: tuple[Argument, ...], reassociate: bool, title: str) -> str:
+def code_of(function: Callable[..., None], arguments: tuple[VertexArgument, ...], reassociate: bool, title: str) -> str:
     """The code of a vertex, in the form of `engine.ir.vertices`. Raises VertexError as `bitcode_of` does."""
     identity = _identity(function, set())
     path: Path | None = None

@@ -18,7 +18,15 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from engine.codelets.language.frontend import NAME, FunctionCompiler, _contexts
 from engine.codelets.language.linking import foreign_symbols
-from engine.codelets.language.vertex import ENTRY, NUMBA_TYPES, RAISES, Argument, VertexArray, VertexBlock, optimised
+from engine.codelets.language.vertex import (
+    ENTRY,
+    NUMBA_TYPES,
+    RAISES,
+    VertexArgument,
+    VertexArray,
+    VertexBlock,
+    optimised,
+)
 from engine.errors import VertexError
 from engine.garbage import collector_paused
 from engine.ir.shape import NUMPY_TYPES
@@ -28,13 +36,15 @@ POINTER = I8.as_pointer()
 SUMS = re.compile(r"\b(fadd|fsub|fmul) contract\b")
 
 
-def numba_type(argument: Argument) -> Any:
+def numba_type(argument: VertexArgument) -> Any:
     """The type of a slice: C-contiguous, and read-only for operands."""
     kind = getattr(types, NUMBA_TYPES[argument.element_type])
     return types.Array(kind, argument.rank, "C", readonly=not argument.writable)
 
 
-def bitcode_of(function: Callable[..., None], arguments: Sequence[Argument], reassociate: bool, title: str) -> bytes:
+def bitcode_of(
+    function: Callable[..., None], arguments: Sequence[VertexArgument], reassociate: bool, title: str
+) -> bytes:
     """Compiles a function of these arrays. With `reassociate` floating-point sums may be computed in any order.
 
     `title` names the vertex in messages. Raises VertexError for a function that Numba cannot compile, that returns
@@ -94,11 +104,11 @@ def _check(bitcode: bytes, title: str) -> None:
         )
 
 
-def _described(arguments: Sequence[Argument]) -> str:
+def _described(arguments: Sequence[VertexArgument]) -> str:
     return "(" + ", ".join(f"{each.element_type}[{', '.join([':'] * each.rank)}]" for each in arguments) + ")"
 
 
-def _entry(name: str, arguments: Sequence[Argument]) -> str:
+def _entry(name: str, arguments: Sequence[VertexArgument]) -> str:
     """LLVM IR of the codelet: a loop over units that calls function `name` as Numba's functions are called."""
     module = ir.Module("vertex")
     entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 4), ENTRY)

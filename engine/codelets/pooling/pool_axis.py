@@ -15,7 +15,7 @@ FEWEST_CHANNELS = 4
 """Fewest channels where windows step over elements: the lanes are then channels of one window."""
 
 
-class Axis(Record):
+class WindowAxis(Record):
     """Words for each dimension of windows."""
 
     windows: int
@@ -26,7 +26,7 @@ class Axis(Record):
     pitch: int  # bytes in operand and target
 
 
-class PoolAxis(Axis):
+class PoolAxis(WindowAxis):
     """Words for height and width each, where neighbouring windows or elements are computed together."""
 
     first_whole: int  # the first window that is completely inside the operand

@@ -4,9 +4,9 @@ The lanes of a vector run over windows and channels alike. A row of windows is a
 of the lanes that are at the first position of a window; the other positions are read and written at fixed offsets from
 these. Where there are few channels a vector covers several windows; lanes between their first positions are idle.
 
-Parameters (int64 words): the header `PoolGradient`; for depth, height and width an `Axis`; for each vector of a row
-its byte offset in the operand, its byte offset in the source and its mask. Unit: one image. The selection is that of
-`select_and_scatter`: the first position is kept as long as it compares true with the next.
+Parameters (int64 words): the header `PoolGradient`; for depth, height and width a `WindowAxis` each; for each vector of
+a row its byte offset in the operand, its byte offset in the source and its mask. Unit: one image. The selection is that
+of `select_and_scatter`: the first position is kept as long as it compares true with the next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.codelets.language.element import BYTES, load_element, store_element
 from engine.codelets.language.lazy import errors, types
 from engine.codelets.language.memory import I32, I64, POINTER, Emitter, call, intrinsic, load_f32, load_i64, store_i64
 from engine.codelets.language.record import Address, Part, Record
-from engine.codelets.pooling.pool_axis import Axis
+from engine.codelets.pooling.pool_axis import WindowAxis
 from engine.codelets.pooling.pool_kernels import PREDICATES, keeps
 from engine.ir.attributes import Window
 from engine.ir.shape import Shape
@@ -182,14 +182,18 @@ def _spread(
 @inner
 def _list_positions(axes: int, depth: int, row: int, table: int) -> int:
     """Lists (byte offset in the image, position along the width) of elements of a row's windows; returns how many."""
-    deep, high, wide = axes, axes + 8 * Axis.WORDS, axes + 16 * Axis.WORDS
-    top = depth * word(deep, Axis.STRIDE) - word(deep, Axis.LOW)
-    left = row * word(high, Axis.STRIDE) - word(high, Axis.LOW)
+    deep, high, wide = axes, axes + 8 * WindowAxis.WORDS, axes + 16 * WindowAxis.WORDS
+    top = depth * word(deep, WindowAxis.STRIDE) - word(deep, WindowAxis.LOW)
+    left = row * word(high, WindowAxis.STRIDE) - word(high, WindowAxis.LOW)
     count = 0
-    for i in range(max(top, 0), min(top + word(deep, Axis.POSITIONS), word(deep, Axis.SIZE))):
-        for j in range(max(left, 0), min(left + word(high, Axis.POSITIONS), word(high, Axis.SIZE))):
-            for k in range(word(wide, Axis.POSITIONS)):
-                offset = i * word(deep, Axis.PITCH) + j * word(high, Axis.PITCH) + k * word(wide, Axis.PITCH)
+    for i in range(max(top, 0), min(top + word(deep, WindowAxis.POSITIONS), word(deep, WindowAxis.SIZE))):
+        for j in range(max(left, 0), min(left + word(high, WindowAxis.POSITIONS), word(high, WindowAxis.SIZE))):
+            for k in range(word(wide, WindowAxis.POSITIONS)):
+                offset = (
+                    i * word(deep, WindowAxis.PITCH)
+                    + j * word(high, WindowAxis.PITCH)
+                    + k * word(wide, WindowAxis.PITCH)
+                )
                 store_i64(table + 16 * count, offset)
                 store_i64(table + 16 * count + 8, k)
                 count += 1
@@ -237,22 +241,22 @@ def _row(
     size: int,
 ) -> None:
     """Computes a row of windows, whose first element of the source is at `source`."""
-    wide = parameters + 8 * (PoolGradient.WORDS + 2 * Axis.WORDS)
-    vectors = wide + 8 * Axis.WORDS
+    wide = parameters + 8 * (PoolGradient.WORDS + 2 * WindowAxis.WORDS)
+    vectors = wide + 8 * WindowAxis.WORDS
     for i in range(word(parameters, PoolGradient.VECTORS)):
         entry = vectors + 24 * i
         offset, mask = load_i64(entry), load_i64(entry + 16)
         start = source + load_i64(entry + 8)
         _window_lanes(operand + offset, start, target + offset, table, positions, mask, init, direction, kind)
     channels, first = word(parameters, PoolGradient.CHANNELS), word(parameters, PoolGradient.FIRST)
-    wholes, windows = word(parameters, PoolGradient.WHOLES), word(wide, Axis.WINDOWS)
+    wholes, windows = word(parameters, PoolGradient.WHOLES), word(wide, WindowAxis.WINDOWS)
     for i in range(windows - wholes):
         window = i if i < first else i + wholes
-        left = window * word(wide, Axis.STRIDE) - word(wide, Axis.LOW)
+        left = window * word(wide, WindowAxis.STRIDE) - word(wide, WindowAxis.LOW)
         for c in range(channels):
-            at = left * word(wide, Axis.PITCH) + size * c
+            at = left * word(wide, WindowAxis.PITCH) + size * c
             element = source + 4 * (window * channels + c)
-            width = word(wide, Axis.SIZE)
+            width = word(wide, WindowAxis.SIZE)
             _edge_window(operand + at, element, target + at, table, positions, left, width, init, direction, kind)
 
 
@@ -267,17 +271,17 @@ def pool_gradient(direction: str, kind: str = "f32") -> Codelet:
     def pool_gradient(parameters: int, lo: int, hi: int, scratch: int) -> None:
         table = scratch + RESERVED_SCRATCH
         axes = parameters + 8 * PoolGradient.WORDS
-        high, wide = axes + 8 * Axis.WORDS, axes + 16 * Axis.WORDS
+        high, wide = axes + 8 * WindowAxis.WORDS, axes + 16 * WindowAxis.WORDS
         init = load_f32(word(parameters, PoolGradient.INIT))
-        row_bytes = 4 * word(wide, Axis.WINDOWS) * word(parameters, PoolGradient.CHANNELS)
+        row_bytes = 4 * word(wide, WindowAxis.WINDOWS) * word(parameters, PoolGradient.CHANNELS)
         for unit in range(lo, hi):
             operand = word(parameters, PoolGradient.OPERAND) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
             target = word(parameters, PoolGradient.TARGET) + unit * word(parameters, PoolGradient.OPERAND_PITCH)
             source = word(parameters, PoolGradient.SOURCE) + unit * word(parameters, PoolGradient.SOURCE_PITCH)
             for i in range(word(parameters, PoolGradient.ELEMENTS)):
                 store_element(target + size * i, kind, init)
-            for depth in range(word(axes, Axis.WINDOWS)):
-                for row in range(word(high, Axis.WINDOWS)):
+            for depth in range(word(axes, WindowAxis.WINDOWS)):
+                for row in range(word(high, WindowAxis.WINDOWS)):
                     positions = _list_positions(axes, depth, row, table)
                     if positions > 0:
                         _row(parameters, operand, source, target, table, positions, init, direction, kind, size)
@@ -313,12 +317,14 @@ def encode_pool_gradient(
     spatial = _spatial(window)
     channels = prod(operand.dimensions[spatial.stop :])
     images = prod(operand.dimensions[: spatial.start])
-    axes = [Axis(windows=1, stride=1, low=0, size=1, positions=1, pitch=0)] * (3 - len(spatial))
+    axes = [WindowAxis(windows=1, stride=1, low=0, size=1, positions=1, pitch=0)] * (3 - len(spatial))
     covered = True
     for d in spatial:
         w, size, count = window[d], operand.dimensions[d], source.dimensions[d]
         pitch = item * prod(operand.dimensions[d + 1 :])
-        axes.append(Axis(windows=count, stride=w.stride, low=w.padding_low, size=size, positions=w.size, pitch=pitch))
+        axes.append(
+            WindowAxis(windows=count, stride=w.stride, low=w.padding_low, size=size, positions=w.size, pitch=pitch)
+        )
         covered &= w.stride == w.size and w.padding_low >= 0 and count * w.stride - w.padding_low >= size
     wide = axes[-1]
     starts = range(-wide.low, wide.windows * wide.stride - wide.low, wide.stride)
@@ -342,7 +348,7 @@ def encode_pool_gradient(
     return (header, axes, *vectors), images if image else 0
 
 
-def _vectors(channels: int, first: int, wholes: int, wide: Axis, item: int) -> list[tuple[int, int, int]]:
+def _vectors(channels: int, first: int, wholes: int, wide: WindowAxis, item: int) -> list[tuple[int, int, int]]:
     """(byte offset in a row of the operand, of the source, mask) of vectors that span windows or channels of one.
 
     The variant with fewer vectors is taken.

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from engine.codelets.language import vector
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I32, I64, POINTER
 from engine.codelets.language.switched import internal_function, switched
 from engine.machine_code.llvm import ir
@@ -43,7 +43,7 @@ def _for_vectors(builder: ir.IRBuilder, count: ir.Value, body: Body) -> None:
         step = I64(vectors * LANES)
         end = builder.add(done, builder.and_(builder.sub(count, done), I64(-vectors * LANES)))
         with builder.if_then(builder.icmp_signed(">", end, done)):
-            loop = Loop(builder, "vectors", done, end, step)
+            loop = EmittedLoop(builder, "vectors", done, end, step)
             body(loop.at, vectors, None)
             loop.close()
         done = end
@@ -83,7 +83,9 @@ def choosing(direction: str, kind: str, width: int) -> Any:
             start = builder.add(operand, builder.mul(first, I64(size)))
             # The first position is compared with itself, and stays.
             begin = [vector.load_vector(builder, each, mask, kind) for each in _each(builder, start, vectors, size)]
-            loop = Loop(builder, "rows", I64(0), rows, I64(1), [start, first_number, *[first_number] * vectors, *begin])
+            loop = EmittedLoop(
+                builder, "rows", I64(0), rows, I64(1), [start, first_number, *[first_number] * vectors, *begin]
+            )
             at, numbers, *held = loop.carried
             kept, best = held[:vectors], held[vectors:]
             for k in range(columns):
@@ -140,7 +142,7 @@ def combining(opcode: str, kind: str, width: int) -> Any:
         def combine(first: ir.Value, vectors: int, mask: ir.Value | None) -> None:
             offset, totals = builder.mul(first, I64(size)), [start] * vectors
             if columns:
-                loop = Loop(builder, "rows", I64(0), rows, I64(1), [builder.add(operand, offset), *totals])
+                loop = EmittedLoop(builder, "rows", I64(0), rows, I64(1), [builder.add(operand, offset), *totals])
                 at, *totals = loop.carried
                 for k in range(columns):
                     address = builder.add(at, builder.mul(column, I64(k)))
@@ -184,7 +186,7 @@ def gathering(kind: str, most: int, step: int) -> Any:
             offset, totals = builder.mul(first, I64(4)), [start] * vectors
             if columns:
                 begins = [builder.add(each, offset) for each in (source, chosen)]
-                loop = Loop(builder, "rows", I64(0), rows, I64(1), [*begins, slot, first_number, *totals])
+                loop = EmittedLoop(builder, "rows", I64(0), rows, I64(1), [*begins, slot, first_number, *totals])
                 at, at_chosen, in_slot, numbers, *totals = loop.carried
                 for k in range(columns):
                     move, wanted = builder.mul(column, I64(k)), builder.sub(numbers, _numbers(k * step))

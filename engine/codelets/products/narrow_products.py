@@ -14,7 +14,7 @@ import numpy as np
 from engine.codelets.language import vector
 from engine.codelets.language.build import Inner, inner
 from engine.codelets.language.lazy import types
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import F32, I64, POINTER, Emitter, intrinsic
 from engine.codelets.language.switched import internal_function
 from engine.machine_code.llvm import ir
@@ -107,7 +107,7 @@ def _kernel(module: ir.Module, narrow: Narrow, rows: int) -> ir.Function:
     a, block, b, c, pitch_c, k, adds = function.args
     sums = [vector.zeros()] * rows
     if narrow.block:
-        blocks = Loop(builder, "blocks", I64(0), k, I64(narrow.block), [a, b, *sums])
+        blocks = EmittedLoop(builder, "blocks", I64(0), k, I64(narrow.block), [a, b, *sums])
         rest = builder.sub(k, blocks.at)
         count = builder.select(builder.icmp_signed("<", rest, I64(narrow.block)), rest, I64(narrow.block))
         a, b, *sums = blocks.carried
@@ -124,7 +124,7 @@ def _summed(
     builder: ir.IRBuilder, narrow: Narrow, a: ir.Value, b: ir.Value, k: ir.Value, sums: list[ir.Value]
 ) -> tuple[ir.Value, list[ir.Value]]:
     """Emits the loop over k: returns the address after B, and the sums with their products added."""
-    loop = Loop(builder, "k", I64(0), k, I64(1), [a, b, *sums])
+    loop = EmittedLoop(builder, "k", I64(0), k, I64(1), [a, b, *sums])
     a, b, *sums = loop.carried
     row = vector.load_vector(builder, b)
     for i, total in enumerate(sums):

@@ -13,7 +13,7 @@ from engine.codelets.host.rows import word
 from engine.codelets.language import vector
 from engine.codelets.language.build import codelet, inner
 from engine.codelets.language.lazy import types
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, Emitter, intrinsic, store_f32
 from engine.codelets.language.record import Address, Record
 from engine.codelets.rows.edge_sums import FAR_BYTES
@@ -51,7 +51,7 @@ def row_product(typing_context: Any, one: types.Type, other: types.Type, count: 
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, arguments: tuple[ir.Value, ...]) -> ir.Value:
         one, other, count = arguments
-        loop = Loop(builder, "products", I64(0), count, I64(LANES), [vector.zeros()])
+        loop = EmittedLoop(builder, "products", I64(0), count, I64(LANES), [vector.zeros()])
         mask, offset = vector.lane_mask(builder, builder.sub(count, loop.at)), builder.shl(loop.at, I64(2))
         a, b = (vector.load_vector(builder, builder.add(each, offset), mask) for each in (one, other))
         sums = vector.multiply_add(builder, a, b, loop.carried[0])

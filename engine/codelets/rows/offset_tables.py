@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.codelets.language import vector
 from engine.codelets.language.lazy import types
-from engine.codelets.language.loops import Loop
+from engine.codelets.language.loops import EmittedLoop
 from engine.codelets.language.memory import I32, I64, POINTER, VOID, Emitter, call, intrinsic
 from engine.machine_code.llvm import ir
 from engine.machine_code.processor import lanes
@@ -32,9 +32,9 @@ def _store(builder: ir.IRBuilder, value: ir.Value, address: ir.Value, mask: ir.V
     call(builder, f"masked.store.{NAME}.p0", VOID, value, pointer, I32(8), mask)
 
 
-def _begun(builder: ir.IRBuilder, count: ir.Value, carried: list[ir.Value]) -> tuple[Loop, ir.Value, ir.Value]:
+def _begun(builder: ir.IRBuilder, count: ir.Value, carried: list[ir.Value]) -> tuple[EmittedLoop, ir.Value, ir.Value]:
     """Begins a loop over the vectors of a table; returns it, the bytes before a vector, and the mask of its entries."""
-    loop = Loop(builder, "entries", I64(0), count, I64(LANES), carried)
+    loop = EmittedLoop(builder, "entries", I64(0), count, I64(LANES), carried)
     mask = vector.lane_mask(builder, builder.sub(count, loop.at))
     return loop, builder.shl(loop.at, I64(3)), vector.mask_bits(builder, mask)
 

@@ -44,7 +44,7 @@ PAUSES_TIMED = 1000
 """Pauses in a measurement of the duration of one."""
 
 
-class Waiting(IntEnum):
+class WaitingBlock(IntEnum):
     """Words of a waiting block."""
 
     PAUSES = 0  # before a worker sleeps
@@ -107,9 +107,9 @@ def announce(word: int, value: int, waiting: int, asleep: int) -> None:
     """Stores a value that others wait for, and wakes them. `asleep` is the address of the number of sleepers."""
     store_release(word, value)
     fence()
-    syscall = load_i64(waiting + 8 * Waiting.SYSCALL)
+    syscall = load_i64(waiting + 8 * WaitingBlock.SYSCALL)
     if syscall != 0 and load_acquire(asleep) != 0:
-        call_with_five(syscall, load_i64(waiting + 8 * Waiting.FUTEX), word, FUTEX_WAKE_PRIVATE, EVERYBODY, 0)
+        call_with_five(syscall, load_i64(waiting + 8 * WaitingBlock.FUTEX), word, FUTEX_WAKE_PRIVATE, EVERYBODY, 0)
 
 
 @inner
@@ -122,7 +122,7 @@ def wait_until(word: int, value: int, waiting: int, asleep: int, sleeps: int, ab
     if load_acquire(word) >= value:
         return True
     slept = load_i64(sleeps)
-    pauses = load_i64(waiting + 8 * Waiting.PAUSES)
+    pauses = load_i64(waiting + 8 * WaitingBlock.PAUSES)
     if slept >= SLEEPS_IN_A_ROW:
         pauses //= HASTE
     spins = 0
@@ -132,8 +132,8 @@ def wait_until(word: int, value: int, waiting: int, asleep: int, sleeps: int, ab
             pause()
         elif load_acquire(abort) != 0:
             return False
-        elif load_i64(waiting + 8 * Waiting.SYSCALL) == 0:
-            call0(load_i64(waiting + 8 * Waiting.YIELD))
+        elif load_i64(waiting + 8 * WaitingBlock.SYSCALL) == 0:
+            call0(load_i64(waiting + 8 * WaitingBlock.YIELD))
         elif spins < pauses:
             pause()
         else:
@@ -149,12 +149,12 @@ def sleep_until(word: int, value: int, waiting: int, asleep: int) -> None:
     seen = load_acquire(word)
     if seen < value:
         call_with_five(
-            load_i64(waiting + 8 * Waiting.SYSCALL),
-            load_i64(waiting + 8 * Waiting.FUTEX),
+            load_i64(waiting + 8 * WaitingBlock.SYSCALL),
+            load_i64(waiting + 8 * WaitingBlock.FUTEX),
             word,
             FUTEX_WAIT_PRIVATE,
             seen & 0xFFFFFFFF,
-            waiting + 8 * Waiting.SECONDS,
+            waiting + 8 * WaitingBlock.SECONDS,
         )
     fetch_and_add_in_order(asleep, -1)
 

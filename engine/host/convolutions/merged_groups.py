@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from engine.codelets.convolutions.window_sizes import STEPS, Group
+from engine.codelets.convolutions.window_sizes import STEPS, FeatureGroup
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.pixel_groups import LEAST_MULTIPLY_ADDS, TYPES
 from engine.ir import Shape
@@ -56,7 +56,7 @@ def has_windows(draft: ConvolutionDraft) -> bool:
         inputs, feature = draft.shape.dimensions[numbers.output_batch_dimension], numbers.input_batch_dimension
         taps, positions, steps = positions, taps, [w.window_dilation for w in window]
     outputs = draft.right.shape.dimensions[numbers.kernel_output_feature_dimension] // groups
-    if not Group(inputs, outputs).fills_few_lanes or draft.left.strides[feature] != 4:
+    if not FeatureGroup(inputs, outputs).fills_few_lanes or draft.left.strides[feature] != 4:
         return False
     read = prod(taps) / draft.dilation / prod(steps)
     return steps[1] in STEPS and min(positions) > 1 and read >= LEAST_TAPS

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.convolutions.window_sizes import DEPTHWISE, LANES, STEPS, Group
+from engine.codelets.convolutions.window_sizes import DEPTHWISE, LANES, STEPS, FeatureGroup
 from engine.host.passes.unpadded import original, reading
 from engine.program.convolution_size import ConvolutionSize
 from engine.program.program import Address, ComputeSet, Partition, Program
@@ -72,17 +72,17 @@ def _windowed(product: ComputeSet) -> Windowed | None:
     return _forward(work, size, group) if size.inputs == group.inputs and work.splits == 1 else None
 
 
-def _group(work: Contraction) -> Group | None:
+def _group(work: Contraction) -> FeatureGroup | None:
     """The features of a group, if groups are neighbours in all three arrays and whole ones fill the lanes."""
     steps = [set(np.diff(each.table).tolist()) for each in (work.batch_a, work.batch_b, work.batch_c)]
     if any(len(each) != 1 or min(each) % 4 for each in steps):
         return None
     (inputs,), *others = steps
     dense = others == [{4 * work.columns}] * 2 and (work.columns == 1 or work.stride_b == 4)
-    return Group(inputs // 4, work.columns) if inputs > 0 and dense and LANES % work.columns == 0 else None
+    return FeatureGroup(inputs // 4, work.columns) if inputs > 0 and dense and LANES % work.columns == 0 else None
 
 
-def _forward(work: Contraction, size: ConvolutionSize, group: Group) -> DepthwiseWindows | None:
+def _forward(work: Contraction, size: ConvolutionSize, group: FeatureGroup) -> DepthwiseWindows | None:
     """Makes the work of a convolution: contraction rows are output positions, k are taps and a group's inputs."""
     field, step = (size.field[0], size.field[1]), _whole(size.steps)
     images = size.batch, *field
@@ -104,12 +104,12 @@ def _forward(work: Contraction, size: ConvolutionSize, group: Group) -> Depthwis
     )
 
 
-def _order(taps: Taps, group: Group) -> list[int]:
+def _order(taps: Taps, group: FeatureGroup) -> list[int]:
     """Orders taps: as they are for depthwise convolutions, else neighbouring columns of a plane one after the other."""
     return sorted(range(len(taps)), key=lambda tap: taps[tap]) if group != DEPTHWISE else list(range(len(taps)))
 
 
-def _gradient(work: Contraction, size: ConvolutionSize, group: Group) -> DepthwiseGradient | None:
+def _gradient(work: Contraction, size: ConvolutionSize, group: FeatureGroup) -> DepthwiseGradient | None:
     """Makes the work of a gradient: contraction rows are taps and a group's inputs, k are output positions."""
     field, step = (size.taps[0], size.taps[1]), _whole(size.dilations)
     images = size.inputs, *field
@@ -140,7 +140,7 @@ def _windows(
     inputs: np.ndarray,
     outputs: np.ndarray,
     offsets: np.ndarray,
-    group: Group,
+    group: FeatureGroup,
 ) -> dict[str, Any] | None:
     """Finds fields of both kinds of work from byte offsets of the images' positions in both arrays, and of the taps."""
     moved, strides_c = evenly(inputs, images), evenly(outputs, images)
@@ -183,7 +183,7 @@ def _partition(work: Windowed) -> Partition | None:
     return Partition(work.channels * columns, work.images * rows, work.unit_rows)
 
 
-def _reach(field: tuple[int, int], step: tuple[int, int], taps: Taps, group: Group) -> tuple[int, int]:
+def _reach(field: tuple[int, int], step: tuple[int, int], taps: Taps, group: FeatureGroup) -> tuple[int, int]:
     """Rows and columns of an image that all outputs read."""
     last = max(row for row, _ in taps) // group.inputs, max(column for _, column in taps)
     rows, columns = (last[d] + (field[d] - 1) * step[d] + 1 for d in (0, 1))
@@ -194,7 +194,7 @@ def _moved(address: Address, offset: int) -> Address:
     return replace(address, offset=address.offset + int(offset))
 
 
-def _taps(offsets: np.ndarray, strides: Strides, group: Group) -> Taps | None:
+def _taps(offsets: np.ndarray, strides: Strides, group: FeatureGroup) -> Taps | None:
     """Rows and columns of taps in a window from their offsets, if those are multiples of the strides."""
     if strides[1] <= strides[2] or strides[2] < 4 * group.inputs:
         return None

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from engine.codelets.convolutions.tile_sizes import Axis
+from engine.codelets.convolutions.tile_sizes import TileAxis
 from engine.host.passes.winograd_sets import even_strides
 from engine.ir.shape import Shape
 from engine.machine_code.costs import MOST_UNITS
@@ -34,7 +34,7 @@ TOGETHER_BYTES = 1 << 22
 HEIGHT = 12
 """Rows of a unit are multiples of this, for whole micro-kernels; a worker multiplies neighbouring units as one."""
 
-Axes = tuple[Axis, Axis]
+Axes = tuple[TileAxis, TileAxis]
 
 
 def flat(values: tuple[int, ...]) -> Pair:

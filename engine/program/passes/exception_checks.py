@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.codelets.language.exceptions import EXPONENTS, MANTISSAS, Array, ExceptionCheck, find_exceptions
+from engine.codelets.language.exceptions import EXPONENTS, MANTISSAS, ExceptionCheck, FloatArray, find_exceptions
 from engine.emit.checks import SUMMED, raises
 from engine.emit.nest import Apply, ExceptionCounters
 from engine.ir.floating_point import EXCEPTIONS
@@ -120,7 +120,7 @@ def _checks(compute_set: ComputeSet, wanted: tuple[str, ...], record: _Recording
     opcode = _opcode(compute_set)
     record.counters.append((at + 1, Origin(opcode, compute_set.op_name, elements)))
     first, *rest = (
-        Array(
+        FloatArray(
             address=Address(array),
             elements=array.shape.elements,
             item_bytes=array.shape.dtype.itemsize,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from engine.codelets.language.record import Block
+from engine.codelets.language.record import ParameterBlock
 from engine.codelets.language.scratch import Range, ScratchSpace
 from engine.program.buffer import Address, Buffer
 
@@ -103,7 +103,7 @@ class Encoded:
     def of(
         cls,
         codelet: Any,
-        block: Block,
+        block: ParameterBlock,
         scratch: int | ScratchSpace = 0,
         calls: tuple[tuple[int, Any], ...] = (),
     ) -> Self:

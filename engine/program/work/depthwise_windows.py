@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.convolutions.window_sizes import RUNS, VECTOR, Group, Run
+from engine.codelets.convolutions.window_sizes import RUNS, VECTOR, ColumnRun, FeatureGroup
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.program.buffer import Address
@@ -44,7 +44,7 @@ class DepthwiseWork(Work):
     strides_a: Strides
     strides_c: Strides
     offsets_b: Offsets
-    group: Group
+    group: FeatureGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _arrays(work: DepthwiseWork) -> tuple[Images, Images]:
     return inputs, Images(work.c, work.channels, work.strides_c, work.field)
 
 
-def _run(taps: Taps, step: int) -> Run:
+def _run(taps: Taps, step: int) -> ColumnRun:
     """The longest runs of neighbouring columns that have a kernel and into which all taps divide."""
     for columns in RUNS:
         for sign in (1, -1):
@@ -133,11 +133,11 @@ def _run(taps: Taps, step: int) -> Run:
                 )
                 and len(taps) % columns == 0
             ):
-                return Run(step, columns, sign < 0)
-    return Run(step, 1)
+                return ColumnRun(step, columns, sign < 0)
+    return ColumnRun(step, 1)
 
 
-def _first_taps(taps: Taps, run: Run) -> list[tuple[int, int]]:
+def _first_taps(taps: Taps, run: ColumnRun) -> list[tuple[int, int]]:
     """The tap of the first column of each run."""
     return [min(taps[at : at + run.columns]) for at in range(0, len(taps), run.columns)]
 

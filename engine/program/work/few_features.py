@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.codelets.convolutions.few_sizes import LANES, MOST_FACTORS, RUNS, VECTOR, Run, most_sums, whole_vectors
+from engine.codelets.convolutions.few_sizes import LANES, MOST_FACTORS, RUNS, VECTOR, RowRun, most_sums, whole_vectors
 from engine.codelets.language.record import block
 from engine.codelets.language.scratch import ScratchLayout
 from engine.program.buffer import Address
@@ -64,14 +64,14 @@ class FewFeatures(Work):
         return self.images * self.field[0] * -(-self.field[1] // self.unit_rows)
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RowRun:
         """The longest runs of neighbouring rows that have a kernel and into which the taps of a column divide."""
         starts = sorted(self.reads[1].starts)
         for rows in RUNS if self.reads[1].step == 1 else ():
             parts = [starts[at : at + rows] for at in range(0, len(starts), rows)]
             if rows * self.features <= MOST_FACTORS and all(p == list(range(p[0], p[0] + rows)) for p in parts):
-                return Run(rows, self.features)
-        return Run(1, self.features)
+                return RowRun(rows, self.features)
+        return RowRun(1, self.features)
 
     def encode(self) -> Encoded:
         """The words of `Few`; scratch has the planes of the rows that a unit reads, and sums."""

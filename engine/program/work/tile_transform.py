@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.codelets.convolutions.tile_sizes import Axis
+from engine.codelets.convolutions.tile_sizes import TileAxis
 from engine.codelets.language.record import block
 from engine.program.buffer import Address
 from engine.program.work.base import Addressed, Encoded, Footprint, Work
@@ -90,7 +90,7 @@ class TileTransform(Work):
     """Transforms all phases of the `tiles` of each image along rows and columns, by `matrix_of(transform)`."""
 
     transform: str
-    axes: tuple[Axis, Axis]
+    axes: tuple[TileAxis, TileAxis]
     source: TileArray
     target: TileArray
     images: int

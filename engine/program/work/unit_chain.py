@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from engine.codelets.chain import Block, Chain, Link, chain, chain_scratch
+from engine.codelets.chain import Chain, ChainedCodelet, ForwardedAddress, chain, chain_scratch
 from engine.codelets.language.record import block
 from engine.program.buffer import Address, Buffer
 from engine.program.work.base import Addressed, Encoded, Footprint, Work, addresses_in
@@ -50,17 +50,19 @@ class UnitChain(Work):
         scratch, (*starts_of_slices, inside) = chain_scratch(starts[-1], slices, [each.scratch for each in blocks])
         offsets = dict(zip(sizes, starts_of_slices, strict=True))
         links = [
-            Link(parameters=start, ratio=link.ratio, units=link.units)
+            ChainedCodelet(parameters=start, ratio=link.ratio, units=link.units)
             for start, link in zip(starts, self.links, strict=False)
         ]
         relocated = [
-            Block(word=at + r.word, offset=offsets[r.address.buffer], bytes=sizes[r.address.buffer])
+            ForwardedAddress(word=at + r.word, offset=offsets[r.address.buffer], bytes=sizes[r.address.buffer])
             for at, each in zip(starts, blocks, strict=False)
             for r in each.relocations
             if r.address.buffer in sizes
         ]
         head = Chain(links=len(links), relocated=len(relocated), parameter_words=starts[-1], block_bytes=inside)
-        codelets = (Chain.WORDS + Link.WORDS * number + Link.CODELET for number in range(len(blocks)))
+        codelets = (
+            Chain.WORDS + ChainedCodelet.WORDS * number + ChainedCodelet.CODELET for number in range(len(blocks))
+        )
         return Encoded.of(
             chain,
             block(head, links, relocated, *(each.parts(sizes) for each in blocks)),

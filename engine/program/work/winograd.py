@@ -111,14 +111,14 @@ class WinogradProduct(Work):
         return inputs, Images(self.c, self.outputs, self.strides_c, self.field, item=result)
 
     def encode(self) -> Encoded:
-        """The words of `Product`; scratch has tables, transformed inputs, and products."""
-        from engine.codelets.convolutions.winograd import Product, product_of_tiles
+        """The words of `TransformedProduct`; scratch has tables, transformed inputs, and products."""
+        from engine.codelets.convolutions.winograd import TransformedProduct, product_of_tiles
 
         tiles = block_tiles(self.features, self.outputs, self.tile)
         tile_m = 4 * whole_vectors(self.outputs)
         position_m = tiles * tile_m + PADDING
         layout = ScratchLayout()
-        parameters = Product(
+        parameters = TransformedProduct(
             **tile_fields(self.images, *self._arrays(), self.tile, tiles, layout),
             transformed=self.transformed,
             unit_tiles=self.unit_rows * -(-self.field[1] // self.tile),

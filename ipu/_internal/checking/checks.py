@@ -18,7 +18,7 @@ from ipu._internal.checking.old_names import (
     OPTIMIZER_ARGUMENTS,
     REFUSED,
 )
-from ipu._internal.checking.program import Call, OptionSet, Program, Use
+from ipu._internal.checking.program import CallSite, CheckedProgram, NameUse, OptionSet
 from ipu._internal.config.effects import EFFECTS, OLDER
 from ipu._internal.config.legacy import IpuOptions
 from ipu._internal.config.library_flags import LIBRARIES, REPORTS, LibraryFlags, check_flags
@@ -43,7 +43,7 @@ NUMPY = "There are no eager tensors after {}. Fetch the tensor by Session.run, o
 STEPS = "One call of the engine runs one step. Give a value well above 1, which divides the steps of an epoch."
 
 
-def findings(program: Program, leaves: bool | None = None) -> list[Finding]:
+def findings(program: CheckedProgram, leaves: bool | None = None) -> list[Finding]:
     """Findings of things to know and to change, by line.
 
     `leaves` is whether a module of the same program leaves eager mode; None looks at this module alone.
@@ -59,7 +59,7 @@ def findings(program: Program, leaves: bool | None = None) -> list[Finding]:
     return sorted(set(found), key=lambda finding: (finding.line, finding.what))
 
 
-def leaves_eager_mode(program: Program) -> bool:
+def leaves_eager_mode(program: CheckedProgram) -> bool:
     """Whether a module makes graphs the default, or builds in a graph of its own."""
     names = {name for call in program.calls for name in call.names}
     methods = {call.method for call in program.calls}
@@ -68,7 +68,7 @@ def leaves_eager_mode(program: Program) -> bool:
     )
 
 
-def _of_modes(program: Program, leaves: bool) -> Iterator[Finding]:
+def _of_modes(program: CheckedProgram, leaves: bool) -> Iterator[Finding]:
     """Finds where a program of TensorFlow 1's sessions needs the eager mode off, or one without it needs eager
     tensors.
     """
@@ -86,13 +86,13 @@ def _of_modes(program: Program, leaves: bool) -> Iterator[Finding]:
                 yield Finding(call.line, "change", ".numpy()", advice)
 
 
-def is_version_1(program: Program) -> bool:
+def is_version_1(program: CheckedProgram) -> bool:
     """Whether `tensorflow` is its version 1 API in a program, with its behaviour."""
     methods = {name.rpartition(".")[2] for call in program.calls for name in call.names}
     return any(each.module.startswith("tensorflow.compat") for each in program.imports) and bool(methods & LEAVING)
 
 
-def working_names(program: Program) -> list[str]:
+def working_names(program: CheckedProgram) -> list[str]:
     """The names of this API in the program that exist here, each once."""
     names = {installed.short(name) for use in program.uses for name in use.names[:1] if _works(name)}
     return sorted(name for name in names if not any(other.startswith(f"{name}.") for other in names))
@@ -108,7 +108,7 @@ def _chosen(names: tuple[str, ...]) -> str | None:
     return next((name for name in checked if installed.missing(name) is None), checked[0] if checked else None)
 
 
-def _of_use(use: Use) -> Iterator[Finding]:
+def _of_use(use: NameUse) -> Iterator[Finding]:
     name = _chosen(use.names)
     problem = None if name is None or use.optional else installed.missing(name)
     if problem is not None and not (use.is_import and installed.is_refused_call(name or "")):
@@ -116,7 +116,7 @@ def _of_use(use: Use) -> Iterator[Finding]:
         yield Finding(use.line, level, what, advice)
 
 
-def _of_call(call: Call, keras3: bool, version_1: bool) -> Iterator[Finding]:
+def _of_call(call: CallSite, keras3: bool, version_1: bool) -> Iterator[Finding]:
     name = _chosen(call.names)
     if name is not None and (refused := installed.is_refused_call(name)) is not None:
         yield Finding(call.line, "refused", installed.short(name), REFUSED[refused])
@@ -127,7 +127,7 @@ def _of_call(call: Call, keras3: bool, version_1: bool) -> Iterator[Finding]:
         yield from _of_method(call, call.method, keras3, version_1)
 
 
-def _of_arguments(call: Call, name: str, target: Any) -> Iterator[Finding]:
+def _of_arguments(call: CallSite, name: str, target: Any) -> Iterator[Finding]:
     is_keras = "keras" in name.split(".")[:3]
     tables = {"optimizers": OPTIMIZER_ARGUMENTS, "layers": LAYER_ARGUMENTS if _is_keras3(target) else {}}
     known = next((table for part, table in tables.items() if is_keras and part in name.split(".")), {})
@@ -150,7 +150,7 @@ def _is_keras3(target: Any) -> bool:
     return str(getattr(target, "__module__", "")).startswith("keras.")
 
 
-def _of_method(call: Call, method: str, keras3: bool, version_1: bool) -> Iterator[Finding]:
+def _of_method(call: CallSite, method: str, keras3: bool, version_1: bool) -> Iterator[Finding]:
     if method in METHODS and not (version_1 and method in OF_DATASETS_1):
         yield Finding(call.line, "change", f".{method}()", METHODS[method])
     for argument, value in call.keywords.items():

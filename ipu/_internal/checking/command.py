@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ipu._internal.checking.finding import LEVELS, Finding
-from ipu._internal.checking.program import Program, read, with_legacy_keras
+from ipu._internal.checking.program import CheckedProgram, read, with_legacy_keras
 
 DESCRIPTION = """Reads programs for IPUs, without running them, and prints what works here, what needs a change and
 which, and what is refused. Names and arguments are looked up in the installed TensorFlow, Keras and this package.
@@ -38,7 +38,7 @@ def _checked(paths: list[Path]) -> dict[str, dict[str, Any]]:
     """Findings on files, and on the files beside them that they import, by their paths."""
     from ipu._internal.checking.files import local_files, source_of  # late: it imports TensorFlow
 
-    found, read_ones, parts = dict[str, dict[str, Any]](), dict[Path, Program](), dict[Path, set[Path]]()
+    found, read_ones, parts = dict[str, dict[str, Any]](), dict[Path, CheckedProgram](), dict[Path, set[Path]]()
     pending = list(paths)
     while pending:
         path = pending.pop(0)
@@ -74,7 +74,7 @@ def check(source: bytes | str) -> dict[str, Any]:
     return _of_program(program, None, [program])
 
 
-def _of_program(program: Program, path: Path | None, together: list[Program]) -> dict[str, Any]:
+def _of_program(program: CheckedProgram, path: Path | None, together: list[CheckedProgram]) -> dict[str, Any]:
     """The findings of a module, among the modules of its program."""
     from ipu._internal.checking.checks import findings, leaves_eager_mode, working_names  # late: they import TensorFlow
     from ipu._internal.checking.files import absent_modules, absent_names

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ipu._internal.checking.finding import Finding
 from ipu._internal.checking.installed import is_checked
-from ipu._internal.checking.program import Imported, Program, read
+from ipu._internal.checking.program import CheckedProgram, Imported, read
 
 NOTEBOOK = ".ipynb"
 NOT_IN_FILE = "{} does not define it."
@@ -42,12 +42,12 @@ def _without_commands(cell: str) -> str:
     return "\n".join(lines)
 
 
-def local_files(program: Program, path: Path) -> list[Path]:
+def local_files(program: CheckedProgram, path: Path) -> list[Path]:
     """The files beside a program that it imports."""
     return [each for imported in program.imports for each in _files_of(imported, path)]
 
 
-def absent_modules(program: Program, path: Path) -> Iterator[Finding]:
+def absent_modules(program: CheckedProgram, path: Path) -> Iterator[Finding]:
     """Modules that a program needs, and that are neither installed nor beside it, nor in the table of old names."""
     for each in program.imports:
         root = each.module.partition(".")[0]
@@ -57,7 +57,7 @@ def absent_modules(program: Program, path: Path) -> Iterator[Finding]:
             yield Finding(each.line, "change", each.module, ABSENT)
 
 
-def absent_names(program: Program, path: Path) -> Iterator[Finding]:
+def absent_names(program: CheckedProgram, path: Path) -> Iterator[Finding]:
     """Names that a program takes from modules beside it, and that these do not have."""
     for each in program.imports:
         found = [file for file in _files_of(each, path) if each.module and file.stem in (_last(each), "__init__")]

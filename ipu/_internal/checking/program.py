@@ -23,7 +23,7 @@ IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError
 
 
 @dataclass(frozen=True)
-class Use:
+class NameUse:
     """A name that is imported or used: all full names it may stand for, and whether the program goes on without it.
 
     `is_import` says whether it is in an import statement, `at_top` whether it is outside of all functions.
@@ -37,7 +37,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallSite:
     """A call of `names`, or of a method of something unknown, with the arguments it gives by name."""
 
     line: int
@@ -72,22 +72,22 @@ class Imported:
 
 
 @dataclass
-class Program:
+class CheckedProgram:
     """Everything that the checks need of one program.
 
     `defined` are the names that its module has, None where only its execution shows them; `legacy_keras` is whether it
     sets the environment variable that chooses tf_keras.
     """
 
-    uses: list[Use] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    uses: list[NameUse] = field(default_factory=list)
+    calls: list[CallSite] = field(default_factory=list)
     options: list[OptionSet] = field(default_factory=list)
     imports: list[Imported] = field(default_factory=list)
     defined: frozenset[str] | None = None
     legacy_keras: bool = False
 
 
-def read(source: str | bytes) -> Program:
+def read(source: str | bytes) -> CheckedProgram:
     """The program of a Python file; raises SyntaxError."""
     reader = _Reader(ast.parse(source))
     reader.visit(reader.tree)
@@ -96,7 +96,7 @@ def read(source: str | bytes) -> Program:
     return reader.program
 
 
-def with_legacy_keras(program: Program) -> Program:
+def with_legacy_keras(program: CheckedProgram) -> CheckedProgram:
     """The program as it is where tf.keras is tf_keras: names of Keras are those of that package."""
     renamed = lambda each: replace(each, names=tuple(map(_of_legacy_keras, each.names)))  # noqa: E731
     uses, calls = [renamed(use) for use in program.uses], [renamed(call) for call in program.calls]
@@ -122,7 +122,7 @@ def dotted(node: ast.AST) -> str | None:
 class _Reader(ast.NodeVisitor):
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        self.program = Program()
+        self.program = CheckedProgram()
         self._local: list[dict[str, tuple[str, ...]]] = []
         self._of_class: set[str] = set()
         self._optional = 0
@@ -169,7 +169,7 @@ class _Reader(ast.NodeVisitor):
     def visit_Import(self, node: ast.Import) -> None:
         self.program.imports += _modules(node, self._optional > 0)
         for alias in node.names:
-            self.program.uses.append(Use(node.lineno, (alias.name,), self._optional > 0, True))
+            self.program.uses.append(NameUse(node.lineno, (alias.name,), self._optional > 0, True))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         self.program.imports += _modules(node, self._optional > 0)
@@ -177,7 +177,7 @@ class _Reader(ast.NodeVisitor):
             return
         for alias in node.names:
             name = node.module if alias.name == "*" else f"{node.module}.{alias.name}"
-            self.program.uses.append(Use(node.lineno, (name,), self._optional > 0, True))
+            self.program.uses.append(NameUse(node.lineno, (name,), self._optional > 0, True))
 
     def visit_Try(self, node: ast.Try) -> None:
         caught = {name.rpartition(".")[2] for handler in node.handlers for name in _caught(handler)}
@@ -251,7 +251,7 @@ class _Reader(ast.NodeVisitor):
         method = node.func.attr if isinstance(node.func, ast.Attribute) else None
         full = self._full(name) if name is not None else ()
         self.program.calls.append(
-            Call(*(node.lineno, full, method, keywords, len(keywords) < len(node.keywords)), at_top=not self._local)
+            CallSite(*(node.lineno, full, method, keywords, len(keywords) < len(node.keywords)), at_top=not self._local)
         )
         self.generic_visit(node)
 
@@ -260,7 +260,7 @@ class _Reader(ast.NodeVisitor):
         if name is None:
             self.generic_visit(node)
         elif isinstance(node.ctx, ast.Load) and (full := self._full(name)):
-            self.program.uses.append(Use(node.lineno, full, self._optional > 0, at_top=not self._local))
+            self.program.uses.append(NameUse(node.lineno, full, self._optional > 0, at_top=not self._local))
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:

@@ -14,10 +14,10 @@ from engine.ir.device_operations import OUTLINED, config_of, target_of
 from engine.ir.outlining import call_of_body, is_gradient, outlined_call
 from ipu._internal.compiler.emission import module_of
 
-_bodies: weakref.WeakValueDictionary[str, Body] = weakref.WeakValueDictionary()
+_bodies: weakref.WeakValueDictionary[str, OutlinedFunction] = weakref.WeakValueDictionary()
 
 
-class Body:
+class OutlinedFunction:
     """A function of tensors without side effects, which calls of a program share.
 
     `handles` are the variables whose values its last parameters take. A custom call names it by `key`; the graph in
@@ -47,7 +47,7 @@ class Body:
         return Computation(self.name, entry.instructions, root)
 
 
-def keep(graph: Any, body: Body) -> None:
+def keep(graph: Any, body: OutlinedFunction) -> None:
     """Keeps a body as long as the outermost traced function around a graph."""
     while isinstance(outer := graph.outer_graph, type(graph)):
         graph = outer

@@ -23,7 +23,7 @@ from engine.ir.op_names import BACKWARD, stage_in
 from ipu._internal.compiler.device_calls import device_call
 from ipu._internal.compiler.graph_structure import structure_of
 from ipu._internal.compiler.handles import is_variable
-from ipu._internal.compiler.outlined_bodies import Body, keep
+from ipu._internal.compiler.outlined_bodies import OutlinedFunction, keep
 from ipu._internal.compiler.variables import only_for_programs
 from ipu._internal.conversion import converted
 from ipu._internal.function_code import closed_over, codes_of
@@ -78,7 +78,7 @@ class _Lifted:
             given = [next(handles).handle if c.dtype == tf.resource else next(lifted) for c, _ in captures]
             return list(concrete._call_flat(list(flat[:count]), given))
 
-        body = Body(name, tf.function(with_values, autograph=False).get_concrete_function(*specs))
+        body = OutlinedFunction(name, tf.function(with_values, autograph=False).get_concrete_function(*specs))
         numbers = {id(example.handle): k for k, example in enumerate(examples)}
         self.order = [numbers[id(handle)] for handle in body.handles]
         self.caller = _Caller(body, examples)
@@ -87,7 +87,7 @@ class _Lifted:
 class _Caller:
     """Calls of a body, whose gradient is a body, too."""
 
-    def __init__(self, body: Body, variables: Sequence[Any]) -> None:
+    def __init__(self, body: OutlinedFunction, variables: Sequence[Any]) -> None:
         self.body = body
         by_handle = {id(variable.handle): variable for variable in variables}
         self.variables = [by_handle[id(handle)] for handle in body.handles]
@@ -162,7 +162,7 @@ class _Gradient:
         handles = {id(variable.handle): k for k, variable in enumerate(variables)}
         self._order = [handles[id(handle)] for handle in concrete.captured_inputs]
         self._arguments = len(body.specs)
-        self._caller = _Caller(Body(f"{body.name}_gradient", concrete), variables) if self._parts else None
+        self._caller = _Caller(OutlinedFunction(f"{body.name}_gradient", concrete), variables) if self._parts else None
 
     def call(self, operands: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor], number: int) -> list[tf.Tensor | None]:
         """The gradient by each operand of the call of that number; None by those that it does not depend on."""

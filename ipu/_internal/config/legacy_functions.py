@@ -27,7 +27,7 @@ use_ipu_config = deprecated("use an ipu.config.IPUConfig instance instead.")
 REQUIRED = inspect.Parameter.empty
 
 
-class Argument(NamedTuple):
+class LegacyArgument(NamedTuple):
     """An argument of a function: its default, and the full name of the attribute it sets.
 
     `converted` computes the attribute's value from a value of type `accepts`; None leaves the attribute as it is.
@@ -54,29 +54,29 @@ def version_name(version: str | int) -> str:
 
 
 CREATION = {
-    "profiling": Argument(False, "profiling.enable_compilation_trace"),
-    "enable_ipu_events": Argument(False, "profiling.enable_ipu_trace_events"),
-    "use_poplar_text_report": Argument(False, "profiling.enable_poplar_reports_text"),
-    "use_poplar_cbor_report": Argument(False, "profiling.enable_poplar_reports_cbor"),
-    "profile_execution": Argument(
+    "profiling": LegacyArgument(False, "profiling.enable_compilation_trace"),
+    "enable_ipu_events": LegacyArgument(False, "profiling.enable_ipu_trace_events"),
+    "use_poplar_text_report": LegacyArgument(False, "profiling.enable_poplar_reports_text"),
+    "use_poplar_cbor_report": LegacyArgument(False, "profiling.enable_poplar_reports_cbor"),
+    "profile_execution": LegacyArgument(
         None, "profiling.execution_trace_type", profile_type, bool | ExecutionProfileType | None
     ),
-    "enable_poplar_serialized_graph": Argument(False, "profiling.enable_poplar_graph"),
-    "report_every_nth_execution": Argument(0, "profiling.report_every_nth_execution"),
-    "max_report_size": Argument(0x10000000, "profiling.max_report_size"),
-    "report_directory": Argument("", "profiling.report_directory"),
-    "scheduler_selection": Argument(SchedulingAlgorithm.CHOOSE_BEST, "scheduling.algorithm"),
-    "always_rearrange_copies_on_the_host": Argument(False, "experimental.always_rearrange_copies_on_the_host"),
-    "merge_infeed_io_copies": Argument(False, "optimizations.merge_infeed_io_copies"),
-    "disable_graph_outlining": Argument(False, "optimizations.enable_graph_outlining", operator.not_, bool),
-    "retain_control_dependencies": Argument(False, "retain_control_dependencies"),
-    "max_cross_replica_sum_buffer_size": Argument(0, "optimizations.maximum_cross_replica_sum_buffer_size"),
-    "max_inter_ipu_copies_buffer_size": Argument(0, "optimizations.maximum_inter_ipu_copies_buffer_size"),
-    "max_scheduler_lookahead_depth": Argument(5, "scheduling.maximum_scheduler_lookahead_depth"),
-    "max_scheduler_search_space_size": Argument(64, "scheduling.maximum_scheduler_search_space_size"),
-    "prefetch_data_streams": Argument(True, "optimizations.prefetch_data_streams"),
-    "selection_order": Argument(SelectionOrder.AUTO, "selection_order"),
-    "enable_experimental_remote_buffer_embedding": Argument(False, "experimental.enable_remote_buffer_embedding"),
+    "enable_poplar_serialized_graph": LegacyArgument(False, "profiling.enable_poplar_graph"),
+    "report_every_nth_execution": LegacyArgument(0, "profiling.report_every_nth_execution"),
+    "max_report_size": LegacyArgument(0x10000000, "profiling.max_report_size"),
+    "report_directory": LegacyArgument("", "profiling.report_directory"),
+    "scheduler_selection": LegacyArgument(SchedulingAlgorithm.CHOOSE_BEST, "scheduling.algorithm"),
+    "always_rearrange_copies_on_the_host": LegacyArgument(False, "experimental.always_rearrange_copies_on_the_host"),
+    "merge_infeed_io_copies": LegacyArgument(False, "optimizations.merge_infeed_io_copies"),
+    "disable_graph_outlining": LegacyArgument(False, "optimizations.enable_graph_outlining", operator.not_, bool),
+    "retain_control_dependencies": LegacyArgument(False, "retain_control_dependencies"),
+    "max_cross_replica_sum_buffer_size": LegacyArgument(0, "optimizations.maximum_cross_replica_sum_buffer_size"),
+    "max_inter_ipu_copies_buffer_size": LegacyArgument(0, "optimizations.maximum_inter_ipu_copies_buffer_size"),
+    "max_scheduler_lookahead_depth": LegacyArgument(5, "scheduling.maximum_scheduler_lookahead_depth"),
+    "max_scheduler_search_space_size": LegacyArgument(64, "scheduling.maximum_scheduler_search_space_size"),
+    "prefetch_data_streams": LegacyArgument(True, "optimizations.prefetch_data_streams"),
+    "selection_order": LegacyArgument(SelectionOrder.AUTO, "selection_order"),
+    "enable_experimental_remote_buffer_embedding": LegacyArgument(False, "experimental.enable_remote_buffer_embedding"),
 }
 FLAGS = {
     "compilation": "compilation_poplar_options",
@@ -85,68 +85,71 @@ FLAGS = {
     "pooling": "pooling.poplar_options",
 }
 NO_MERGING = MergeRemoteBuffersBehaviour.NO_MERGING
-SETTERS: dict[str, tuple[str, dict[str, Argument]]] = {
+SETTERS: dict[str, tuple[str, dict[str, LegacyArgument]]] = {
     **{
         f"set_{library}_options": (
             f"Set the IPU {library} options for the session.",
-            {f"{library}_options": Argument(None, attribute, accepts=FLAGS_TYPE)},
+            {f"{library}_options": LegacyArgument(None, attribute, accepts=FLAGS_TYPE)},
         )
         for library, attribute in FLAGS.items()
     },
     "set_matmul_options": (
         "Set the IPU matrix multiplication options for the session.",
         {
-            "matmul_options": Argument(None, "matmuls.poplar_options", accepts=FLAGS_TYPE),
-            "clear_pass_type": Argument(False, "matmuls.clear_pass_type"),
+            "matmul_options": LegacyArgument(None, "matmuls.poplar_options", accepts=FLAGS_TYPE),
+            "clear_pass_type": LegacyArgument(False, "matmuls.clear_pass_type"),
         },
     ),
     "set_report_options": (
         "Set the options of graph and execution reports.",
         {
-            "graph_options": Argument(None, "profiling.graph_options", accepts=FLAGS_TYPE),
-            "execution_options": Argument(None, "profiling.execution_options", accepts=FLAGS_TYPE),
+            "graph_options": LegacyArgument(None, "profiling.graph_options", accepts=FLAGS_TYPE),
+            "execution_options": LegacyArgument(None, "profiling.execution_options", accepts=FLAGS_TYPE),
         },
     ),
     "set_experimental_multi_replica_distribution_options": (
         "Configure run-time parallel processes to execute the same program.",
         {
-            "process_count": Argument(REQUIRED, "experimental.multi_replica_distribution.process_count"),
-            "process_index": Argument(REQUIRED, "experimental.multi_replica_distribution.process_index"),
+            "process_count": LegacyArgument(REQUIRED, "experimental.multi_replica_distribution.process_count"),
+            "process_index": LegacyArgument(REQUIRED, "experimental.multi_replica_distribution.process_index"),
         },
     ),
     "set_floating_point_behaviour_options": (
         "Set the IPU floating point control behaviour bits; each is on unless it is set to False.",
-        {name: Argument(True, f"floating_point_behaviour.{name}") for name in ("inv", "div0", "oflo", "esr", "nanoo")},
+        {
+            name: LegacyArgument(True, f"floating_point_behaviour.{name}")
+            for name in ("inv", "div0", "oflo", "esr", "nanoo")
+        },
     ),
     "set_io_tile_options": (
         "Set the number of tiles reserved for I/O per IPU; None leaves `place_ops_on_io_tiles` as it is.",
         {
-            "num_io_tiles": Argument(REQUIRED, "io_tiles.num_io_tiles"),
-            "place_ops_on_io_tiles": Argument(None, "io_tiles.place_ops_on_io_tiles"),
-            "io_tile_available_memory_proportion": Argument(0.9, "io_tiles.available_memory_proportion"),
+            "num_io_tiles": LegacyArgument(REQUIRED, "io_tiles.num_io_tiles"),
+            "place_ops_on_io_tiles": LegacyArgument(None, "io_tiles.place_ops_on_io_tiles"),
+            "io_tile_available_memory_proportion": LegacyArgument(0.9, "io_tiles.available_memory_proportion"),
         },
     ),
     "set_ipu_connection_type": (
         'Configure when to attach to the device; version 2 means "ipu2".',
         {
-            "connection_type": Argument(DeviceConnectionType.ALWAYS, "device_connection.type"),
-            "ipu_version": Argument("", "device_connection.version", version_name),
-            "enable_remote_buffers": Argument(False, "device_connection.enable_remote_buffers"),
+            "connection_type": LegacyArgument(DeviceConnectionType.ALWAYS, "device_connection.type"),
+            "ipu_version": LegacyArgument("", "device_connection.version", version_name),
+            "enable_remote_buffers": LegacyArgument(False, "device_connection.enable_remote_buffers"),
         },
     ),
     "set_ipu_model_options": (
         "Set the IPU Model options; None stands for the standard number of tiles.",
         {
-            "compile_ipu_code": Argument(True, "ipu_model.compile_ipu_code"),
-            "tiles_per_ipu": Argument(None, "ipu_model.tiles_per_ipu", lambda tiles: tiles or 0),
-            "ipu_model_version": Argument("ipu2", "ipu_model.version"),
+            "compile_ipu_code": LegacyArgument(True, "ipu_model.compile_ipu_code"),
+            "tiles_per_ipu": LegacyArgument(None, "ipu_model.tiles_per_ipu", lambda tiles: tiles or 0),
+            "ipu_model_version": LegacyArgument("ipu2", "ipu_model.version"),
         },
     ),
     "set_norm_options": (
         "Set the IPU options related to normalisation operations.",
         {
-            "use_stable_statistics": Argument(False, "norms.use_stable_statistics"),
-            "experimental_distributed_batch_norm_replica_group_size": Argument(
+            "use_stable_statistics": LegacyArgument(False, "norms.use_stable_statistics"),
+            "experimental_distributed_batch_norm_replica_group_size": LegacyArgument(
                 1, "norms.experimental.distributed_batch_norm_replica_group_size"
             ),
         },
@@ -154,36 +157,40 @@ SETTERS: dict[str, tuple[str, dict[str, Argument]]] = {
     "set_optimization_options": (
         "Set the IPU options related to performance / optimizations.",
         {
-            "combine_embedding_lookups": Argument(False, "optimizations.combine_embedding_lookups"),
-            "combine_matmuls": Argument(False, "optimizations.combine_matmuls"),
-            "max_cross_replica_sum_buffer_size": Argument(0, "optimizations.maximum_cross_replica_sum_buffer_size"),
-            "max_reduce_scatter_buffer_size": Argument(0, "optimizations.maximum_reduce_scatter_buffer_size"),
-            "max_inter_ipu_copies_buffer_size": Argument(0, "optimizations.maximum_inter_ipu_copies_buffer_size"),
-            "max_send_recv_cluster_size": Argument(0, "optimizations.maximum_send_recv_cluster_size"),
-            "minimum_remote_tensor_size": Argument(128, "optimizations.minimum_remote_tensor_size"),
-            "merge_remote_buffers": Argument(NO_MERGING, "optimizations.merge_remote_buffers"),
-            "gather_simplifier": Argument(True, "optimizations.enable_gather_simplifier"),
-            "triangular_solve_expander_block_size": Argument(0, "optimizations.triangular_solve_expander_block_size"),
-            "cholesky_block_size": Argument(0, "optimizations.cholesky_block_size"),
-            "enable_fast_math": Argument(False, "optimizations.math.fast"),
+            "combine_embedding_lookups": LegacyArgument(False, "optimizations.combine_embedding_lookups"),
+            "combine_matmuls": LegacyArgument(False, "optimizations.combine_matmuls"),
+            "max_cross_replica_sum_buffer_size": LegacyArgument(
+                0, "optimizations.maximum_cross_replica_sum_buffer_size"
+            ),
+            "max_reduce_scatter_buffer_size": LegacyArgument(0, "optimizations.maximum_reduce_scatter_buffer_size"),
+            "max_inter_ipu_copies_buffer_size": LegacyArgument(0, "optimizations.maximum_inter_ipu_copies_buffer_size"),
+            "max_send_recv_cluster_size": LegacyArgument(0, "optimizations.maximum_send_recv_cluster_size"),
+            "minimum_remote_tensor_size": LegacyArgument(128, "optimizations.minimum_remote_tensor_size"),
+            "merge_remote_buffers": LegacyArgument(NO_MERGING, "optimizations.merge_remote_buffers"),
+            "gather_simplifier": LegacyArgument(True, "optimizations.enable_gather_simplifier"),
+            "triangular_solve_expander_block_size": LegacyArgument(
+                0, "optimizations.triangular_solve_expander_block_size"
+            ),
+            "cholesky_block_size": LegacyArgument(0, "optimizations.cholesky_block_size"),
+            "enable_fast_math": LegacyArgument(False, "optimizations.math.fast"),
         },
     ),
     "set_recomputation_options": (
         "Set re-computation options.",
-        {"allow_recompute": Argument(True, "allow_recompute")},
+        {"allow_recompute": LegacyArgument(True, "allow_recompute")},
     ),
     "set_serialization_options": (
         "Enable / disable the serialization to disk of the compiled executables.",
-        {"output_folder": Argument("", "serialization_output_folder")},
+        {"output_folder": LegacyArgument("", "serialization_output_folder")},
     ),
     "set_transfer_options": (
         "Set the IPU options related to data transfers.",
-        {"use_verified_transfers": Argument(False, "use_verified_transfers")},
+        {"use_verified_transfers": LegacyArgument(False, "use_verified_transfers")},
     ),
     "set_verification_options": (
         "Set the pairs of key and id for each type of data, for verified transfers.",
         {
-            "verification_options": Argument(
+            "verification_options": LegacyArgument(
                 REQUIRED, "verification_options", VerificationOptions.to_dict, VerificationOptions
             )
         },
@@ -192,7 +199,7 @@ SETTERS: dict[str, tuple[str, dict[str, Argument]]] = {
 """The documentation and the arguments, after `opts`, of each function."""
 
 
-def assign(opts: IpuOptions, arguments: Mapping[str, Argument], given: Mapping[str, Any]) -> None:
+def assign(opts: IpuOptions, arguments: Mapping[str, LegacyArgument], given: Mapping[str, Any]) -> None:
     """Sets the attributes of arguments. Raises ConfigurationError for a wrong type, and a flag that a library lacks."""
     _require("opts", opts, IpuOptions)
     for name, (_, attribute, converted, accepts) in arguments.items():
@@ -214,7 +221,7 @@ def _require(name: str, given: object, accepts: type | UnionType) -> None:
         )
 
 
-def documented(summary: str, arguments: Mapping[str, Argument], before: Sequence[str]) -> str:
+def documented(summary: str, arguments: Mapping[str, LegacyArgument], before: Sequence[str]) -> str:
     """A docstring with the sections that follow from the attributes that arguments set."""
     lines = ["Args:", *(f"    {each}: the options, of `create_ipu_config`; they are updated." for each in before)]
     for name, (_, attribute, converted, _) in arguments.items():
@@ -231,7 +238,9 @@ def documented(summary: str, arguments: Mapping[str, Argument], before: Sequence
     return "\n".join([summary, "", *lines, "", "Raises:", *raises])
 
 
-def generated(name: str, documentation: str, arguments: Mapping[str, Argument], *before: str) -> Callable[..., Any]:
+def generated(
+    name: str, documentation: str, arguments: Mapping[str, LegacyArgument], *before: str
+) -> Callable[..., Any]:
     """A deprecated function that sets attributes of its first argument, named by `before`, or of new options."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     own = [inspect.Parameter(each, kind, default=argument.default) for each, argument in arguments.items()]

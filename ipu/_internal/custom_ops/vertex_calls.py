@@ -32,7 +32,7 @@ HALF = (tf.float16, tf.bfloat16)
 _host_lock = threading.Lock()
 
 
-class Slice(NamedTuple):
+class SliceShape(NamedTuple):
     """The shape and dtype of a slice, for estimates of cycles."""
 
     shape: tuple[int, ...]
@@ -78,7 +78,7 @@ def call_vertex(vertex: Declaration, kept: dict[Any, Compiled], inputs: Sequence
 
 def _compile(vertex: Declaration, specs: Sequence[tf.TensorSpec]) -> Compiled:
     """Checks the arrays of a call, and compiles the function for their types. Raises VertexError."""
-    from engine.codelets.language.vertex import Argument  # loads LLVM
+    from engine.codelets.language.vertex import VertexArgument  # loads LLVM
     from engine.codelets.language.vertex_code import code_of
     from engine.ops.vertices import FUNCTIONS
 
@@ -98,7 +98,7 @@ def _compile(vertex: Declaration, specs: Sequence[tf.TensorSpec]) -> Compiled:
     )
     slices = call.slices(arrays)
     arguments = tuple(
-        Argument(each.shape.element_type, len(each.dimensions), each.split, number >= len(specs))
+        VertexArgument(each.shape.element_type, len(each.dimensions), each.split, number >= len(specs))
         for number, each in enumerate(slices)
     )
     code = code_of(vertex.function, arguments, vertex.reassociate, vertex.title)
@@ -106,7 +106,7 @@ def _compile(vertex: Declaration, specs: Sequence[tf.TensorSpec]) -> Compiled:
     if vertex.cycles is not None:
         inputs = slices[: len(specs)]
         one, many = (
-            int(vertex.cycles(*(Slice(each.of_rows(count), each.shape.dtype) for each in inputs)))
+            int(vertex.cycles(*(SliceShape(each.of_rows(count), each.shape.dtype) for each in inputs)))
             for count in (1, call.grain)
         )
         call = replace(call, cycles=(one, many))

@@ -23,7 +23,7 @@ class NotRegistered(IPUError, tf.errors.FailedPreconditionError):
         tf.errors.FailedPreconditionError.__init__(self, None, None, message)
 
 
-class Storage(Protocol):
+class TableStorage(Protocol):
     """The memory of a table."""
 
     def array(self) -> np.ndarray:
@@ -33,7 +33,7 @@ class Storage(Protocol):
 class RegisteredMemory:
     """The memory of a table, for programs that run where the table is registered."""
 
-    def __init__(self, name: str, storage: Storage) -> None:
+    def __init__(self, name: str, storage: TableStorage) -> None:
         self._name, self._storage = name, storage
         self._sessions: list[Session | None] = []
         self._held: np.ndarray | None = None
@@ -66,7 +66,7 @@ class RegisteredMemory:
         """Ends the use: the memory is the storage's own."""
 
 
-def storage_of(tensor: Any, trainable: bool) -> Storage:
+def storage_of(tensor: Any, trainable: bool) -> TableStorage:
     """The storage of a table. Raises ConfigurationError for anything but resource variables and suitable arrays."""
     if isinstance(tensor, np.ndarray):
         return _Array(tensor, trainable)

@@ -16,7 +16,7 @@ from ipu._internal.graphs.clusters import replaced_run
 from ipu._internal.graphs.errors import original_error
 from ipu._internal.graphs.global_step import extend_global_step
 from ipu._internal.graphs.placement import note_placed
-from ipu._internal.graphs.sessions import ATTRIBUTE, Use, moved, programs_of, reached, use_of
+from ipu._internal.graphs.sessions import ATTRIBUTE, RunUses, moved, programs_of, reached, use_of
 from ipu._internal.graphs.variables import Session
 
 LEAST_THREADS = 4
@@ -128,7 +128,7 @@ def _extend_callables(base: Any) -> None:
         options.CopyFrom(given)
         options.target[:], options.fetch[:] = [each.name for each in targets], [each.name for each in fetches]
 
-        def used() -> Use | None:  # programs may be added to the graph after this
+        def used() -> RunUses | None:  # programs may be added to the graph after this
             programs = getattr(graph, ATTRIBUTE, None)
             return None if programs is None else use_of(self, programs, targets, fetches)
 

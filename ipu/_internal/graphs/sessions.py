@@ -60,7 +60,7 @@ class GraphPrograms:
 
 
 @dataclass(eq=False)
-class Use:
+class RunUses:
     """The programs and the other users of variables that a run with these fetches executes."""
 
     number: int
@@ -73,7 +73,7 @@ class Use:
 
 
 _numbers = itertools.count(1)
-_uses: weakref.WeakValueDictionary[int, Use] = weakref.WeakValueDictionary()
+_uses: weakref.WeakValueDictionary[int, RunUses] = weakref.WeakValueDictionary()
 _runs: dict[int, tuple[int, contextvars.Context]] = {}
 """The number of the use, and the context of the thread, of each run that executes programs."""
 ATTRIBUTE = "_ipu_programs"
@@ -202,10 +202,10 @@ def _note_datasets(programs: GraphPrograms, graph: tf.Graph) -> None:
         programs.variables[name].in_dataset = True
 
 
-def use_of(session: Session, programs: GraphPrograms, targets: list[Any], fetches: list[Any]) -> Use:
+def use_of(session: Session, programs: GraphPrograms, targets: list[Any], fetches: list[Any]) -> RunUses:
     """Use by the run of these targets and fetches. Raises as `_check_order`."""
     _note_datasets(programs, session.graph)
-    known: dict[Key, Use] = session.__dict__.setdefault("_ipu_uses", {})
+    known: dict[Key, RunUses] = session.__dict__.setdefault("_ipu_uses", {})
     key = (len(programs.variables), len(programs.operations), *map(id, targets), None, *map(id, fetches))
     if key not in known:
         executed: list[tf.Operation] = []
@@ -223,7 +223,7 @@ def use_of(session: Session, programs: GraphPrograms, targets: list[Any], fetche
                     if writes and _writes_now(operation):
                         writers.append((operation, variable))
         _check_order(programs, executed, writers)
-        use = Use(
+        use = RunUses(
             *(next(_numbers), weakref.ref(session), bool(executed), frozenset(read), frozenset(written)),
             (*targets, *fetches),
         )
@@ -248,7 +248,7 @@ def _check_order(
 
 
 @contextlib.contextmanager
-def moved(session: Session, use: Use) -> Iterator[np.ndarray]:
+def moved(session: Session, use: RunUses) -> Iterator[np.ndarray]:
     """Moves the variables that a run uses to the session, and those it has written to the next one, while the context
     is open.
 

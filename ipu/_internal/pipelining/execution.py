@@ -26,7 +26,7 @@ from ipu._internal.pipelining.arguments import PipelineArguments
 from ipu._internal.pipelining.captures import captured_by
 from ipu._internal.pipelining.gradients import apply_marked, gradients_of
 from ipu._internal.pipelining.micro_batch import TracedMicroBatch, in_stage, stage_chain
-from ipu._internal.pipelining.micro_batch_loop import MicroBatchLoop
+from ipu._internal.pipelining.micro_batch_loop import TracedMicroBatchLoop
 from ipu._internal.pipelining.options import kind_of
 from ipu._internal.types import Nest
 
@@ -40,7 +40,7 @@ def run_pipeline(arguments: PipelineArguments, output_type: type, name: str) -> 
     note_ipus(arguments.devices)
     if tf.is_tensor(arguments.count):
         want_values("gradient_accumulation_count")
-    loop = MicroBatchLoop if tf.is_tensor(arguments.count) else _Scheduled
+    loop = TracedMicroBatchLoop if tf.is_tensor(arguments.count) else _Scheduled
     pipeline = loop(arguments, micro_batch)
     with outside_gradient_scopes(), tf.name_scope(name):
         return pipeline.run()

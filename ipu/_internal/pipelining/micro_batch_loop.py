@@ -20,7 +20,7 @@ from ipu._internal.queues.outfeed_queue import IPUOutfeedQueue
 from ipu._internal.types import Nest, OptimizerOutput
 
 
-class MicroBatchLoop:
+class TracedMicroBatchLoop:
     """The loop: one micro-batch at a time, as in a sequential schedule."""
 
     def __init__(self, arguments: PipelineArguments, micro_batch: TracedMicroBatch) -> None:

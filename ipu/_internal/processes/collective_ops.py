@@ -25,7 +25,7 @@ from ipu._internal.processes.session_link import SessionLink
 from ipu._internal.processes.time_limits import COLLECTIVE, CONNECTION, time_limit
 from ipu._internal.processes.transport import Operation, SingleProcess, Transport, digest_of
 from ipu._internal.processes.versions import check_versions
-from ipu._internal.processes.watch import TICK, Watch
+from ipu._internal.processes.watch import TICK, CollectiveWatch
 
 tf1 = tf.compat.v1
 MERGES = {"sum": "Add", "min": "Min", "max": "Max", "product": "Mul"}
@@ -123,7 +123,7 @@ class CollectiveOps(Transport):
             check_versions(self._gathered_objects, self.rank)
         except tf.errors.OpError as error:
             raise self._explained(error) from error
-        self.watch = Watch(self.rank, self.size, SessionLink(self.cluster), {}, unlimited="")
+        self.watch = CollectiveWatch(self.rank, self.size, SessionLink(self.cluster), {}, unlimited="")
         self.watch.begin(self._called)
         shown = sys.excepthook
 

@@ -22,7 +22,7 @@ from ipu._internal.processes.shared_memory import Rows, shared_rows
 from ipu._internal.processes.signs import Sign
 from ipu._internal.processes.transport import SPINNING, Operation, Transport, digest_of
 from ipu._internal.processes.versions import check_versions
-from ipu._internal.processes.watch import Link, Watch
+from ipu._internal.processes.watch import CollectiveWatch, Link
 
 OPERATIONS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX, "product": MPI.PROD}
 THE_END = "the end of the program"
@@ -45,7 +45,7 @@ class MPITransport(Transport):
         pids = dict(all_gather_values(local, (self.rank, os.getpid())))
         self.shared = shared_rows(self._comm) if self.local_size == self.size else None
         self._messages = Messages()
-        self.watch: Watch = Watch(self.rank, self.size, self._messages, pids, unlimited=THE_END)
+        self.watch: CollectiveWatch = CollectiveWatch(self.rank, self.size, self._messages, pids, unlimited=THE_END)
 
     def _agree(self, call: str) -> None:
         if self._failed:

@@ -21,7 +21,7 @@ from ipu._internal.processes.background import Background
 
 if TYPE_CHECKING:
     from engine.runtime.process_sums import SharedRows
-    from ipu._internal.processes.watch import Watch
+    from ipu._internal.processes.watch import CollectiveWatch
 
 Operation = Literal["sum", "min", "max", "product"]
 IN_PLACE = "all_reduce in place"
@@ -41,7 +41,7 @@ class Transport(ABC):
     """
 
     rank, size, local_rank, local_size = 0, 1, 0, 1
-    watch: Watch | None = None
+    watch: CollectiveWatch | None = None
     shared: SharedRows | None = None
     """Memory through which codelets sum, where all processes are on one machine."""
 

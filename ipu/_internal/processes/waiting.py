@@ -12,7 +12,7 @@ BUSY = 0.05
 """The least processor time of a process that computes, in parts of the time."""
 
 
-class Waiting:
+class WaitingCollective:
     """A collective that has begun `seconds` ago, and the signs of the other processes since."""
 
     def __init__(self, call: str, others: Iterable[int]) -> None:

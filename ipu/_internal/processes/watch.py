@@ -12,7 +12,7 @@ from engine.errors import ProcessError
 from ipu._internal.processes.failures import no_answer, no_sign, no_watch
 from ipu._internal.processes.signs import Sign, own_sign
 from ipu._internal.processes.time_limits import COLLECTIVE, SILENCE, time_limit
-from ipu._internal.processes.waiting import Waiting
+from ipu._internal.processes.waiting import WaitingCollective
 
 TICK = 0.25
 """Seconds between two looks."""
@@ -37,7 +37,7 @@ class Link(ABC):
         """The signs that have come, by rank; gives its own to processes that have asked."""
 
 
-class Watch:
+class CollectiveWatch:
     """Follows the collectives of a process, each from `begin` to `end`.
 
     Where one takes long, a line of the log says for which processes it waits, and what they do, each third of the time
@@ -78,7 +78,7 @@ class Watch:
 
     def _watch(self) -> None:
         now, count = time.monotonic(), 0
-        waiting: Waiting | None = None
+        waiting: WaitingCollective | None = None
         while not self._closing.wait(TICK):
             before, now = now, time.monotonic()
             answers = self._link.answers(lambda: own_sign(self._call))
@@ -89,7 +89,10 @@ class Watch:
             if not call:
                 waiting = None
             elif waiting is None or count != self._count:
-                waiting, count = Waiting(call, [rank for rank in range(self._size) if rank != self._rank]), self._count
+                waiting, count = (
+                    WaitingCollective(call, [rank for rank in range(self._size) if rank != self._rank]),
+                    self._count,
+                )
             else:
                 waiting.hear(answers, min(now - before, 4 * TICK))
                 self._follow(waiting)
@@ -101,7 +104,7 @@ class Watch:
                 self._link.end_all(self.error)
             time.sleep(TICK)
 
-    def _follow(self, waiting: Waiting) -> None:
+    def _follow(self, waiting: WaitingCollective) -> None:
         if waiting.passes(self._silence / 9):
             self._link.ask(waiting.look(self._pids))
         if waiting.passes(self._silence / 3) and waiting.first(self._rank):

@@ -17,7 +17,7 @@ from tensorflow.python.ops import gen_dataset_ops
 from engine.ir.shape import Shape
 from ipu._internal.queues.autotuning import without_idle_tuner
 from ipu._internal.queues.batching import is_harmless
-from ipu._internal.queues.feeding import Feeding, end_of_dataset
+from ipu._internal.queues.feeding import FeederWork, end_of_dataset
 
 if TYPE_CHECKING:
     from engine.runtime.rings import InfeedRing
@@ -50,7 +50,7 @@ class DatasetElements:
 
         return InfeedRing(self._shapes, slots)
 
-    def feeding(self, ring: InfeedRing, running: threading.Event, ahead: bool) -> Feeding:
+    def feeding(self, ring: InfeedRing, running: threading.Event, ahead: bool) -> FeederWork:
         """The work of the thread that fills the ring."""
         return _DatasetFeeding(self, ring, running, ahead)
 
@@ -65,7 +65,7 @@ class DatasetElements:
         return [tensor._numpy() for tensor in tensors]
 
 
-class _DatasetFeeding(Feeding):
+class _DatasetFeeding(FeederWork):
     def __init__(self, elements: DatasetElements, ring: InfeedRing, running: threading.Event, ahead: bool) -> None:
         super().__init__(ring, running, ahead)
         self._elements = elements

@@ -14,7 +14,7 @@ from engine.errors import InternalError
 from engine.ir.shape import Shape
 from ipu._internal.config.system import current_system
 from ipu._internal.queues.dataset_elements import DatasetElements
-from ipu._internal.queues.feeding import Feeding
+from ipu._internal.queues.feeding import FeederWork
 from ipu._internal.queues.row_elements import RowElements
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Feeder:
         self._depth = depth
         self._running = threading.Event()
         self._thread: threading.Thread | None = None
-        self._work: Feeding | None = None
+        self._work: FeederWork | None = None
         self.ring: InfeedRing | None = None
         self.replicas = 0
         _alive.add(self)

@@ -18,7 +18,7 @@ FIRST_NAP, LONGEST_NAP, LONGEST_FORESEEN = 0.00005, 0.002, 0.02
 """Seconds between polls of the ring, which follow the rate at which the last poll found it emptied."""
 
 
-class Feeding(ABC):
+class FeederWork(ABC):
     """The thread's work. It has no reference to the Feeder, which may be collected meanwhile.
 
     With `ahead` it fills the ring; otherwise it puts an element when a program waits.

@@ -14,7 +14,7 @@ from tensorflow.python.framework.ops import EagerTensor
 
 from engine.ir.shape import Shape
 from ipu._internal.queues.autotuning import without_idle_tuner
-from ipu._internal.queues.feeding import Feeding, end_of_dataset
+from ipu._internal.queues.feeding import FeederWork, end_of_dataset
 from ipu._internal.queues.row_sequences import RowSequence, row_sequence
 from ipu._internal.queues.shuffled_rows import numbered
 
@@ -52,7 +52,7 @@ class RowElements:
         most = min(MOST_SLOTS, TABLE_BYTES // (8 * sum(self._parts)))
         return RowRing(self._shapes, self._parts, self._arrays, max(slots, most))
 
-    def feeding(self, ring: InfeedRing, running: threading.Event, ahead: bool) -> Feeding:
+    def feeding(self, ring: InfeedRing, running: threading.Event, ahead: bool) -> FeederWork:
         """The work of the thread that fills the ring."""
         return _RowFeeding(self.blocks(min(ring.slots, AT_ONCE) if ahead else 1), ring, running, ahead)
 
@@ -72,7 +72,7 @@ class RowElements:
         return (block.numpy() for block in iterator)
 
 
-class _RowFeeding(Feeding):
+class _RowFeeding(FeederWork):
     def __init__(self, blocks: Iterator[list[np.ndarray]], ring: InfeedRing, running: threading.Event, ahead: bool):
         super().__init__(ring, running, ahead)
         self._blocks = blocks
