@@ -141,9 +141,13 @@ def within_seconds(origin: str) -> Iterator[None]:
     A context within another one has the deadline of the outer one.
     """
     seconds = _limits.get().seconds
-    token = _deadline.set(_deadline.get() or Deadline(origin, seconds, time.monotonic() + seconds))
+    deadline = _deadline.get() or Deadline(origin, seconds, time.monotonic() + seconds)
+    token = _deadline.set(deadline)
     try:
         yield
+    except _TimeIsUp:  # between `interruptible` and its block, where only this context sees it
+        _is_interruptible.set(False)
+        raise deadline.error() from None
     finally:
         _deadline.reset(token)
 

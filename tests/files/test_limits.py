@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import engine
-from engine import aot, loaded
+from engine import aot, loaded, resource_limits
 from engine.errors import ConfigurationError, InvalidFile, ResourceLimit
 from engine.files import executable_file
 from engine.ir.builder import Builder
@@ -150,6 +151,27 @@ def test_nothing_is_raised_after_the_end() -> None:
                 pass
         sum(range(1000))
     check_time()
+
+
+def test_an_alarm_before_the_block_is_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python may raise the alarm in `__enter__`, after the context's generator has begun to wait for its block."""
+
+    def entering(self: object) -> None:
+        enter(self)
+        raise resource_limits._TimeIsUp
+
+    kind = contextlib._GeneratorContextManager
+    enter = kind.__enter__
+    with engine.limits(seconds=60), pytest.raises(ResourceLimit) as kept, within_seconds("a file"):
+        opened = interruptible()
+        with monkeypatch.context() as patched:
+            patched.setattr(kind, "__enter__", entering)
+            with opened:
+                raise AssertionError
+    assert kept.value is not None
+    with engine.limits(seconds=0.01), pytest.raises(ResourceLimit), within_seconds("a file"), interruptible():
+        while True:
+            pass
 
 
 def test_a_profiler_runs_after_an_alarm_that_was_stopped() -> None:
