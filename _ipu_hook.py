@@ -36,6 +36,10 @@ ALIASES = {
     "tensorflow._api.v2.compat.v1.estimator": TF_ESTIMATOR,
     "tensorflow.compat.v1.estimator": TF_ESTIMATOR,
     "tensorflow.python.estimator": TF_ESTIMATOR,
+    "tensorflow_estimator": TF_ESTIMATOR,  # a package of its own, up to TensorFlow 2.15
+    "tensorflow_estimator.python": TF_ESTIMATOR,
+    "tensorflow_estimator.python.estimator": TF_ESTIMATOR,
+    "tensorflow.python.keras.ipu": OF_TENSORFLOW,
     "tensorflow.python.estimator.export": "ipu._internal.estimators.export",
     "tensorflow.python.keras.datasets": "keras.datasets",  # not among what TensorFlow has kept of its old Keras
 }
@@ -65,7 +69,8 @@ MODULES = (
 """Modules of `ipu` that are documented with and without their package (Python API, table 18.1)."""
 ALIASES |= {f"ipu.{module.partition('.')[2]}": f"ipu.{module}" for module in MODULES}
 ALIASES |= {
-    f"tensorflow.python.estimator.{module}": TF_ESTIMATOR
+    f"{package}.python.estimator.{module}": TF_ESTIMATOR
+    for package in ("tensorflow", "tensorflow_estimator")
     for module in ("estimator", "estimator_lib", "exporter", "mode_keys", "model_fn", "run_config", "training")
 }
 ATTRIBUTES = [alias for alias in ALIASES if alias.endswith((".ipu", ".datasets", ".estimator"))]
@@ -74,6 +79,8 @@ PARENTS = {
     for parent in {alias.rpartition(".")[0] for alias in ATTRIBUTES} - ALIASES.keys()
 }
 PACKAGES = frozenset({"ipu", "keras_ext"})
+OLD = frozenset({"gcprofile", "popart", "poplar", "poptorch", "popxl", "pva", "tensorflow.contrib"})
+"""Modules of programs for IPUs that are nowhere; the error names what to use."""
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
 LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras"})
 """Libraries whose imports take seconds, in which another process can compile what programs of this project need."""
@@ -164,7 +171,7 @@ class MissingFinder:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         """Returns None, or raises the error of an import statement."""
-        if (real_name(name) or name).partition(".")[0] in PACKAGES or name == "tensorflow.contrib":
+        if name in OLD or (real_name(name) or name).partition(".")[0] in PACKAGES:
             from ipu._internal.names.finding import refuse
 
             refuse(name)

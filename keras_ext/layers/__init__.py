@@ -31,3 +31,5 @@ DEFINITIONS: dict[str, type[Definition]] = {
     "SerialDense": SerialDense,
 }
 """Definitions by documented name; an alias is a second name of the same definition."""
+OLD_NAMES = {f"{kind}Norm": f"{kind}Normalization" for kind in ("Group", "Instance", "Layer")}
+"""Names of the SDKs up to 2.2, which are not listed, and the documented ones."""

@@ -52,7 +52,8 @@ class Notes:
         array = np.asarray(value)
         if replicated and array.ndim > 2:  # [iterations, replicas, batch, ...]
             return array.reshape(len(array), -1, *array.shape[3:])
-        return array.mean(-1) if replicated and array.ndim > 0 and array.shape[-1] == self._replicas else array
+        has_replicas = replicated and array.ndim > 0 and array.shape[-1] == self._replicas
+        return np.asarray(array.mean(-1)) if has_replicas else array
 
     @staticmethod
     @contextlib.contextmanager

@@ -236,8 +236,25 @@ def test_errors_of_programs_of_version_1_name_the_lines_to_put_first(
         ("from tensorflow.contrib import ipu", "Use `from tensorflow.python import ipu`"),
         ("from tensorflow.contrib.ipu.python import utils", "Use `from tensorflow.python import ipu`"),
         ("import tensorflow.contrib.slim", "Use tf.compat.v1 or Keras"),
+        ("from gcprofile import save_tf_report", r"gcprofile.save_tf_report, which .* Use ipu.profile\(model\)"),
+        ("import poptorch", "poptorch, which .* Use TensorFlow and Keras"),
+        ("import popart as po", "popart, which .* Use TensorFlow and Keras"),
     ],
 )
-def test_modules_of_contrib_say_what_to_use(line: str, advice: str) -> None:
+def test_modules_that_are_nowhere_say_what_to_use(line: str, advice: str) -> None:
     with pytest.raises(ModuleNotFoundError, match=advice):
         exec(line)
+
+
+def test_modules_and_layers_of_old_releases_are_those_of_today() -> None:
+    from tensorflow.compiler.plugin.poplar.driver.config_pb2 import IpuOptions
+    from tensorflow.python.keras.ipu import PipelineStage
+    from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
+    from tensorflow_estimator.python.estimator.model_fn import EstimatorSpec
+
+    assert IpuOptions is ipu.config.IpuOptions and PipelineStage is ipu.keras.PipelineStage
+    assert model_fn_lib.LOSS_METRIC_KEY == "loss" and EstimatorSpec is v1.estimator.EstimatorSpec
+    for framework in (keras, tf_keras):
+        layers = framework.ipu.layers
+        old = [layers.GroupNorm, layers.InstanceNorm, layers.LayerNorm]
+        assert old == [layers.GroupNormalization, layers.InstanceNormalization, layers.LayerNormalization]

@@ -59,7 +59,8 @@ def install() -> None:
     made = _Module(NAME)
     for module in (plain_training, plain_layers, plain_estimators, sys.modules[__name__]):
         vars(made).update({name: value for name, value in vars(module).items() if not name.startswith("__")})
-    made.PipelineSchedule = made.RecomputationMode = made.IPUOutfeedMode = made.MergeRemoteBuffersBehaviour = Anything
+    made.PipelineSchedule = made.RecomputationMode = made.IPUOutfeedMode = Anything
+    made.MergeRemoteBuffersBehaviour = made.SelectionOrder = Anything
     names = [NAME, *(f"{NAME}.{each}" for each in (*PACKAGES, *MODULES))]
     names += [f"{NAME}.{package}.{each}" for package in PACKAGES for each in MODULES]
     sys.modules.update(dict.fromkeys(names, made))

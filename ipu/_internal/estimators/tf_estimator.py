@@ -67,6 +67,8 @@ __all__ = [
     "export",
     "train_and_evaluate",
 ]
+LOSS_METRIC_KEY, AVERAGE_LOSS_METRIC_KEY = "loss", "average_loss"
+"""The names of losses among metrics, which programs import from `model_fn`."""
 __path__: list[str] = []
 """Programs import modules from `tensorflow.python.estimator`, which is this module, as are those named below."""
 estimator = estimator_lib = exporter = mode_keys = model_fn = run_config = training = sys.modules[__name__]

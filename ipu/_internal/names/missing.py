@@ -9,7 +9,7 @@ from types import FrameType
 from ipu._internal.names.documented import NOT_HERE
 from ipu._internal.names.errors import MissingImport, MissingName
 from ipu._internal.names.of_estimators import OF_ESTIMATORS
-from ipu._internal.names.other_releases import OF_TENSORFLOW_1, OTHER_RELEASES
+from ipu._internal.names.other_releases import OF_GRAPHCORE, OF_TENSORFLOW_1, OTHER_RELEASES
 from ipu._internal.names.typed import typed_name
 
 KERAS = {
@@ -32,6 +32,7 @@ TABLES = (
     (NOT_HERE, "is not here yet"),
     (OTHER_RELEASES, "exists in other releases alone"),
     (OF_TENSORFLOW_1, "TensorFlow 1 alone has"),
+    (OF_GRAPHCORE, "is of Graphcore's own packages"),
     (OF_ESTIMATORS, "is for TensorFlow's own estimators"),
 )
 
@@ -64,7 +65,7 @@ def message(typed: str, documented: str, module: str = "", names: Iterable[str] 
     is_typed = documented_name(typed) == documented
     where = typed if is_typed else f"{typed} ({documented})"
     parts = documented.split(".")
-    for end in range(len(parts), 1, -1):
+    for end in range(len(parts), 0, -1):
         known = ".".join(parts[:end])
         for table, why in TABLES:
             if known in table:

@@ -1,6 +1,7 @@
 """Names that only earlier or later releases have, and their replacements."""
 
 OTHER_RELEASES = {
+    "ipu.autoshard.ipu_autoshard": "ipu.autoshard.automatic_sharding, or ipu.scopes.ipu_shard",
     "ipu.autoshard_cnn": "ipu.autoshard.automatic_sharding, or ipu.pipelining_ops.pipeline",
     "ipu.dataset_extractor": "ipu.utils.export_dataset_to_file",
     "ipu.f8_ops": "float16",
@@ -23,9 +24,17 @@ OTHER_RELEASES = {
     "ipu.optimizers.AutomaticLossScalingOptimizer": "keras.mixed_precision.LossScaleOptimizer",
     "ipu.pipelining_ops._ALL_DEVICES": "the number of one IPU for each stage in device_mapping",
     "ipu.popops_cross_replica_sum": "ipu.cross_replica_ops.cross_replica_sum",
+    "ipu.summary_ops.get_ipu_reports": "ipu.profile(model)",
+    "ipu.utils.extract_graph_reports": "ipu.utils.extract_compile_reports, or ipu.profile(model)",
     "ipu.sharding_utils": "ipu.scopes.ipu_shard, or pipeline stages",
 }
 OF_TENSORFLOW_1 = {
     "tensorflow.contrib": "tf.compat.v1 or Keras, or `python -m ipu.run --tf1`, which supplies a part of it",
     "tensorflow.contrib.ipu": "`from tensorflow.python import ipu`; `python -m ipu.run --tf1` runs programs unchanged",
+}
+OF_GRAPHCORE = {
+    **dict.fromkeys(("gcprofile", "pva"), "ipu.profile(model), which writes a report"),
+    **dict.fromkeys(
+        ("popart", "poplar", "poptorch", "popxl"), "TensorFlow and Keras: `from tensorflow.python import ipu`"
+    ),
 }
