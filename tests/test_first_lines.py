@@ -33,7 +33,7 @@ def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
 def fragments(path: Path) -> Iterator[str]:
     """Position and first line of each docstring of a file that begins with a fragment."""
     source = path.read_text()
-    if not BEGINNING.search(source):  # a tree takes a hundred times as long, and no file should need one
+    if not BEGINNING.search(source):  # a tree takes a hundred times as long, and files should not need it
         return
     for each in docstrings(ast.parse(source)):
         first = str(each.value).strip().partition("\n")[0]

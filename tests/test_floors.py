@@ -16,7 +16,7 @@ FRAMEWORKS = frozenset({"tensorflow", "keras", "tf_keras"})
 # Floors from top to bottom: a module belongs to the longest name that it equals or lies below. A package that stands
 # here names its own modules, and those below it that no longer name covers.
 FLOORS = (
-    ("keras_ext",),  # installed by ipu._internal.keras_hooks, which names its frameworks as text
+    ("keras_ext",),  # ipu._internal.keras_hooks installs it, and names its frameworks as text
     (
         *("ipu", "ipu._internal.checking", "ipu._internal.commands", "ipu._internal.estimators"),
         *("ipu._internal.plugin", "ipu._internal.rnn"),
@@ -75,7 +75,7 @@ HEIGHT = {name: len(FLOORS) - index for index, names in enumerate(FLOORS) for na
 def height(module: str) -> int | None:
     """The floor of a module, 1 the lowest; None for one that belongs to none."""
     if module.startswith("engine.") and ".".join(module.split(".")[:2]) not in HEIGHT:
-        return None  # each room of the engine has a floor of its own
+        return None  # each room of the engine has its own floor
     parts = module.split(".")
     for end in range(len(parts), 0, -1):
         if ".".join(parts[:end]) in HEIGHT:
@@ -140,7 +140,7 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def _visit(graph: dict[str, set[str]], starts: Iterable[str], leave: Callable[[str, str], object]) -> None:
-    """Depth first; `leave` gets each node, when all behind it are visited, and the start that led to it."""
+    """Visits a graph depth first. `leave` gets each node after all nodes behind it, with the start that led to it."""
     seen: set[str] = set()
     for start in starts:
         path = [] if start in seen else [(start, iter(sorted(graph[start])))]
@@ -239,8 +239,8 @@ STILL_OF_THE_HOST = {
         work.winograd_gradient work.winograd_tiles work_estimates
     """,
 }
-"""Modules independent of the processor that still import how it computes a program. None is added. None is added; one
-that no longer does leaves this list.
+"""Modules independent of the processor that still import how it computes a program. None is added; a module that no
+longer imports it leaves this list.
 """
 
 

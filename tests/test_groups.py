@@ -1,4 +1,4 @@
-"""`python -m tests` runs each test once and reports its outcome, also of one that kills its worker."""
+"""`python -m tests` runs each test once and reports its outcome, even if a test kills its worker."""
 
 from __future__ import annotations
 

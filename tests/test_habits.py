@@ -1,4 +1,4 @@
-"""The tools that contributors run must be content: ruff with the whole project, mypy with the three packages."""
+"""The tools of contributors find nothing: ruff in the whole project, mypy in the three packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
     [
         ("ruff", "check", "--no-cache", "."),
         ("ruff", "format", "--check", "--no-cache", "."),
-        # From nothing it takes 20 s of processor time: .ci/run and commits have it besides.
+        # Without a cache it takes 20 s of processor time; .ci/run and commits run it, too.
         pytest.param(("mypy",), marks=pytest.mark.explore),
     ],
     ids=" ".join,

@@ -1,4 +1,4 @@
-"""Trainings that are killed at random moments go on to the bits of others: a few of `python -m tests.kills`."""
+"""Trainings that are killed at random moments end with the same bits: a few of `python -m tests.kills`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_killed_trainings(kind: str) -> None:
 
 
 def test_what_becomes_of_kills(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lost epochs and other bits are seen."""
+    """Lost epochs and different bits are counted."""
     killed, whole = Attempt(-9, [0, 1, 2], 1.0, None, ""), Attempt(0, [0, 1, 2, 3], 1.0, "bits", "")
     runs = [whole, killed, killed._replace(places=[2, 3]), killed._replace(places=[1]), killed._replace(places=[0])]
     runs += [whole._replace(places=[0, 1], digest="others")]

@@ -32,7 +32,7 @@ PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
 def dialect(path: Path) -> Iterator[str]:
-    """Line and word of each name, comment and docstring that the page of terms has another word for."""
+    """The line and word of each name, comment and docstring for which the page of terms has another word."""
     # Tokens take ten times as long as words, and few files have one of these.
     if not {each.lower() for each in PART.findall(path.read_text())} & (NOT_IN_NAMES | NOT_IN_PROSE):
         return
@@ -51,7 +51,7 @@ def test_names_and_prose_keep_to_the_page_of_terms() -> None:
 
 
 def test_sentences_of_pages_begin_with_a_noun() -> None:
-    """A pronoun or a genitive at the beginning of a sentence has its noun in another one."""
+    """Sentences may not begin with a pronoun or a genitive whose noun is in another sentence."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").glob("t*/*.py")]
     found = [
         f"{page.relative_to(ROOT)}:{number}: {begin[1]}"

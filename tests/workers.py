@@ -1,7 +1,7 @@
 """Tests of one collection in forked workers, a file at a time: the plugin of `python -m tests`.
 
 Imports and collection take 20 seconds of processor time, a fork none. TensorFlow starts threads, which a fork would
-lose, with its first operation: modules of tests run none while they are imported.
+lose, with its first operation, so modules of tests run no operation while they are imported.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tests.interrupting import threads_of_system
 
 FORK = multiprocessing.get_context("fork")
 MOST_KILOBYTES = 2_500_000
-"""TensorFlow keeps some ten megabytes of every model that was ever traced: a worker that has more than this is replaced
-after its file, but not the first ones before all of their files have run."""
+"""Memory above which a worker is replaced after its file; the first workers only after all of their files. TensorFlow
+keeps some ten megabytes of every model that was ever traced."""
 WAITING = 2
-"""Workers beside those that were asked for, which mostly wait for other processes. With one of them, two cores had
-nothing to do for a tenth of the time."""
+"""Additional workers, which mostly wait for other processes. With one of them, two cores had nothing to do
+for a tenth of the time."""
 ENDS_SECONDS = 10.0
 """Seconds for an interrupted worker to tear down its fixtures, which end the processes that they have started."""
 
@@ -41,7 +41,7 @@ Items = list[pytest.Item]
 
 @dataclass
 class _Worker:
-    """A process, and of the file that it runs the items and the reports it has sent."""
+    """A process, the items of the file that it runs, and the reports that it has sent of them."""
 
     process: ForkProcess
     takes_first: bool
@@ -56,7 +56,7 @@ class _Worker:
 
 
 class Workers:
-    """Forks `count` workers and two more that begin with the files of `goes_first`; the others end with them."""
+    """Forks `count` workers, and two more that begin with the files of `goes_first`; the others run those last."""
 
     def __init__(self, count: int, goes_first: Callable[[Path], bool]) -> None:
         self.count = count
@@ -67,7 +67,7 @@ class Workers:
         self.interrupted: list[str] = []
 
     def pytest_collection(self, session: pytest.Session) -> None:
-        """The server of new processes imports while this one collects."""
+        """Starts the server of new processes, which imports while this process collects."""
         if session.config.rootpath == forking.ROOT and not session.config.option.collectonly:
             forking.start_server()
 
@@ -81,11 +81,12 @@ class Workers:
         files: dict[Path, Items] = {}
         for item in session.items:
             files.setdefault(item.path, []).append(item)
-        # What takes long comes early, so that the workers end at about the same time.
+        # Long files come first, so that the workers end at about the same time.
         for path in sorted(files, key=lambda path: not any(item.get_closest_marker("slow") for item in files[path])):
             (self.first if self.goes_first(path) else self.others).append(files[path])
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # in which those of workers are
-        # By then a test that hangs has said where; it fails as if its worker crashed. Those of --all may take longer.
+        # A test that hangs has printed where by then; it fails as if its worker crashed. Tests of --all may take
+        # longer.
         says_where = 0.0 if exploring.seed() is not None else float(session.config.getini("faulthandler_timeout"))
         limit = 2.0 * says_where or math.inf
         try:
@@ -140,7 +141,7 @@ class Workers:
         self._send_next(pipe)
 
     def _send_next(self, pipe: Connection) -> None:
-        """Has a worker run the next file, or end."""
+        """Makes a worker run the next file, or end."""
         worker = self.running[pipe]
         order = (self.first, self.others) if worker.takes_first else (self.others, self.first)
         files = next(filter(None, order), deque())
@@ -168,14 +169,14 @@ class Workers:
             self._send_next(pipe)
 
     def _receive_reports(self, session: pytest.Session) -> None:
-        """Takes the reports that workers have sent before an interruption, and sends them no more files."""
+        """Takes the reports that workers sent before an interruption, and sends no more files."""
         for pipe, worker in self.running.items():
             with suppress(EOFError, OSError):
                 while pipe.poll() and isinstance(message := pipe.recv(), dict):
                     worker.reports.append(_report(session, message))
 
     def _end(self, session: pytest.Session, pipe: Connection) -> None:
-        """Forgets a worker; one that has not ended by itself has failed the test that it ran, and others go on."""
+        """Forgets a worker that has ended. If it ended in a test, that test has failed; a new worker runs the rest."""
         worker = self.running.pop(pipe)
         pipe.close()
         worker.process.join()
@@ -198,7 +199,7 @@ def _report(session: pytest.Session, message: dict[str, Any]) -> pytest.TestRepo
 
 
 def _show(session: pytest.Session, reports: Iterable[pytest.TestReport]) -> None:
-    """Tells pytest of the tests of a file, as if they had just run here."""
+    """Reports the tests of a file to pytest, as if they had just run here."""
     hook = session.config.hook
     for report in reports:
         if report.when == "setup":
@@ -213,7 +214,7 @@ def _show(session: pytest.Session, reports: Iterable[pytest.TestReport]) -> None
 
 
 class _Sending:
-    """The reports of a worker's tests go to the process that shows them."""
+    """A plugin that sends the reports of a worker's tests to the process that shows them."""
 
     def __init__(self, config: pytest.Config, pipe: Connection) -> None:
         self.config = config
@@ -224,8 +225,8 @@ class _Sending:
 
 
 def _work(session: pytest.Session, pipe: Connection, ends_of_parent: list[Connection]) -> None:
-    """The life of a worker: runs the tests that it receives the names of, until there are none, or no parent."""
-    for each in ends_of_parent:  # else the pipe would outlive the parent
+    """The life of a worker: runs tests by the names that it receives, until no names come or the parent has ended."""
+    for each in ends_of_parent:  # otherwise the pipe would outlive the parent
         each.close()
     with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         try:
@@ -249,7 +250,7 @@ def _run(session: pytest.Session, pipe: Connection) -> None:
     forking.use_server_of_parent()
     items = {item.nodeid: item for item in session.items}
     while names := pipe.recv():
-        # Fixtures of the session stay until the last file.
+        # Fixtures of the session last until the last file.
         following = [items[name] for name in names[1:]]
         for name, next_node in zip(names, [*following, session], strict=True):
             config.hook.pytest_runtest_protocol(item=items[name], nextitem=next_node)

@@ -91,8 +91,8 @@ def run(module: Module, values: list[np.ndarray]) -> np.ndarray:
         ((8, 14, 14, 64, 64), (5, 5), True),
         ((8, 17, 17, 128, 128), (1, 7), True),
         ((8, 28, 28, 64, 64), (3, 1), True),
-        ((8, 28, 28, 16, 16), (5, 5), False),  # the transforms of tiles would take longer than what they save
-        ((1, 4, 4, 64, 64), (5, 5), False),  # the same for the kernel's
+        ((8, 28, 28, 16, 16), (5, 5), False),  # the transforms of tiles would take longer than they save
+        ((1, 4, 4, 64, 64), (5, 5), False),  # the same for the kernel's transform
         ((8, 28, 28, 64, 64), (1, 1), False),
     ],
 )
@@ -121,7 +121,7 @@ def test_where_it_pays(kind: str, shape: Shape, taps: Pair, expected: bool, monk
 def test_results_are_those_of_the_definition(
     kind: str, shape: Shape, taps: Pair, padding: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Errors in half units of the last place of the sum of magnitudes; few features have the largest ones."""
+    """Errors are in half units of the last place of the sum of magnitudes; few features have the largest ones."""
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
     module = convolution(kind, shape, taps, padding)
     assert is_transformed(made(module))
@@ -151,7 +151,7 @@ def test_errors_of_many_features(kind: str) -> None:
 def test_padding_that_differs_by_side(
     kind: str, taps: Pair, low: Pair, high: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A negative one cuts the image."""
+    """Negative padding cuts the image."""
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     b, sizes = Builder(), (2, 13, 14, 19, 32)
@@ -191,7 +191,7 @@ def test_infinite_inputs_make_what_reads_them_non_finite(
     x[1, row, column, 5] = value
     changed, expected = run(module, [x, kernel]), exact("forward", x, kernel, taps, padding)
     assert not np.isfinite(changed[~np.isfinite(expected)]).any()
-    # Outputs of a tile of four read its seven inputs, and those of the tile after it.
+    # Outputs of a tile of four read its seven inputs, as do those of the next tile.
     far = [[not -3 <= at - (n // 4 * 4) <= 7 for n in range(size)] for at, size in ((row, 16), (column, 17))]
     outside = np.ones_like(changed, bool)
     outside[1] = np.logical_or.outer(*far)[..., None]

@@ -31,7 +31,7 @@ def test_every_program_is_printed(name: str) -> None:
 
 
 def test_work_is_compared_by_its_data() -> None:
-    """Buffers are the same; tables of offsets are equal where their numbers are."""
+    """Work with the same buffers is equal if its other data are; tables of offsets are equal if their numbers are."""
     work = next(s.work for s in program_of("training").compute_sets if isinstance(s.work, Contraction))
     same = replace(work, row_a=Offsets(work.row_a.table.copy()))
     assert same == work and hash(same) == hash(work)

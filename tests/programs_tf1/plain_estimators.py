@@ -1,4 +1,4 @@
-"""The oracle's estimators and strategies: a session for each call, and values of variables in between."""
+"""The oracle's estimators and strategies: each call has a session, and variables keep their values in between."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class IPUEstimator:
         return {**found, "loss": np.mean(losses), "global_step": self._steps}
 
     def predict(self, input_fn: Any, **_: Any) -> Iterator[Any]:
-        """One prediction after the other."""
+        """Yields one prediction after another."""
         with self._session(input_fn, "infer") as (session, spec, _step):
             with contextlib.suppress(v1.errors.OutOfRangeError):
                 while True:
@@ -129,7 +129,7 @@ class IPUPipelineEstimatorSpec:
 
 
 class IPUPipelineEstimator(IPUEstimator):
-    """The stages one after the other, and gradients that are accumulated."""
+    """An estimator that runs the stages one after another, and accumulates gradients."""
 
     def _spec(self, features: Any, labels: Any, mode: str) -> Any:
         made = self._called(self._model_fn, mode=mode)
@@ -151,7 +151,7 @@ class IPUPipelineEstimator(IPUEstimator):
 
 
 class IPUStrategy:
-    """No strategy."""
+    """Stands for a strategy, and changes nothing."""
 
     num_replicas_in_sync = 1
 
@@ -160,11 +160,11 @@ class IPUStrategy:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[Any]:
-        """Yields itself, in place of a scope."""
+        """Yields the strategy itself in place of a scope."""
         yield self
 
     def run(self, function: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """A call of the function, without XLA, which has no iterators."""
+        """Calls the function without XLA, which has no iterators."""
         plain = self._plain.setdefault(function, tf.function(getattr(function, "python_function", function)))
         return plain(*args, **(kwargs or {}))
 

@@ -1,7 +1,7 @@
 """Stands for `tensorflow.python.ipu` in an oracle's run: TensorFlow's operations on the CPU, and nothing of the engine.
 
-A program is executed as its graph without the IPU's parts: queues are iterators and queues of TensorFlow, loops are
-`tf.while_loop`, replicas are one device with the batches of all. One flat module stands for all of the original's.
+A program runs as its graph without the IPU's parts: queues are iterators and queues of TensorFlow, loops are
+`tf.while_loop`, replicas are one device with the batches of all. One flat module replaces all of the original's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Module(ModuleType):
 
 
 def install() -> None:
-    """Makes this module all of the original's, for a program that is run next."""
+    """Puts this module in place of all of the original's, for the program that runs next."""
     from tests.programs_tf1 import plain_estimators, plain_layers, plain_training
 
     made = _Module(NAME)
@@ -77,7 +77,7 @@ class _AnythingType(type):
 
 
 class Anything(metaclass=_AnythingType):
-    """An enumeration or options of which nothing depends: any member is its name, any attribute may be set."""
+    """An enumeration or options without any effect: any name is a member, any attribute may be set."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         vars(self).update(named)
@@ -129,7 +129,7 @@ move_variable_initialization_to_cpu = automatic_sharding
 
 
 def compile(computation: Callable[..., Any], inputs: Any = None) -> Any:
-    """The results of a function in the graph."""
+    """The results of a function, computed in the graph."""
     tensors, operations, _ = split(computation(*(v1.identity(v1.convert_to_tensor(each)) for each in inputs or ())))
     with v1.control_dependencies(operations):
         return [v1.identity(each) for each in tensors] if tensors else v1.no_op()
@@ -149,7 +149,7 @@ def _joined(batches: Any) -> Any:
 
 
 class IPUInfeedQueue:
-    """An iterator, whose elements have the batches of all replicas."""
+    """An iterator whose elements combine the batches of all replicas."""
 
     def __init__(self, dataset: Any, *_: Any, **__: Any) -> None:
         if REPLICAS > 1:
@@ -159,7 +159,7 @@ class IPUInfeedQueue:
         self.initializer, self.deleter = self._iterator.initializer, v1.no_op()
 
     def dequeue(self, first: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and named arguments of a function: some tensors, and an element."""
+        """The positional and named arguments of a function: some tensors, and an element."""
         element = self._iterator.get_next()
         if isinstance(element, dict):
             return list(first), element
@@ -167,7 +167,7 @@ class IPUInfeedQueue:
 
 
 class IPUOutfeedQueue:
-    """A queue of TensorFlow's."""
+    """A queue, made of one of TensorFlow's."""
 
     def __init__(self, feed_name: Any = None, outfeed_mode: Any = None, *_: Any, **__: Any) -> None:
         self._is_last = outfeed_mode in ("LAST", IPUOutfeedMode.LAST)
@@ -184,7 +184,7 @@ class IPUOutfeedQueue:
         return self._queue.enqueue(tensors)
 
     def dequeue(self, *_: Any, **__: Any) -> Any:
-        """All that is in the queue, or the last of it; with accumulated outfeeds the sum of each `together`."""
+        """All elements of the queue, or the last one; with accumulated outfeeds, sums of `together` elements each."""
         queue, together = self._queue, self.together
         rows = queue.dequeue_many(queue.size())
         rows = rows if isinstance(rows, list) else [rows]
@@ -231,7 +231,7 @@ def repeat(n: Any, body: Any, inputs: Any = None, infeed_queue: Any = None, use_
 
 
 class OptimizerFunctionOutput:
-    """The optimizer and the loss by which a pipeline trains."""
+    """The optimizer and the loss with which a pipeline trains."""
 
     def __init__(self, opt: Any, loss: Any, *_: Any, **named: Any) -> None:
         self.opt, self.loss, self.named = opt, loss, named

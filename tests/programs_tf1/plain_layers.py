@@ -97,14 +97,14 @@ def instance_norm(inputs: Any, **named: Any) -> Any:
 
 
 def gelu(features: Any, **_: Any) -> Any:
-    """TensorFlow's approximation by a hyperbolic tangent."""
+    """TensorFlow's GELU, approximated by a hyperbolic tangent."""
     import tensorflow
 
     return tensorflow.nn.gelu(features, approximate=True)
 
 
 def dropout(x: Any, rate: float = 0.5, **_: Any) -> Any:
-    """Drops nothing: programs compare with no random numbers."""
+    """Drops nothing, as random numbers cannot be compared."""
     assert rate == 0
     return v1.identity(x)
 
@@ -118,7 +118,7 @@ cross_replica_mean = cross_replica_sum
 
 
 def serialized_matmul(a: Any, b: Any, *_: Any, transpose_a: bool = False, transpose_b: bool = False, **__: Any) -> Any:
-    """One product."""
+    """The product, computed in one piece."""
     return v1.matmul(a, b, transpose_a, transpose_b)
 
 
@@ -128,7 +128,7 @@ def embedding_lookup(params: Any, ids: Any, name: Any = None, serialization_fact
 
 
 class HostEmbeddingOptimizerSpec:
-    """An optimizer of tables, which has to be the program's: gradient descent of the same learning rate."""
+    """The optimizer of tables, which must equal the program's: gradient descent with the same learning rate."""
 
     def __init__(self, learning_rate: float, *_: Any) -> None:
         self.rate = learning_rate
@@ -160,7 +160,7 @@ class _Embedding:
 def create_host_embedding(
     name: str, shape: Any, dtype: Any, *_: Any, optimizer_spec: Any = None, initializer: Any = None, **__: Any
 ) -> Any:
-    """A table in a variable of the graph, trained where there is an optimizer."""
+    """A table in a variable of the graph, which is trained if there is an optimizer."""
     initializer = v1.zeros_initializer() if initializer is None else initializer
     trained = optimizer_spec is not None
     return _Embedding(v1.get_variable(name, shape, dtype, initializer, trainable=trained, use_resource=True))

@@ -1,4 +1,4 @@
-"""The oracle's optimizers: gradients are accumulated in variables of TensorFlow, and replicas are one device."""
+"""The oracle's optimizers accumulate gradients in variables of TensorFlow, and take replicas as one device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def split(structure: Any) -> tuple[list[Any], list[Any], Any]:
 
 
 class Method(Enum):
-    """Reduction of the gradients of mini-batches to one."""
+    """Ways to reduce the gradients of mini-batches to one."""
 
     SUM = "sum"
     MEAN = "mean"
@@ -76,7 +76,7 @@ class GradientAccumulationOptimizerV2(Passed):
         self._scale = 1.0 if str(reduction_method).lower().rpartition(".")[2] == "sum" else 1.0 / num_mini_batches
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: Any = None) -> Any:
-        """Applies all gradients, their sum or their mean, in the last mini-batch."""
+        """Applies the sum or the mean of all gradients in the last mini-batch."""
         pairs = [(v1.convert_to_tensor(gradient), v) for gradient, v in grads_and_vars if gradient is not None]
         with v1.init_scope(), v1.variable_scope("accumulation", reuse=v1.AUTO_REUSE):
             make = lambda shape, kind: v1.Variable(v1.zeros(shape, kind), trainable=False, use_resource=True)  # noqa: E731

@@ -21,7 +21,7 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.
 def run(program: str, arguments: list[str], plain: bool) -> None:
     """Runs a file below `programs` in a folder of its own, in a new process."""
     path = PROGRAMS / program
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # logs are no part of what a program prints
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # logs are not part of what a program prints
     try:
         _run(path, arguments, plain)
     except BaseException:
@@ -64,7 +64,7 @@ class Pair:
             self.plain, self.ours = ends
 
     def differences(self, tolerance: float) -> list[str]:
-        """Differences of the outputs: an end, a word, or a number by more than a relative tolerance."""
+        """The differences of the outputs: an end, a word, or a number that is off by more than a relative tolerance."""
         for name, (code, text) in (("plain", self.plain), ("ours", self.ours)):
             if code != 0:
                 return [f"{name} ends with {code}: {text[-3000:]}"]
@@ -86,7 +86,7 @@ def printed(text: str) -> list[str]:
 
 
 def off(plain: float, ours: float) -> float:
-    """Distance of a number from another one, relative to it where it is above 1."""
+    """The distance between two numbers, relative to the first if that is above 1."""
     if plain == ours or (plain != plain and ours != ours):
         return 0.0
     return abs(plain - ours) / max(1.0, abs(plain)) if plain == plain and ours == ours else float("inf")

@@ -10,7 +10,7 @@ from tests.programs_tf1.running import PROGRAMS, Pair, is_version_1
 REPLICAS = {"cosmoflow": 2, "resnet_replicas": 2, "rl_policy": 2}
 SLOW = frozenset({"bert_pipeline", "cnn_sharded", "din", "mcmc_annealing", "rl_actor_critic", "vae", "yolo_infer"})
 SLOW |= {"cosmoflow", "cosmoflow_estimator", "graph_network", "sales_lstm"}
-"""The second of each kind, and those of several seconds, run with --all."""
+"""The second program of each kind, and programs that take several seconds, run with --all."""
 NAMES = sorted(path.stem for path in PROGRAMS.glob("*.py") if path.stem != "yolo_network")
 
 
@@ -22,7 +22,7 @@ def test_programs_train_to_the_numbers_of_tensorflow(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_check_asks_for_changes_where_a_program_is_of_version_1(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that the test above runs by plain Python need none; names of version 1 end the others there."""
+    """Programs that run by plain Python in the test above need no changes; names of version 1 would end the others."""
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     path = PROGRAMS / f"{name}.py"
     assert main([str(path)]) == is_version_1(path)

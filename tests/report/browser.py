@@ -34,13 +34,12 @@ for (const each of section.querySelectorAll(".scroll, td, th"))
     found.push(`${each.tagName} ${each.textContent.trim().slice(0, 40)} ${each.scrollWidth} of ${each.clientWidth}`);
 return found
 """
-"""Script that finds what is cut in the section that is shown: beyond the page, beyond its chart, or wider than its
-box.
+"""Script that finds what is cut off in the visible section: beyond the page, beyond its chart, or wider than its box.
 """
 
 
 def missing() -> str:
-    """Why there is no browser to test with; empty if there is one."""
+    """The reason why there is no browser to test with; empty if there is one."""
     if BROWSER is None or DRIVER is None:
         return "no chromium with chromedriver on this machine: apt-get install chromium chromium-driver"
     return "" if importlib.util.find_spec("selenium") else "no selenium: pip install 'software-ipu[test]'"
@@ -101,9 +100,9 @@ class Browser:
         return list(self.run("return [...document.querySelectorAll('main > section')].map(each => each.id)"))
 
     def cut(self, scrolls: str = "") -> list[str]:
-        """Elements that are cut in the section that is shown, but for those that match a selector.
+        """Elements that are cut off in the visible section, except those that match a selector.
 
-        The chart of a pipeline scrolls sideways where its numbers need more than the width.
+        The chart of a pipeline scrolls sideways if its numbers need more than the width.
         """
         every = ["figure[data-chart=pipeline] *", "figure[data-chart=pipeline]", *filter(None, [scrolls])]
         return list(self.run(CUT, ", ".join(every)))
@@ -113,7 +112,7 @@ class Browser:
         return " ".join(self.run("return document.querySelector(arguments[0]).innerText", selector).split())
 
     def hover(self, chart: str, across: float, down: float) -> str:
-        """Text of the tip with the mouse at these shares of a chart's plot; empty if there is none."""
+        """Text of the tip when the mouse is at these shares of a chart's plot; empty if there is none."""
         return self.tips(chart, [(across, down)])[0]
 
     def tips(self, chart: str, shares: list[tuple[float, float]]) -> list[str]:
@@ -160,7 +159,7 @@ class Browser:
         )
 
     def complaints(self) -> list[str]:
-        """Messages on the console since the last question."""
+        """Messages on the console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ def program() -> Program:
 
 @cache
 def report(name: str = "dense step", batch: int = 64) -> Report:
-    """The report on the Mk2; of another batch than 64 with more or fewer cycles."""
+    """The report on the Mk2; a batch other than 64 has more or fewer cycles."""
     return make_report(program() if batch == 64 else dense_step(batch), target("ipu2"), name=name)
 
 

@@ -1,4 +1,4 @@
-"""Advice: shares that are shares of something, and nothing proposed that cannot help."""
+"""Advice: shares are shares of something, and no proposal is one that cannot help."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_shares_of_a_pipeline_are_of_the_work_of_all_ipus(kind: str) -> None:
 
 
 def test_products_of_many_ipus_are_no_more_than_all() -> None:
-    """Wide layers, whose products on all IPUs take more cycles than one step of the pipeline has."""
+    """Wide layers' products take more cycles on all IPUs together than one step of the pipeline has."""
     estimate = pipelined("Sequential", 512)
     for text in advised(estimate).values():
         assert all(float(part.split()[-1]) <= 100 for part in text.split(" %")[:-1] if part.split()[-1][0].isdigit())
@@ -79,7 +79,7 @@ def test_transfers_of_a_pipeline_are_no_gradients_of_replicas() -> None:
 
 
 def test_a_counter_is_no_operation_to_spread_or_to_begin_with() -> None:
-    """An optimizer's counter, or the advance of a seed, takes as many cycles on one tile as the rest of the step."""
+    """The step of a counter or a seed takes as many cycles on one tile as the rest of the step."""
     data = report().data
     row = {**data["operations"][0], "name": "adam Add", "tiles": 1, "bytes": 16, "runs": 1, "dtype": "s64"}
     row |= {"compute": 10**6, "cycles": 10**6}
@@ -129,7 +129,7 @@ def test_a_pipeline_that_does_not_fit_is_sent_to_its_planner() -> None:
 
 @pytest.mark.parametrize("made", [report, too_large, lambda: report_on(pipelined())], ids=["fits", "not", "pipeline"])
 def test_a_file_has_one_number_of_cycles_for_a_step(made: Any) -> None:
-    """The page's figure, the rows of the chips, the summary, and the time of a step."""
+    """The page's figure, the rows of the chips, the summary and the time of a step agree."""
     found: Report = made()
     data, total = found.data, found.cycles["total"]
     assert total == sum(found.cycles[part] for part in ("compute", "exchange", "sync", "host"))

@@ -34,7 +34,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, reports: dict[str, Report]) 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", NAMES)
-# Of a desktop by default: test_real_models.py.
+# A desktop's width is tested by default in test_real_models.py.
 @pytest.mark.parametrize("width", [PHONE, 700, pytest.param(DESKTOP, marks=pytest.mark.explore)])
 def test_nothing_is_cut(browser: Browser, pages: dict[str, Path], name: str, width: int) -> None:
     browser.open(pages[name], "verdict", width)
@@ -61,7 +61,7 @@ def test_tips_have_no_gaps(browser: Browser, pages: dict[str, Path], name: str) 
             told = browser.tips(chart, places)
             assert not any(re.search(r"undefined|null|NaN", each) for each in told), (chart, told)
             silent += [] if any(told) else [chart]
-    # Their marks are thin: a little memory on each tile, points of a line, short transfers.
+    # The marks of these charts are thin: a little memory on each tile, points of a line, short transfers.
     assert set(silent) <= {"memory-by-tile", "memory-histogram", "pipeline-bytes", "scaling", "host"}
 
 
@@ -164,7 +164,7 @@ def test_charts_are_drawn_again_where_a_phone_becomes_wide(browser: Browser, pag
 
 
 def find_of(rows: list[dict[str, Any]], name: str) -> str:
-    """Sentence that the page should have on the operations of one name."""
+    """The sentence that the page should have about the operations with one name."""
     found = [row for row in rows if row["name"] == name]
     return f"the {len(found)} found take {sum(row['cycles'] for row in found):,} cycles"
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def scaled(growth: float) -> Report:
-    """The report with more compute cycles, by `growth` as a share of all."""
+    """The report with more compute cycles; `growth` is their share of all cycles."""
     data = json.loads(report().json())
     more = round(growth * data["cycles"]["total"])
     data["cycles"]["compute"] += more

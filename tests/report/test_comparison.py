@@ -1,4 +1,4 @@
-"""Two reports beside each other: layers of models made one after the other, the text, and its order."""
+"""Two reports beside each other: layers of models made one after another, the text, and its order."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_layers_of_a_second_model_are_those_of_the_first() -> None:
         (("conv2d", "conv2d_1"), ("conv2d_2", "conv2d_3"), {"conv2d_2": "conv2d", "conv2d_3": "conv2d_1"}),
         (("conv2d_9", "conv2d_10"), ("conv2d_11", "conv2d_12"), {"conv2d_11": "conv2d_9", "conv2d_12": "conv2d_10"}),
         (("conv2d_2", "conv2d_3"), ("conv2d_3", "conv2d_4"), {"conv2d_3": "conv2d_2", "conv2d_4": "conv2d_3"}),
-        # One layer more at the end of a second model.
+        # The second model has one more layer at its end.
         (("dense", "dense_1"), ("dense_2", "dense_3", "dense_4"), {"dense_2": "dense", "dense_3": "dense_1"}),
-        # The same names, one of which is gone or new: users' own, or Keras' in two processes.
+        # The same names, one of which is gone or new: names of users, or of Keras in two processes.
         (("block_1", "block_2", "block_3"), ("block_2", "block_3"), {}),
         (("dense", "dense_1"), ("dense", "dense_1", "dense_2"), {}),
         (("first", "second"), ("first", "third"), {}),

@@ -65,7 +65,7 @@ def test_every_tile_is_there() -> None:
 
 
 def test_flop_of_a_dense_layer() -> None:
-    """The step computes x w and x' dy: 2 * 64 * 300 * 200 each, on the matrix engines, as a share of their peak."""
+    """The step computes x w and x' dy, 2 * 64 * 300 * 200 each, on the matrix engines, at a share of their peak."""
     data = report().data
     products = [row for row in data["operations"] if row["unit"] == "AMP"]
     assert [row["flop"] for row in products] == [2 * 64 * 300 * 200] * 2

@@ -65,6 +65,6 @@ def test_a_notebook_shows_pictures_and_the_text() -> None:
     for each in (first, second):
         assert each.count("<svg ") == 3 and ":root" not in each and ".software-ipu {" in each
     named = [set(re.findall(r'id="([^"]+)"', each)) for each in (first, second)]
-    assert not named[0] & named[1]  # both are in one page
+    assert not named[0] & named[1]  # one page contains both
     assert pictures_of(pipelined().pipeline.ipus[0]).count("<svg ") == 3
     assert pictures_of(pipelined()).count("<svg ") == 4 and pictures_of("text") == ""

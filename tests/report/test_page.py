@@ -1,4 +1,4 @@
-"""The page: well-formed, whole without scripts, and in need of nothing but itself."""
+"""The page is well-formed, complete without scripts, and needs nothing but itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMIT = 2_000_000
 
 
 class Reader(HTMLParser):
-    """Parser that notes tags that do not match, ids, references, and the text a reader sees without scripts."""
+    """Parser that notes mismatched tags, ids, references, and the text that a reader sees without scripts."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -76,7 +76,7 @@ def test_each_mode_has_its_report(kit: Kit) -> None:
 
 
 def test_a_model_that_has_not_run(kit: Kit) -> None:
-    """The program is compiled for the shapes it was built for, as `fit` would compile it, and nothing is changed."""
+    """The program is compiled for the shapes the model was built for, as by `fit`, and nothing is changed."""
     x, y = data()
     model = kit.ipu_model()
     before = model.get_weights()
@@ -121,7 +121,7 @@ def test_the_callback_reports_on_fit(kit: Kit, tmp_path: Path) -> None:
 def test_the_callback_says_once_where_the_report_is(
     kit: Kit, tmp_path: Path, aloud: bool, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The path is on stdout after the run's progress; in the log for a silent run, and where Keras uses logs."""
+    """The path is on stdout after the run's progress, or in the log if the run is silent or Keras uses logs."""
     model = kit.ipu_model()
     x, y = data()
     with caplog.at_level("INFO", "ipu"):
@@ -206,7 +206,7 @@ def test_a_report_on_what_does_not_fit(kit: Kit, tmp_path: Path, monkeypatch: py
     assert "The program was not run." in (tmp_path / "failed.html").read_text()
     assert found["advice"][0]["section"] == "memory"
     assert len(found["tiles"]) == 8 and found["operations"]
-    model.fit(x, y, verbose=0)  # and a callback that is no longer there hears of nothing
+    model.fit(x, y, verbose=0)  # a callback that is no longer there is not called
     assert Report.load(tmp_path / "failed.json").data == found
 
 
@@ -306,7 +306,7 @@ def test_a_baseline_becomes_a_section(tmp_path: Path) -> None:
 
 
 def test_models_made_one_after_the_other_have_the_same_layers(kit: Kit) -> None:
-    """Keras numbers on from model to model: the same model again has changed in nothing."""
+    """Keras goes on numbering from model to model, but the same model made again has not changed."""
     layers = kit.keras.layers
 
     def made() -> Any:
@@ -358,7 +358,7 @@ def test_the_example_compares_two_reports(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["test", "predict"])
 @pytest.mark.parametrize("ipus", [2, 4])
 def test_a_pipeline_of_inference_is_the_one_that_runs(mode: str, ipus: int) -> None:
-    """The micro-batches of an execution are a replica's `steps_per_execution`; an illegal number names it."""
+    """An execution has `steps_per_execution` micro-batches on each replica; an illegal number names that option."""
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = ipus
     config.configure_ipu_system()

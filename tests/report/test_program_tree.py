@@ -15,7 +15,7 @@ from tests.report.test_advice import pipelined
 
 
 def rows_of(*layers: str) -> list[dict[str, Any]]:
-    """Compute set k takes 2^k cycles of compute, 3 of exchange and 5 of sync, in a layer."""
+    """Rows in which compute set k takes 2^k cycles of compute, 3 of exchange and 5 of sync, in a layer."""
     rows = [{"layer": layer, "compute": 2**k, "exchange": 3, "sync": 5} for k, layer in enumerate(layers)]
     return [row | {"cycles": row["compute"] + row["exchange"] + row["sync"]} for row in rows]
 
@@ -43,7 +43,7 @@ def test_a_scope_around_one_scope_is_left_out() -> None:
 
 
 def test_loops_in_loops_and_branches() -> None:
-    """The outer loop's condition is compute set 1; the inner loop and its body are the same compute sets."""
+    """The outer loop's condition is compute set 1; the inner loop and its body consist of the same compute sets."""
     regions = [
         *(Region(3, 5, True, 7), Region(3, 5, repeats=False)),
         *(Region(5, 6, repeats=False), Region(6, 7, repeats=False)),

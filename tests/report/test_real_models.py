@@ -28,14 +28,14 @@ const boxes = figure => [...figure.querySelectorAll(marks)].map(each => each.get
 const figures = [...document.querySelectorAll("section.shown figure")];
 return figures.filter(each => !boxes(each).some(box => box.width > 2 && box.height > 2)).map(each => each.dataset.chart)
 """
-"""Charts of the section that is shown in which nothing is drawn."""
+"""Charts in the visible section in which nothing is drawn."""
 ALIKE = """
 const axes = [...document.querySelectorAll("section.shown figure .role-axis-label")];
 const repeated = axis => { const all = [...axis.querySelectorAll("text")].map(e => e.textContent).filter(Boolean);
   return all.filter((each, at) => all.indexOf(each) !== at && each.includes("…")); };
 return axes.flatMap(repeated)
 """
-"""Labels of axes that say the same only since they are cut."""
+"""Labels of axes that are only alike because they are cut off."""
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")]
 
 
@@ -128,7 +128,7 @@ def of_operations(browser: Browser, data: dict[str, Any]) -> None:
     assert browser.text("#shown").endswith(f"take {sum(sums[ordered[0]].values()):,} cycles")
     for section in ("operations", "exchange", "liveness"):
         browser.go(section)
-        # Equal names of several tensors are no fault of a label.
+        # Several tensors may have equal names, so labels may be alike there.
         assert section == "liveness" or browser.run(ALIKE) == [], section
 
 
@@ -148,7 +148,7 @@ def of_the_pipeline(browser: Browser, data: dict[str, Any]) -> None:
 
 
 def of_one_ipu(browser: Browser, shown: dict[str, Any]) -> None:
-    """Leads, categories and operations are those of the IPU that is chosen."""
+    """Asserts that leads, categories and operations are those of the IPU that is chosen."""
     of_weights = sum(shown["memory"]["categories"]["weights"])
     begin = f"IPU {shown['ipu']}: "
     assert browser.text("#memory .lead").startswith(begin)

@@ -13,7 +13,7 @@ from engine.target import target
 from tests.keras.helpers import KITS
 
 SHARE = 0.5
-"""Largest share of the processor time of making the program, in the same process, that its report may cost."""
+"""The most processor time that a report may cost, as a share of the time to make its program in the same process."""
 BYTES = 2_000_000
 
 

@@ -1,4 +1,4 @@
-"""Names and lines of a report's operations lead to the program."""
+"""Names and lines of a report's operations lead to their place in the program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kit(request: pytest.FixtureRequest) -> Kit:
 
 
 def sums(kit: Kit) -> tuple[Any, str]:
-    """A layer named sums, whose result is large, and the line that makes its operation."""
+    """A layer named sums with a large result, and the line that makes its operation."""
 
     class Sums(kit.keras.layers.Layer):  # type: ignore[name-defined]
         def call(self, inputs: Any) -> Any:
@@ -43,7 +43,7 @@ def test_operations_have_the_lines_that_made_them(kit: Kit) -> None:
 
 
 def test_what_does_not_fit_has_lines(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error has lines, and so has its report."""
+    """The error names lines, and so does its report."""
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
     config = ipu.config.IPUConfig()
     config.ipu_model.tiles_per_ipu = 2
@@ -97,7 +97,7 @@ def test_operations_of_loops_in_a_scope_have_their_lines() -> None:
 
 
 def test_scopes_that_tell_operations_apart_are_named() -> None:
-    """The outermost scope, else a model's name, stays where the paths below it are equal."""
+    """The outermost scope, or else a model's name, is shown if the paths below it are equal."""
 
     def scaled(outermost: tuple[str, str]) -> tf.types.experimental.GenericFunction:
         @tf.function

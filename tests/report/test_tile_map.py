@@ -1,4 +1,4 @@
-"""Arrays, vertices and exchanges of single tiles in a report: their sums are those of the memory table."""
+"""Arrays, vertices and exchanges of single tiles in a report add up to the memory table."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_work_reads_and_writes_the_arrays_of_its_compute_set() -> None:
 
 
 def test_what_tiles_receive_is_in_their_exchange_buffers() -> None:
-    """Each tile of a product receives its bytes into a buffer that lives for this compute set alone."""
+    """Each tile of a product receives its bytes into a buffer that lives only in this compute set."""
     data = report().data
     for at, (row, work) in enumerate(zip(data["operations"], data["work"], strict=True)):
         held = [

@@ -16,7 +16,7 @@ from tests.report.test_advice import pipelined
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")]
 LEFT, TOP = 46, 24
-"""Pixels of the picture of all tiles beside the lanes and above them."""
+"""Pixels of the picture of all tiles to the left of the lanes, and above them."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def choose(browser: Browser, tile: int) -> None:
 
 
 def check_tile(browser: Browser, shown: dict[str, Any], tile: int) -> None:
-    """The tables of a tile have its arrays at its peak, its vertices and what it receives."""
+    """Asserts that a tile's tables have its arrays at its peak, its vertices and what it receives."""
     arrays = bytes_on(shown, tile)
     told = browser.text("#tile-sum")
     assert f"{sum(size for _, size in arrays):,} bytes of arrays" in told
@@ -85,7 +85,7 @@ def test_tiles_and_tree_are_of_the_chosen_ipu(browser: Browser, tmp_path: Path) 
 
 
 def check_tree(browser: Browser, shown: dict[str, Any]) -> None:
-    """Opens all nodes: the tree has each compute set once, in order, with its cycles."""
+    """Opens all nodes, and asserts that the tree has each compute set once, in order, with its cycles."""
     browser.run(
         "let closed; while ((closed = document.querySelectorAll('#tree details:not([open])')).length)"
         "for (const each of closed) { each.open = true; each.dispatchEvent(new Event('toggle')); }"
@@ -111,7 +111,7 @@ def test_the_tree_has_every_compute_set(browser: Browser, page: Path) -> None:
 
 
 def tip_at(browser: Browser, cycle: float, tile: float) -> str:
-    """The tip over the lanes at a cycle and a tile of the whole step."""
+    """The text of the tip over the lanes, at a cycle and a tile of the whole step."""
     data = report().data
     browser.run(
         "const canvas = document.querySelector('#lanes'); canvas.scrollIntoView({block: 'center'});"
@@ -136,7 +136,7 @@ def test_the_lanes_have_the_phase_of_each_tile(browser: Browser, page: Path, wid
         at = begin + row["sync"] / 2
         assert f"phase sync; compute set {row['number']}; operation {row['name']}" in tip_at(browser, at, some)
         at = begin + row["sync"] + row["exchange"] + row["compute"] / 2
-        # A row of pixels has several tiles: the middle of a range of them is sure.
+        # A row of pixels has several tiles, so the middle of a range of tiles is tested.
         if len(works) > 20 and width > 375:
             told = tip_at(browser, at, some + 8)
             assert re.search(rf"phase compute; .*operation {re.escape(row['name'])}; cycles {row['compute']:,}", told)

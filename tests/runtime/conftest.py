@@ -1,4 +1,4 @@
-"""Both ways to make workers."""
+"""Fixture for both ways to make workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.runtime.native_threads import has_native_threads
 
 @pytest.fixture(params=["native", "python"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Threads that Python does not know, where the system can, and threads of Python's."""
+    """Workers as threads that Python does not know, if the system can make them, and as threads of Python."""
     if request.param == "python":
         monkeypatch.setattr(workers, "has_native_threads", lambda: False)
     elif not has_native_threads():

@@ -21,7 +21,7 @@ def count(parameters: int, lo: int, hi: int, scratch: int) -> None:
 
 @codelet
 def rotate(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """target[unit] = source[(unit + 1) % n] + 1: as others wrote it. Parameters: target, source, n."""
+    """target[unit] = source[(unit + 1) % n] + 1, which another unit wrote. Parameters: target, source, n."""
     n = load_i64(parameters + 16)
     for unit in range(lo, hi):
         value = load_i64(load_i64(parameters + 8) + 8 * ((unit + 1) % n))
@@ -71,7 +71,7 @@ class Machine:
     """State and scratch of `workers` workers."""
 
     def __init__(self, workers: int) -> None:
-        make(codelets_of_calls())  # not while a test waits for a call to begin
+        make(codelets_of_calls())  # before a test waits for a call to begin
         self.workers = workers
         self.state = new_state(workers)
         self.scratch = new_scratch(workers, 256)

@@ -1,4 +1,4 @@
-"""Programs whose variables change between calls, when a call is interrupted."""
+"""Programs whose variables change between calls, and a call that is interrupted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.engine.running import buffers
 
 
 def test_variables_that_were_being_bound_as_a_call_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C comes while blocks have the addresses of other variables: the first ones are bound again."""
+    """Ctrl-C comes while blocks contain the addresses of other variables: the first ones are bound again."""
     builder = Builder()
     variable = builder.parameter("f32", (4,))
     module = builder.module(builder.tuple(builder.add(variable, builder.splat(1.0, (4,)))), {0: 0})

@@ -36,19 +36,19 @@ WORKERS = [1, 2, 4]
 
 @codelet
 def is_below(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """word = counter < limit. Parameters: address of the word, address of the counter, limit."""
+    """Stores counter < limit in a word. Parameters: address of the word, address of the counter, limit."""
     less = load_i64(load_i64(parameters + 8)) < load_i64(parameters + 16)
     store_i64(load_i64(parameters), 1 if less else 0)
 
 
 @codelet
 def ask(parameters: int, lo: int, hi: int, scratch: int) -> None:
-    """Parameters: address of a word, its new value."""
+    """Stores a value in a word. Parameters: address of the word, the value."""
     store_i64(load_i64(parameters), load_i64(parameters + 8))
 
 
 class Steering:
-    """A predicate and rows for tables of one number of workers; keeps the arrays that the rows point to."""
+    """A predicate, and rows for tables of one number of workers; keeps the arrays that the rows point to."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -57,12 +57,12 @@ class Steering:
         self.kept: list[np.ndarray] = []
 
     def log(self, tag: int) -> list[int]:
-        """Worker 0 notes that it came by."""
+        """A row in which worker 0 notes that it passes."""
         self.kept.append(self.journal.parameters(tag))
         return compute_row(log_call.address, self.kept[-1].ctypes.data, self._first())
 
     def compare(self, counter: np.ndarray, limit: int) -> list[int]:
-        """Worker 0 sets the predicate to counter[0] < limit."""
+        """A row in which worker 0 sets the predicate to counter[0] < limit."""
         self.kept.append(words(self.predicate.ctypes.data, counter.ctypes.data, limit))
         return compute_row(is_below.address, self.kept[-1].ctypes.data, self._first())
 
@@ -115,7 +115,7 @@ def test_jump_forward_and_to_the_end(workers: int) -> None:
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("limit", [0, 1, 57])
 def test_loop_runs_while_its_condition_holds(workers: int, limit: int) -> None:
-    """All workers count each iteration; a later step finds the counter where the first has left it."""
+    """All workers count each iteration; a later step continues from the counter that the first one left."""
     s, counters = Steering(workers), np.zeros(8, np.int64)
     table = s.table(
         *(s.compare(counters, limit), s.sync(), s.branch(6, False)),
@@ -128,7 +128,7 @@ def test_loop_runs_while_its_condition_holds(workers: int, limit: int) -> None:
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(("outer", "inner"), [(1, 1), (3, 1), (1, 5), (3, 5)])
 def test_each_worker_counts_its_iterations(workers: int, outer: int, inner: int) -> None:
-    """A loop in a loop, twice a step, without a sync; the counters begin at 0 each time."""
+    """A loop in a loop, run twice a step without a sync; counters begin at 0 each time."""
     s, counters, others = Steering(workers), np.zeros(8, np.int64), np.zeros(8, np.int64)
     table = s.table(
         *(s.count(counters), repeat_row(workers, 0, inner, 1), s.count(others), repeat_row(workers, 0, outer, 0)),
@@ -141,9 +141,9 @@ def test_each_worker_counts_its_iterations(workers: int, outer: int, inner: int)
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_loop_in_a_loop(workers: int) -> None:
-    """The inner loop runs until its counter is 5, the outer one, which resets nothing, until its own is 3.
+    """The inner loop runs until its counter is 5, the outer loop, which resets nothing, until its counter is 3.
 
-    A sync keeps worker 0 from comparing anew while others still test what led into the outer loop.
+    A sync keeps worker 0 from comparing again while other workers still test the predicate of the outer loop.
     """
     s, inner, outer = Steering(workers), np.zeros(4, np.int64), np.zeros(4, np.int64)
     table = s.table(
@@ -213,7 +213,7 @@ def test_all_workers_leave_at_the_same_jump_whenever_they_are_asked(
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_patient_request_lets_the_step_end(workers: int) -> None:
-    """Asked to stop after the step, a step with a loop is still completed."""
+    """A request to stop after the step still completes a step with a loop."""
     s, machine, counters = Steering(workers), Machine(workers), np.zeros(8, np.int64)
     asking = words(machine.state[State.STOP :].ctypes.data, Stop.AFTER_STEP)
     table = s.table(
@@ -227,7 +227,7 @@ def test_a_patient_request_lets_the_step_end(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_short_loop_is_never_left(workers: int) -> None:
-    """The loop's jump does not allow it: even an impatient request waits for the end of the step."""
+    """The loop's jump forbids leaving it: even an impatient request waits for the end of the step."""
     s, machine, counters = Steering(workers), Machine(workers), np.zeros(8, np.int64)
     resets = np.zeros(8, np.int64)
     asking = words(machine.state[State.STOP :].ctypes.data, Stop.INSIDE_STEP)
@@ -243,14 +243,14 @@ def test_a_short_loop_is_never_left(workers: int) -> None:
 
 
 def test_two_interruptions_wait_for_the_workers_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers may go on for as long as they like after the first, and are to leave the loop after the second."""
+    """Workers may continue as long as they like after the first interruption, but must leave after the second."""
     monkeypatch.setattr(threads, "PATIENCE_SECONDS", 1e9)
     s, machine = Steering(2), Machine(2)
     counters, after = np.zeros(8, np.int64), np.zeros(8, np.int64)
 
     def interrupt_twice() -> None:
         _thread.interrupt_main()
-        wait_for(lambda: machine.state[State.STOP] == Stop.AFTER_STEP)  # the first has been heard
+        wait_for(lambda: machine.state[State.STOP] == Stop.AFTER_STEP)  # the first interruption has arrived
         _thread.interrupt_main()
 
     with interrupted_when(lambda: counters.min() > 0, interrupt_twice):

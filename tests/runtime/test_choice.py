@@ -15,13 +15,13 @@ from engine.runtime.choice import LONGEST_WAIT, WINDOW_SECONDS, WorkerChoice, lo
 class Machine:
     """`cores` cores, `strangers` busy threads. One worker makes a step in `work` seconds, more of them faster.
 
-    A worker on a stranger's core has it for half of the time; the others wait for it.
+    A worker on a core with a busy thread has it for half of the time, and other workers wait.
     """
 
     cores: int = 2
     strangers: int = 0
     wasted: float = 2.0
-    """Factor by which a step takes longer because of all the barriers."""
+    """Factor by which the barriers together lengthen a step."""
     now: float = 0.0
     tells: bool = True
     """Whether the system says for how long the cores were idle."""
@@ -35,7 +35,7 @@ class Machine:
         return WorkerChoice(lambda: self.idle if self.tells else math.inf)
 
     def run(self, choice: WorkerChoice, most: int, seconds: float, call: float = 0.004) -> list[int]:
-        """Runs calls of about `call` seconds, one after the other; returns the number of workers of each."""
+        """Runs calls of about `call` seconds one after another; returns the number of workers of each."""
         chosen, end = [], self.now + seconds
         while self.now < end:
             workers = choice.workers(most, self.now)
@@ -124,7 +124,7 @@ def test_another_greatest_number_starts_again() -> None:
     ("delays", "expected"),
     [
         ([0.0, 0.0], 0),
-        ([0.04, 0.04], 0),  # everybody loses a little
+        ([0.04, 0.04], 0),  # all workers lose a little
         ([0.2, 0.0], 0),  # fewer workers would lose more
         ([0.3, 0.0], 1),
         ([0.5, 0.5], 2),

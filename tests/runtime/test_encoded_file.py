@@ -1,4 +1,4 @@
-"""Encodings of programs in files: their executables have the results of the programs."""
+"""Encodings of programs in files: their executables give the results of the programs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.program.loop_parts import below, loop, next_count, scaled
 from tests.program.programs import PROGRAMS, program_of
 
 DATA = bytes(1 << 10)
-"""Content in place of that of a file."""
+"""Stands for the content of a file."""
 MAP_32BIT = 0x40
 
 
 def restored(program: EncodedProgram, monkeypatch: pytest.MonkeyPatch) -> EncodedProgram | None:
-    """The program of the encoding in bytes; its codelets are this process' own, with the names that it has."""
+    """The program that is restored from bytes; its codelets are this process' own, with the names of the encoding."""
     own: dict[str, Any] = {}
     names = encoded_file._home
 
@@ -66,7 +66,7 @@ def test_results_are_those_of_the_program(name: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("iterations", [20, 10_000])
 def test_calls_are_as_brief_as_those_of_the_program(iterations: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work of all iterations counts, though the encoding has no compute sets: the same calls are long."""
+    """The work of all iterations counts, though the encoding has no compute sets, so the same calls are long."""
     b = Builder()
     initial = [b.constant(0, "s32"), b.parameter("f32", (8,))]
     _, y = loop(b, initial, below(iterations), lambda s, e: [next_count(s, e[0]), scaled(s, e[1], 0.5)])
@@ -81,7 +81,7 @@ def test_calls_are_as_brief_as_those_of_the_program(iterations: int, monkeypatch
 
 
 def test_tables_are_found_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interpreter that is not position-independent has its heap in the first 4 GiB."""
+    """A heap in the first 4 GiB, as in an interpreter that is not position-independent."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_32BIT * X86
     low = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE, flags=flags), np.int64, 8)
     made = block((3, low, low.ctypes.data % 64))

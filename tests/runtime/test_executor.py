@@ -1,4 +1,4 @@
-"""The step table: order, chains, `when`, syncs, stops; the same for any number of workers."""
+"""The step table: order, chains, `when`, syncs and stops are the same for any number of workers."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_stop_by_a_slow_last_worker() -> None:
         compute_row(count.address, counting.ctypes.data, [(0, 1), (1, 2)]),
     ]
     completed = machine.run(step_table(rows, 2), 1000)
-    assert completed in (6, 7)  # worker 0 may have passed the question at the boundary before
+    assert completed in (6, 7)  # worker 0 may already have passed the question at the boundary
     np.testing.assert_array_equal(counters, completed)
 
 

@@ -1,4 +1,4 @@
-"""Programs that may never end: an interruption leaves them with their variables as after the last whole step."""
+"""Programs that may never end: an interruption leaves variables as they were after the last whole step."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ READY = "ready"
 
 
 def until_negative() -> Module:
-    """Builds a loop without end once the sum is above 100; each step adds 1 to both variables. The result:
-    iterations.
-    """
+    """Builds a loop, endless once the sum is above 100; each step adds 1 to both variables, and counts iterations."""
     b = Builder("until_negative")
     x, steps = b.parameter("f32", (40,)), b.parameter("s32")
     iterations, _ = loop(
@@ -37,7 +35,7 @@ def until_negative() -> Module:
 
 @pytest.mark.parametrize("workers", ["1", "2", "3"])
 def test_variables_are_as_after_the_last_whole_step(workers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three steps end; the fourth would not, and must not have touched a variable; then all goes on."""
+    """Three steps end. The fourth would not, and must not have touched a variable; then the program runs on."""
     monkeypatch.setenv("NUMBA_NUM_THREADS", workers)
     executable = compile_module(until_negative(), ["variable", "variable"], {})
     held = buffers([np.full(40, -0.25, np.float32), np.array(0, np.int32)])

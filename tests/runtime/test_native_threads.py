@@ -1,4 +1,4 @@
-"""Workers as threads outside of Python: the work that machine code does in place of Python."""
+"""Workers as threads outside of Python; machine code does the work of Python's threads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CREATE = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """No worker stays; threads of Python's own end somewhat later than Python says."""
+    """Asserts that no worker stays; threads of Python end somewhat later than Python says."""
     before = threads_of_system().keys()
     yield
 
@@ -115,7 +115,7 @@ def test_threads_have_room_on_their_stack_and_a_state_of_floating_point_of_their
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, made: int, when: Callable[[], bool] = lambda: True) -> list[object]:
-    """Fails to make more threads after so many, when a condition holds."""
+    """Makes the creation of threads fail after so many, when a condition holds."""
     common = native_threads.common_words()
     assert common is not None
     create, count, waited = CREATE(int(common[ThreadPool.CREATE])), 0, []
@@ -170,7 +170,7 @@ def test_no_thread_stays_where_it_was_moved_to() -> None:
 
     def look(threads: list[int]) -> None:
         assert threading.get_native_id() not in threads
-        if len(threads) == count and not seen:  # all have begun, and none has ended
+        if len(threads) == count and not seen:  # all threads have begun, and none has ended
             seen.extend(os.sched_getaffinity(thread) for thread in threads)
             workers.request_stop(machine.state)
 
@@ -184,7 +184,7 @@ def test_no_thread_stays_where_it_was_moved_to() -> None:
 
 @INLINE
 def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time is that of threads that have had to leave their core, as the system gives it."""
+    """The system gives the time of threads that had to leave their core."""
     told = tmp_path / "schedstat"
     told.write_text("77 123456789 5\n")
     name = ctypes.create_string_buffer(str(told).encode())
@@ -203,7 +203,7 @@ def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypat
         return bool(statuses) and not any("nonvoluntary_ctxt_switches:\t0\n" in status for status in statuses)
 
     try:
-        os.sched_setaffinity(0, {min(cores)})  # both are in each other's way
+        os.sched_setaffinity(0, {min(cores)})  # both threads share a core
         for words_of_pools in (common, changed):
             monkeypatch.setattr(native_threads, "common_words", lambda words=words_of_pools: words)
             watch = Looker(lambda threads: None)
@@ -216,7 +216,7 @@ def test_the_time_without_a_core_is_told(inline: bool, tmp_path: Path, monkeypat
                 assert 0 < sum(delays.values()) < 2 * seconds
     finally:
         os.sched_setaffinity(0, cores)
-    if inline:  # of a thread that did not begin with the call, only what has been added counts
+    if inline:  # for a thread that did not begin with the call, only what has been added counts
         assert delays[0] == 0
     assert {round(1e9 * delay) for delay in delays.values()} - {0} == {123456789}
 
@@ -306,7 +306,7 @@ def test_brief_calls_are_made_by_the_caller(monkeypatch: pytest.MonkeyPatch) -> 
         assert workers.completed_steps(machine.state) == 5
         return bool(found[0])
 
-    assert not is_inline()  # nothing is known
+    assert not is_inline()  # no time of a step is known
     assert 0.0 < choice.step_seconds < math.inf
     choice.step_seconds = 0.009
     assert is_inline()

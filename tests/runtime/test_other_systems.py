@@ -1,4 +1,4 @@
-"""A system without Linux' calls and files: all of them are hidden, and programs run as before."""
+"""Systems without Linux' calls and files, which are all hidden here: programs run as before."""
 
 from __future__ import annotations
 

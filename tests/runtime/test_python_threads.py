@@ -19,7 +19,7 @@ from tests.runtime.test_workers import counting_table
 
 @pytest.fixture(autouse=True)
 def threads_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uses threads of Python, as where there is no futex."""
+    """Makes workers threads of Python, as on systems without futex."""
     monkeypatch.setattr(workers, "has_native_threads", lambda: False)
 
 

@@ -1,4 +1,4 @@
-"""OpenBLAS' idle threads: quiet after the call, left alone when the user decided."""
+"""OpenBLAS' idle threads are quiet after a call, unless the user decided otherwise."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print(reached, *burnt)
 
 
 def run(environment: dict[str, str]) -> tuple[int, list[float]]:
-    """Libraries reached, and processor seconds burnt each time while sleeping after a matrix product."""
+    """The number of libraries found, and processor seconds burnt in each sleep after a matrix product."""
     variables = {k: v for k, v in os.environ.items() if k != "OPENBLAS_THREAD_TIMEOUT"} | environment
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -1,4 +1,4 @@
-"""Rings on the host's side: nothing is lost, whoever waits can be ended, and wrong rows are refused."""
+"""Rings on the host's side lose nothing, end waits on request, and refuse wrong rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows(first: int, count: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 7])
 def test_rows_come_out_in_order_however_they_are_put(slots: int) -> None:
-    """Blocks larger than the ring, empty blocks, and a consumer at its own pace."""
+    """Blocks are larger than the ring or empty, and the consumer has its own pace."""
     ring = InfeedRing(PAIR, slots)
     taken = []
 

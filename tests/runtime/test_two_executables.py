@@ -1,4 +1,4 @@
-"""Executables of one program: each has memory, parameters and variables of its own."""
+"""Executables of one program have separate memory, parameters and variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.running import buffers
 
 
 def program() -> Program:
-    """(x @ weights, their sum), weights + 1: products, reductions, arena, feeds, a constant and a variable."""
+    """Computes (x @ weights, their sum), weights + 1: products, reductions, arena, feeds, a constant, a variable."""
     b = Builder("step")
     x, weights = b.parameter("f32", (64, 40)), b.parameter("f32", (40, 30))
     offset = b.constant(np.arange(30, dtype=np.float32))
@@ -27,7 +27,7 @@ def program() -> Program:
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_the_second_leaves_the_first_as_it_is(workers: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One worker is the calling thread; for two no call is too small."""
+    """One worker is the calling thread; with two workers no call counts as too small."""
     monkeypatch.setenv("NUMBA_NUM_THREADS", workers)
     if workers != "1":
         monkeypatch.setattr("engine.runtime.executable.inline_work", lambda: 0)

@@ -1,4 +1,4 @@
-"""Workers that wait: pausing, sleeping and yielding; changed for others between two steps of a call."""
+"""Waiting workers pause, sleep or yield; others may replace them between two steps of a call."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.runtime.programs import Machine
 from tests.runtime.test_executor import oracle_rotation, rotation_table
 
 ENDLESS = 10**15
-"""More steps than a call gets to in days."""
+"""A number of steps that no call reaches in days."""
 
 
 def block(kind: str) -> np.ndarray:
-    """A waiting block with which workers sleep at once, pause for ever, or yield."""
+    """A waiting block that makes workers sleep at once, pause for ever, or yield."""
     changed = workers._waiting_block().copy()
     if kind == "yield":
         changed[WaitingBlock.SYSCALL] = 0
@@ -58,7 +58,7 @@ def test_what_the_system_offers() -> None:
 def test_delays_are_known_for_threads_of_this_process() -> None:
     assert delay_here() >= 0.0
     assert delay_of(threading.get_native_id()) >= 0.0
-    assert delay_of(2**22 + 1) == 0.0  # no such thread
+    assert delay_of(2**22 + 1) == 0.0  # there is no such thread
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="delays are known on Linux only")
@@ -80,9 +80,7 @@ def test_a_thread_that_ends_while_it_is_asked_has_no_delay(monkeypatch: pytest.M
 
 
 class Fickle(WorkerChoice):
-    """A choice that takes another number of workers for every segment, never has patience, and stops after some
-    segments.
-    """
+    """Chooses another number of workers for every segment, never has patience, and stops after some segments."""
 
     def __init__(self, pieces: int, state: np.ndarray) -> None:
         super().__init__()
@@ -107,7 +105,7 @@ class Fickle(WorkerChoice):
             request_stop(self.state)
 
     def has_gone_on(self) -> bool:
-        """Whether steps were completed, in the first segment or a later one."""
+        """Whether steps were completed, in the first segment or later."""
         return len(self.taken) > 1 and any(steps for _, steps in self.taken)
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("way")
 
 
 def counting_table(counters: np.ndarray, workers: int, pauses: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Each step waits a little and counts."""
+    """A table whose steps wait a little and count."""
     blocks = [words(pauses), words(counters.ctypes.data)]
     everyone = [(0, 1)] * workers
     rows = [

@@ -23,13 +23,13 @@ def kit(request: pytest.FixtureRequest) -> Kit:
 
 @pytest.fixture
 def strategy() -> IPUStrategyV1:
-    """A strategy for the one device there is."""
+    """A strategy for the only device."""
     return IPUStrategy()
 
 
 @pytest.fixture(autouse=True)
 def patient_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client may be slow to begin, unless a test is about that."""
+    """Lets a client be slow to begin; tests about that set a limit."""
     monkeypatch.setattr(server, "HEADER_TIMEOUT", PATIENCE_SECONDS)
 
 

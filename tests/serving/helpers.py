@@ -59,7 +59,7 @@ class Client:
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, Any]:
-        """Status and JSON of an answer on a connection of its own; bodies that are no bytes are sent as JSON."""
+        """Status and JSON of an answer on a new connection; bodies other than bytes are sent as JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             sent = body if isinstance(body, bytes | type(None)) else json.dumps(body).encode()
@@ -87,7 +87,7 @@ def running(
     most_connections: int = 1000,
     certificate: Certificate | None = None,
 ) -> Iterator[Client]:
-    """A server for a directory in a thread, with a client; at the end it has stopped in order."""
+    """A server for a directory, in a thread, with a client; at the end the server stops in order."""
     servables = open_servables(directory, name, with_steps)
     listener = bound_socket("127.0.0.1", 0)
     reload = reloading(directory, name, with_steps)

@@ -1,6 +1,6 @@
-"""Clients of a server for some seconds, with hostile ones beside them: `python -m tests.serving.load --seconds 60`.
+"""Clients of a server for some seconds, beside hostile clients: `python -m tests.serving.load --seconds 60`.
 
-It prints how many answers were right, and their percentiles, with and without the hostile clients.
+It prints how many answers were right, and the percentiles of their times, with and without the hostile clients.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Outcome:
     others: Counter[str] = field(default_factory=Counter)
 
     def percentile(self, share: float) -> float:
-        """The seconds within which so large a share of right answers came."""
+        """The seconds within which that share of right answers came."""
         return float(np.percentile(self.seconds, 100 * share))
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def honest(port: int, file: ExecutableFile, end: float, outcome: Outcome, seed: int) -> None:
-    """Asks for predictions on one connection, which it reopens where the server has closed it."""
+    """Asks for predictions on one connection, which it reopens if the server has closed it."""
     draw = np.random.default_rng(seed)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     while time.monotonic() < end:
@@ -140,7 +140,7 @@ def flood(connection: socket.socket, draw: random.Random) -> None:
 
 
 def smuggled(connection: socket.socket, draw: random.Random) -> None:
-    """Sends two lengths, and chunks that do not fit them."""
+    """Sends two lengths, and chunks that fit neither."""
     connection.sendall(HEAD + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n")
     connection.recv(1000)
 
@@ -149,7 +149,7 @@ ATTACKS: tuple[Attack, ...] = (drips, long_head, garbage, half_closed, unread, l
 
 
 def hostile(port: int, end: float, attack: Attack, seed: int) -> None:
-    """Repeats an attack, whatever becomes of it."""
+    """Repeats an attack, whatever happens to it."""
     draw = random.Random(seed)
     while time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5, (THERE, 0)) as connection:
@@ -172,7 +172,7 @@ def measured(port: int, file: ExecutableFile, seconds: float, clients: int, atta
 
 
 def attack_all(port: int, seconds: float, attackers: int) -> None:
-    """Runs the hostile clients of a process, which stand for other machines: it leaves the processor to the others."""
+    """Runs the hostile clients of a process; they stand for other machines, so the process leaves cores to others."""
     os.nice(10)
     end = time.monotonic() + seconds
     attacks = zip(range(attackers), itertools.cycle(ATTACKS), strict=False)

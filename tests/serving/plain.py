@@ -41,7 +41,7 @@ def tensors(signature: Signature) -> tuple[tuple[TensorManifest, ...], tuple[Ten
 
 @contextlib.contextmanager
 def serving(directory: Path, log: Path, *options: str) -> Iterator[tuple[int, int]]:
-    """The server of a directory in a process of its own: its port and its process id. It exits with 0 on SIGTERM."""
+    """The port and process id of a directory's server, which runs in a new process and exits with 0 on SIGTERM."""
     command = [sys.executable, "-m", "engine.serving", str(directory), "--port", "0", *options]
     root = Path(__file__).parents[2]
     address = re.compile(r"Serving https?://127\.0\.0\.1:(\d+)/")

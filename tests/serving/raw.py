@@ -1,4 +1,4 @@
-"""Requests to a server, whole ones and such as no client library sends."""
+"""Requests to a server, both whole ones and requests that no client library sends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def posted(port: int, path: str, body: bytes, headers: Mapping[str, str]) -> tup
 def sent(port: int, content: bytes) -> bytes:
     """All that the server answers to these bytes until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as connection:
-        with contextlib.suppress(OSError):  # it may answer, and close, before it has read all
+        with contextlib.suppress(OSError):  # the server may answer, and close, before it has read all
             connection.sendall(content)
         parts = []
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Batches made of requests: those that share one, their order, and those that leave or fail."""
+"""Batches made of requests: requests that share a batch, their order, and requests that leave or fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH = 4
 
 
 class Recorder:
-    """A program that adds one, notes its batches, and takes its time."""
+    """A program that adds one, notes its batches, and runs for some time."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.batches: list[list[float]] = []
@@ -90,7 +90,7 @@ def test_a_client_that_was_alone_does_not_wait_for_others_again() -> None:
         await asyncio.wait_for(asyncio.gather(*several), PATIENCE_SECONDS)
         late = asyncio.ensure_future(batcher.predict(rows(5)))
         await asyncio.sleep(0.01)
-        assert not late.done()  # two have waited before, so another one may come
+        assert not late.done()  # two have waited before, so the batcher waits for another one
         await asyncio.wait_for(batcher.predict(rows(6)), PATIENCE_SECONDS)
 
     program = Recorder()

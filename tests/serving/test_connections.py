@@ -38,7 +38,7 @@ def test_connections_are_taken_before_the_server_runs() -> None:
 
 @contextlib.contextmanager
 def held_predictions(monkeypatch: pytest.MonkeyPatch, clients: Sequence[Client]) -> Iterator[list[tuple[int, Any]]]:
-    """Holds a request of each client under way; at the end they are answered, and their answers in the list."""
+    """Holds a request of each client; at the end all are answered, and the list has their answers."""
     row = {"instances": [[0.0] * FEATURES]}
     arrived, release, predict = threading.Semaphore(0), threading.Event(), Batcher.predict
     answers: list[tuple[int, Any]] = []
@@ -118,7 +118,7 @@ def connected(client: Client, sent: bytes = b"") -> socket.socket:
 
 
 def answers(connection: socket.socket, request: bytes = STATUS + b"\r\n") -> bool:
-    """Whether a request is answered on a connection by 200."""
+    """Whether a request on the connection is answered with status 200."""
     connection.sendall(request)
     response = http.client.HTTPResponse(connection)
     response.begin()

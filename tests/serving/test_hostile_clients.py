@@ -1,4 +1,4 @@
-"""Clients that mean harm: the server answers each of them with an error, and everybody else as before."""
+"""Hostile clients: the server answers each of them with an error, and everybody else as before."""
 
 from __future__ import annotations
 

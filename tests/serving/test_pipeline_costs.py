@@ -34,7 +34,7 @@ def estimated(directory: Path) -> Estimate:
 
 
 def export(directory: Path, **arguments: Any) -> Estimate:
-    """The estimate of two stages of a product each, four batches an execution."""
+    """The estimate of two stages with a product each, and four batches an execution."""
     weight = np.full((WIDTH, WIDTH), 0.01, np.float32)
     serving.export_pipeline(
         [lambda x: tf.tanh(tf.matmul(x, weight)), lambda x: tf.matmul(x, weight)],

@@ -1,4 +1,4 @@
-"""The JSON of requests and responses: anything at all is arrays as the signature says, or refused."""
+"""The JSON of requests and responses: any value becomes arrays as the signature says, or is refused."""
 
 from __future__ import annotations
 

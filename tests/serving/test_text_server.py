@@ -1,4 +1,4 @@
-"""Served functions: strings and bytes in JSON of steps before and after a program, and dtypes that JSON has not."""
+"""Served functions: strings and bytes in JSON of steps before and after a program, and dtypes that JSON lacks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_bfloat16_is_served(tmp_path: Path) -> None:
 
 
 def test_complex_numbers_are_refused(tmp_path: Path) -> None:
-    """JSON has none: a response was the real parts alone."""
+    """JSON has no complex numbers: a response contained only the real parts."""
     spectrum = lambda x: tf.signal.fft(tf.complex(x, x))  # noqa: E731
     for name, function, dtype in (("outputs", spectrum, tf.float32), ("inputs", tf.math.real, tf.complex64)):
         serving.export_single_step(function, str(tmp_path / name), 1, [tf.TensorSpec((2, 4), dtype)])

@@ -19,7 +19,7 @@ SOON = 0.5
 
 
 def doubled(x: tf.Tensor) -> tf.Tensor:
-    """x, doubled until its sum is at least 1: of zeros it never is."""
+    """x, doubled until its sum is at least 1; zeros never reach it."""
     return tf.while_loop(lambda y: tf.reduce_sum(y) < 1.0, lambda y: (y + y,), (x,))[0]
 
 

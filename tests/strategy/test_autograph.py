@@ -1,4 +1,4 @@
-"""AutoGraph within the functions that call a user's: `if` and `for` over tensors are converted as around them."""
+"""AutoGraph within functions that call users' functions: it converts `if` and `for` over tensors as around them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.strategy.helpers import compiled, numbers
 
 
 def branch(x: Any) -> Any:
-    """20 + 3 for x > 0, else -x + 3."""
+    """Returns 20 + 3 for x > 0, else -x + 3."""
     if x > 0.0:
         x = x * 0.0 + 20.0
     else:
@@ -63,7 +63,7 @@ def in_outlined(strategy: IPUStrategyV1, x: Any) -> Any:
 
 
 def in_inlined(strategy: IPUStrategyV1, x: Any) -> Any:
-    """A function with hidden state cannot be outlined."""
+    """Calls an outlined function that is inlined, because it has hidden state."""
     return outlined_function(lambda y: branch(y) + 0.0 * tf.random.uniform([]))(x)
 
 

@@ -1,7 +1,7 @@
 """The programs of Graphcore's chapter "Training a model", sections 6.1 to 6.3, as they stand there.
 
-Only the data are local: random images in MNIST's place whose mean brightness says the label. That of 6.2 lacks a model,
-a data set and a step, which are those of 6.3.
+Only the data are local: random images in MNIST's place whose mean brightness says the label. The program of 6.2 lacks a
+model, a data set and a step; it gets those of 6.3.
 """
 
 from __future__ import annotations

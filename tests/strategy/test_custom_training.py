@@ -19,14 +19,14 @@ BATCH, STEPS = 4, 6
 
 
 def batches() -> tf.data.Dataset:
-    """Six batches of features and int32 labels, again and again."""
+    """Six batches of features and int32 labels, repeated."""
     features, labels = data(BATCH * STEPS)
     dataset = tf.data.Dataset.from_tensor_slices((features, labels.astype(np.int32)))
     return dataset.batch(BATCH, drop_remainder=True).repeat()
 
 
 def update(kit: Kit, model: Any, optimizer: Any, features: Any, labels: Any) -> Any:
-    """One step of training; the loss before it."""
+    """Runs a step of training; returns the loss before it."""
     with tf.GradientTape() as tape:
         predictions = model(features, training=True)
         losses = kit.keras.losses.sparse_categorical_crossentropy(labels, predictions)
@@ -127,7 +127,7 @@ def test_replicas_add_their_gradients(strategy: IPUStrategyV1, kit: Kit, count: 
 
 
 def test_an_interrupted_training_goes_on_from_before(strategy: IPUStrategyV1, kit: Kit) -> None:
-    """A run whose data set ends changes nothing: weights and optimizer are as before it."""
+    """A run whose data set ends changes nothing: weights and optimizer stay as before."""
     expected_losses, expected_weights = on_tensorflow(kit, "sequential", "Adam", STEPS)
     queue = IPUOutfeedQueue()
 
@@ -150,10 +150,10 @@ def test_an_interrupted_training_goes_on_from_before(strategy: IPUStrategyV1, ki
 
 
 def test_a_model_whose_call_takes_several_tensors(strategy: IPUStrategyV1, kit: Kit) -> None:
-    """Models of a class of its own need no graph, which stages of a pipeline would ask for."""
+    """Models of users' classes need no graph, as they have no stages of a pipeline."""
 
     class Masked(kit.keras.Model):  # type: ignore[name-defined,misc]
-        """A product with a mask that is a second argument."""
+        """A product with a mask, the second argument."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""`iter(dataset)` in the strategy's scope, and who gets TensorFlow's own iterators instead."""
+"""`iter(dataset)` in the strategy's scope, and when TensorFlow's own iterators are returned instead."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_iterator_deletes_its_queue(strategy: IPUStrategyV1) -> None:
 
 
 def test_for_loops_over_an_iterator_or_a_dataset_are_refused(strategy: IPUStrategyV1) -> None:
-    """The device does not see the end of a data set; TensorFlow would trace the body again and again."""
+    """The device does not see the end of a data set, and TensorFlow would trace the body for ever."""
     with strategy.scope():
         dataset = numbers(5)
         iterator = iter(dataset)

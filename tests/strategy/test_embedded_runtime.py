@@ -129,7 +129,7 @@ def test_the_documented_modules_have_the_names() -> None:
 
 
 def queue_program(folder: Path, factor: float, iterations: int) -> str:
-    """A loop over an infeed and an outfeed."""
+    """Exports a loop over an infeed and an outfeed."""
     infeed, outfeed = IPUInfeedQueue(numbers(shape=(2,))), IPUOutfeedQueue()
 
     def body(x: tf.Tensor) -> Any:
@@ -147,7 +147,7 @@ def queue_program(folder: Path, factor: float, iterations: int) -> str:
 
 @pytest.mark.explore
 def test_an_engine_made_in_a_graph_or_a_function_is_called_from_others(tmp_path: Path) -> None:
-    """A process of its own is needed: the device's token is made by the first program."""
+    """Tested in its own process, as the first program makes the device's token."""
     program = """
 import numpy as np, sys, tensorflow as tf
 from pathlib import Path
@@ -186,7 +186,7 @@ def test_one_request_does_not_wait_for_more_and_nothing_runs_without_any(tmp_pat
     before = threading.active_count()
     context = embedded_runtime_start(queue_program(tmp_path, 2.0, 1000), [], "engine", timeout=1000)
     assert embedded_runtime_call([np.ones(2, np.float32)], context)[1] == 2.0
-    assert wait_for(lambda context=context: not context.runtime._stream._running)  # its end has come, with zeros
+    assert wait_for(lambda context=context: not context.runtime._stream._running)  # the call has ended, with zeros
     assert embedded_runtime_call([np.ones(2, np.float32)], context)[1] == 2.0
     del context
     gc.collect()

@@ -1,4 +1,4 @@
-"""Executables in serialization_output_folder and executable_cache_path, and systems that run nothing."""
+"""Executables in serialization_output_folder and executable_cache_path, and systems that only compile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def executables(folder: Path) -> list[str]:
 
 
 def run(strategy: IPUStrategyV1, factor: float) -> Any:
-    """A function of its own each time, so it is compiled each time."""
+    """Runs a new function each time, so it is compiled each time."""
     return strategy.run(compiled(lambda x: x * factor), args=(np.ones(3, np.float32),)).numpy().tolist()
 
 

@@ -52,7 +52,7 @@ def test_results_are_those_of_tensorflow(body: Callable[[tf.Tensor], Any], strat
 
 
 def test_gradient_of_a_py_function_is_that_of_its_operations(strategy: Any) -> None:
-    """Loops, and an integer among the operands, work too, where TensorFlow's own fails."""
+    """Loops and integer operands have gradients, while TensorFlow's own function fails."""
 
     def scaled(v: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
         return tf.sin(v) * tf.cast(n + 1, tf.float32)
@@ -269,7 +269,7 @@ def test_keras_steps_call_and_print(strategy: Any, capfd: pytest.CaptureFixture[
 
 
 def test_program_with_queues_waits_for_the_host_and_not_for_itself(strategy: Any) -> None:
-    """Functions run on another thread there: errors and elements arrive, and a use of its variable is no deadlock."""
+    """Functions run on another thread: errors and elements arrive, and using the program's variable is no deadlock."""
     queue = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(tf.constant(2.0)).repeat())
     with strategy.scope():
         total = tf.Variable(1.0)

@@ -1,4 +1,4 @@
-"""Infeeds whose elements tf.data batches, and those where that could be noticed."""
+"""Infeeds whose elements tf.data batches, and infeeds where a program could notice that."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def total(iterator: Any, count: tf.Tensor) -> tf.Tensor:
 
 
 def test_elements_put_together_come_in_order_to_the_last(strategy: IPUStrategyV1) -> None:
-    """The 100 elements are no multiple of a batch of tf.data, nor of a run."""
+    """The 100 elements are not a multiple of tf.data's batch, nor of a run."""
     with strategy.scope():
         iterator = iter(Dataset.range(100).map(lambda i: tf.cast(i, tf.float32)))
     for start in range(0, 100, 20):

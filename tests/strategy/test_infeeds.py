@@ -56,7 +56,7 @@ def test_elements_come_once_and_in_order_over_several_runs(strategy: IPUStrategy
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_nothing_is_read_ahead_where_data_streams_are_not_prefetched(count: int) -> None:
-    """A data set is read only as far as programs have taken elements, with prefetch_data_streams=False."""
+    """Data sets are read only as far as programs have taken elements, with prefetch_data_streams=False."""
     config = IPUConfig()
     config.auto_select_ipus = count
     config.optimizations.prefetch_data_streams = False
@@ -68,7 +68,7 @@ def test_nothing_is_read_ahead_where_data_streams_are_not_prefetched(count: int)
         total = IPUStrategyV1().run(take, args=(runs,))
         assert queue._endpoint is not None and queue._endpoint._feeder is not None
         assert queue._endpoint._feeder.ring.rows == expected * count
-        first = sum(range((expected - runs) * count, expected * count, count))  # replica 0's
+        first = sum(range((expected - runs) * count, expected * count, count))  # the elements of replica 0
         assert float(total) == first
 
 
@@ -255,7 +255,7 @@ def test_no_more_is_read_ahead_than_asked(strategy: IPUStrategyV1) -> None:
 
     dataset = numbers().map(lambda x: tf.ensure_shape(tf.numpy_function(note, [x], tf.float32), []))
     options = tf.data.Options()
-    # TensorFlow would let maps read ahead, too.
+    # Otherwise TensorFlow lets maps read ahead, too.
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
     queue = IPUInfeedQueue(dataset.with_options(options), prefetch_depth=4)

@@ -1,4 +1,4 @@
-"""A thread of a queue that is killed at any of its waits: the next call of the program raises it, and never waits."""
+"""A thread of a queue is killed at any of its waits: the program's next call raises the error, and never waits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Killed(BaseException):
 
 
 def waits() -> list[tuple[str, str, int]]:
-    """The lines at which threads of the files wait: file, function and number."""
+    """The lines at which threads of the files wait: file, function and line number."""
     lines = []
     for name in FILES:
         for function in ast.walk(ast.parse((ROOT / name).read_text())):
@@ -47,7 +47,7 @@ WAITS = waits()
 
 @pytest.fixture
 def kill(monkeypatch) -> Iterator[Callable[[str, int], threading.Event]]:
-    """Kills the first thread that waits at a line; the event is set when it has."""
+    """Kills the first thread that waits at a line, and then sets the event."""
     killed, line = threading.Event(), []
     sleep, wait = time.sleep, threading.Event.wait
 
@@ -72,7 +72,7 @@ def kill(monkeypatch) -> Iterator[Callable[[str, int], threading.Event]]:
 
 
 def called(function: Callable[[], Any]) -> BaseException | None:
-    """The error that a call raises. Fails where it does not return."""
+    """The error that a call raises, or None; fails if the call does not return."""
     raised: list[BaseException | None] = []
 
     def call() -> None:
@@ -90,7 +90,7 @@ def called(function: Callable[[], Any]) -> BaseException | None:
 
 
 def program(strategy: Any, ahead: bool) -> Callable[[], Any]:
-    """A program with an infeed, whose elements tf.data gives one by one, and an outfeed that fills up."""
+    """A program with an infeed, whose elements tf.data returns one by one, and an outfeed that fills up."""
     config = ipu.config.IPUConfig()
     config.optimizations.prefetch_data_streams = ahead
     config.configure_ipu_system()
@@ -131,18 +131,18 @@ def test_a_killed_thread_of_a_queue_ends_the_next_call(kill, name: str, function
         while (error := called(run)) is None and not killed.is_set() and time.monotonic() < end:
             time.sleep(0.01)
         assert killed.is_set(), text
-        if "collector" in name and error is None:  # no program ran then: the next one starts another thread
+        if "collector" in name and error is None:  # no program was running: the next one starts another thread
             assert called(run) is None
         else:
             error = error or called(run)
             assert isinstance(error, Killed), error
             assert text in "".join(traceback.format_exception(error))
             assert isinstance(called(run), Killed)
-        assert called(program(strategy, ahead)) is None  # queues of their own are not harmed
+        assert called(program(strategy, ahead)) is None  # a program with its own queues is not harmed
 
 
 class Closed:
-    """A standard error that takes nothing."""
+    """A standard error that accepts nothing."""
 
     def write(self, text: str) -> None:
         raise Killed

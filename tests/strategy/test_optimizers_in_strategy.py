@@ -58,7 +58,7 @@ def test_a_training_loop_with_queues(replicas: int) -> None:
     np.testing.assert_array_equal(rows["replica"], np.broadcast_to(np.arange(replicas), lead) if replicas > 1 else 0)
     first = np.float32([loss_of(weights(), x[0, r], y[0, r]) for r in range(replicas)])
     np.testing.assert_allclose(np.ravel(rows["loss"][0]), first, rtol=1e-5)
-    # Nothing changes between two updates.
+    # Weights do not change between two updates.
     for iteration in range(batches):
         expected = [loss_of(weights(), x[iteration, r], y[iteration, r]) for r in range(replicas)]
         np.testing.assert_allclose(np.ravel(rows["loss"][iteration]), expected, rtol=1e-5)
@@ -106,7 +106,7 @@ def test_collectives_in_a_function_of_a_strategy(replicas: int) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_other_optimizers_sum_over_replicas_in_the_scope_of_a_strategy(replicas: int) -> None:
-    """Optimizers all do so under tf.distribute: accumulated gradients are summed when they are applied."""
+    """All optimizers do so under tf.distribute: they sum accumulated gradients when they apply them."""
     x, y = data(4, replicas)
     strategy = configured(replicas)
     with strategy.scope():

@@ -182,7 +182,7 @@ def test_enqueue_in_a_branch(strategy: IPUStrategyV1) -> None:
 
 
 def test_rows_arrive_while_the_program_runs(strategy: IPUStrategyV1) -> None:
-    """The program cannot end before the other thread has seen 50 rows: its data set waits for that."""
+    """The program cannot end before the other thread has seen 50 rows, as its data set waits for that."""
     seen: list[int] = []
     running = threading.Event()
     enough = threading.Event()
@@ -220,7 +220,7 @@ def test_rows_arrive_while_the_program_runs(strategy: IPUStrategyV1) -> None:
 
 
 def test_waiting_for_completion_in_another_thread(strategy: IPUStrategyV1) -> None:
-    """The program runs when the other thread begins to wait, and goes on for a while."""
+    """The program runs when the other thread begins to wait, and continues for a while."""
     queue = IPUOutfeedQueue()
     waits, counted = threading.Event(), []
 

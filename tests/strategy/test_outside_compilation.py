@@ -18,7 +18,7 @@ outside = ipu.scopes.outside_compilation_scope
 
 
 def test_operations_without_a_kernel_of_xla_run(strategy: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    """Text, prints and shapes that depend on values, in a loop; the device computes before and after."""
+    """Text, prints and shapes that depend on values work in a loop, between computations of the device."""
 
     @tf.function(jit_compile=True)
     def body(x: tf.Tensor) -> tf.Tensor:
@@ -103,7 +103,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_inside_has_gradients(strategy: Any, name: str) -> None:
-    """Operations whose gradients read their own inputs, with respect to a variable read within and a tensor."""
+    """Gradients read the operations' own inputs, and are taken by a variable that is read inside and by a tensor."""
     with strategy.scope():
         w = tf.Variable([0.5, -1.5, 2.5])
 

@@ -1,4 +1,4 @@
-"""Arguments of `pipeline()` that act in the chip's cost report: storage, options of stages; its parts are in place."""
+"""Arguments of `pipeline()` that act in the chip's cost report: storage and options of stages."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FIRST, SECOND = np.full((5, 2), 0.1, np.float32), np.full((2, 1), 0.2, np.float3
 
 
 def expected(divided: bool) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """The gradients that TensorFlow's own tape has of both tensors, by update, and the weights afterwards."""
+    """The gradients by both tensors on TensorFlow's own tape, for each update, and the weights afterwards."""
     first, second = tf.Variable(FIRST), tf.Variable(SECOND)
     rows: dict[str, list[Any]] = {"hidden": [], "out": []}
     for update in range(UPDATES):

@@ -34,7 +34,7 @@ def run(strategy: IPUStrategyV1, function: Callable[..., Any], *inputs: Any) -> 
 
 
 class Regression:
-    """Two stages with a weight each, data for them, and their training as a loop in TensorFlow."""
+    """Two stages with a weight each, their data, and their training as a loop in TensorFlow."""
 
     def __init__(self, strategy: IPUStrategyV1, optimizer: Any = None) -> None:
         generator = np.random.default_rng(0)
@@ -109,7 +109,7 @@ def test_all_schedules_give_the_same(strategy: IPUStrategyV1, schedule: Pipeline
 
 @pytest.mark.parametrize("scope", ["gradients", "outer/gradient_tape/inner"])
 def test_scopes_named_like_those_of_gradients(strategy: IPUStrategyV1, scope: str) -> None:
-    """The stages within are forward passes all the same."""
+    """Stages in scopes with these names are still forward passes."""
     problem = Regression(strategy)
 
     def step(rate: tf.Tensor) -> Any:
@@ -130,7 +130,7 @@ def test_keras_optimizers_and_a_second_run(strategy: IPUStrategyV1, kit: Kit) ->
 
 
 def test_a_count_that_is_an_argument(strategy: IPUStrategyV1) -> None:
-    """Each value has a program and a schedule of its own, and is checked when the function is called with it."""
+    """Each value has a separate program and schedule, and is checked when the function is called with it."""
     problem = Regression(strategy)
     function = unconverted(lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=count))
     strategy.run(function, args=[tf.constant(0.1), tf.constant(8)])

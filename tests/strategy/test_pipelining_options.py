@@ -32,7 +32,7 @@ def queues() -> tuple[IPUInfeedQueue, IPUOutfeedQueue]:
 def test_replicas_are_what_the_pipeline_leaves(
     strategy: IPUStrategyV1, ipus: int, stages: int, rows: tuple[int, ...]
 ) -> None:
-    """Pipelines take IPUs as wired: one of three stages takes four."""
+    """Pipelines take a power of two IPUs, as IPUs are wired: three stages take four."""
     replicas(ipus)
     infeed, outfeed = queues()
     functions = [lambda x: x + 1] * stages
@@ -58,7 +58,7 @@ def test_too_few_ipus(strategy: IPUStrategyV1, is_tensor: bool) -> None:
 
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 def test_training_with_concurrent_stages(strategy: IPUStrategyV1, kit: Kit, schedule: PipelineSchedule) -> None:
-    """Two towers side by side, each with a weight of its own, against a loop in TensorFlow."""
+    """Two towers side by side, each with a weight, compared with a loop in TensorFlow."""
     generator = np.random.default_rng(1)
     x = generator.normal(size=(12, 4, 3)).astype(np.float32)
     start = [generator.normal(size=(3, 3)).astype(np.float32) for _ in range(4)]
@@ -102,7 +102,7 @@ def test_training_with_concurrent_stages(strategy: IPUStrategyV1, kit: Kit, sche
 
 
 def test_serialized_batches(strategy: IPUStrategyV1, kit: Kit) -> None:
-    """Serialization multiplies the micro-batches of an update, run one stage at a time on one IPU."""
+    """Serialization multiplies an update's micro-batches; stages run one at a time on one IPU."""
     with strategy.scope():
         problem = Regression(strategy, kit.keras.optimizers.SGD(0.1))
     program = lambda rate: problem.pipeline(rate, batch_serialization_iterations=3, outfeed_loss=True)  # noqa: E731
@@ -116,7 +116,7 @@ def test_serialized_batches(strategy: IPUStrategyV1, kit: Kit) -> None:
 
 
 class Noting(tf.compat.v1.train.GradientDescentOptimizer):
-    """Gradient descent that notes in which dtypes its gradients come."""
+    """Gradient descent that notes the dtypes of its gradients."""
 
     dtypes: list[Any]
 
@@ -149,7 +149,7 @@ def test_gradients_are_summed_and_applied_in_the_dtype_asked_for(strategy: IPUSt
     exact, _ = problem.expected(4, 1, 0.1)[1], None
     for weight, value, total, plain in zip(problem.weights, problem.start, totals, exact, strict=True):
         expected = value - np.float32(0.1) * total.astype(np.float32)
-        # One rounding of a float16 of this size, where a gradient differs in its last bit before it is converted.
+        # A gradient that differs in its last bit may be converted to another float16: one rounding at this size.
         slack = 0.1 * float(np.spacing(np.abs(total).max())) if total.dtype == np.float16 else 0.0
         np.testing.assert_allclose(weight, expected, rtol=ROUNDING, atol=ROUNDING + slack)
         assert total.dtype != np.float16 or np.abs(expected - plain).max() > 0
@@ -180,7 +180,7 @@ def test_variables_in_inputs_are_warned_of(strategy: IPUStrategyV1, caplog: pyte
 
 
 def test_a_tape_of_ones_own(strategy: IPUStrategyV1, kit: Kit) -> None:
-    """The tape watches the second weight only, so only that is trained."""
+    """The tape only watches the second weight, so only that weight is trained."""
     with strategy.scope():
         problem = Regression(strategy, kit.keras.optimizers.SGD(0.1))
 
@@ -239,13 +239,13 @@ def test_options_of_storage_change_no_numbers(strategy: IPUStrategyV1, kit: Kit,
 
 
 def whole(number: Any) -> tf.Tensor:
-    """A number that the device computes: integers that are arguments are known when the program is compiled."""
+    """A number that the device computes; integers that are arguments are known when the program is compiled."""
     return tf.cast(number, tf.int32)
 
 
 @pytest.mark.parametrize("count", [6, 0, -4])
 def test_counts_that_are_tensors_are_checked_when_the_program_runs(strategy: IPUStrategyV1, count: int) -> None:
-    """The check precedes the first micro-batch: nothing is taken, written or enqueued."""
+    """The check comes before the first micro-batch, so nothing is taken, written or enqueued."""
     problem = Regression(strategy)
     program = unconverted(lambda rate, count: problem.pipeline(rate, gradient_accumulation_count=whole(count)))
     rate = tf.constant(0.1)

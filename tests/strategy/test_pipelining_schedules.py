@@ -1,4 +1,4 @@
-"""`pipelining_ops.pipeline` in the order of its schedule: the execution, and the same numbers in any order."""
+"""`pipelining_ops.pipeline` executes in the order of its schedule, and gives the same numbers in any order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEDULES = list(PipelineSchedule)
 
 
 class Chain:
-    """Four stages with a weight each and, in the second, a count of the batches seen; data for them."""
+    """Four stages with a weight each, a count of batches in the second, and their data."""
 
     def __init__(self, strategy: IPUStrategyV1, optimizer: Any) -> None:
         generator = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""print_tensor: the text on the standard error, and its time."""
+"""print_tensor: the text on standard error, and when it is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`recomputation_checkpoint`: stored and recomputed values, and numbers that stay as they are."""
+"""`recomputation_checkpoint`: stored and recomputed values, and numbers that stay the same."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def trained(
 ) -> tuple[IpuEstimate, Any, list[Any]]:
     """IPU 0 in the cost report, its stage in the pipeline's report, and the weights after an update.
 
-    It has six layers, with a checkpoint after each `every` of them.
+    The stage has six layers, and a checkpoint after every `every` layers.
     """
     config = IPUConfig()
     config.auto_select_ipus, config.allow_recompute = 2, True
@@ -82,7 +82,7 @@ def trained(
 
 
 def most_activations(ipu: IpuEstimate) -> int:
-    """Activations of one micro-batch that are on the tiles at once, those apart that wait in the stash."""
+    """The most activations of one micro-batch that are on the tiles at once, without those that wait in the stash."""
     own = [t for t in ipu.estimate.liveness if t.bytes == ACTIVATION and not t.name.startswith("stash of")]
     return max(sum(t.first <= at <= t.last for t in own) for at in range(len(ipu.estimate.costs)))
 
@@ -93,7 +93,7 @@ def test_backward_parts_recompute_from_checkpoints_on(schedule: str) -> None:
     (plain, before, weights), (kept, after, same) = trained(0, mode, schedule), trained(2, mode, schedule)
     for one, other in zip(weights, same, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-7)
-    # Two more activations wait, of each micro-batch that is under way.
+    # Each micro-batch in the pipeline has two more waiting activations.
     depth = before.micro_batches if schedule == "Grouped" else 1
     assert kept.stash_bytes - plain.stash_bytes == 2 * depth * ACTIVATION
     assert most_activations(kept) <= most_activations(plain) - 3

@@ -1,4 +1,4 @@
-"""Infeeds of data sets that only select, batch and shuffle rows: the elements are those of tf.data."""
+"""Infeeds of data sets that only select, batch and shuffle rows have the elements of tf.data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DTYPES = (np.int32, np.float32, np.float16, np.bool_, np.int8, np.uint8)
 
 
 def source(generator: np.random.Generator) -> tf.data.Dataset:
-    """Slices of random tensors, nested in one of several ways, or the whole of them; now and then of no rows."""
+    """Slices of random tensors, nested in some way, or the tensors themselves; sometimes without rows."""
     rows = int(generator.integers(0, 12))
 
     def tensor(*shape: int) -> np.ndarray:
@@ -69,7 +69,7 @@ def test_elements_of_random_chains(seed: int) -> None:
     assert sequence is not None and elements is not None
     assert min(sequence.length, MOST) == len(expected)
     if any(not shape.bytes for shape in shapes):
-        return  # empty tensors are refused by the queue
+        return  # the queue refuses empty tensors
     ring, blocks = elements.new_ring(7), elements.blocks(5)
     for number, leaves in enumerate(expected):
         if not ring.available():
@@ -101,7 +101,7 @@ def test_other_data_sets_go_through_tf_data(name: str) -> None:
 
 @pytest.mark.parametrize("batch", [2, 3])
 def test_elements_in_programs_of_a_strategy(strategy: Any, batch: int) -> None:
-    """Elements are right across passes, when the program ends and goes on, and at the end of the data."""
+    """Elements are right across passes, when the program ends and continues, and at the end of the data."""
     dataset = tf.data.Dataset.from_tensor_slices({"x": ROWS, "n": np.arange(10, dtype=np.int32)})
     dataset = dataset.skip(1).repeat(3).batch(batch, drop_remainder=True)
     infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
@@ -154,7 +154,7 @@ def test_numbers_are_shuffled_as_the_rows_would_be(seed: int) -> None:
 
 def test_shuffled_rows_in_programs(strategy: Any) -> None:
     """Each pass has all rows, without seeds; with them, the data set's own state decides."""
-    tf.random.set_seed(None)  # another test's would give each shuffle seeds
+    tf.random.set_seed(None)  # another test's seed would seed each shuffle
     slices = tf.data.Dataset.from_tensor_slices(ROWS)
     assert rows_of(slices.shuffle(10, seed=1)) is None
     assert rows_of(slices.shuffle(10, reshuffle_each_iteration=False)) is None
@@ -177,7 +177,7 @@ def test_shuffled_rows_in_programs(strategy: Any) -> None:
 
 
 def test_shuffled_rows_in_a_session() -> None:
-    """A seed gives the order of plain iteration, from the first element on whenever the queue is initialised."""
+    """A seed gives the order of plain iteration, from the first element, whenever the queue is initialised."""
     with tf.Graph().as_default():
         dataset = tf.data.Dataset.from_tensor_slices({"x": ROWS, "n": np.arange(10, dtype=np.int32)})
         dataset = dataset.shuffle(4, seed=3).repeat(2).batch(4, drop_remainder=True)
@@ -201,7 +201,7 @@ def test_shuffled_rows_in_a_session() -> None:
 
 @pytest.mark.parametrize("kind", ["constant", "placeholder", "variable", "v1"])
 def test_elements_in_a_session(kind: str) -> None:
-    """The values of tensors are those at the initialisation, also in a second session."""
+    """Tensors have the values of the initialisation, also in a second session."""
     with tf.Graph().as_default():
         tensor: Any = tf.constant(ROWS)
         if kind == "placeholder":

@@ -1,4 +1,4 @@
-"""IPUStrategy.run: arguments, dtypes it refuses, trip counts from tensors, reductions, functions called directly."""
+"""IPUStrategy.run: arguments, refused dtypes, trip counts from tensors, reductions, functions called directly."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_errors_of_traced_operations_keep_their_class(strategy: IPUStrategyV1) -
 
 @pytest.mark.parametrize("jit_compile", [None, True])
 def test_variables_may_be_arguments_and_defaults(strategy: IPUStrategyV1, jit_compile: bool | None) -> None:
-    """Each is updated itself, whether it was made in the scope or not."""
+    """Each of these variables is updated itself, whether it was made in the scope or not."""
     before = tf.Variable([5.0, 6.0])
     with strategy.scope():
         first, second = tf.Variable([1.0, 2.0]), tf.Variable([10.0, 20.0])

@@ -1,4 +1,4 @@
-"""Functions over several IPUs by `ipu_shard`: how many replicas are left for them."""
+"""Functions over several IPUs by `ipu_shard`: how many replicas remain for them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ RUNS = 100 if seed() is None else 200
 
 
 def threads() -> int:
-    """The threads of the process but for that of all outfeeds, which comes and goes."""
+    """The number of threads of the process, without that of all outfeeds, which comes and goes."""
     return sum(thread.name != "ipu-outfeeds" for thread in threading.enumerate())
 
 
@@ -59,7 +59,7 @@ def test_many_runs(strategy: IPUStrategyV1) -> None:
 
 
 def test_queues_made_again(strategy: IPUStrategyV1) -> None:
-    """Each initialization ends the thread before; iterators without references end theirs, too."""
+    """Each initialization ends the former thread; iterators without references end theirs, too."""
 
     @compiled
     def take(iterator: Any) -> tf.Tensor:

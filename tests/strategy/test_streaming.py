@@ -12,7 +12,7 @@ from ipu._internal.pipelining.streaming import _StreamedCall
 
 
 def test_rows_of_replicas_come_one_by_one() -> None:
-    """A full ring is emptied also when it has only a part of a step: the device would wait for ever."""
+    """A full ring is emptied even if it has only a part of a step: otherwise the device would wait for ever."""
     call: Any = None
     ring = OutfeedRing([Shape("f32")], 2)
     streamed = _StreamedCall(call, ring, [0], 4, replicas=2)

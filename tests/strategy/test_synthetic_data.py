@@ -1,4 +1,4 @@
-"""Queues under TF_POPLAR_FLAGS=--use_synthetic_data: the device has its own rows, and nothing comes back."""
+"""Queues under TF_POPLAR_FLAGS=--use_synthetic_data: the device makes its rows itself, and nothing comes back."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_initializers(strategy: IPUStrategyV1, monkeypatch: pytest.MonkeyPatch, 
     else:
         lowest, mean, deviation = (0.0, 0.5, 12**-0.5) if kind == "uniform" else (-np.inf, 0.0, 1.0)
         assert floats.numpy().min() >= lowest
-        # Five standard errors of each.
+        # Each bound is five standard errors.
         assert abs(floats.numpy().mean() - mean) < 5 * deviation / 2000**0.5
         assert abs(floats.numpy().std() - deviation) < 5 * deviation / 2000**0.5
 

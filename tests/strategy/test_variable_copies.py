@@ -25,7 +25,7 @@ ARRAYS = [
 
 
 def made(strategy: IPUStrategyV1, owner: str, value: Any) -> tf.Variable:
-    """A variable of the strategy, or one from outside of it."""
+    """A variable of the strategy, or one made outside of it."""
     if owner == "host":
         return tf.Variable(value)
     with strategy.scope():

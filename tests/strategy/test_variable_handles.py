@@ -1,4 +1,4 @@
-"""Variables of a strategy have handles of their own, which TensorFlow makes by one kernel."""
+"""Each variable of a strategy has its own handle; one kernel of TensorFlow makes them all."""
 
 from __future__ import annotations
 

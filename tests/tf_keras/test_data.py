@@ -23,7 +23,7 @@ X, Y = data()
     [(2, None, 1), (5, None, 2), (2, 8, 2), (3, 7, 2), (5, 7, 1), (5, 8, 2)],
 )
 def test_steps_per_epoch(kit: Kit, steps_per_epoch: int, batch_size: int | None, steps_per_execution: int) -> None:
-    """An epoch goes on where the last one stopped, until all the passes asked for are used up."""
+    """An epoch continues where the last one stopped, until all requested passes are used up."""
 
     def program(model: Any) -> Any:
         seen: list[int] = []
@@ -82,7 +82,7 @@ def test_lists_of_numbers(kit: Kit) -> None:
 
 
 def test_weights_of_classes_and_samples_multiply(kit: Kit) -> None:
-    """TensorFlow fails for both together in tf_keras, so the reference is their product."""
+    """TensorFlow fails for both in tf_keras, so the reference multiplies them."""
     weights = {0: 0.5, 1: 1.0, 2: 3.0}
     model, plain = kit.ipu_model(), kit.compiled(kit.sequential())
     model.set_weights(plain.get_weights())

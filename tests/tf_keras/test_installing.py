@@ -1,4 +1,4 @@
-"""Each Keras is extended when the program imports it, before the strategy or after, and none is imported for it."""
+"""Each Keras is extended when a program imports it, before or after the strategy; no Keras is imported for that."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_dropout_drops_its_share(kit: Kit) -> None:
 
 
 def test_random_layers_of_a_second_strategy(kit: Kit) -> None:
-    """A random generator insists on the strategy it was made under."""
+    """A random generator works only under the strategy that it was made under."""
     for _ in range(2):
         with IPUStrategy().scope():
             layers = keras.layers
@@ -230,7 +230,7 @@ def test_recurrent_layers_keep_their_states(kit: Kit) -> None:
 
 
 def test_losses_average_in_steps_of_the_user(kit: Kit) -> None:
-    # Keras refuses such losses under other strategies, so a plain program would fail here alone.
+    # Keras refuses these losses under other strategies, so only a plain program would fail.
     class Stepping(kit.Subclassed):
         def train_step(self, batch: Any) -> dict[str, Any]:
             inputs, targets = batch

@@ -57,7 +57,7 @@ def test_accelerated_copies_continue(kit: Kit, name: str, has_trained: bool) -> 
 
 
 def test_nadam_of_one_weight(kit: Kit) -> None:
-    """The second trace of `fit` is left out, as if built before; plain tf_keras divides by zero unless it is."""
+    """The optimizer counts as built before `fit`, so one trace is enough; otherwise plain tf_keras divides by zero."""
 
     def build() -> Any:
         return keras.Sequential([keras.layers.Input((X.shape[1],)), keras.layers.Dense(3, use_bias=False)])

@@ -24,12 +24,12 @@ def attributes_of(function) -> dict[str, dict]:
     """The frontend attributes of each opcode in the program of a function of X."""
     module = trace_step(function, [tf.TensorSpec(X.shape)]).module
     found = [(i.opcode, i.get("frontend_attributes", {})) for c in module.computations() for i in c.instructions]
-    # TensorFlow says of products itself which of their operands are gradients.
+    # TensorFlow itself marks which operands of products are gradients.
     return {code: {name: at[name] for name in at if not name.startswith("grad_")} for code, at in found}
 
 
 def estimated(partials: type | None, assumptions: Assumptions) -> Estimate:
-    """Two products of halves with a convolution between them, which alone are in the scope, in the cost report."""
+    """The cost report of three products of halves; the scope contains the second one and a convolution after it."""
 
     def function(x: tf.Tensor) -> tf.Tensor:
         x = tf.matmul(x, x)
@@ -49,7 +49,7 @@ def test_partials_types_reach_the_plans() -> None:
     pairs = [(one, other) for one, other in zip(plain.costs, halves.costs, strict=True) if one.operation.unit == "AMP"]
     assert [other.compute < one.compute for one, other in pairs] == [False, True, True, False]
     assert floats.cycles == plain.cycles
-    # A scope is stronger than the options of the whole program.
+    # A scope overrides the options of the whole program.
     half = Assumptions(partials_type="f16")
     assert estimated(np.float32, half).cycles > estimated(None, half).cycles
 

@@ -1,4 +1,4 @@
-"""`reset_ipu_seed`: replicas draw different numbers, the same again after the same seed; identical ones are refused."""
+"""`reset_ipu_seed`: replicas draw different numbers, and repeat them after the same seed; equal ones are refused."""
 
 from __future__ import annotations
 

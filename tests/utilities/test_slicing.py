@@ -10,7 +10,7 @@ from tensorflow.python import ipu
 from tests.collectives.running import on_replicas
 
 SLICES = ([3, 0, 2, 1], [4, 1, 0, 4], [1, 2, 3, 8])
-"""Number of rows, first row of the source and of the destination of each; two overlap."""
+"""Numbers of rows, first rows of the source and first rows of the destination; two slices overlap."""
 
 
 def copied(dst: np.ndarray, src: np.ndarray, zero_unused: bool) -> np.ndarray:

@@ -10,7 +10,7 @@ tf.disable_v2_behavior()
 
 
 class Grid:
-    """Four places in a row; reward at the last."""
+    """Four places in a row, with a reward at the last one."""
 
     def __init__(self, envs):
         self.at = np.arange(envs) % 4

@@ -56,7 +56,7 @@ def build_train_op(state, ids, actions, rewards):
 
 
 def scale():
-    """Every replica has a part of the mean."""
+    """The number of replicas, each of which has a part of the mean."""
     return cross_replica_ops.cross_replica_sum(tf.constant(1.0))
 
 
