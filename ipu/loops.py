@@ -61,7 +61,7 @@ def while_loop(
     maximum_iterations: TensorLike | None = None,
     use_while_v1: bool = True,
 ) -> Any:
-    """A loop that runs while `condition` of its tensors is true; otherwise as `repeat`.
+    """A loop that runs while `condition` of its tensors is true; otherwise it works like `repeat`.
 
     Args:
         condition: takes the loop's tensors, without an element of the infeed, and returns a boolean scalar.

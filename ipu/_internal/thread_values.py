@@ -1,4 +1,4 @@
-"""Values that each thread has of its own, such as those of the function that it traces."""
+"""Values that differ between threads, such as those of the function that a thread traces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ThreadValue(threading.local, Generic[T]):
 
     @contextlib.contextmanager
     def replaced_by(self, value: T) -> Iterator[T]:
-        """Gives this thread another value, while the context is open."""
+        """Gives this thread another value while the context is open."""
         outer, self.value = self.value, value
         try:
             yield value

@@ -1,4 +1,4 @@
-"""Floating-point behaviour as it is configured for both Keras."""
+"""Floating-point behaviour, configured for models of both Keras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that are not dense arrays of whole batches: sparse, ragged, and with a smaller last batch."""
+"""Data other than dense arrays of whole batches: sparse, ragged, and with a smaller last batch."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: TensorLi
 
         ipu.custom_ops.codelet_expression_op(my_custom_op, a, b, c)
 
-    The function is called once with tensors, and the engine fuses what it does with them. So it may use any
-    element-wise function of TensorFlow, too, and gradients are those of its operations.
+    The function is called once with tensors, and the engine fuses what it does with them. So it may also use any
+    element-wise function of TensorFlow, and gradients are those of its operations.
 
     Args:
         vertex_expression: a Python function that defines the expression, with +, -, *, abs, ~ and constants.

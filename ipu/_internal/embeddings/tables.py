@@ -84,7 +84,7 @@ class EmbeddingTable:
         """The rows at `indices` [...], from the host, as [..., width].
 
         The gradient of the result is multiplied by `rate` and subtracted from these rows, at once or for `calls` calls
-        together; with a rate of 0 there is none.
+        together; with a rate of 0 the result has no gradient.
         """
         width = self._shape.dimensions[1]
         if in_symbolic_graph():
@@ -111,12 +111,12 @@ class EmbeddingTable:
 
 
 _registered: list[EmbeddingTable] = []
-"""Tables outside of sessions, which need no HostEmbedding that keeps them."""
+"""Tables registered outside of sessions, which stay alive without their HostEmbedding."""
 _tables: weakref.WeakValueDictionary[tuple[str, int], EmbeddingTable] = weakref.WeakValueDictionary()
 
 
 def table_of(name: str, tensor: Any, trainable: bool) -> EmbeddingTable:
-    """The table of that name, made at its first use. Raises ConfigurationError for a tensor that is no table."""
+    """The table of that name, made at its first use. Raises ConfigurationError for a tensor that is not a table."""
     found = _tables.get((name, id(tensor)))
     if found is None or (trainable and not found.trainable):
         found = _tables[name, id(tensor)] = EmbeddingTable(name, tensor, trainable)
