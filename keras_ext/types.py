@@ -46,7 +46,7 @@ class KerasOptimizer(Protocol):
 
 
 class KerasModel(KerasLayer, Protocol):
-    """A model; a graph is a functional one. Attributes that only some have are read by `getattr`."""
+    """A model; a functional model is a graph. Attributes that only some models have are read by `getattr`."""
 
     layers: Sequence[Any]
     inputs: Nest
@@ -65,7 +65,7 @@ class KerasModel(KerasLayer, Protocol):
         """The outputs of `predict` for one batch."""
 
     def get_config(self) -> dict[str, Config]:
-        """The configuration the model can be rebuilt from. Raises NotImplementedError for a model without."""
+        """The configuration the model can be rebuilt from. Raises NotImplementedError for a model that has none."""
 
 
 class KerasProgbar(Protocol):
@@ -79,7 +79,7 @@ class KerasProgbar(Protocol):
 
 
 class KerasCallbackList(Protocol):
-    """The callbacks of a run; `_ipu_*` are of its execution under way."""
+    """The callbacks of a run; `_ipu_*` belong to the execution that is running."""
 
     _ipu_execution: Any
     _ipu_first_step: int

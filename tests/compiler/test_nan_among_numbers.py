@@ -66,7 +66,7 @@ def gradient_of(function: Function) -> Function:
 
 
 def compare(functions: dict[str, Function], dtype: str) -> None:
-    """Compares all of them in one program with TensorFlow's kernels, where no order of adding matters."""
+    """Compares all functions, in one program, with TensorFlow's kernels where the order of adding does not matter."""
     x = values(dtype)
 
     def all_of(x: tf.Tensor) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def infeeds() -> Program:
 
 @cache
 def dynamic_slice() -> Program:
-    """One of 20,000 rows."""
+    """A look-up of one of 20,000 rows."""
     b = Builder("dynamic_slice")
     table, start, zero = b.parameter("f32", (20_000, 64)), b.parameter("s32", ()), b.constant(0, "s32")
     row = b.instruction("dynamic-slice", Shape("f32", (1, 64)), (table, start, zero), dynamic_slice_sizes=(1, 64))

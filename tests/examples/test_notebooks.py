@@ -36,7 +36,7 @@ def test_kept_outputs_are_those_of_the_source(source: Path) -> None:
 
 @pytest.mark.parametrize("source", LESSONS, ids=lambda source: source.stem)
 def test_a_lesson_goes_on_without_its_solutions(source: Path) -> None:
-    """Cells that are no solutions use no name that solutions alone make, and each exercise has a cell."""
+    """Cells outside of solutions use no name that only solutions make, and each exercise has a cell."""
     from tests.examples.notebooks import EMPTY, is_solution, notebook, variants
 
     whole = notebook(source)

@@ -153,7 +153,7 @@ def test_numbers_are_shuffled_as_the_rows_would_be(seed: int) -> None:
 
 
 def test_shuffled_rows_in_programs(strategy: Any) -> None:
-    """Each pass has all rows, without seeds; with them, the data set's own state decides."""
+    """Each pass has all rows if shuffles have no seeds; with seeds, the data set itself must shuffle."""
     tf.random.set_seed(None)  # another test's seed would seed each shuffle
     slices = tf.data.Dataset.from_tensor_slices(ROWS)
     assert rows_of(slices.shuffle(10, seed=1)) is None

@@ -51,5 +51,5 @@ def check_updates(returned: Nest) -> None:
 
 
 def _updates(operation: tf.Operation) -> bool:
-    """Whether it is an optimizer's update, or calls one in a branch, loop or function."""
+    """Whether an operation is an optimizer's update, or calls one in a branch, loop or function."""
     return any(each.type.startswith("ResourceApply") for each, _ in nested_operations([operation]))
