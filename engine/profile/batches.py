@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from engine.profile.categories import ACTIVATIONS, EXCHANGE_BUFFERS, STREAM_BUFFERS
-from engine.profile.convolution import Convolution
+from engine.profile.convolution import PlannedConvolution
 from engine.profile.exchange import Layouts
 from engine.profile.liveness import LiveRange, LiveTensor
 from engine.profile.plan import best_plan
@@ -69,7 +69,7 @@ class Batches:
             planned = [replace(each, element_type="f16") for each in planned]
         return min(1.0, max(best_plan(each, tiles, options).temporary_bytes for each in planned) / held)
 
-    def _with_batch(self, convolution: Convolution, size: int) -> Convolution:
+    def _with_batch(self, convolution: PlannedConvolution, size: int) -> PlannedConvolution:
         """The convolution with a batch of `size`: in the rows of a product, or in the terms of a gradient's sums."""
         dimensions = convolution.size
         if dimensions.batch % self.size == 0:

@@ -28,7 +28,7 @@ REPLICAS_TAKE = 1.15
 RECOMPUTATION = "recomputation of activations (IPUConfig.allow_recompute)"
 
 
-class Estimator:
+class ChangeEstimator:
     """Estimates changes of one program; `found` is its cost report."""
 
     def __init__(self, program: Program, found: Estimate) -> None:

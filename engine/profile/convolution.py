@@ -13,7 +13,7 @@ from engine.program.convolution_size import ConvolutionSize
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class PlannedConvolution:
     """A convolution to be planned, inputs "f32" or "f16"; a is its input, b its kernel.
 
     `resident` and `transposed` are as in engine.profile.matmul.Product; `reuse_a` and `reuse_b` are the fractions of
@@ -41,7 +41,7 @@ class Convolution:
     def multiply_adds(self) -> int:
         return self.size.groups * self.rows * self.size.outputs * self.k
 
-    def halved(self) -> Convolution:
+    def halved(self) -> PlannedConvolution:
         """The convolution with half its output features, or half its images or field if it has more rows."""
         size = self.size
         if size.outputs >= self.rows:
@@ -110,7 +110,7 @@ class TileShares:
         return np.minimum(np.ceil(reach), most).astype(np.int64)
 
 
-def blocks(convolution: Convolution, cuts: Cuts, taps_first: bool) -> TileShares:
+def blocks(convolution: PlannedConvolution, cuts: Cuts, taps_first: bool) -> TileShares:
     """The blocks: images are divided before the field, and input features before taps or (`taps_first`) after them.
 
     Taps of the last dimension are never divided, as in poplin ("splitting the innermost kernel dimension").
@@ -134,7 +134,7 @@ def foldings(taps: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def received(
-    convolution: Convolution, blocks: TileShares, cuts: Cuts, folded: Sequence[int] = ()
+    convolution: PlannedConvolution, blocks: TileShares, cuts: Cuts, folded: Sequence[int] = ()
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bytes (int64) of input and kernel that a tile's block needs from other tiles.
 

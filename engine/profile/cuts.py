@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from engine.profile.convolution import Convolution, Cuts
+from engine.profile.convolution import Cuts, PlannedConvolution
 from engine.target import Target
 
 FEW_TILES = 32
@@ -20,7 +20,7 @@ CAPACITY_SHARES = ((1, 1), (3, 4), (1, 2), (1, 4), (1, 8))
 """Fractions tried of the tiles that remain for output positions; larger ones are mostly better."""
 
 
-def candidate_cuts(convolution: Convolution, target: Target) -> Cuts:
+def candidate_cuts(convolution: PlannedConvolution, target: Target) -> Cuts:
     """Candidate partitions, at least one; of several with the same blocks the one with the fewest tiles."""
     size = convolution.size
     found = _candidates(size.groups, convolution.rows, size.outputs, convolution.k, target.tiles)

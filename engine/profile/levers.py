@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from engine.profile.changes import IPUS, Change, Estimator, Lever, halved, offloading
+from engine.profile.changes import IPUS, Change, ChangeEstimator, Lever, halved, offloading
 from engine.profile.program_estimate import Estimate
 from engine.program.program import Program
 
@@ -22,14 +22,14 @@ def levers(program: Program, found: Estimate) -> list[Lever]:
     Pipelining gives each IPU a run of layers of about equal bytes, which recompute their activations. Library options
     and offloading are estimated by cost reports of their own. Changes that save less than WORTH_SAYING are omitted.
     """
-    estimator = Estimator(program, found)
+    estimator = ChangeEstimator(program, found)
     alone = [lever for lever in estimator.alone() if lever.saves >= WORTH_SAYING * found.memory.peak_fullest]
     if any(lever.fits for lever in alone):
         return alone
     return [*together(estimator), *alone]
 
 
-def together(estimator: Estimator) -> list[Lever]:
+def together(estimator: ChangeEstimator) -> list[Lever]:
     """The fewest changes that fit together, with the largest batch that does; empty if all of them do not suffice."""
     for change in _steps(estimator):
         if estimator.fits(change):
@@ -37,7 +37,7 @@ def together(estimator: Estimator) -> list[Lever]:
     return []
 
 
-def _steps(estimator: Estimator) -> Iterator[Change]:
+def _steps(estimator: ChangeEstimator) -> Iterator[Change]:
     """Adds one change at a time: smaller batches, float16, half the memory for plans, offloading, more IPUs."""
     change = Change(accumulates=estimator.accumulates)
     if estimator.batch > 1:
@@ -55,7 +55,7 @@ def _steps(estimator: Estimator) -> Iterator[Change]:
         yield over_ipus
 
 
-def _least(estimator: Estimator, change: Change) -> Change:
+def _least(estimator: ChangeEstimator, change: Change) -> Change:
     """Drops the changes that the others make unnecessary, and takes the largest batch that fits with the rest."""
     in_singles = replace(change, half_precision=False)
     change = in_singles if estimator.fits(in_singles) else change

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.profile.convolution import Convolution
+from engine.profile.convolution import PlannedConvolution
 from engine.profile.options import DEFAULT_OPTIONS, ProductOptions
 from engine.profile.plan import Plan, best_plan
 from engine.program.convolution_size import ConvolutionSize
@@ -31,9 +31,9 @@ class Product:
     transposed: str = ""
 
     @property
-    def convolution(self) -> Convolution:
+    def convolution(self) -> PlannedConvolution:
         """The product as a convolution, its rows a batch of one position each."""
-        return Convolution(
+        return PlannedConvolution(
             ConvolutionSize(groups=self.batches, batch=self.rows, inputs=self.k, outputs=self.columns),
             self.element_type,
             self.resident,

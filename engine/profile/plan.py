@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from engine.profile.convolution import Convolution, Cuts, TileShares, blocks, foldings, product, received
+from engine.profile.convolution import Cuts, PlannedConvolution, TileShares, blocks, foldings, product, received
 from engine.profile.cuts import candidate_cuts
 from engine.profile.matrix_engine import (
     PARTIAL_BYTES,
@@ -83,7 +83,7 @@ class _Ways:
 
 
 @lru_cache(maxsize=4096)
-def best_plan(convolution: Convolution, target: Target, options: ProductOptions = DEFAULT_OPTIONS) -> Plan:
+def best_plan(convolution: PlannedConvolution, target: Target, options: ProductOptions = DEFAULT_OPTIONS) -> Plan:
     """The plan of fewest cycles within the granted memory, else that of least memory."""
     capacity = options.memory_proportion * target.bytes_per_tile
     fitting: Plan | None = None
@@ -124,7 +124,12 @@ def _better(found: Plan | None, way: _Ways, cycles: np.ndarray, held: np.ndarray
 
 
 def _ways(
-    convolution: Convolution, target: Target, partials_type: str, passes: int, fewest: int, whole: Convolution
+    convolution: PlannedConvolution,
+    target: Target,
+    partials_type: str,
+    passes: int,
+    fewest: int,
+    whole: PlannedConvolution,
 ) -> list[_Ways]:
     """All candidate plans with `passes` passes like this one of the `whole`, with at least `fewest` cycles each."""
     cuts = candidate_cuts(convolution, target)
@@ -146,7 +151,7 @@ def _ways(
 
 
 def _ways_of(
-    convolution: Convolution,
+    convolution: PlannedConvolution,
     target: Target,
     partials_type: str,
     *,
@@ -154,7 +159,7 @@ def _ways_of(
     fewest: int,
     cuts: Cuts,
     taps_first: bool,
-    undivided: Convolution,
+    undivided: PlannedConvolution,
 ) -> list[_Ways]:
     block = blocks(convolution, cuts, taps_first)
     item, partial_item = item_bytes(convolution.element_type), PARTIAL_BYTES[_partials(convolution, partials_type)]
@@ -197,7 +202,7 @@ class _Vertex:
     folded: tuple[int, ...] = ()
 
 
-def _vertices(convolution: Convolution, block: TileShares, target: Target, partials_type: str) -> list[_Vertex]:
+def _vertices(convolution: PlannedConvolution, block: TileShares, target: Target, partials_type: str) -> list[_Vertex]:
     """The applicable vertices."""
     size, kind = convolution.size, convolution.element_type
     dimensions = len(block.taps)
@@ -231,7 +236,7 @@ def _vertices(convolution: Convolution, block: TileShares, target: Target, parti
     return found
 
 
-def _partials(convolution: Convolution, partials_type: str) -> str:
+def _partials(convolution: PlannedConvolution, partials_type: str) -> str:
     """The type of partials; products of fp32 have fp32 partials."""
     return "f32" if convolution.element_type == "f32" else partials_type
 

@@ -12,7 +12,7 @@ from math import ceil, prod
 
 import numpy as np
 
-from engine.profile.convolution import Convolution
+from engine.profile.convolution import PlannedConvolution
 from engine.profile.matrix_engine import item_bytes
 from engine.profile.vertices import tables
 from engine.target import Target
@@ -32,7 +32,7 @@ class Rearrangement:
     kept: np.ndarray
 
 
-def rearranged(convolution: Convolution, *, exchanged: bool) -> str:
+def rearranged(convolution: PlannedConvolution, *, exchanged: bool) -> str:
     """The arrays to be rearranged, of "a", "b" and the result "c": transposed ones, or all if operands are exchanged.
 
     A kernel that is on the tiles of its plan is stored as the plan wants.
@@ -43,7 +43,7 @@ def rearranged(convolution: Convolution, *, exchanged: bool) -> str:
 
 
 def rearrangement(
-    convolution: Convolution, arrays: str, tiles: np.ndarray, target: Target, folded: Sequence[int] = ()
+    convolution: PlannedConvolution, arrays: str, tiles: np.ndarray, target: Target, folded: Sequence[int] = ()
 ) -> Rearrangement:
     """Cost of a rearrangement of `arrays` on `tiles` tiles; nothing without arrays.
 
@@ -63,7 +63,7 @@ def rearrangement(
     return Rearrangement(compute, exchange, sync, copies, np.asarray(kept))
 
 
-def _elements(convolution: Convolution, array: str, folded: Sequence[int]) -> int:
+def _elements(convolution: PlannedConvolution, array: str, folded: Sequence[int]) -> int:
     size = convolution.size
     if array == "a":
         positions = prod(size.field[d] * size.taps[d] if d in folded else n for d, n in enumerate(size.sources))

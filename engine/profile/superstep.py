@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import isqrt, prod
 
 from engine.errors import InternalError
-from engine.profile.convolution import Convolution as PlannedConvolution
+from engine.profile.convolution import PlannedConvolution
 from engine.profile.exchange import Layouts, exchange_cycles, received_bytes
 from engine.profile.families import dynamic_lookup_of, family_step
 from engine.profile.mapping import Spread, spread, spread_evenly

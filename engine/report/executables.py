@@ -26,26 +26,26 @@ PIPELINE, ITERATIONS = "pipeline", "iterations"
 
 
 @dataclass(frozen=True)
-class Estimator:
+class ProgramEstimator:
     """Estimates a program: `on` returns its cost report on a chip; `program` is None for a pipeline."""
 
     on: Callable[[Target], Estimate]
     program: Program | None = None
 
 
-def estimator_of(executable: ExecutableFile, replicas: int = 1) -> Estimator:
+def estimator_of(executable: ExecutableFile, replicas: int = 1) -> ProgramEstimator:
     """The estimator of a file's program.
 
     Raises InvalidFile for a description of a pipeline that cannot be read, ConfigurationError and StepCountError for
     an invalid one.
     """
     if PIPELINE in executable.metadata:
-        return Estimator(_of_pipeline(executable, replicas))
+        return ProgramEstimator(_of_pipeline(executable, replicas))
     program = build_program(executable.module, executable.roles, executable.constants)
-    return Estimator(lambda chip: estimate(program, chip, replicas), program)
+    return ProgramEstimator(lambda chip: estimate(program, chip, replicas), program)
 
 
-def report_of_estimates(estimates: Estimator, chip: Target, name: str) -> Report:
+def report_of_estimates(estimates: ProgramEstimator, chip: Target, name: str) -> Report:
     """The report on a program on a chip, with the verdicts on other chips."""
     found, program = estimates.on(chip), estimates.program
     others = on_other_chips(found, estimates.on)

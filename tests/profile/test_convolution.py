@@ -15,7 +15,7 @@ from engine.compile import build_program
 from engine.ir import ConvolutionDimensionNumbers, WindowDimension
 from engine.ir.builder import Builder
 from engine.profile import Assumptions, estimate
-from engine.profile.convolution import Convolution, Cuts, blocks, foldings, received
+from engine.profile.convolution import Cuts, PlannedConvolution, blocks, foldings, received
 from engine.profile.exchange import Layouts
 from engine.profile.matrix_engine import amp_cycles, depthwise_cycles
 from engine.profile.options import ProductOptions
@@ -30,13 +30,13 @@ MK2 = target("ipu2")
 NUMBERS = ConvolutionDimensionNumbers(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 
 
-def image(features: int = 64, field: int = 56, taps: int = 3, batch: int = 4, groups: int = 1) -> Convolution:
+def image(features: int = 64, field: int = 56, taps: int = 3, batch: int = 4, groups: int = 1) -> PlannedConvolution:
     """A convolution that keeps the size of its images."""
     inside = features // groups
     size = ConvolutionSize(
         groups, batch, inside, inside, (field, field), (taps, taps), (1.0, 1.0), (1.0, 1.0), (field, field)
     )
-    return Convolution(size, "f16", "b")
+    return PlannedConvolution(size, "f16", "b")
 
 
 def program(
@@ -70,7 +70,7 @@ def test_slices_cover_everything_and_read_their_inputs(
 ) -> None:
     sources = tuple((f - 1) * step + t for f, t in zip(field, taps, strict=True))
     size = ConvolutionSize(1, batch, *features, field, taps, (float(step),) * 2, (1.0, 1.0), sources)
-    convolution = Convolution(size, "f32")
+    convolution = PlannedConvolution(size, "f32")
     cuts = Cuts(*(np.array([n]) for n in (1, min(cut[0], convolution.rows), min(cut[1], features[1]), cut[2])))
     piece = blocks(convolution, cuts, taps_first)
     made = [int(p[0]) for p in (piece.batch, *piece.field, piece.outputs, piece.inputs, *piece.taps)]
@@ -107,7 +107,7 @@ def test_slic_beats_vmac_beats_the_matrix_engine_where_groups_are_small() -> Non
 
 def test_few_input_features_are_widened_by_taps() -> None:
     size = ConvolutionSize(1, 4, 3, 64, (112, 112), (7, 7), (2.0, 2.0), (1.0, 1.0), (224, 224))
-    plan = best_plan(Convolution(size, "f16", "b"), MK2)
+    plan = best_plan(PlannedConvolution(size, "f16", "b"), MK2)
     padded = 4 * 112 * 112 * 49 * 16 * 64 // (32 * 1472)
     assert plan.compute < 0.6 * padded
 
@@ -117,9 +117,9 @@ def test_folded_taps_come_with_the_inputs_of_each_position() -> None:
     size = ConvolutionSize(1, 1, 4, 64, (112, 112), (7, 7), (2.0, 2.0), (1.0, 1.0), (224, 224))
     one, lines = np.array([1]), np.array([112])
     cuts = Cuts(one, lines, one, one)
-    block = blocks(Convolution(size, "f16"), cuts, taps_first=False)
+    block = blocks(PlannedConvolution(size, "f16"), cuts, taps_first=False)
     found = {
-        folded: int(received(Convolution(size, "f16"), block, cuts, folded)[0][0]) // (2 * 4)
+        folded: int(received(PlannedConvolution(size, "f16"), block, cuts, folded)[0][0]) // (2 * 4)
         for folded in foldings(size.taps)
     }
     # A line reads 7 lines of 224 positions; folded, each of its 112 positions has those of its 7 taps.

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.profile import Assumptions, Estimate, estimate
-from engine.profile.changes import IPUS, RECOMPUTATION, Change, Estimator
+from engine.profile.changes import IPUS, RECOMPUTATION, Change, ChangeEstimator
 from engine.profile.levers import Lever, levers
 from engine.profile.liveness import follow
 from engine.profile.options import OPTIMIZER_STATE_VARIABLES
@@ -34,7 +34,7 @@ def deep() -> tuple[Estimate, dict[str, Lever]]:
 
 def peak_of(change: Change, batch: int = 4096, width: int = 128, layers: int = 8) -> int:
     program = deep_step(batch, width, layers)
-    return Estimator(program, estimate(program, SMALL)).peak_of(change)
+    return ChangeEstimator(program, estimate(program, SMALL)).peak_of(change)
 
 
 def test_the_largest_batch_that_fits_is_proposed(deep: tuple[Estimate, dict[str, Lever]]) -> None:
@@ -138,7 +138,7 @@ def test_what_suffices_together_is_told_where_nothing_does_alone() -> None:
 def test_a_smaller_batch_saves_with_recomputation_too() -> None:
     program = deep_step(4096, 128, 8)
     recomputing = Change(assumptions=Assumptions(recomputes=True))
-    found = Estimator(program, estimate(program, SMALL))
+    found = ChangeEstimator(program, estimate(program, SMALL))
     smaller = replace(recomputing, batch=1024)
     assert found.peak_of(smaller) < 0.5 * found.peak_of(recomputing)
     assert found.peak_of(smaller) < found.peak_of(Change(batch=1024))
