@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine.profile import estimate
+from engine.profile.exchange import Layouts
 from engine.profile.options import Assumptions
 from engine.report import data as report_module
 from engine.report import make_report, report_on
@@ -71,10 +72,13 @@ def test_work_is_on_as_many_tiles_as_the_operation_says() -> None:
 
 def test_work_reads_and_writes_the_arrays_of_its_compute_set() -> None:
     data, tensors = report().data, report().data["liveness"]["tensors"]
+    parts = Layouts(program().compute_sets).parts
+    assert parts, "the chip's plan splits a sum that the program splits"
     for at, compute_set in enumerate(program().compute_sets):
         work = data["work"][at]
         for spans, numbers in ((compute_set.reads, work["reads"]), (compute_set.writes, work["writes"])):
-            sizes = sorted(b.shape.bytes for b in {span.buffer for span in spans} if b.kind != "queue")
+            arrays = {span.buffer for span in spans if span.buffer.kind != "queue"}
+            sizes = sorted(each.shape.bytes // parts.get(each, 1) for each in arrays)
             assert sorted(tensors[number]["bytes"] for number in numbers) == sizes
             assert all(t["always_live"] or t["first"] <= at <= t["last"] for t in (tensors[n] for n in numbers))
 
