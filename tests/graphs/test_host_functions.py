@@ -45,6 +45,26 @@ def test_host_is_called_and_differentiated(capfd: pytest.CaptureFixture[str]) ->
     assert text.count("At most once: [first][1 2]\n") == 1
 
 
+@pytest.mark.parametrize("kind", ["tf.gradients", "an optimizer"])
+def test_a_loss_computed_outside_has_gradients(kind: str) -> None:
+    """The loss (x w)^2 + exp(w), summed, of w = 1: its gradient is 2 x^2 + e."""
+
+    def net(x: tf.Tensor) -> Any:
+        weights = v1.get_variable("w", [2], initializer=v1.ones_initializer(), use_resource=True)
+        y = x * weights
+        with ipu.scopes.outside_compilation_scope():
+            loss = tf.reduce_sum(y * y + tf.exp(weights))
+        if kind == "tf.gradients":
+            return loss, *tf.gradients(loss, [weights])
+        ((gradient, _),) = v1.train.GradientDescentOptimizer(0.125).compute_gradients(loss)
+        return loss, gradient
+
+    with tf.Graph().as_default():
+        loss, gradient = session_of(net)()
+    np.testing.assert_allclose(loss, 5 + 2 * np.e, rtol=1e-6)
+    np.testing.assert_allclose(gradient, [2 + np.e, 8 + np.e], rtol=1e-6)
+
+
 def test_outside_compilation_trains_a_variable() -> None:
     def net(x: tf.Tensor) -> Any:
         weights = v1.get_variable("w", [2], initializer=v1.ones_initializer(), use_resource=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
@@ -13,12 +14,14 @@ import tensorflow as tf
 from tensorflow.python.eager import wrap_function
 from tensorflow.python.framework import func_graph, ops, tensor_util
 from tensorflow.python.framework.auto_control_deps import AutomaticControlDependencies
-from tensorflow.python.ops import gen_resource_variable_ops
+from tensorflow.python.ops import gen_resource_variable_ops, gradients_util
 
 from engine.errors import UnsupportedOperation
 from engine.ir.shape import ELEMENT_TYPES
+from ipu._internal.function_code import wraps
 from ipu._internal.host_functions.calls import host_call
 from ipu._internal.host_functions.python_functions import RECORD, EagerFunction
+from ipu._internal.types import Nest
 
 _RESULTS = "_ipu_results_outside"
 
@@ -89,6 +92,7 @@ class _Part:
         *found, record = host_call(function, operands, [*specs, RECORD], function.gradient_of(operands))[0]
         function.record = record
         if not hasattr(outer, _RESULTS):
+            _extend_gradients()
             setattr(outer, _RESULTS, {})
             outer.capture = partial(_capture, outer, outer.capture)
         # The graph is kept, so that no other tensor gets the id of one. Gradients read operands, too.
@@ -104,6 +108,25 @@ class _Part:
 
     def _run(self, *operands: tf.Tensor) -> list[tf.Tensor]:
         return list(self._function(*operands)[: len(self._results)])
+
+
+@functools.cache
+def _extend_gradients() -> None:
+    """Extends tf.gradients, and the optimizers that call it, to tensors inside a scope, once."""
+    gradients = gradients_util._GradientsHelper
+
+    @wraps(gradients)
+    def of_results(ys: Nest, xs: Nest, *arguments: Any, **named: Any) -> Any:
+        return gradients(*(tf.nest.map_structure(_result, each) for each in (ys, xs)), *arguments, **named)
+
+    gradients_util._GradientsHelper = of_results
+
+
+def _result(tensor: Any) -> Any:
+    """The result of the host for a tensor inside a scope, and every other object itself."""
+    graph = ops.get_default_graph()
+    inside = getattr(tensor, "graph", None) in getattr(graph, _RESULTS, {})
+    return graph.capture(tensor) if inside else tensor
 
 
 def _is_array(tensor: tf.Tensor) -> bool:
