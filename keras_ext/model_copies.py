@@ -13,6 +13,7 @@ import tensorflow as tf
 from engine.errors import ConfigurationError
 
 _TRAINED = "_ipu_trained_variables"
+_OPTIMIZER = "_ipu_optimizer_of_traces"
 
 
 def copy_of(model: Any) -> Any:
@@ -32,6 +33,8 @@ def copy_of(model: Any) -> Any:
     for old, new in layers:
         for generator, other in zip(_seed_generators(old), _seed_generators(new), strict=True):
             other.state.assign(np.asarray(generator.state))
+        for state, other in zip(_recurrent_states(old), _recurrent_states(new), strict=True):
+            other.assign(np.asarray(state))
     copied.set_weights(model.get_weights())
     if model.optimizer is None:
         return copied
@@ -42,15 +45,37 @@ def copy_of(model: Any) -> Any:
     copied.compile(**{name: tf.nest.map_structure(_copied, value) for name, value in arguments.items()})
     _freeze(frozen)
     _copy_state(model.optimizer, copied.optimizer, model, copied)
+    if getattr(model, "train_function", None) is not None:
+        vars(copied)[_OPTIMIZER] = copied.optimizer
     return copied
 
 
 @contextlib.contextmanager
 def as_traced_before(model: Any) -> Iterator[None]:
-    """Trains the variables of a copy that its model has trained, while the context is open.
+    """Trains a copy as its model was traced, by the same optimizer and variables, while the context is open.
 
-    A trace of Keras 3 outlives changes of `trainable`: the model itself trains so until `compile` makes new traces.
+    A trace outlives a new `model.optimizer`, and in Keras 3 changes of `trainable`, until `compile` makes new traces.
     """
+    with _optimizer_of_traces(model), _trainable_in_traces(model):
+        yield
+
+
+@contextlib.contextmanager
+def _optimizer_of_traces(model: Any) -> Iterator[None]:
+    now = model.optimizer
+    traced = vars(model).get(_OPTIMIZER, now)
+    if traced is now:
+        yield
+        return
+    model.optimizer = traced
+    try:
+        yield
+    finally:
+        model.optimizer = now
+
+
+@contextlib.contextmanager
+def _trainable_in_traces(model: Any) -> Iterator[None]:
     trained = vars(model).get(_TRAINED)
     if trained is None:
         yield
@@ -69,8 +94,9 @@ def as_traced_before(model: Any) -> Iterator[None]:
 
 
 def forget_traces(model: Any) -> None:
-    """Lets a copy train its trainable variables again, as Keras does from `compile` on."""
+    """Lets a copy train its trainable variables by its optimizer again, as Keras does from `compile` on."""
     vars(model).pop(_TRAINED, None)
+    vars(model).pop(_OPTIMIZER, None)
 
 
 def _pairs(old: Iterable[Any], new: Iterable[Any], what: str) -> list[tuple[Any, Any]]:
@@ -118,6 +144,12 @@ def _freeze(states: Iterable[tuple[Any, bool]]) -> None:
 
 def _seed_generators(layer: Any) -> Sequence[Any]:
     return getattr(layer, "_seed_generators", ())
+
+
+def _recurrent_states(layer: Any) -> list[Any]:
+    """The states of a layer that keeps them between batches, which are no weights."""
+    states = tf.nest.flatten(getattr(layer, "states", None)) if getattr(layer, "stateful", False) else []
+    return [each for each in states if hasattr(each, "assign")]
 
 
 def _copied(value: Any) -> Any:

@@ -21,8 +21,6 @@ from tests.crossings.plan import Plan
 
 KERAS = {"keras": keras, "tf_keras": tf_keras}
 REFUSALS = {"UnsupportedOperation", "ConfigurationError", "StepCountError"}
-OF_CALLBACKS = {"LookupError", "KeyboardInterrupt"}
-"""Errors that callbacks of programs raise, after the engine could have refused."""
 OF_PROGRAMS = ("HOOKS", "BATCH_HOOKS", "numbers", "part", "plain", "rows", "set_policy", "variable")
 """Names in the harness that the source of a program uses."""
 EXACT = 1e7
@@ -72,13 +70,10 @@ def _only_floats(found: list[str]) -> bool:
 
 
 def _refusal(got: Items, wanted: Items) -> str:
-    """The first error that is a refusal of the engine's, if plain Keras has none or a callback's; "" if there is
-    none.
-    """
+    """The first error that is a refusal of the engine's, while both have errors alike; "" if there is none."""
     for (label, value), (_, other) in zip(got, wanted, strict=False):
         if isinstance(value, harness.Raised) and REFUSALS & {*value.classes}:
-            if not isinstance(other, harness.Raised) or OF_CALLBACKS & {*other.classes}:
-                return f"{label}: {value}"
+            return f"{label}: {value}"
         if type(value) is not type(other):
             return ""
     return ""

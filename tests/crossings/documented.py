@@ -103,6 +103,7 @@ TABLE = (
 IN_XLA = _rows(
     *("dataset=no_length", "generator=finite", "generator=iterator", "failing_generator", "steps_per_epoch=100"),
     *("steps_per_epoch=3+size=5/8", "dataset=dropped+size=5/8"),
+    *("steps_per_epoch=3+shuffle", "steps_per_epoch=3+default_batch_size"),
     values=".*",
     reason="At the end of data of unknown length plain Keras runs those parts of another step that need no data",
     page="accelerate.md",
@@ -117,6 +118,12 @@ FAULTS = (
         r"|Attr 'Toutput_types' of 'OptionalFromValue' Op passed list of length 0",
         instead="$|of a callback",
         reason="plain Keras then raises in a later call of the same model",
+        page="accelerate.md",
+    ),
+    Fault(
+        error=r"cannot access local variable 'batch_outputs'",
+        instead="Expected data with at least one sample",
+        reason="`predict` of data without a batch",
         page="accelerate.md",
     ),
     Fault(

@@ -39,7 +39,8 @@ def normalized(d: Draft, option: str) -> None:
         "layer": "LayerNormalization()",
         "group": "GroupNormalization(2)",
     }
-    hidden = f"L.Dense(4, {K1}), L.{layer[option]}, L.Activation('tanh')"
+    units = 8 if option == "group" else 4  # of two numbers, normalizing would leave the sign alone
+    hidden = f"L.Dense({units}, {K1}), L.{layer[option]}, L.Activation('tanh')"
     d.make = f"return K.Sequential([L.Input((4,)), {hidden}, L.Dense(1, {K2})])"
 
 

@@ -119,6 +119,34 @@ def test_a_copy_of_a_class_has_the_dtypes_of_the_model(kit: Kit, tmp_path: Path)
     np.testing.assert_array_equal(fast.hidden.kernel, plain.hidden.kernel)
 
 
+@both_frameworks
+def test_a_copy_goes_on_with_recurrent_states(kit: Kit) -> None:
+    x = np.random.default_rng(3).normal(size=(8, 3, 2)).astype(np.float32)
+    layers = kit.keras.layers
+    cells = layers.Bidirectional(layers.LSTM(2, stateful=True, return_sequences=True)), layers.GRU(3, stateful=True)
+    plain = kit.keras.Sequential([layers.Input(batch_shape=(4, 3, 2)), *cells, layers.Dense(1)])
+    kit.compiled(plain, loss="mse").fit(x, x[:, 0, :1], batch_size=4, verbose=0, shuffle=False)
+    fast = ipu.accelerate(plain)
+    assert fast is not plain
+    here, there = (model.predict(x, batch_size=4, verbose=0) for model in (fast, plain))
+    np.testing.assert_allclose(here, there, rtol=1e-5, atol=1e-6)
+
+
+@both_frameworks
+def test_a_copy_keeps_the_optimizer_of_traces_until_compile(kit: Kit) -> None:
+    x, y = data(16)
+    plain = kit.compiled(kit.sequential())
+    plain.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    fast = ipu.accelerate(plain)
+    for model in (plain, fast):
+        model.optimizer = kit.keras.optimizers.Adam(0.5)
+    assert_same_fit(plain, fast, x=x, y=y, batch_size=8)
+    assert [int(model.optimizer.iterations) for model in (plain, fast)] == [0, 0]
+    for model in (plain, fast):
+        kit.compiled(model, optimizer=kit.keras.optimizers.Adam(0.1))
+    assert_same_fit(plain, fast, x=x, y=y, batch_size=8)
+
+
 def test_a_copy_whose_state_would_be_lost_is_refused(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
     model, other = kit.compiled(kit.sequential()), kit.sequential()
     kit.compiled(other, optimizer=model.optimizer)
