@@ -49,11 +49,9 @@ class Trust:
 
     @property
     def reason(self) -> str:
-        """Why the worst row is off, if that is by more than SHOWN."""
-        if self.bound is None or abs(self.bound.worst) <= SHOWN:
-            return ""
-        row = next(each for each in measurements() if each.name == self.bound.worst_name)
-        return f"{self.bound.worst:+.0%} {row.name}: {row.caveat}"
+        """Why rows of the regime are off by more than SHOWN, those used in making the model too."""
+        rows = [each for each in measurements() if each.group == self.regime and abs(each.error) > SHOWN]
+        return "; ".join(f"{each.error:+.0%} {each.name}: {each.caveat}" for each in rows)
 
 
 def prediction_error(estimate: StepCosts) -> dict[str, float]:

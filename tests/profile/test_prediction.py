@@ -9,14 +9,16 @@ import pytest
 from engine.profile import estimate
 from engine.profile.prediction import (
     PARTS,
+    SHOWN,
     UNMEASURED,
+    Trust,
     error_basis,
     prediction_error,
     trust_in_bytes,
     trust_in_cycles,
 )
 from engine.profile.step_costs import ComputeSetCost
-from engine.profile.validation import DENSE, STEPS, bounds
+from engine.profile.validation import DENSE, STEPS, bounds, measurements
 from engine.target import target
 from tests.profile.programs import dense_step, elementwise, product
 
@@ -63,6 +65,14 @@ def test_unmeasured_vertices_are_not_trusted_and_are_named() -> None:
     sorted_ = replace(found, costs=tuple(replace(cost, method="bitonic sort") for cost in found.costs))
     assert prediction_error(sorted_)["compute"] == prediction_error(replace(sorted_, host=0))["total"] == UNMEASURED
     assert error_basis(trust_in_cycles(sorted_)) == "sorts, 100%: no figure held out, ± 50% assumed"
+
+
+@pytest.mark.parametrize("regime", sorted({each.group for each in measurements() if each.subject[0] != "estimator"}))
+def test_reports_say_why_a_row_of_their_regime_is_far_off(regime: str) -> None:
+    told = Trust(regime, 1.0, bounds()[regime]).reason
+    for each in measurements():
+        far = each.group == regime and abs(each.error) > SHOWN
+        assert (each.name in told) == far and (not far or each.caveat in told)
 
 
 def test_several_ipus_are_less_certain() -> None:
