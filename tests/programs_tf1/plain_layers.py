@@ -123,8 +123,8 @@ def serialized_matmul(a: Any, b: Any, *_: Any, transpose_a: bool = False, transp
 
 
 def embedding_lookup(params: Any, ids: Any, name: Any = None, serialization_factor: int = 1) -> Any:
-    """Rows of a table."""
-    return v1.gather(params, ids)
+    """Rows of a table; the gradient is dense, as that of the original is."""
+    return v1.gather(params * v1.ones([], params.dtype.base_dtype), ids)
 
 
 class HostEmbeddingOptimizerSpec:
