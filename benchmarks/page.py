@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.figures import Figures
-from benchmarks.picture import PAGE, PICTURE, ROOT, rows, svg
+from benchmarks.picture import PAGE, PICTURE, rows, svg
 from benchmarks.workloads import WORKLOADS
 from engine.whole_files import write_all
 
@@ -23,8 +23,8 @@ HEADLINE = re.compile(
     r"[\d.]+ to \d+(?= times)",
     re.S,
 )
-HEADLINES = (PAGE, ROOT / "README.md", ROOT / "docs" / "index.md")
-"""Pages with a sentence on the ratios to Keras: their geometric mean, their number, the least and the largest."""
+HEADLINES = (PAGE,)
+"""The pages with a sentence on the ratios to Keras: their geometric mean, their number, the least and the largest."""
 
 
 def best(ways: dict[str, Any], rival: str, measured: str) -> float | None:

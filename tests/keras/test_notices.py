@@ -98,7 +98,8 @@ def deep() -> Any:
 def test_lines_of_proposals_suffice(tiles: int, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
     generator = np.random.default_rng(0)
-    x, y = generator.normal(size=(2 * batch, 256)).astype(np.float32), generator.integers(0, 3, 2 * batch)
+    rows = 16 * batch  # an update of a proposed pipeline takes 16 micro-batches
+    x, y = generator.normal(size=(rows, 256)).astype(np.float32), generator.integers(0, 3, rows)
     configure(1, tiles)
     with pytest.raises(OutOfTileMemory) as raised:
         deep().fit(x, y, batch_size=batch, verbose=0)

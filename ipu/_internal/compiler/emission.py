@@ -8,7 +8,6 @@ import logging
 
 import tensorflow as tf
 from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import compiler_ir
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 from engine.errors import UnsupportedOperation
@@ -72,7 +71,8 @@ def _serialized(concrete: ConcreteFunction, name: str, specs: list[tf.TensorSpec
     """The HLO of the function of this name, which captures the same as `concrete`."""
     # As compiler_ir.from_concrete_function, which takes no specs, but derives them itself.
     return context.context().get_compiler_ir(
-        device_name=compiler_ir.maybe_get_device_name(None),
+        # TensorFlow's own finds the device by drawing a random number, which later ones would miss.
+        device_name=tf.zeros([]).device,
         platform_name=None,
         function_name=name,
         flat_args=specs,
