@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,21 @@ NOTEBOOK = re.compile(r"\]\(([^)]+)\.ipynb\)")
 def on_config(config: Any) -> Any:
     """Adds unlisted pages to the how-to section, and notebooks' and modules' pages to theirs."""
     sections = {name: pages for section in config.nav for name, pages in section.items()}
-    listed = {page for pages in sections.values() for page in pages}
+    listed = {page for pages in sections.values() for page in _pages(pages)}
     sections["Tutorials"] += [path for path in tutorials.pages(Path(config.docs_dir)) if path not in listed]
     sections["How-to"] += sorted(path.name for path in Path(config.docs_dir).glob("*.md") if path.name not in listed)
     sections["Reference"].append({"API": [*reference.pages()]})
     return config
+
+
+def _pages(section: list[Any]) -> Iterator[str]:
+    """The pages of a section and of the sections in it."""
+    for each in section:
+        if isinstance(each, str):
+            yield each
+        else:
+            for pages in each.values():
+                yield from _pages(pages)
 
 
 def on_files(files: Files, config: Any) -> Files:
