@@ -62,16 +62,16 @@ def as_traced_before(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _optimizer_of_traces(model: Any) -> Iterator[None]:
-    now = model.optimizer
-    traced = vars(model).get(_OPTIMIZER, now)
-    if traced is now:
+    traced = vars(model).get(_OPTIMIZER)
+    if traced is None or traced is model.optimizer:  # a model of Keras 3 has none before compile
         yield
         return
-    model.optimizer = traced
+    now, model.optimizer = model.optimizer, traced
     try:
         yield
     finally:
-        model.optimizer = now
+        if model.optimizer is traced:  # no callback has replaced it
+            model.optimizer = now
 
 
 @contextlib.contextmanager
