@@ -166,3 +166,22 @@ def test_an_assignments_result_outlives_the_variable() -> None:
     for times in (2, 4):
         strategy.run(double)
         np.testing.assert_array_equal(returned, np.multiply([2, 3], times))
+
+
+def test_what_a_trace_executes_at_once_reads_and_writes_the_newest_value() -> None:
+    """`init_scope` in a function executes operations, as optimizers do to build slots from the weights."""
+    strategy = IPUStrategy()
+    with strategy.scope():
+        variable = tf.Variable([1.0, 2.0])
+    strategy.run(compiled(lambda: variable.assign_add([1.0, 1.0]).read_value()))
+    seen = []
+
+    def step() -> Any:
+        with tf.init_scope():
+            seen.append(tf.convert_to_tensor(variable).numpy())
+            variable.assign_sub([10.0, 10.0])
+        return variable.assign(variable * 2.0).read_value()
+
+    np.testing.assert_array_equal(strategy.run(compiled(step)), [-16, -14])
+    np.testing.assert_array_equal(seen[0], [2, 3])
+    np.testing.assert_array_equal(variable, [-16, -14])

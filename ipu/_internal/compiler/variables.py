@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
+from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import func_graph, ops
 from tensorflow.python.ops import resource_variable_ops
@@ -66,6 +67,11 @@ def watching_reads(watcher: Callable[[IPUVariable], None]) -> Iterator[None]:
         yield
     finally:
         _tracing.watcher = outer
+
+
+def _in_function() -> bool:
+    """Whether operations are added to a function, and not executed: `init_scope` executes them within one."""
+    return ops.inside_function() and not context.executing_eagerly()
 
 
 def in_symbolic_graph() -> bool:
@@ -156,7 +162,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
     @property
     def _handle(self) -> Any:
         """The handle, which TensorFlow's eager operations take from here, in C, to read the variable."""
-        if _tracing.inside is not self and not ops.inside_function():
+        if _tracing.inside is not self and not _in_function():
             if _tracing.watcher is not None:
                 _tracing.watcher(self)
             self._fetch()
@@ -175,7 +181,10 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         if not ops.inside_function():
             check_assignable(self)
             self.note_escape()
-        elif _tracing.used is not None:
+            return self._raw_handle
+        if context.executing_eagerly():
+            self._fetch()
+        if _tracing.used is not None:
             _tracing.used[id(self._raw_handle)] = self
         return self._raw_handle
 
@@ -204,7 +213,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     def _read(self, read: Callable[[], T]) -> T:
         """Runs a read of the host copy, which leaves the device copy valid."""
-        if ops.inside_function() or _tracing.inside is self:
+        if _in_function() or _tracing.inside is self:
             return read()
         if _tracing.watcher is not None:
             _tracing.watcher(self)
@@ -215,7 +224,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     def _write(self, write: Callable[[], Any], read_value: bool) -> Any:
         """Runs an assignment to the host copy; one that fails changes neither copy."""
-        if ops.inside_function():
+        if _in_function():
             return write()
         with self._alone():
             check_assignable(self)
@@ -232,7 +241,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
 
     def _update(self, write: Callable[[], Any], read_value: bool) -> Any:
         """Assigns a value computed from the present one, which no execution changes meanwhile."""
-        if ops.inside_function():
+        if _in_function():
             return write()
         with self._alone():
             self._fetch()
@@ -272,7 +281,7 @@ class IPUVariable(resource_variable_ops.ResourceVariable):
         self, value: TensorLike, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
     ) -> Any:
         """Replaces the value; raises ValueError when the shape differs."""
-        if not ops.inside_function():
+        if not _in_function():
             if self._write_to_device(value):
                 return self._assigned() if read_value else None
             # The value may be computed from the variable itself, which must then be fetched first.
