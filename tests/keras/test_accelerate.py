@@ -258,7 +258,7 @@ def test_a_generator_loses_no_batch_to_a_refusal(kit: Kit) -> None:
         np.testing.assert_array_equal(actual, expected)
 
 
-def test_every_method_for_batches_is_seen_whatever_the_class_is_called(kit: Kit) -> None:
+def test_every_method_for_batches_is_seen_whatever_the_class_is_called(kit: Kit, tmp_path: Any) -> None:
     """Methods are compared with those of Keras' own classes."""
     keras, seen = kit.keras, []
 
@@ -285,7 +285,7 @@ def test_every_method_for_batches_is_seen_whatever_the_class_is_called(kit: Kit)
         *(Callback, Inherits, on_instance),
         lambda: [[keras.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: seen.append(batch))]],
         lambda: keras.callbacks.CallbackList([Callback()], add_history=True, epochs=1, steps=5, verbose=0),
-        lambda: Checkpoint("unused.keras"),
+        lambda: Checkpoint(str(tmp_path / "unused.keras")),
     )
     for make in makers if kit.is_keras3 else makers[:-1]:
         plain, fast, _ = both(lambda: kit.compiled(kit.sequential()))

@@ -56,9 +56,9 @@ def test_a_slow_process_is_named_and_a_stopped_one_is_an_error() -> None:
     done = fail("is slow, then stopped", **{SILENCE: "3"})
     assert done.returncode == 1 and done.stdout.count("slow processes are no error") == 2
     assert re.search(
-        r"\[0\] Process 0 waits in barrier of uint8\[0\] after the slow one for [12] s: process 1 .*failures.py:\d+",
+        r"\[0\] Process 0 waits in barrier of uint8\[0\] after the slow one for \d+ s: process 1 .*failures.py:\d+",
         done.stderr,
-    ), done.stderr  # by the second line at the latest: under load, an answer may take more than 0.7 s
+    ), done.stderr  # under load, not by the first line: an answer may take more than a second
     assert (
         "ProcessError: Expected signs of life of all 2 processes each 3 seconds, in all_reduce sum of float32[3] "
         "gradients. Received: process 1 is stopped by a signal"
