@@ -190,7 +190,7 @@ class Handshake(asyncio.Protocol):
             made: Any = await self._connection.loop.start_tls(
                 self._transport, self, self._context, server_side=True, ssl_handshake_timeout=HEADER_TIMEOUT
             )
-        except (OSError, TimeoutError):  # an SSLError, too, is an OSError
+        except OSError:  # as are SSLError and TimeoutError
             self.close()
             return
         finally:
