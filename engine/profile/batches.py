@@ -21,7 +21,7 @@ WORTH_PLANNING = 1 / 50
 
 
 class Batches:
-    """Arrays that have rows of the batch. `size` is the batch, 0 for a program whose feeds have no rows."""
+    """The arrays of a program that have rows of the batch. `size` is the batch, or 0 where no feed has rows."""
 
     def __init__(self, program: Program, found: Estimate) -> None:
         self.program, self.found = program, found
@@ -31,15 +31,15 @@ class Batches:
         self._variables = {tuple(sorted(b.shape.dimensions)) for b in program.variables.values()}
 
     def has_rows(self, dimensions: tuple[int, ...]) -> bool:
-        """Whether an array of these dimensions has rows of the batch; False if a variable has the same dimensions."""
+        """Whether arrays of these dimensions have rows of the batch; False if a variable has the same dimensions."""
         if not dimensions or not self.size or tuple(sorted(dimensions)) in self._variables:
             return False
         return self.size in dimensions or dimensions[0] % self.size == 0
 
     def scaled(self, size: int, half: bool = False) -> list[LiveRange]:
-        """The live ranges with a batch of `size`, 0 for the present one; with `half` in mixed_float16.
+        """The live ranges with a batch of `size`, or with the present batch for 0.
 
-        Keras keeps variables and inputs in float32 then, and casts them.
+        With `half` the policy is mixed_float16: Keras keeps variables and inputs in float32 and casts them.
         """
         blocks = []
         for block, tensor in zip(self.found.tiles.blocks, self.found.liveness, strict=True):
@@ -53,7 +53,7 @@ class Batches:
         return blocks
 
     def _exchanged(self, compute_set: ComputeSet, held: int, size: int, half: bool) -> float:
-        """Fraction of the bytes exchanged by a compute set that remains with a batch of `size`, or in halves."""
+        """Fraction of a compute set's exchanged bytes that remains with a batch of `size`, or in float16."""
         spans = (*compute_set.reads, *compute_set.writes)
         smaller = bool(size) and any(self.has_rows(span.buffer.shape.dimensions) for span in spans)
         if not smaller and not half:
@@ -70,7 +70,7 @@ class Batches:
         return min(1.0, max(best_plan(each, tiles, options).temporary_bytes for each in planned) / held)
 
     def _with_batch(self, convolution: PlannedConvolution, size: int) -> PlannedConvolution:
-        """The convolution with a batch of `size`: in the rows of a product, or in the terms of a gradient's sums."""
+        """The convolution with a batch of `size`: a product has it in its rows, a gradient in the terms of its sums."""
         dimensions = convolution.size
         if dimensions.batch % self.size == 0:
             dimensions = replace(dimensions, batch=dimensions.batch // self.size * size)

@@ -11,8 +11,8 @@ CATEGORIES = (
     *(CODE, WEIGHTS, OPTIMIZER_STATE, ACTIVATIONS),
     *(EXCHANGE_BUFFERS, VERTEX_STATE, STREAM_BUFFERS, OTHER),
 )
-"""All of them. "weights" are all variables of a model, also statistics, seeds and metrics; "activations" all arrays
-that a step computes, with gradients, but without sums of gradients over micro-batches, which are optimizer state."""
+"""Every category. "weights" are all variables of a model, statistics, seeds and metrics included. "activations" are all
+arrays that a step computes, gradients included. Sums of gradients over micro-batches are optimizer state."""
 
 ROLES_IN_OPTIMIZERS = (Role.SLOT, Role.GRADIENT_SUM, Role.COUNTER)
 
@@ -32,12 +32,15 @@ def categories_of(program: Program, names: dict[Buffer, str]) -> dict[Buffer, st
 
 
 def of_array(name: str) -> str:
-    """The category, by name, of an array that is not a parameter of the program."""
+    """The category of an array that is not a parameter of the program, by its name."""
     return OPTIMIZER_STATE if name.startswith(ACCUMULATOR) else ACTIVATIONS
 
 
 def _optimizers(program: Program, names: dict[Buffer, str]) -> frozenset[str]:
-    """Names that have slots and are no layers (a fused update may bear a layer's name), or that assign at the top."""
+    """The names of optimizers: they have slots and are no layers, or they assign variables outside of any layer.
+
+    A fused update may bear the name of a layer.
+    """
     slots = [name.split(SLOT) for name in names.values() if SLOT in name]
     found = {optimizer for optimizer, _ in slots} - {owner.removeprefix(VARIABLE) for _, owner in slots}
     for compute_set in program.compute_sets:

@@ -11,8 +11,8 @@ from engine.profile.options import Assumptions
 class Lever:
     """A change, the bytes that it saves on the fullest tile, and whether the program would then fit.
 
-    Where `alone` is False it is several changes, none of which suffices alone. `how` are lines that make
-    it with a Keras model.
+    `alone` is False for several changes that suffice only together. `how` has the lines of Python that make the
+    change for a Keras model.
     """
 
     what: str
@@ -26,9 +26,8 @@ class Lever:
 class Change:
     """Changes with which a program is estimated; the default is none.
 
-    `batch` is the smaller batch, or with `accumulates` the micro-batch of gradient accumulation, or of each of several
-    `replicas`; 0 keeps the batch.
-    `assumptions` replace those of the cost report; None keeps them.
+    `batch` is the smaller batch: the micro-batch if the change `accumulates` gradients, the batch of each replica if
+    there are several `replicas`; 0 keeps the batch. `assumptions` replace those of the cost report; None keeps them.
     """
 
     batch: int = 0

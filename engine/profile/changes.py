@@ -24,7 +24,7 @@ IPUS = (2, 4, 8, 16)
 """Numbers of IPUs tried for pipelines."""
 HALF_PRECISION = "half precision (mixed_float16)"
 REPLICAS_TAKE = 1.15
-"""Bytes of a replica's step as a multiple of the estimate: batches are scaled, and sums of gradients live longer."""
+"""Bytes of a replica's step relative to its estimate, which scales the batch but not the lifetime of gradient sums."""
 RECOMPUTATION = "recomputation of activations (IPUConfig.allow_recompute)"
 
 
@@ -43,7 +43,7 @@ class ChangeEstimator:
         self._recomputed: dict[Change, list[LiveRange]] = {}
 
     def alone(self) -> list[Lever]:
-        """The applicable changes, each by itself."""
+        """The changes that apply to the program, each by itself."""
         smaller = self.smaller_batch(Change())
         changes: list[Change | None] = [smaller]
         of_replica = self.smaller_batch(Change(replicas=2)) if backward_begin(self.program) else None
@@ -74,7 +74,7 @@ class ChangeEstimator:
         return self._peaks[change]
 
     def smaller_batch(self, change: Change) -> Change | None:
-        """The change with the largest batch that fits, by repeated halving, else with 1; None for a batch below 2."""
+        """Halve the batch until the program fits, at least to 1; None for a program whose batch is below 2."""
         sizes = [self.batch >> halvings for halvings in range(1, self.batch.bit_length())]
         if not sizes:
             return None
@@ -82,7 +82,7 @@ class ChangeEstimator:
         return replace(change, batch=sizes[min(fitting, len(sizes) - 1)])
 
     def options(self) -> list[Assumptions]:
-        """Half the memory for products, offloaded optimizer state, recomputation: those that apply to the program."""
+        """The options that apply of half the memory for products, offloaded optimizer state and recomputation."""
         assumptions, found = self.found.assumptions, []
         if any(compute_set.work_estimate.multiply_adds for compute_set in self.program.compute_sets):
             found.append(halved(assumptions))
@@ -93,7 +93,7 @@ class ChangeEstimator:
         return found
 
     def pipeline(self, change: Change | None = None) -> Change | None:
-        """The change with the fewest IPUs that suffice, at most one per layer; else with the most bytes saved."""
+        """The pipeline over the fewest IPUs that suffice, at most one per layer, or else the one that saves most."""
         tried = []
         for ipus in IPUS:
             if ipus > most_stages(self.program):
@@ -145,13 +145,13 @@ class ChangeEstimator:
         return _peak(blocks, found.tiles.fixed, compute_sets)
 
     def _with_recomputation(self, change: Change, changed: Estimate) -> list[LiveRange]:
-        """The live ranges of the changed program with recomputation, cached: several numbers of IPUs share them."""
+        """The live ranges with recomputation of the changed program, cached for several numbers of IPUs."""
         if change not in self._recomputed:
             self._recomputed[change] = recomputed(self.program, changed.tiles)
         return self._recomputed[change]
 
     def _scaled_blocks(self, found: Estimate, change: Change) -> list[LiveRange]:
-        """The live ranges with a smaller batch or in half precision, with casts of the weights for the latter.
+        """The live ranges with a smaller batch, or in half precision, which adds casts of the weights.
 
         They are cached: planning products is slow, and several changes share them.
         """
@@ -163,7 +163,7 @@ class ChangeEstimator:
         return self._scaled[key]
 
     def _estimate(self, assumptions: Assumptions | None) -> Estimate:
-        """The cost report with the memory of other options; its cycles are those of the present ones."""
+        """The cost report with the memory that other options need; its cycles are those of the present options."""
         wanted = assumptions or self.found.assumptions
         if wanted not in self._estimates:
             held = measured(self.program, self.found.target, wanted).memory
@@ -173,7 +173,7 @@ class ChangeEstimator:
         return self._estimates[wanted]
 
     def _accumulators(self, found: Estimate) -> list[LiveRange]:
-        """The sums of gradients over micro-batches, which are mapped to tiles as the variables are."""
+        """The sums of gradients over micro-batches, mapped to tiles like the variables."""
         updated = {s.buffer for c in self.program.compute_sets for s in c.writes if s.buffer.kind == "variable"}
         shapes = {str(buffer.shape) for buffer in updated}
         pairs = zip(found.tiles.blocks, found.liveness, strict=True)

@@ -1,4 +1,4 @@
-"""Estimates of the always live bytes other than arrays: code, vertex state and exchange code."""
+"""Estimates of the always live bytes that are not arrays: code, vertex state and exchange code."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def fixed_bytes(
     """Bytes, int64 [tiles], of "code" and "vertex state"; `positions` are the tiles of each compute set.
 
     `stacks` are the bytes of the supervisor's stack and of each worker's; None for the estimate.
-    Without code ("compile_ipu_code" of Poplar's IPU model) neither codelets nor the control program are compiled, and
-    exchanges and the data of vertices still count. All copies of a compute set of an outlined body are one, with the
-    exchange code and the vertices of its first call.
+    Without code ("compile_ipu_code" of Poplar's IPU model) only exchanges and the data of vertices count: neither
+    codelets nor the control program are compiled. The calls of an outlined body share its compute sets, with the
+    exchange code and the vertices of the first call.
     """
     table = sizes()
     always, control, exchange, state = (table[name] for name in ("always", "control", "exchange_code", "vertex_state"))
@@ -87,7 +87,7 @@ def fixed_bytes(
 
 
 def stack_bytes(target: Target, stacks: Stacks) -> int:
-    """Bytes of the stacks of a tile; the estimate is divided equally among the supervisor and the workers."""
+    """Bytes of all stacks of a tile. None in place of a size is an equal part of the estimate."""
     estimate, threads = int(sizes()["always"]["stack"]), target.workers_per_tile + 1
     if stacks == (None, None):
         return estimate
@@ -96,7 +96,7 @@ def stack_bytes(target: Target, stacks: Stacks) -> int:
 
 
 def _sources(compute_set: ComputeSet, step: SuperstepCost, target: Target) -> int:
-    """Number of tiles from which a tile receives: that fraction, of all bytes read, of the tiles that hold them."""
+    """Number of tiles from which a tile receives: as many of the holders as its fraction of all bytes read."""
     shapes = [span.buffer.shape for span in compute_set.reads]
     holders = min(target.tiles, sum(spread(shape.elements, shape.dtype.itemsize, target).tiles for shape in shapes))
     return min(holders, -(-step.received_bytes * holders // max(1, sum(shape.bytes for shape in shapes))))

@@ -1,7 +1,7 @@
 """Vertices of poplibs that stand for several operations: activation functions and their gradients.
 
-XLA writes such a function as its arithmetic, and passes rewrite that. So terms are compared by value: a term that
-depends on one other term, and has the values of a known function of it at many points, is that function.
+XLA writes such a function as its arithmetic, which passes rewrite. So terms are compared by value: a term is a known
+function of another if it depends on no third one and has the function's values at many points.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from math import erf, pi, sqrt
 import numpy as np
 
 SAMPLES = np.concatenate((np.linspace(-7.5, 7.5, 61), [-1.0, -0.5, 0.5, 1.0]))
-"""Arguments at which functions are compared. None is 0, where some have a corner."""
+"""Arguments at which functions are compared: not at 0, where some have a corner."""
 SAMPLES = SAMPLES[SAMPLES != 0]
 TOLERANCE = 2e-3
-"""Largest difference, relative to values above 1: more than that of gelu's two forms. Chosen by hand."""
+"""Largest difference, relative for values above 1: more than gelu's two forms differ. Chosen by hand."""
 MOST_OPERATIONS = 120
 """Most operations that are compared with a function. Chosen by hand."""
 Values = np.ndarray | float
@@ -44,10 +44,10 @@ FUNCTIONS: dict[str, np.ndarray] = {
     "tanh-gradient": 1 - SAMPLES**2,
     "logistic-gradient": SAMPLES * (1 - SAMPLES),
 }
-"""The values of each function at SAMPLES, by the name of its row in the table of cycles. The gradients of tanh and of
-the logistic function are functions of the value."""
+"""The values of each function at SAMPLES, by the name of its row in the table of cycles. The arguments of the gradients
+of tanh and of the logistic function are the function's values."""
 GRADIENTS = frozenset(name for name in FUNCTIONS if name.endswith("-gradient"))
-"""Vertices of gradients multiply by the gradient of the result, too."""
+"""Functions whose vertices also multiply by the gradient of the result."""
 UNARY: dict[str, Callable[[Values], Values]] = {
     "abs": np.abs,
     "convert": lambda x: x,
@@ -78,8 +78,8 @@ BINARY: dict[str, Callable[[Values, Values], Values]] = {
 class Term:
     """A value of a fused loop: an operation on earlier terms, or without opcode a constant or an element of an array.
 
-    `number` is a constant's value, `access` the number of an array among the loop's operands, `direction` that of a
-    comparison.
+    `number` is the value of a constant, `access` the number of an array among the loop's operands, `direction` the
+    direction of a comparison.
     """
 
     opcode: str
@@ -101,7 +101,7 @@ Terms = tuple[Term, ...]
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """A term that a chip has a vertex for: its number, and the vertex, its own opcode or a function of `operands`."""
+    """A term for which a chip has a vertex: the term's number, and the vertex, named by opcode or as a function."""
 
     term: int
     opcode: str
@@ -110,7 +110,7 @@ class Charged:
 
 @lru_cache(maxsize=4096)
 def charged(terms: Terms, results: tuple[int, ...]) -> tuple[Charged, ...]:
-    """The vertices that compute some terms, in the order of the terms."""
+    """The vertices that compute the terms numbered `results`, in the order of the terms."""
     needed, found = set(results), []
     for number in reversed(range(len(terms))):
         if number in needed and terms[number].opcode:
@@ -140,7 +140,7 @@ def _gradient(terms: Terms, number: int) -> Charged | None:
 
 
 def _function(terms: Terms, root: int) -> Charged | None:
-    """The function of FUNCTIONS that a term is, of the nearest term on which it depends alone."""
+    """The vertex of a term that is one of FUNCTIONS of the nearest term on which alone it depends; None for others."""
     if not terms[root].opcode or not terms[root].is_float:
         return None
     pending, seen, cone = [-root], {root}, list[int]()
@@ -162,7 +162,7 @@ def _function(terms: Terms, root: int) -> Charged | None:
 
 
 def _named(terms: Terms, source: int, cone: Sequence[int]) -> str:
-    """The name of the function whose values the last term of a cone has, or ""."""
+    """The name of the function whose values the last term of a cone has; "" if there is none."""
     values: dict[int, Values] = {source: SAMPLES}
     with np.errstate(all="ignore"):
         for number in cone:

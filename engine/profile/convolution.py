@@ -1,4 +1,4 @@
-"""Convolutions on the chip: a tile's block of one, and the bytes it receives, for many partitions at once."""
+"""Convolutions on the chip: the block that a tile computes and the bytes it receives, for many partitions at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from engine.program.convolution_size import ConvolutionSize
 
 @dataclass(frozen=True, slots=True)
 class PlannedConvolution:
-    """A convolution to be planned, inputs "f32" or "f16"; a is its input, b its kernel.
+    """A convolution to be planned, with inputs "f32" or "f16"; a is its input, b its kernel.
 
-    `resident` and `transposed` are as in engine.profile.matmul.Product; `reuse_a` and `reuse_b` are the fractions of
-    the operands' elements that are distinct, where they do not follow from the sizes.
+    `resident` and `transposed` are those of engine.profile.matmul.Product. `reuse_a` and `reuse_b` are the fractions of
+    the operands' elements that are distinct, where these do not follow from the sizes.
     """
 
     size: ConvolutionSize
@@ -42,7 +42,7 @@ class PlannedConvolution:
         return self.size.groups * self.rows * self.size.outputs * self.k
 
     def halved(self) -> PlannedConvolution:
-        """The convolution with half its output features, or half its images or field if it has more rows."""
+        """The convolution with half its output features, or with half its images or field if it has more rows."""
         size = self.size
         if size.outputs >= self.rows:
             return replace(self, size=replace(size, outputs=-(-size.outputs // 2)))
@@ -73,7 +73,7 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class TileShares:
-    """The largest block of a tile, for each partition: int64 arrays; `field` and `taps` by dimension."""
+    """The largest block of a tile for each partition, as int64 arrays; `field` and `taps` are by dimension."""
 
     groups: np.ndarray
     batch: np.ndarray
@@ -97,7 +97,7 @@ class TileShares:
         return self.groups * self.outputs * self.inputs * product(self.taps, like=self.inputs)
 
     def source(self, size: ConvolutionSize, folded: Sequence[int] = ()) -> np.ndarray:
-        """Elements of the input that the block reads, with its halo; with that of each position in `folded` ones."""
+        """Elements of the input that the block reads, with halos: of each position along `folded` dimensions."""
         found = self.groups * self.batch * self.inputs
         for d, source in enumerate(size.sources):
             found = found * (self.field[d] * self.taps[d] if d in folded else self.extent(size, d, source))
@@ -111,7 +111,7 @@ class TileShares:
 
 
 def blocks(convolution: PlannedConvolution, cuts: Cuts, taps_first: bool) -> TileShares:
-    """The blocks: images are divided before the field, and input features before taps or (`taps_first`) after them.
+    """Divide images before the field, and input features before taps or, with `taps_first`, after them.
 
     Taps of the last dimension are never divided, as in poplin ("splitting the innermost kernel dimension").
     """
@@ -127,7 +127,7 @@ def blocks(convolution: PlannedConvolution, cuts: Cuts, taps_first: bool) -> Til
 
 
 def foldings(taps: Sequence[int]) -> list[tuple[int, ...]]:
-    """The sets of spatial dimensions whose taps may be folded into input features: first ones, or last ones."""
+    """The sets of spatial dimensions whose taps may be folded into input features: the first few, or the last few."""
     several = [d for d, extent in enumerate(taps) if extent > 1]
     found = [tuple(several[:n]) for n in range(len(several) + 1)]
     return found + [tuple(several[n:]) for n in range(1, len(several))]
@@ -152,7 +152,7 @@ def received(
 
 
 def product(factors: Sequence[np.ndarray], like: np.ndarray | None = None) -> np.ndarray:
-    """The product of arrays, ones of the shape of `like` if there are none."""
+    """The product of arrays; ones of the shape of `like` if there are none."""
     found = np.ones_like(like if like is not None else factors[0])
     for factor in factors:
         found = found * factor
@@ -160,7 +160,7 @@ def product(factors: Sequence[np.ndarray], like: np.ndarray | None = None) -> np
 
 
 def _cut(extents: Sequence[int], cuts: np.ndarray) -> list[np.ndarray]:
-    """Block of each extent where `cuts` are spent on the first extent, and those that remain on the next."""
+    """The block of each extent: `cuts` go to the first extent, and those that it cannot take to the next."""
     found, left = [], cuts
     for extent in extents:
         block = -(-extent // np.minimum(left, max(1, extent)))

@@ -1,4 +1,4 @@
-"""Candidate partitions of a convolution for the planner: all on few tiles, a selected few thousand on many."""
+"""Candidate partitions of a convolution for the planner: all of them on few tiles, a few thousand on many."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NICE_COUNTS = (
 )
 FIRST_CUTS = range(1, 13)
 CAPACITY_SHARES = ((1, 1), (3, 4), (1, 2), (1, 4), (1, 8))
-"""Fractions tried of the tiles that remain for output positions; larger ones are mostly better."""
+"""Fractions, of the tiles that remain, that are tried for output positions; larger ones are mostly better."""
 
 
 def candidate_cuts(convolution: PlannedConvolution, target: Target) -> Cuts:
-    """Candidate partitions, at least one; of several with the same blocks the one with the fewest tiles."""
+    """Candidate partitions, at least one. Several with the same blocks are represented by the one of fewest tiles."""
     size = convolution.size
     found = _candidates(size.groups, convolution.rows, size.outputs, convolution.k, target.tiles)
     return Cuts(*(np.ascontiguousarray(column) for column in found.T))
@@ -58,13 +58,13 @@ def _candidates(groups: int, rows: int, outputs: int, k: int, tiles: int) -> np.
 
 
 def _group_cuts(groups: int, tiles: int) -> list[int]:
-    """Numbers of blocks: as many as possible, blocks of a vector or of the matrix engine's size, and one block."""
+    """Numbers of blocks: as many as possible, those with blocks of a vector or of the matrix engine's size, and one."""
     blocks = {max(1, -(-groups // tiles)), *(p for p in (1, 2, 4, 8, 16, 32, 64) if p < groups), groups}
     return sorted({-(-groups // p) for p in blocks if -(-groups // p) <= tiles})
 
 
 def nice_cuts(extent: int, most: int) -> list[int]:
-    """Numbers of blocks, ascending: few, those that give blocks of sizes in NICE_COUNTS, and as many as allowed."""
+    """Numbers of blocks, ascending: small ones, those with blocks of sizes in NICE_COUNTS, and the largest allowed."""
     extent = max(1, extent)
     blocks = {-(-extent // c) for c in (*FIRST_CUTS, most) if c <= extent} | {p for p in NICE_COUNTS if p <= extent}
     return sorted({-(-extent // p) for p in blocks if -(-extent // p) <= most})

@@ -39,19 +39,19 @@ def matrix_vector(chip: str, rows: int, k: int) -> float:
 
 
 def matrix_vector_compute(chip: str, rows: int, k: int) -> float:
-    """Cycles of its vertices."""
+    """Cycles of the vertices of a matrix times a vector."""
     return float(_matrix_vector(chip, rows, k).compute)
 
 
 def matrix_vector_exchange(chip: str, rows: int, k: int) -> float:
-    """Cycles of its exchange, with that of the matrix to its tiles after the host has written it."""
+    """Cycles of the exchange of a matrix times a vector, with that of the matrix after the host has written it."""
     unit = target(chip)
     share = -(-rows * k * FLOAT_BYTES // unit.tiles)
     return float(exchange_cycles(share, unit) + _matrix_vector(chip, rows, k).exchange)
 
 
 def matrix_vector_sync(chip: str, rows: int, k: int) -> float:
-    """Cycles of its syncs."""
+    """Cycles of the syncs of a matrix times a vector."""
     unit = target(chip)
     return float(_matrix_vector(chip, rows, k).sync // unit.superstep_sync * unit.sync_cycles)
 
@@ -70,13 +70,13 @@ def host_transfer(chip: str, fed: int, returned: int) -> float:
 
 
 def model_host_transfer(chip: str, fed: int, returned: int) -> float:
-    """Cycles of the same on the IPU Model, which has a bandwidth of its own."""
+    """Cycles of a host transfer on the IPU Model, which has a bandwidth of its own."""
     unit = target(chip)
     return float(ceil((fed + returned) * unit.clock_hz / unit.model_host_bytes_per_second))
 
 
 def triad(chip: str, elements_per_worker: int) -> float:
-    """Bytes per second that a + s * b moves, two loads and one store for each element."""
+    """Bytes per second of loads and stores in a + s * b: two loads and one store for each element."""
     return 3 * FLOAT_BYTES * _triads_per_second(chip, elements_per_worker)
 
 
@@ -104,7 +104,7 @@ def stencil(
 ) -> float:
     """Seconds of one step of a stencil whose tiles receive `halo_cells` from their neighbours.
 
-    On several IPUs each also receives `padding_cells` from the next one, and all synchronise.
+    Each of several IPUs also receives `padding_cells` from the next one, and all synchronise.
     """
     unit = target(chip)
     operations = (("add", "f32"),) * adds + (("multiply", "f32"),) * multiplies + (("divide", "f32"),) * divides
@@ -142,7 +142,7 @@ def sync(chip: str, ipus: int) -> float:
 
 
 def vector_gain(chip: str, element_type: str) -> float:
-    """Speedup of a vertex with vectors of a type over one with single fp32 elements: a vector's elements."""
+    """Speedup by vectors of a type over single fp32 elements: the number of elements of a vector."""
     return target(chip).vector_bytes / (4 if element_type == "f32" else 2)
 
 

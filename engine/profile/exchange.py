@@ -38,7 +38,7 @@ class Layouts:
         self.random_bits: frozenset[Buffer] = frozenset()
         self.halves = narrowed(compute_sets)
         self.parts: dict[Buffer, int] = {}
-        """The partial sums of products that the program splits, and their number. A chip's plan splits sums itself."""
+        """The number of partial sums of each product that the program splits. A chip's plan splits sums itself."""
         for each in compute_sets:
             self._note_parts(each)
         casts: dict[Buffer, Buffer] = {}
@@ -54,7 +54,7 @@ class Layouts:
                     self._homes.setdefault(span.buffer, compute_set)
 
     def is_home(self, buffer: Buffer, compute_set: ComputeSet) -> bool:
-        """Whether a compute set is the product whose plan determines a variable's home."""
+        """Whether a compute set is the product whose plan decides on the tiles of a variable."""
         return self._homes.get(buffer) is compute_set
 
     def is_table(self, buffer: Buffer) -> bool:
@@ -76,19 +76,19 @@ class Layouts:
         return bool(loop.nest.reductions) and all(span.buffer in self.parts for span in compute_set.reads)
 
     def updates_home(self, span: Span, compute_set: ComputeSet) -> bool:
-        """Whether a span is a gradient that must be exchanged to the home of the variable it updates."""
+        """Whether a span is a gradient that must be exchanged to the tiles of the variable it updates."""
         updated = {s.buffer.shape.elements for s in compute_set.writes if s.buffer in self._homes}
         return span.buffer.kind == "arena" and span.buffer.shape.elements in updated
 
     def moves(self, span: Span, units: int) -> bool:
-        """Whether a span is read in another layout than it has. Scalar constants are on every tile, queues on none."""
+        """Whether a span is read in another layout than its own. Scalar constants are on every tile, queues on none."""
         buffer = span.buffer
         if buffer.kind == "queue" or (buffer.kind == "constant" and buffer.shape.elements == 1):
             return False
         return layout_of(buffer, span.partition, units) != self._written.get(buffer, LINEAR)
 
     def known_of(self, compute_set: ComputeSet) -> Hashable:
-        """Facts about a compute set's arrays that decide its cost: copies of it with equal facts have the same cost."""
+        """Facts about its arrays that decide a compute set's cost: copies of it with equal facts have equal costs."""
         reads = (
             (self._written.get(b), self.is_home(b, compute_set), b in self.random_bits, b.kind)
             for b in (span.buffer for span in compute_set.reads)
@@ -120,7 +120,7 @@ def is_cast(compute_set: ComputeSet) -> bool:
 
 
 def received_bytes(compute_set: ComputeSet, run: Spread, layouts: Layouts) -> int:
-    """Bytes each tile receives for its part of the points of a compute set that is not a matrix product."""
+    """Bytes that each tile receives for its points of a compute set that is not a matrix product."""
     loop = compute_set.work
     if not isinstance(loop, FusedLoop):
         moved = [s for s in compute_set.reads if layouts.moves(s, compute_set.units)]
@@ -145,7 +145,7 @@ def reads_of(compute_set: ComputeSet, loop: FusedLoop) -> list[Reach]:
 def footprint(points: int, extents: list[int], moves: list[bool]) -> int:
     """Elements of an array that `points` consecutive points of a loop nest access.
 
-    `moves` is True for each loop, outermost first, along which the array has a stride.
+    `moves` says for each loop, outermost first, whether the array has a stride along it.
     """
     elements, most = 1, points
     for extent, moving in zip(reversed(extents), reversed(moves), strict=True):
@@ -156,7 +156,7 @@ def footprint(points: int, extents: list[int], moves: list[bool]) -> int:
 
 
 def exchange_cycles(received: int, target: Target) -> int:
-    """Cycles of an exchange of `received` bytes per tile: start-up and transfer, or 0 without bytes."""
+    """Cycles of an exchange of `received` bytes per tile: start-up and transfer, or 0 for no bytes."""
     if received <= 0:
         return 0
     return target.exchange_start_cycles + -(-received // target.exchange_bytes_per_cycle)

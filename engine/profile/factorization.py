@@ -15,7 +15,7 @@ from engine.target import Target
 def triangular_solve(
     matrices: int, size: int, right_sides: int, target: Target, options: ProductOptions, block: int | None = None
 ) -> SuperstepCost:
-    """The inverse of the triangle, block by block, times the right sides; `block` None for the cheapest size."""
+    """Estimate the inverse of a triangle, block by block, times the right sides; None is the cheapest `block` size."""
     if block is None:
         sizes = [triangular_solve(matrices, size, right_sides, target, options, b) for b in _blocks(size)]
         return min(sizes, key=lambda found: found.cycles)
@@ -25,7 +25,7 @@ def triangular_solve(
     held = 2 * block * block * 4 * iterations
     width = block
     while width < size:
-        # The lower left block of twice the width is the product of one half's inverse, itself and the other's inverse.
+        # A block of twice the width multiplies its lower left quarter by the inverses of both triangles.
         pairs = matrices * -(-size // (2 * width))
         plan = plan_product(_product(pairs, width, width, width), target, options)
         compute, exchange, sync = compute + 2 * plan.compute, exchange + 2 * plan.exchange, sync + 2 * plan.sync
@@ -40,8 +40,9 @@ def triangular_solve(
 def cholesky(
     matrices: int, size: int, target: Target, options: ProductOptions, block: int | None = None
 ) -> SuperstepCost:
-    """Estimates Cholesky factors by columns of blocks: the diagonal block is factored and inverted, the rest are
-    products.
+    """Estimate Cholesky factors by columns of blocks.
+
+    A worker factors and inverts the block on the diagonal; products compute the others.
     """
     if block is None:
         return min((cholesky(matrices, size, target, options, b) for b in _blocks(size)), key=lambda one: one.cycles)
@@ -49,7 +50,7 @@ def cholesky(
     compute = exchange = sync = held = 0
     tiles = min(target.tiles, matrices)
     for at in range(0, size, block):
-        # A factor takes a third of the multiply-adds of an inverse.
+        # A Cholesky factor takes a third of the multiply-adds of an inverse.
         compute += iterations * (_inverse(block, target) + _inverse(block, target) // 3)
         exchange += target.exchange_start_cycles
         sync += target.superstep_sync
@@ -65,7 +66,7 @@ def cholesky(
 
 
 def _inverse(block: int, target: Target) -> int:
-    """Cycles to invert a block with one worker, which gets one in `workers_per_tile` of the tile's issue slots."""
+    """Cycles to invert a block with one worker, which has one of every `workers_per_tile` issue slots of its tile."""
     return target.workers_per_tile * tables()["triangular_solve"]["slots_per_multiply_add"] * block**3
 
 

@@ -1,4 +1,4 @@
-"""Compute sets that are neither element-wise nor products, and have vertices and plans of their own on the chip."""
+"""Compute sets that have vertices and plans of their own on the chip, beside element-wise ones and products."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Estimator = Callable[[ComputeSet, Target, Assumptions], SuperstepCost | None]
 
 
 def family_step(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost | None:
-    """Cost of a compute set that has an estimator of its own; None for all others."""
+    """Cost of a compute set of a family with its own estimator; None for all others."""
     if is_padding(compute_set):
         return SuperstepCost(0, 0, 0, 0, 0)
     if has_codelet(compute_set.work, *STREAMS) or isinstance(compute_set.work, HostCall):
@@ -54,7 +54,7 @@ def is_padding(compute_set: ComputeSet) -> bool:
 
 
 def _lookup(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost | None:
-    """Cost of a gather of whole slices; None for others, which are element-wise copies."""
+    """Cost of a gather of whole slices; None for other gathers, which are element-wise copies."""
     lookup = lookup_of(compute_set)
     return None if lookup is None else plan_lookup(lookup, target, assumptions.slice_proportion())
 
@@ -92,7 +92,7 @@ def dynamic_lookup_of(compute_set: ComputeSet) -> Lookup | None:
 
 
 def _update(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost | None:
-    """Cost of a scatter of whole slices, with the operations on its sums that are fused into it."""
+    """Cost of a scatter of whole slices, and of the operations on its sums that are fused into it."""
     work_estimate = compute_set.work_estimate
     elements = work_estimate.elements.get("scatter", 0)
     if not work_estimate.lookups or not elements:
@@ -119,7 +119,7 @@ def _lookup_in(compute_set: ComputeSet, width: int, updates: bool) -> Lookup:
 
 
 def _sort(compute_set: ComputeSet, target: Target, _: Assumptions) -> SuperstepCost:
-    """Cost of a bitonic sort: with n = 2^b elements b (b + 1) / 2 rounds, those over long distances between tiles."""
+    """Cost of a bitonic sort: b (b + 1) / 2 rounds for 2^b elements; rounds over long distances are between tiles."""
     shape = compute_set.reads[0].buffer.shape
     item = sum(span.buffer.shape.dtype.itemsize for span in compute_set.reads)
     elements = max(1, shape.elements)
@@ -152,7 +152,7 @@ def _cholesky(compute_set: ComputeSet, target: Target, assumptions: Assumptions)
 
 
 def _factorization(compute_set: ComputeSet, target: Target, assumptions: Assumptions) -> SuperstepCost:
-    """Estimates a factorization as a multiple of a Cholesky factor, by multiply-adds."""
+    """Estimate a factorization as a multiple of a Cholesky factor, by multiply-adds."""
     matrices = compute_set.units
     size = max(1, isqrt(compute_set.reads[0].buffer.shape.elements // matrices))
     one = cholesky(matrices, size, target, assumptions.product_options(compute_set.op_name), assumptions.cholesky_block)

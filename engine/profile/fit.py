@@ -19,10 +19,10 @@ SMALL = 1 / 3
 
 
 def certainly_fits(program: Program, target: Target, assumptions: Assumptions = DEFAULT_ASSUMPTIONS) -> bool:
-    """Whether a program fits by a bound that is fast to compute: all of its arrays at once, and the largest exchange.
+    """Whether a program fits by a bound that is fast to compute: all arrays at once, and the largest exchange.
 
-    A linear mapping puts no more of an array on a tile than its even share and a run of the least size. A plan's
-    temporary bytes keep to the proportion that the options grant; all other received bytes are bounded by `_brought`.
+    A linear mapping puts at most an even share of an array, and one run of the least size, on a tile. The options
+    limit the temporary bytes of a plan; `_brought` limits all other received bytes.
     """
     capacity = target.bytes_per_tile
     options = (assumptions.product_options(), assumptions.product_options(convolution=True))
@@ -47,13 +47,13 @@ def check_fit(
     proposing: bool = True,
     source: Callable[[str], str] = OutOfTileMemory.source,
 ) -> None:
-    """Raises OutOfTileMemory for a program that the tiles of a target cannot hold.
+    """Raise OutOfTileMemory for a program that the tiles of a target cannot hold.
 
     The error proposes changes, which are slow to estimate, unless `proposing` is False, and has `source`.
     """
     if certainly_fits(program, target, assumptions):
         return
-    # Most programs certainly fit: estimates are imported for the others alone.
+    # Most programs certainly fit: only the others import estimates.
     from engine.profile.levers import levers
     from engine.profile.program_estimate import measured, report
     from engine.profile.refusal import out_of_tile_memory
@@ -79,7 +79,7 @@ def _always(target: Target, assumptions: Assumptions) -> int:
 
 
 def _brought(compute_set: ComputeSet, target: Target) -> int:
-    """Most bytes that a tile receives; 0 for floating-point products, whose planner bounds them."""
+    """Most bytes that a tile receives; 0 for floating-point products, for which the planner has a limit."""
     if compute_set.work_estimate.multiply_adds and compute_set.work_estimate.element_type.startswith(("f", "bf")):
         return 0
     loop = compute_set.work

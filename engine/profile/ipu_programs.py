@@ -27,16 +27,16 @@ class Stretch:
 def joined(
     name: str, built: Sequence[tuple[PartStep, Program]], rings: Mapping[Instruction, int]
 ) -> tuple[Program, list[Stretch]]:
-    """One program of the parts of an IPU, in the order given, and the stretch of each of them.
+    """Join the parts of an IPU into one program, in the order given, with the stretch of each part.
 
-    `rings` has the number of micro-batches of each value that waits. Rings and sums of gradients are always live;
-    values that come from other parts are arrays of the part that reads them.
+    `rings` has the number of micro-batches of each value that waits. Rings and sums of gradients are always live.
+    Values from other parts are arrays of the part that reads them.
     """
     joining = _Joining(Program(name, [], {}, {}, [], []))
     stretches = [joining.add(step, program) for step, program in built]
     updates = [stretch.begin for stretch in stretches if stretch.step.kind == "update"]
     if updates:
-        # All micro-batches come before the update: the sums that they add to are live throughout.
+        # All micro-batches come before the update: their sums of gradients are live throughout.
         joining.program.regions.append(Region(0, min(updates), repeats=True, iterations=1))
     for value, depth in rings.items():
         shape = value.array_shape.with_dimensions((depth, *value.array_shape.dimensions))
@@ -51,7 +51,7 @@ class _Joining:
         self.labels = 0
 
     def add(self, step: PartStep, program: Program) -> Stretch:
-        """Appends a part's compute sets."""
+        """Append the compute sets of a part; return their stretch."""
         stands: dict[Buffer, Buffer] = {}
         for number, buffer in {**program.variables, **program.feeds}.items():
             stands[buffer] = self._buffer(step.keys[number], buffer)
@@ -82,7 +82,7 @@ class _Joining:
         elif kind == "feed":
             self.program.feeds[what] = made = Buffer(buffer.name, buffer.shape, "feed", what)
         else:
-            # The name of a loop state is what buffer_names knows sums of gradients by.
+            # buffer_names recognises sums of gradients by the name of a loop state.
             suffix = ".state.sum" if kind == "accumulator" else ""
             made = Buffer(readable_name(what.op_name, what.name) + suffix, buffer.shape)
             if kind == "accumulator":

@@ -1,6 +1,6 @@
-"""Cost of each layer of a step and bytes between layers, from the cost report of the unsplit program, by name scopes.
+"""Cost of each layer of a step, and bytes between layers, by the name scopes of the unsplit program's cost report.
 
-The step is traced with a stage for each call of a layer: scope k is that of layer k.
+The step is traced with a stage for each call of a layer: scope k belongs to layer k.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def layer_profile(
     uncut: frozenset[int] = frozenset(),
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
 ) -> tuple[LayerProfile, Estimate]:
-    """Profile of the layers `names` of a step, whose parts are those of `source`; and the unsplit step's cost report.
+    """Profile of the layers `names` of a step with the parts of `source`, and the cost report of the unsplit step.
 
-    Instructions without a scope belong to the layer in which they are placed (the loss to the last), an update to that
-    of its gradient.
+    Instructions without a scope belong to the layer in which they are placed, the loss to the last layer. An update
+    belongs to the layer of its gradient.
     """
     layers = [_Layer(name) for name in names]
     unsplit = without_marks(source.module)
@@ -93,7 +93,7 @@ def _owners(source: PipelineSource, plans: Sequence[PartPlan]) -> dict[int, int]
 def _attribute(
     layers: list[_Layer], program: Program, found: Estimate, source: PipelineSource, owners: Mapping[int, int]
 ) -> None:
-    """Adds each compute set's cycles to its part."""
+    """Add the cycles of each compute set to its part."""
     placed = _by_name(source)
     updates = {program.variables[n]: layer for n, layer in owners.items() if n in program.variables}
     before = 0
@@ -110,7 +110,7 @@ def _attribute(
 
 
 def _by_name(source: PipelineSource) -> dict[str, tuple[int, str]]:
-    """Layer and kind of part of instructions without a scope (losses, metrics), by op_name."""
+    """The layer and the kind of part of instructions without a scope (losses, metrics), by op_name."""
     placement, first = source.placement, dict[str, int]()
     for each, at in placement.position.items():
         if each.op_name and stage_in(each.op_name) is None:
@@ -130,7 +130,7 @@ def _crossings(plans: Sequence[PartPlan], source: PipelineSource, target: Target
     placement, found = source.placement, []
     for value, positions in readers.items():
         if value.opcode == "parameter":
-            continue  # a variable's old value: small, and on the IPU that reads it
+            continue  # the old value of a variable is small, and is on the IPU that reads it
         made = max(placement.position[value], 0)
         forward = tuple(placement.stage(p) for p in positions if p < placement.stages)
         backward = tuple(placement.stage(p) for p in positions if p >= placement.stages)

@@ -11,16 +11,16 @@ from engine.program.program import Program
 
 __all__ = ["IPUS", "Lever", "levers", "together"]
 WORTH_SAYING = 0.005
-"""Fraction of the fullest tile's peak; levers that save less are omitted."""
+"""Fraction of the fullest tile's peak that a lever must save to be listed."""
 
 
 def levers(program: Program, found: Estimate) -> list[Lever]:
-    """The changes that would save memory, preceded by those that fit only together where none suffices alone.
+    """The changes that would save memory. Where none suffices alone, the first is several changes that do together.
 
-    The smaller batch is the largest that fits, at most half the batch; a pipeline has the fewest IPUs that suffice,
-    each with at least one layer. Smaller batches scale the arrays with rows of the batch and replan the products.
-    Pipelining gives each IPU a run of layers of about equal bytes, which recompute their activations. Library options
-    and offloading are estimated by cost reports of their own. Changes that save less than WORTH_SAYING are omitted.
+    A smaller batch is the largest that fits, at most half the present one: arrays with rows of the batch are scaled,
+    and products replanned. A pipeline has the fewest IPUs that suffice, each with a run of layers of about equal bytes
+    that recomputes its activations. Library options and offloading have cost reports of their own. Changes that save
+    less than WORTH_SAYING are omitted.
     """
     estimator = ChangeEstimator(program, found)
     alone = [lever for lever in estimator.alone() if lever.saves >= WORTH_SAYING * found.memory.peak_fullest]
@@ -30,7 +30,7 @@ def levers(program: Program, found: Estimate) -> list[Lever]:
 
 
 def together(estimator: ChangeEstimator) -> list[Lever]:
-    """The fewest changes that fit together, with the largest batch that does; empty if all of them do not suffice."""
+    """The fewest changes that suffice together, with the largest batch that fits; empty if no changes suffice."""
     for change in _steps(estimator):
         if estimator.fits(change):
             return [estimator.lever(_least(estimator, change), alone=False)]
@@ -38,7 +38,7 @@ def together(estimator: ChangeEstimator) -> list[Lever]:
 
 
 def _steps(estimator: ChangeEstimator) -> Iterator[Change]:
-    """Adds one change at a time: smaller batches, float16, half the memory for plans, offloading, more IPUs."""
+    """Add one change at a time: smaller batches, float16, half the memory for plans, offloading, more IPUs."""
     change = Change(accumulates=estimator.accumulates)
     if estimator.batch > 1:
         change = replace(change, batch=1)
@@ -56,7 +56,7 @@ def _steps(estimator: ChangeEstimator) -> Iterator[Change]:
 
 
 def _least(estimator: ChangeEstimator, change: Change) -> Change:
-    """Drops the changes that the others make unnecessary, and takes the largest batch that fits with the rest."""
+    """Drop the changes that the others make unnecessary, then take the largest batch that fits with the rest."""
     in_singles = replace(change, half_precision=False)
     change = in_singles if estimator.fits(in_singles) else change
     as_configured = replace(change, assumptions=None)

@@ -1,8 +1,8 @@
-"""Arithmetic that a chip's library does in half floats, where a program spells a softmax or a normalisation in fp32.
+"""Softmax and normalisation that a program computes in fp32, and a chip's library in 16-bit floats.
 
-Keras converts the input of such a layer to fp32 and its result back. poplibs' softmax and norms take the half floats
-themselves, keep statistics alone in fp32, and multiply by an inverse where the formula divides. An island is fp32
-arithmetic that is connected by values: only one whose large arrays all arrive and leave as half floats counts.
+Keras converts the input of such a layer to fp32 and its result back. The softmax and norms of poplibs take 16-bit
+floats, keep only statistics in fp32, and multiply by an inverse where the formula divides. An island is fp32 arithmetic
+connected by its values. It counts if all of its large arrays arrive and leave as 16-bit floats.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from engine.program.program import Buffer, ComputeSet
 from engine.program.work.fused_loop import FusedLoop
 
 SMALL = 16
-"""Arrays of so many times fewer elements than an island's largest are parameters or statistics. Chosen by hand."""
+"""Arrays with this many times fewer elements than an island's largest are parameters or statistics. Chosen by hand."""
 Place = tuple[int, int] | Buffer
-"""A term, by numbers of its compute set and of itself, or an array between compute sets."""
+"""A term, as the numbers of its compute set and of itself, or an array between compute sets."""
 
 
 @dataclass(slots=True)
 class _Island:
-    """The facts about connected fp32 arithmetic: opcodes, elements of its arrays, and those at its borders."""
+    """Facts about connected fp32 arithmetic: its opcodes, the sizes of its arrays, and how they arrive and leave."""
 
     opcodes: set[str] = field(default_factory=set)
     combines: set[str] = field(default_factory=set)
@@ -35,14 +35,14 @@ class _Island:
     kept: int = 0
 
     def adds(self, term: Term, points: int) -> None:
-        """Notes an operation whose result is fp32."""
+        """Note an operation whose result is fp32."""
         self.opcodes.add(term.opcode)
         self.largest = max(self.largest, points)
         self.arrives |= term.opcode == "convert" and term.operand_types[0] in HALF
 
     @property
     def is_library(self) -> bool:
-        """Whether it is a softmax or a normalisation of half floats, with or without gradients."""
+        """Whether the island is a softmax or a normalisation of 16-bit floats, with or without gradients."""
         halves = self.arrives and self.leaves and self.kept * SMALL <= self.largest
         norm = bool(self.opcodes & {"rsqrt", "sqrt"}) and self.squares and "add" in self.combines
         return halves and (norm or (self.rounded_quotient and {"maximum", "add"} <= self.combines))
@@ -50,15 +50,17 @@ class _Island:
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """The fp32 terms of fused loops that a chip computes in half floats, a reduction by -1 - its number, and the fp32
-    arrays that it stores so."""
+    """The fp32 `terms` of fused loops that a chip computes in 16-bit floats, and the fp32 `arrays` that it stores so.
+
+    Terms are numbers of nodes, or -1 - number for a reduction.
+    """
 
     terms: dict[ComputeSet, frozenset[int]]
     arrays: frozenset[Buffer]
 
 
 def narrowed(compute_sets: Sequence[ComputeSet]) -> Halves:
-    """Finds what a program computes in fp32, and a chip's library in half floats."""
+    """Find the terms and arrays that are fp32 in a program and 16-bit floats in a chip's library."""
     return _Islands(compute_sets).narrowed()
 
 
@@ -98,7 +100,7 @@ class _Islands:
         self._leader[self._find(one)] = self._find(other)
 
     def _connected(self, number: int, compute_set: ComputeSet) -> Iterator[list[Place]]:
-        """Places that values connect, in one compute set."""
+        """Sets of places of one compute set that values connect."""
         loop = compute_set.work
         if not isinstance(loop, FusedLoop):
             if not compute_set.work_estimate.multiply_adds:
@@ -128,7 +130,7 @@ class _Islands:
                     yield -1 - k, (number, -1 - k)
 
     def _describe(self, number: int, compute_set: ComputeSet, islands: dict[Place, _Island]) -> None:
-        """Adds what a compute set has of islands to them."""
+        """Add the terms and arrays of a compute set to their islands."""
 
         def island(place: Place) -> _Island:
             return islands.setdefault(self._find(place), _Island())
@@ -171,7 +173,7 @@ def _is_square(terms: Terms, number: int) -> bool:
 
 
 def _passes(buffer: Buffer) -> bool:
-    """Whether an array passes fp32 values between compute sets: no scalar, and no variable, feed or constant."""
+    """Whether an array passes fp32 values between compute sets: scalars, variables, feeds and constants do not."""
     return buffer.kind == "arena" and buffer.shape.element_type == "f32" and buffer.shape.elements > 1
 
 

@@ -18,12 +18,12 @@ LINKS_ALONG = 2
 LINKS_OF_RING = LINKS_ALONG + 2
 """Links that a ring of many IPUs uses in one direction: those along the ladder and across. D: the ladder's wiring."""
 GRADIENT_LINKS = LINKS_OF_RING / LINKS
-"""Fraction of an IPU's links that a ring uses."""
+"""Fraction of an IPU's links that a ring uses in one direction."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """Cost of a sum of arrays over IPUs: seconds of transfer and of syncs, and the algorithm."""
+    """Cost of a sum over IPUs: seconds of transfer and of syncs, and the algorithm."""
 
     transfer: float
     syncs: float
@@ -38,8 +38,8 @@ class AllReduce:
 class Selection:
     """The IPU of the ladder for each of `shards` shards.
 
-    "HOOF" goes up one side and down the other. All other orders go up rung by rung: thanks to the links across,
-    neighbours in ZIGZAG have as many links between them as in SNAKE.
+    "HOOF" goes up one side of the ladder and down the other. All other orders go up rung by rung. The links across
+    give neighbours in ZIGZAG as many links as in SNAKE.
     """
 
     order: SelectionOrder = "AUTO"
@@ -55,7 +55,7 @@ NOTHING = AllReduce(0.0, 0.0, "none")
 
 
 def links_between(one: int, other: int, selection: Selection = IN_ORDER) -> int:
-    """Number of IPU-Links between the IPUs of two shards; farther ones are reached along the ladder."""
+    """Number of IPU-Links between the IPUs of two shards; distant IPUs are connected along the ladder."""
     return LINKS_TO_PARTNER if selection.rung(one) == selection.rung(other) else LINKS_ALONG
 
 
@@ -74,10 +74,10 @@ def all_reduce(
 ) -> AllReduce:
     """Cost of an all-reduce of `size` bytes over replicas: by ring or tree, whichever is faster.
 
-    If `syncless` it has a sync at its beginning only, instead of one for each of its steps.
-    With several IPUs per replica, those of the same stage have a sum of their own, all concurrently.
-    More IPUs than IPU-Links join take three steps: reduce-scatter within each domain, all-reduce of each part over
-    domains through the gateways, and all-gather within each domain.
+    A `syncless` sum has one sync at its beginning instead of one for each step. With several IPUs per replica, the
+    IPUs of each stage have their own sum, and all sums run concurrently. IPUs of several domains of IPU-Links take
+    three steps: reduce-scatter within each domain, all-reduce of each part over the gateways, all-gather within each
+    domain.
     """
     if replicas <= 1 or size <= 0:
         return NOTHING
@@ -106,7 +106,7 @@ def all_reduce_each(
 
 
 def waiting_together(sizes: Iterable[int], most: int) -> tuple[int, ...]:
-    """Bytes of the groups in which arrays are summed, at most `most` bytes for several arrays; 0: each by itself."""
+    """Bytes of each group of arrays that is summed at once: at most `most` bytes, or one array; 0 makes no groups."""
     groups: list[int] = []
     for size in sizes:
         if groups and groups[-1] + size <= most:
