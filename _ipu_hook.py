@@ -68,6 +68,12 @@ MODULES = (
 )
 """Modules of `ipu` that are documented with and without their package (Python API, table 18.1)."""
 ALIASES |= {f"ipu.{module.partition('.')[2]}": f"ipu.{module}" for module in MODULES}
+ALIASES |= {  # of TensorFlow 1's tf.contrib
+    "ipu.popnn_normalization": "ipu.ops.normalization_ops",
+    "ipu.popnn_rnn": "ipu.ops.rnn_ops",
+    "ipu.popops_cross_replica_sum": "ipu.ops.cross_replica_ops",
+    "ipu.poprand": "ipu.ops.rand_ops",
+}
 ALIASES |= {
     f"{package}.python.estimator.{module}": TF_ESTIMATOR
     for package in ("tensorflow", "tensorflow_estimator")
@@ -79,7 +85,23 @@ PARENTS = {
     for parent in {alias.rpartition(".")[0] for alias in ATTRIBUTES} - ALIASES.keys()
 }
 PACKAGES = frozenset({"ipu", "keras_ext"})
-OLD = frozenset({"gcprofile", "popart", "poplar", "poptorch", "popxl", "pva", "tensorflow.contrib"})
+OLD = frozenset(
+    {
+        *(
+            "gc_info",
+            "gcipuinfo",
+            "gcprofile",
+            "horovod",
+            "libpva",
+            "libpvti",
+            "popart",
+            "poplar",
+            "poprun",
+            "poptorch",
+        ),
+        *("popxl", "pva", "pvti", "tensorflow.contrib"),
+    }
+)
 """Modules of programs for IPUs that are nowhere; the error names what to use."""
 ROOTS = frozenset(alias.partition(".")[0] for alias in ALIASES)
 LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras"})

@@ -19,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("python -m ipu.run", description=__doc__)
     made.add_argument("--processes", "-n", type=int, help="the number of processes (needed without --tf1)")
     made.add_argument("--replicas", type=int, default=1, help="replicas in each process (default 1)")
+    made.add_argument("--ipus-per-replica", type=int, default=1, help="IPUs of each replica (default 1)")
     made.add_argument("--workers", type=int, help="worker threads of each process (default: cores / processes)")
     made.add_argument("--gradients", choices=("float32", "bfloat16"), help="the type of gradients between processes")
     made.add_argument(
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.workers,
             options.hosts,
             gradients=options.gradients,
+            ipus_per_replica=options.ipus_per_replica,
             bucket_bytes=options.bucket_bytes,
         )
     except IPUError as error:

@@ -12,6 +12,7 @@ REPLACEMENTS = {
     "IPUModel": "tensorflow.keras.Model",
     "Sequential": "tensorflow.keras.Sequential",
     "IPUSequential": "tensorflow.keras.Sequential",
+    "PipelinedModel": f"tensorflow.keras.Sequential and its {_STAGES}",
     "PipelineModel": f"tensorflow.keras.Model, with ipu.keras.PipelineStage or the model's {_STAGES}",
     "PipelineSequential": f"tensorflow.keras.Sequential and its {_STAGES}",
 }

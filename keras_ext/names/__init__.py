@@ -10,7 +10,15 @@ STAGE_NAMES = (
 )
 """Names of `extensions` that are also exported from the package itself."""
 
-REMOVED_MODELS = ("IPUModel", "IPUSequential", "Model", "PipelineModel", "PipelineSequential", "Sequential")
+REMOVED_MODELS = (
+    "IPUModel",
+    "IPUSequential",
+    "Model",
+    "PipelineModel",
+    "PipelinedModel",
+    "PipelineSequential",
+    "Sequential",
+)
 """Classes that raise an error when they are used, in place of models of old releases."""
 
 LISTED = ("extensions", "layers", "losses", "optimizers", *STAGE_NAMES)

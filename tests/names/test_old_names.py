@@ -21,6 +21,7 @@ from tensorflow.compiler.plugin.poplar.ops import (
 )
 from tensorflow.python import ipu
 
+from engine.errors import ConfigurationError
 from ipu._internal.names.version1_notes import note_version_1
 
 v1 = tf.compat.v1
@@ -68,8 +69,12 @@ def test_a_name_is_imported_in_every_form(name: str) -> None:
         assert not module.rpartition(".")[2].islower()
 
 
-def test_a_module_of_recurrent_layers_is_below_its_package() -> None:
+def test_modules_of_old_releases_are_those_of_today() -> None:
     assert import_module("ipu_tensorflow_addons.v1.layers.rnn_ops") is ipu.rnn_ops
+    assert import_module("tensorflow.python.ipu.popnn_rnn") is ipu.rnn_ops
+    assert import_module("tensorflow.python.ipu.poprand") is ipu.rand_ops
+    assert import_module("tensorflow.python.ipu.popnn_normalization") is ipu.normalization_ops
+    assert import_module("tensorflow.python.ipu.popops_cross_replica_sum") is ipu.cross_replica_ops
 
 
 def test_rows_of_a_table() -> None:
@@ -179,6 +184,15 @@ def test_ids_of_devices_and_classes_of_variables() -> None:
         popdist.getDeviceId(3)
 
 
+def test_ipus_of_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert popdist.getNumIpusPerReplica() == 1 and popdist.getDeviceId() == popdist.getDeviceId(1)
+    monkeypatch.setenv("POPDIST_NUM_IPUS_PER_REPLICA", "2")
+    assert popdist.getNumIpusPerReplica() == 2 and popdist.getDeviceId() == popdist.getDeviceId(2)
+    monkeypatch.setenv("POPDIST_NUM_IPUS_PER_REPLICA", "two")
+    with pytest.raises(ConfigurationError, match="an integer of at least 1"):
+        popdist.getNumIpusPerReplica()
+
+
 @pytest.mark.parametrize("framework", [keras, tf_keras])
 def test_optimizers_of_later_releases(framework: Any) -> None:
     with ipu.ipu_strategy.IPUStrategy().scope():
@@ -239,10 +253,38 @@ def test_errors_of_programs_of_version_1_name_the_lines_to_put_first(
         ("from gcprofile import save_tf_report", r"gcprofile.save_tf_report, which .* Use ipu.profile\(model\)"),
         ("import poptorch", "poptorch, which .* Use TensorFlow and Keras"),
         ("import popart as po", "popart, which .* Use TensorFlow and Keras"),
+        ("import gc_info", "gc_info, which .* Use `python -m ipu`"),
+        ("from gcipuinfo import gcipuinfo", "gcipuinfo, which .* Use `python -m ipu`"),
+        ("import poprun", "poprun, which .* Use `python -m ipu.run --processes N"),
+        ("import libpvti as pvti", r"libpvti, which .* Use ipu.profile\(model\)"),
+        ("import horovod.tensorflow as hvd", "of Horovod, .* Use `from tensorflow.python.ipu import horovod as hvd`"),
+        ("from horovod import tensorflow as hvd", "Use `from tensorflow.python.ipu import horovod as hvd`"),
+        ("import popdist.poptorch", "popdist.poptorch, which .* Use popdist.tensorflow"),
+        ("from tensorflow.compiler.plugin.poplar.tests import test_utils as tu", r"Use ipu.profile\(model\)"),
+        ("import tensorflow.compiler.plugin.poplar.ops.gen_sendrecv_ops", "Use ipu.scopes.outside_compilation_scope"),
+        ("from tensorflow.python.ipu.ops.experimental import popfloat_cast_to_gfloat", "Use tf.cast"),
     ],
 )
 def test_modules_that_are_nowhere_say_what_to_use(line: str, advice: str) -> None:
     with pytest.raises(ModuleNotFoundError, match=advice):
+        exec(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("from tensorflow.compiler.plugin.poplar.ops import gen_functional_ops", "Use ipu.outlined_function"),
+        ("from tensorflow.compiler.plugin.poplar.ops import gen_popfloat_ops", "Use tf.cast to float16"),
+        ("from tensorflow.compiler.plugin.poplar.ops import gen_popop_ops", "Nearest: .*.gen_popops_ops"),
+        ("from tensorflow.python.ipu.ops import op_util", "Use ipu.optimizers.GradientAccumulationOptimizerV2"),
+        ("from tensorflow.python.ipu import popfloat_ops", "Use tf.cast to float16"),
+        ("from tensorflow.python.ipu import test_utils", r"Use ipu.profile\(model\)"),
+        ("from ipu_tensorflow_addons.keras.layers import EffectiveTransformer", "Use keras.layers.MultiHeadAttention"),
+        ("from popdist import getNumLocalIpus", "Nearest: popdist.getNumLocalReplicas"),
+    ],
+)
+def test_names_of_modules_that_exist_say_what_to_use(line: str, advice: str) -> None:
+    with pytest.raises(ImportError, match=advice):
         exec(line)
 
 

@@ -22,8 +22,12 @@ MODULES: Mapping[str, tuple[Level, str]] = {
     "popart": ("refused", "PopART programs do not run here, only those of TensorFlow and Keras."),
     "popxl": ("refused", "PopXL programs do not run here, only those of TensorFlow and Keras."),
     "poplar": ("refused", "There is no Poplar. Vertices in Python: ipu.custom_ops.vertex."),
-    "pva": ("change", "There are no profiles of Poplar. ipu.profile(model) writes a report."),
-    "gcprofile": ("change", "There are no profiles of Poplar. ipu.profile(model) writes a report."),
+    **dict.fromkeys(
+        ("gcprofile", "libpva", "libpvti", "pva", "pvti"),
+        ("change", "There are no profiles of Poplar. ipu.profile(model) writes a report."),
+    ),
+    **dict.fromkeys(("gc_info", "gcipuinfo"), ("change", "There are no chips. `python -m ipu` shows this machine.")),
+    "poprun": ("change", "`python -m ipu.run --processes N program.py` starts the processes."),
 }
 """Modules by the longest name that covers them; installed modules count before this table."""
 

@@ -9,7 +9,7 @@ from types import FrameType
 from ipu._internal.names.documented import NOT_HERE
 from ipu._internal.names.errors import MissingImport, MissingName
 from ipu._internal.names.of_estimators import OF_ESTIMATORS
-from ipu._internal.names.other_releases import OF_GRAPHCORE, OF_TENSORFLOW_1, OTHER_RELEASES
+from ipu._internal.names.other_releases import OF_GRAPHCORE, OF_HOROVOD, OF_PLUGIN, OF_TENSORFLOW_1, OTHER_RELEASES
 from ipu._internal.names.typed import typed_name
 
 KERAS = {
@@ -18,7 +18,12 @@ KERAS = {
     "keras_ext.names.addons.keras": "ipu_tensorflow_addons.keras",
     "keras_ext": "keras.ipu",
 }
-SHOWN = {**KERAS, "ipu._internal.estimators.tf_estimator": "tf.estimator"}
+SHOWN = {
+    **KERAS,
+    "ipu._internal.estimators.tf_estimator": "tf.estimator",
+    "ipu._internal.plugin": "tensorflow.compiler.plugin",
+    "ipu._internal.popdist": "popdist",
+}
 """Documented names of packages whose own names are not documented."""
 IN_TABLES = {
     "ipu.keras": ("tensorflow.keras.ipu", "tf.keras.ipu", *KERAS.values(), *KERAS),
@@ -31,8 +36,10 @@ IN_TABLES = {
 TABLES = (
     (NOT_HERE, "is not here yet"),
     (OTHER_RELEASES, "exists in other releases alone"),
+    (OF_PLUGIN, "exists in other releases alone"),
     (OF_TENSORFLOW_1, "TensorFlow 1 alone has"),
     (OF_GRAPHCORE, "is of Graphcore's own packages"),
+    (OF_HOROVOD, "is of Horovod, which does not know these IPUs"),
     (OF_ESTIMATORS, "is for TensorFlow's own estimators"),
 )
 
@@ -57,6 +64,8 @@ def documented_name(name: str) -> str:
         for path in paths:
             if name == path or name.startswith(f"{path}."):
                 name = documented + name[len(path) :]
+    for real in ("ipu._internal.plugin", "ipu._internal.popdist"):
+        name = name.replace(real, SHOWN[real], 1) if f"{name}.".startswith(f"{real}.") else name
     return name.removeprefix("tensorflow.python.").replace("ipu.ops.", "ipu.", 1)
 
 

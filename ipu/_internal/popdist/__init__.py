@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ipu._internal.config.validation import id_of_ipus
+from ipu._internal.names.namespace import public_names
 from ipu._internal.processes.active import LAUNCHERS, initialise, shut_down
+from ipu._internal.processes.settings import ipus_per_replica as set_ipus_per_replica
 from ipu._internal.processes.settings import local_replicas, total_replicas
 
 __all__ = [
@@ -11,6 +13,7 @@ __all__ = [
     "getDeviceId",
     "getInstanceIndex",
     "getNumInstances",
+    "getNumIpusPerReplica",
     "getNumLocalReplicas",
     "getNumTotalReplicas",
     "getReplicaIndexOffset",
@@ -18,6 +21,7 @@ __all__ = [
     "isPopdistEnvSet",
     "synchronize",
 ]
+__getattr__, __dir__ = public_names(__name__, (*__all__, "tensorflow"))
 
 
 def isPopdistEnvSet() -> bool:  # noqa: N802
@@ -52,9 +56,17 @@ def getInstanceIndex() -> int:  # noqa: N802
     return initialise().rank
 
 
-def getDeviceId(ipus_per_replica: int = 1) -> int:  # noqa: N802
-    """The Id of a device of IPUs for the local replicas, for IPUConfig.select_ipus: each process has its own."""
-    return id_of_ipus(local_replicas() * ipus_per_replica)
+def getNumIpusPerReplica() -> int:  # noqa: N802
+    """The number of IPUs of each replica, 1 unless `python -m ipu.run --ipus-per-replica` has set it."""
+    return set_ipus_per_replica()
+
+
+def getDeviceId(ipus_per_replica: int | None = None) -> int:  # noqa: N802
+    """The Id of a device of IPUs for the local replicas, for IPUConfig.select_ipus: each process has its own.
+
+    A replica has `ipus_per_replica` IPUs, by default the number of getNumIpusPerReplica.
+    """
+    return id_of_ipus(local_replicas() * (ipus_per_replica or getNumIpusPerReplica()))
 
 
 def getNumLocalReplicas() -> int:  # noqa: N802

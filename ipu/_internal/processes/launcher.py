@@ -21,7 +21,7 @@ from pathlib import Path
 from engine.errors import ConfigurationError
 from engine.runtime.threads import usable_cores
 from ipu._internal.processes.output import LAUNCHED, Output
-from ipu._internal.processes.settings import BUCKET_BYTES, GRADIENT_TYPE, LOCAL_REPLICAS
+from ipu._internal.processes.settings import BUCKET_BYTES, GRADIENT_TYPE, IPUS_PER_REPLICA, LOCAL_REPLICAS
 
 ENDING = 10.0
 """Seconds that MPI's launcher has to end all processes after the first has failed."""
@@ -41,17 +41,20 @@ def launch(
     hosts: str | None = None,
     gradients: str | None = None,
     bucket_bytes: int | None = None,
+    ipus_per_replica: int = 1,
 ) -> int:
     """Runs a Python program in `processes` processes of `replicas` replicas and `workers` threads; returns its status.
 
     `hosts` are machines as MPI's launcher takes them, `gradients` the type that gradients have between processes, and
-    `bucket_bytes` the bytes of gradients that are summed together (by default all, on one host).
+    `bucket_bytes` the bytes of gradients that are summed together (by default all, on one host). A replica has
+    `ipus_per_replica` IPUs, which popdist tells the program.
 
     Raises ConfigurationError for numbers below 1, no program, and where MPI's launcher is not installed.
     """
     for name, number in (
         ("processes", processes),
         ("replicas", replicas),
+        ("ipus-per-replica", ipus_per_replica),
         ("workers", 1 if workers is None else workers),
         ("bucket-bytes", 1 if bucket_bytes is None else bucket_bytes),
     ):
@@ -68,6 +71,7 @@ def launch(
     environment = {
         "NUMBA_NUM_THREADS": str(each),
         LOCAL_REPLICAS: str(replicas),
+        IPUS_PER_REPLICA: str(ipus_per_replica),
         "PYTHONUNBUFFERED": "1",
         "OMPI_MCA_mpi_yield_when_idle": "1",
         LAUNCHED: "1",
