@@ -15,11 +15,11 @@ from engine.program.program import Buffer
 
 @dataclass(frozen=True, slots=True)
 class LiveTensor:
-    """An array on a chip: `bytes` in all, live from compute set `first` to `last`, both included.
+    """An array on a chip: `bytes` on all tiles, live from compute set `first` to `last`, both included.
 
-    `name` is readable, `layer` the Keras layer (or the optimizer, or the loss) in it, maybe empty. An `always_live`
-    array lives from compute set 0 to the last one. `category` is one of CATEGORIES. `role` is a variable's, as
-    "weight" or "statistic" (engine.program.buffer.Role), where the front end has recorded it.
+    `name` is readable. `layer` is the Keras layer in the name, or the optimizer, or the loss, or "". An `always_live`
+    array is live from the first compute set to the last. `category` is one of CATEGORIES. `role` is that of a variable,
+    such as "weight" or "statistic" (engine.program.buffer.Role), if the front end has recorded one.
     """
 
     name: str
@@ -51,8 +51,8 @@ class LiveRange:
 class TileMemory:
     """Bytes on each tile, int64 arrays [tiles].
 
-    `peak_bytes` has each tile's own maximum over the step, reached at compute set `peak_at` (the first such).
-    `blocks`, one for each LiveTensor, and the `fixed` bytes of code and vertex state are what it is computed from.
+    `peak_bytes` is the maximum of each tile over the step, first reached at compute set `peak_at`. All are computed
+    from `blocks`, one for each LiveTensor, and from the `fixed` bytes of code and vertex state.
     """
 
     always_live_bytes: np.ndarray
@@ -63,7 +63,7 @@ class TileMemory:
 
     @cached_property
     def categories(self) -> dict[str, np.ndarray]:
-        """The bytes on each tile at its own peak by category, whose arrays add up to `peak_bytes`."""
+        """The bytes on each tile at its own peak, by category; they add up to `peak_bytes`."""
         return _at_peak(self.blocks, self.fixed, self.peak_at)
 
     @property
@@ -73,7 +73,7 @@ class TileMemory:
 
 
 def tile_memory(blocks: Sequence[LiveRange], fixed: Mapping[str, np.ndarray], compute_sets: int) -> TileMemory:
-    """Memory of the tiles from live ranges; `fixed` are the always live bytes [tiles] of code and state by category."""
+    """Memory of the tiles, from live ranges and from the `fixed` bytes [tiles] of code and state, by category."""
     always, peak, peak_at = follow(blocks, fixed, compute_sets)
     return TileMemory(always, peak, peak_at, tuple(blocks), dict(fixed))
 

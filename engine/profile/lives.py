@@ -1,4 +1,4 @@
-"""Lifetimes of arrays on a chip, where they differ from those in the engine."""
+"""Lifetimes of arrays on a chip, as far as they differ from those in the engine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from engine.program.uses import BufferUses
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """First and last compute set of each array of a step; `on_host` are feeds and results of which a chip never holds
-    more than the rows of an iteration. `rows` are those rows, with the array that they belong to."""
+    """First and last compute set of each array of a step.
+
+    `on_host` are the feeds and results of which a chip holds only the rows of one iteration. `rows` has each such row
+    with the array to which it belongs.
+    """
 
     spans: dict[Buffer, tuple[int, int]]
     on_host: frozenset[Buffer]
@@ -21,9 +24,9 @@ class Lives:
 
 
 def lives_on_chip(program: Program) -> Lives:
-    """Lifetimes of a step's arrays; rows of a feed or result that each iteration reads or writes are a stream.
+    """Lifetimes of a step's arrays; a feed or result whose rows the iterations read or write is a stream.
 
-    A copy of a variable in another order is written just before its first reader, not before the loop around it.
+    A copy of a variable in another order is written just before its first reader, even inside a loop.
     """
     uses = BufferUses(program)
     spans = lifetimes(program, uses, held=False)

@@ -8,7 +8,7 @@ from engine.program.program import Program, Region
 
 
 def runs_of(program: Program) -> list[int]:
-    """Executions of each compute set in a step; loops with an unknown trip count have one iteration.
+    """Number of executions of each compute set in a step; a loop of unknown trip count has one iteration.
 
     A loop's condition runs once more than its body. Branches count as taken.
     """
@@ -25,7 +25,7 @@ def unknown_loops(program: Program) -> int:
 
 
 def _body(program: Program, loop: Region) -> int:
-    """Beginning of a loop's body, after its condition: the body is the outermost region that ends with the loop."""
+    """The first compute set of a loop's body, which is the outermost region that ends with the loop."""
     inside = (r.begin for r in program.regions if not r.repeats and r.end == loop.end and r.begin >= loop.begin)
     return min(inside, default=loop.begin)
 

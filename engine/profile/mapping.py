@@ -1,7 +1,7 @@
 """Tiles of arrays and of work: linear mapping, as poputil maps tensors by default.
 
-Elements, in the order of the loops that compute them, go to tiles in equal runs: whole 64-bit vectors, at least 128
-bytes per tile, so that small arrays are on few tiles. Each array starts on the tile after the previous array's last.
+Elements go to tiles in equal runs, in the order of the loops that compute them. A run is of whole 64-bit vectors and at
+least 128 bytes, so small arrays are on few tiles. Each array starts on the tile after the last one of the array before.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from engine.program.program import Buffer, Partition
 from engine.target import Target
 
 Layout = tuple[int, int]
-"""Order in which elements go to tiles: (inner, extent) of the partitioned dimension, LINEAR for row-major."""
+"""Order in which elements go to tiles: (inner, extent) of the partitioned dimension, or LINEAR for row-major."""
 LINEAR: Layout = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Distribution of work or elements: `per_tile` on each of `tiles`, the last of which may have fewer."""
+    """Distribution of work or elements: `per_tile` on each of `tiles`, fewer on the last."""
 
     per_tile: int
     tiles: int
@@ -40,13 +40,13 @@ def spread(count: int, item_bytes: int, target: Target) -> Spread:
 
 
 def spread_evenly(count: int, target: Target) -> Spread:
-    """`count` rows, as many on each tile."""
+    """Distribute `count` rows evenly over the tiles of a target."""
     per_tile = -(-count // target.tiles)
     return Spread(per_tile, -(-count // max(1, per_tile)))
 
 
 def spread_over(count: int, tiles: int, item_bytes: int, target: Target) -> Spread:
-    """`count` elements over at most `tiles` tiles in whole vectors, as the plan of a matrix product has its operand."""
+    """Distribute `count` elements in whole vectors over at most `tiles` tiles, as a matrix product has its operand."""
     if count <= 0:
         return Spread(0, 0)
     vector = max(1, target.vector_bytes // item_bytes)
@@ -55,9 +55,9 @@ def spread_over(count: int, tiles: int, item_bytes: int, target: Target) -> Spre
 
 
 def layout_of(buffer: Buffer, partition: Partition | None, units: int) -> Layout | None:
-    """The layout of a span over tiles; None where every unit may access everything.
+    """The layout of a span over tiles; None if every unit may access all of it.
 
-    One unit's span, and a partition of the outermost dimension, are row-major.
+    The span of a single unit is row-major, and so is a partition of the outermost dimension.
     """
     if partition is None:
         return None
@@ -85,7 +85,7 @@ class TileMapping:
         return self.per_tile * (self.tiles - 1) + self.last_tile if self.tiles else 0
 
     def add_to(self, tile_bytes: np.ndarray, sign: int = 1) -> None:
-        """Adds the bytes to an int64 array [tiles of the chip], or subtracts them with `sign` -1."""
+        """Add the bytes to an int64 array [tiles of the chip], or subtract them with `sign` -1."""
         if not self.tiles:
             return
         ring = tile_bytes[self.origin : self.origin + self.ring]
@@ -96,7 +96,7 @@ class TileMapping:
         ring[(self.start + self.tiles - 1) % self.ring] -= sign * (self.per_tile - self.last_tile)
 
     def cover(self, tiles: np.ndarray) -> None:
-        """Sets the tiles' elements of a bool array [tiles of the chip]."""
+        """Set the elements of these tiles in a bool array [tiles of the chip]."""
         ring = tiles[self.origin : self.origin + self.ring]
         ring[self.start : self.start + self.tiles] = True
         ring[: max(0, self.start + self.tiles - self.ring)] = True
@@ -106,16 +106,16 @@ class TileMapping:
         return self.origin + np.arange(self.start, self.start + self.tiles) % self.ring
 
     def sized(self, per_tile: int) -> TileMapping:
-        """`per_tile` bytes on each of the same tiles."""
+        """Return a mapping of `per_tile` bytes to each of these tiles."""
         return replace(self, per_tile=per_tile, last_tile=per_tile)
 
     def scaled(self, factor: float) -> TileMapping:
-        """The bytes times `factor`, rounded up."""
+        """Return a mapping of `factor` times as many bytes, rounded up."""
         return replace(self, per_tile=ceil(self.per_tile * factor), last_tile=ceil(self.last_tile * factor))
 
 
 class Placer:
-    """Assigns tiles of a ring to arrays, each from the tile after the previous array's last."""
+    """A ring of tiles, in which each array starts on the tile after the last one of the array before."""
 
     def __init__(self, target: Target, origin: int = 0) -> None:
         self.target = target
@@ -123,7 +123,7 @@ class Placer:
         self.next = 0
 
     def place(self, elements: int, item_bytes: int, tiles: int | None = None) -> TileMapping:
-        """Maps `elements` linearly, or over at most `tiles` tiles."""
+        """Map `elements` linearly, or over at most `tiles` tiles."""
         if tiles is None:
             run = spread(elements, item_bytes, self.target)
         else:
@@ -135,5 +135,5 @@ class Placer:
         return TileMapping(start, run.tiles, run.per_tile * item_bytes, last * item_bytes, ring, self.origin)
 
     def work(self, start: int, tiles: int) -> TileMapping:
-        """Mapping of work to `tiles` tiles from `start` on, without bytes."""
+        """Map work, which has no bytes, to `tiles` tiles from `start` on."""
         return TileMapping(start, min(tiles, self.target.tiles), 0, 0, self.target.tiles, self.origin)

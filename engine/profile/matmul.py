@@ -15,9 +15,9 @@ from engine.target import Target
 class Product:
     """C[batch, row, column] = sum over k of A[batch, row, k] * B[batch, k, column], inputs "f32" or "f16".
 
-    `distinct_a` and `distinct_b` are the elements that the operands really have: fewer than rows * k where an element
-    is read several times. `resident` is the operand, "a" or "b", that is on the tiles that need it; `transposed` names
-    the transposed ones, "", "a", "b" or "ab", whose k is not innermost in memory.
+    `distinct_a` and `distinct_b` are the numbers of elements in memory: fewer than rows * k if an element is read
+    several times. `resident` is the operand, "a" or "b", on the tiles that need it. `transposed` is "", "a", "b"
+    or "ab": the operands whose k is not innermost in memory.
     """
 
     batches: int
@@ -32,7 +32,7 @@ class Product:
 
     @property
     def convolution(self) -> PlannedConvolution:
-        """The product as a convolution, its rows a batch of one position each."""
+        """The product as a convolution whose batch is its rows, with one position each."""
         return PlannedConvolution(
             ConvolutionSize(groups=self.batches, batch=self.rows, inputs=self.k, outputs=self.columns),
             self.element_type,

@@ -79,7 +79,7 @@ def _several_taps(
     """Cycles of ConvPartialnx1 in one group: each worker has its own runs of consecutive positions for each tap."""
     table, loop = tables()["matmul"], LOOP_CYCLES[element_type]
     width = np.maximum(share if run is None else run, 1)
-    # A share that is not made of whole lines begins and ends inside of one.
+    # A share that is not a number of whole lines begins and ends inside of a line.
     runs = np.minimum(-(-share // width) + (share % width != 0), share)
     worker = table["worker_taps"] + runs * table["run"] + np.maximum(share - table["worker_start"] * runs, 0) * loop
     return pairs * (taps * (target.workers_per_tile * worker + load + table["each_tap"]) + table["group_taps"])
@@ -104,10 +104,10 @@ def depthwise_cycles(
     target: Target,
     partials_type: str = "f32",
 ) -> np.ndarray:
-    """Cycles (int64) with the groups in the lanes: VMAC, or SLIC for fp16 and several taps along the last dimension.
+    """Cycles (int64) with groups in the lanes: VMAC, or SLIC for fp16 and several taps along the last dimension.
 
-    `products` is input times output features of a group, few where it pays. VMAC multiplies and adds a vector of
-    groups per cycle; SLIC processes a window of four taps of four groups.
+    `products` is the input features times the output features of a group. VMAC multiplies and adds a vector of groups
+    per cycle; SLIC processes a window of four taps of four groups.
     """
     table = tables()["depthwise"]
     lanes = target.vector_bytes // item_bytes(element_type)
@@ -121,7 +121,7 @@ def depthwise_cycles(
 
 
 def reduce_cycles(outputs: np.ndarray, splits: np.ndarray, partials_type: str, target: Target) -> np.ndarray:
-    """Cycles (int64) of a tile's part of the outputs in a sum over `splits` tiles, a vector of partials per cycle."""
+    """Cycles (int64) in which a tile adds its outputs over `splits` tiles, one vector of partials per cycle."""
     lanes = target.vector_bytes // PARTIAL_BYTES[partials_type]
     return _prologue(target) + -(-(-(-outputs // splits) * splits) // lanes)
 

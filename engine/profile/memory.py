@@ -1,4 +1,4 @@
-"""Bytes on the tiles: always live ones, and those that are live during some compute sets."""
+"""Bytes on the tiles: those always live, and those live during some compute sets."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ HALF_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of one chip. `always_live` by kind; bytes per tile as mean and on the fullest tile.
+    """Bytes of one chip: `always_live` by kind, and bytes per tile as mean and on the fullest tile.
 
-    `live_bytes[i]` are the not-always-live bytes at compute set i, on all tiles; `peak_at` is the compute set at
-    which a tile is fullest, `peak_tile` that tile, `largest` the arrays live then, the largest first.
+    `live_bytes[i]` are the bytes on all tiles that are live at compute set i, without those always live. `peak_tile` is
+    fullest at compute set `peak_at`; `largest` are the arrays live then, the largest first.
     """
 
     always_live: dict[str, int]
@@ -49,8 +49,8 @@ class Memory:
 class MemoryEstimate:
     """Memory of a step: totals, tile by tile, and array by array.
 
-    `streams_fit` is False where I/O tiles cannot hold the stream buffers, which then are on the other tiles. The
-    compute sets of `again` run twice, as their results are recomputed. `work` says where each compute set works.
+    `streams_fit` is False if I/O tiles cannot hold the stream buffers, which are then on the other tiles. `again` are
+    the compute sets that run twice because their results are recomputed. `work` has the tiles of each compute set.
     """
 
     memory: Memory
@@ -71,7 +71,7 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Memory over one step of a program whose compute sets cost `supersteps`.
 
-    `layouts` knows the products that determine the homes of variables.
+    `layouts` has the products that decide on the tiles of variables.
     """
     return _MemoryEstimator(program, supersteps, target, layouts, assumptions).run()
 
@@ -79,7 +79,7 @@ def estimate_memory(
 def streams_fit(
     categories: Mapping[Buffer, str], on_host: Set[Buffer], target: Target, assumptions: Assumptions
 ) -> bool:
-    """Whether stream buffers fit in the fraction of the I/O tiles' memory that is theirs; True without I/O tiles."""
+    """Whether stream buffers fit into their fraction of the I/O tiles' memory; True without I/O tiles."""
     if not assumptions.io_tiles:
         return True
     held = sum(b.shape.bytes for b, category in categories.items() if category == STREAM_BUFFERS and b not in on_host)
@@ -88,7 +88,7 @@ def streams_fit(
 
 
 def always_live_buffers(program: Program) -> dict[Buffer, str]:
-    """Variables, constants and feeds, each with its kind, in the order of first use; rows of queues are on the host."""
+    """Variables, constants and feeds, each with its kind, in the order of first use. Rows of queues are on the host."""
     found: dict[Buffer, str] = {b: "variables" for b in program.variables.values()}
     found |= {b: "feeds" for b in program.feeds.values()}
     kinds = {"variable": "variables", "constant": "constants", "feed": "feeds"}
@@ -100,7 +100,7 @@ def always_live_buffers(program: Program) -> dict[Buffer, str]:
 
 
 class _MemoryEstimator:
-    """Maps arrays to tiles and computes their liveness."""
+    """An estimation that maps arrays to tiles and computes their liveness."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _MemoryEstimator:
         return MemoryEstimate(memory, tiles, tuple(self.tensors), remote, self.streams_fit, again, work)
 
     def _recompute(self, fixed: dict[str, np.ndarray]) -> frozenset[int]:
-        """Drops activations that are recomputed, if the options ask for it; returns the compute sets that run twice."""
+        """Drop activations that the options let a chip recompute; return the compute sets that run twice."""
         found = recomputation(self.program, self.blocks, fixed) if self.assumptions.recomputes else None
         if found is None:
             return frozenset()
@@ -171,7 +171,7 @@ class _MemoryEstimator:
         return found
 
     def _arrays_of_the_step(self, placed: Set[Buffer]) -> list[TileMapping]:
-        """Maps the step's arrays; returns the tiles of each compute set, from the first tile of its first array."""
+        """Map the step's arrays; return the tiles of each compute set, which begin with those of its first array."""
         starting: list[list[Buffer]] = [[] for _ in range(self.last + 1)]
         for buffer, (first, _) in self.lives.spans.items():
             if buffer not in placed:

@@ -1,6 +1,6 @@
-"""Supersteps that a cost report merges if its options ask for it: infeeds, look-ups, products, reductions.
+"""Supersteps that the options of a cost report merge: infeeds, look-ups, products, reductions.
 
-A program keeps its compute sets. The first of a merged group is charged with the whole cost, the others are free.
+A program keeps its compute sets. The first of a merged group has the cost of all, the others cost nothing.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def merge_supersteps(
     assumptions: Assumptions,
     planning: Sequence[Assumptions] | None = None,
 ) -> list[SuperstepCost]:
-    """The supersteps of a program, merged as `assumptions.optimizations` asks for.
+    """Merge supersteps of a program as `assumptions.optimizations` say.
 
-    `planning` has the options of each compute set, the same object for those that may be merged.
+    `planning` has the options of each compute set. Only compute sets with the same object may be merged.
     """
     options, planned = assumptions.optimizations, planning or [assumptions] * len(steps)
     merger = _Merger(program, list(steps), layouts, target, planned)
@@ -67,7 +67,7 @@ class _Merger:
         self.merged: set[int] = set()
 
     def merge_infeeds(self) -> None:
-        """Charges one sync for consecutive copies from queues."""
+        """Charge one sync for consecutive copies from queues."""
         copies = [has_codelet(each.work, infeed_copy, infeed_row) for each in self.compute_sets]
         for at in range(1, len(copies)):
             if copies[at] and copies[at - 1]:
@@ -79,7 +79,7 @@ class _Merger:
         together: Callable[[Group], SuperstepCost],
         most_bytes: int | None = None,
     ) -> None:
-        """Merges compute sets of one key that are in the same regions and do not depend on each other."""
+        """Merge compute sets of one key that are in the same regions and do not depend on each other."""
         found: dict[Hashable, Group] = {}
         for at, each in enumerate(self.compute_sets):
             key = None if at in self.merged else key_of(each)
@@ -119,7 +119,7 @@ class _Merger:
             left = rest
 
     def _derived(self, derived: set[Buffer], begin: int, end: int) -> set[Buffer]:
-        """Arrays that the compute sets begin <= k < end compute from `derived` ones."""
+        """The arrays that the compute sets begin <= k < end compute from those of `derived`."""
         more: set[Buffer] = set()
         for each in self.compute_sets[begin:end]:
             if any(span.buffer in derived or span.buffer in more for span in each.reads):
@@ -133,7 +133,7 @@ class _Merger:
         return plan_lookup(whole, self.target, self.planning[group[0]].slice_proportion())
 
     def one_product(self, group: Group) -> SuperstepCost:
-        """Cost of one product with the shared operand, and all rows or columns of the others."""
+        """Cost of one product of the shared operand with all rows or columns of the other operands."""
         first = self.compute_sets[group[0]]
         products = [product_of(self.compute_sets[at], self.layouts) for at in group]
         shares_a = len({self.compute_sets[at].reads[0].buffer for at in group}) == 1
@@ -143,7 +143,7 @@ class _Merger:
         return product_step(best_plan(whole.convolution, self.target, options))
 
     def operand_of(self, number: int) -> Callable[[ComputeSet], Hashable | None]:
-        """Key function: operand `number` of a product, and the types and sizes that must agree to share it."""
+        """A function that returns operand `number` of a product, with types and sizes that sharing products have."""
 
         def key(compute_set: ComputeSet) -> Hashable | None:
             work_estimate = compute_set.work_estimate
@@ -161,7 +161,7 @@ class _Merger:
         return key
 
     def reductions(self, group: Group) -> SuperstepCost:
-        """Cost of a group of reductions: the work of all, the most syncs of one, and one start-up of the exchange."""
+        """Cost of a group of reductions: the work of all, the syncs of the longest, one start-up of the exchange."""
         steps = [self.steps[at] for at in group]
         exchanged = [each for each in steps if each.exchange]
         saved = max(0, len(exchanged) - 1) * self.target.exchange_start_cycles

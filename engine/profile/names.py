@@ -12,11 +12,11 @@ SLOT = " slot of "
 """Text between the optimizer and the variable in the name of an optimizer's slot."""
 STASH = "stash of "
 ACCUMULATOR = "sum of gradients of "
-"""Prefixes of the names of arrays that wait in a pipeline, and of those that sum gradients over micro-batches."""
+"""Prefixes of names: of arrays that wait in a pipeline, and of those that sum gradients over micro-batches."""
 
 
 def layers_of_variables(program: Program) -> dict[str, str]:
-    """The layer (or optimizer) of each variable that has a label, by its path, as op_names of the program call it."""
+    """The layer (or optimizer) of each labelled variable, by its path, with the name that op_names have for it."""
     known = {layer_of(compute_set.op_name) for compute_set in program.compute_sets}
     labels = (b.label for b in program.variables.values() if b.label is not None)
     return {path: _layer_of_path(path, known) for label in labels for path in (label.path, label.owner) if path}
@@ -29,7 +29,7 @@ def _layer_of_path(path: str, known: set[str]) -> str:
 
 
 def layer_in(name: str, of_variables: Mapping[str, str]) -> str:
-    """The layer (or optimizer, or loss) in the name of an array; empty if it has none.
+    """The layer (or optimizer, or loss) in the name of an array; "" if there is none.
 
     `of_variables` is the result of `layers_of_variables`.
     """
@@ -41,10 +41,10 @@ def layer_in(name: str, of_variables: Mapping[str, str]) -> str:
 
 
 def buffer_names(program: Program, labelled: bool = True) -> dict[Buffer, str]:
-    """A name for each array: a variable's label, or else the layer that reads it first; the operation that writes it.
+    """Name each array: a variable by its label or its first reader's layer, others by the operation that writes them.
 
-    An optimizer's slot without a label is named after the variable of the same shape that is updated with it. Without
-    `labelled` labels that state no role are left out of account.
+    A slot of an optimizer without a label is named after the variable of its shape that is updated with it. If
+    `labelled` is False, only labels with a role are used.
     """
     variables = program.variables.values()
     names = {b: str(b.label) for b in variables if b.label is not None and (labelled or b.label.role is not None)}
@@ -65,7 +65,7 @@ def buffer_names(program: Program, labelled: bool = True) -> dict[Buffer, str]:
 
 
 def _accumulators(program: Program, names: dict[Buffer, str]) -> dict[Buffer, str]:
-    """Names of loop states that sum gradients: those that an update of a variable reads."""
+    """Names of the loop states that sum gradients, which an update of a variable reads."""
     found: dict[Buffer, str] = {}
     for compute_set in program.compute_sets:
         updated = {s.buffer.shape: names.get(s.buffer, "") for s in compute_set.writes if s.buffer.kind == "variable"}
@@ -77,7 +77,7 @@ def _accumulators(program: Program, names: dict[Buffer, str]) -> dict[Buffer, st
 
 
 def label_of(compute_set: ComputeSet, names: dict[Buffer, str]) -> str:
-    """The readable name of a compute set; for an optimizer's, with the variable that it updates."""
+    """The readable name of a compute set, with the variable that an optimizer updates in it."""
     layer = layer_of(compute_set.op_name)
     for span in compute_set.writes:
         variable, name = span.buffer, names.get(span.buffer, "")

@@ -18,9 +18,9 @@ MOVES = frozenset({"copy", "turn"})
 class OperationCounts:
     """Work of one execution of a compute set. `unit` is "AMP" for products on the matrix engines, else "vector".
 
-    `element_type` is that of the operands of products, else of the result; `flop` counts two for a multiply-add and
-    one for each other operation on an element; `bytes` are of the arrays that it accesses. `convolves` is True for a
-    convolution; `columns` is the smaller of the other two dimensions of a product with a matrix, 0 without one.
+    `element_type` is the type of a product's operands, or else of the result. `flop` counts two for a multiply-add and
+    one for each other operation on an element. `bytes` are those of the arrays that it accesses. `convolves` is True
+    for a convolution. `columns` is the smaller of a product's rows and columns, 0 for other work.
     """
 
     layer: str = ""

@@ -1,4 +1,4 @@
-"""Options of a cost report for merging and omission by the chip's compiler; results of programs do not change."""
+"""Options of a cost report for what the chip's compiler merges or omits; results of programs do not change."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class EstimatedOptimizations:
 
     Args:
         minimum_remote_bytes: arrays of fewer bytes stay on the tiles when the rest is offloaded.
-        merge_infeeds: one sync for all arrays of an infeed's element, instead of one for each.
-        combine_lookups: look-ups in one table that do not depend on each other are planned as one.
-        combine_products: products that share an operand, and do not depend on each other, are planned as one.
-        replace_dynamic_slices: dynamic slices and their updates along one dimension are planned as look-ups of rows,
-            with the array left in place, if that takes fewer cycles than rearranging the whole array.
-        reduce_many_bytes: reductions that together read at most this many bytes, and do not depend on each other,
-            share their syncs and the start-up of their exchanges; 0: none.
-        cross_replica_sum_bytes: most bytes of gradients that are summed over replicas at once; 0: each by itself.
-        syncless_collectives: whether sums over replicas have a sync at their beginning only.
-        inter_ipu_copies_bytes: most bytes that come from other IPUs in one copy; 0: each array in its own.
-        selection_order: the IPU of the ladder for each shard of a replica.
+        merge_infeeds: whether all arrays of an infeed's element share one sync, instead of one for each.
+        combine_lookups: whether independent look-ups in one table are planned as one.
+        combine_products: whether independent products that share an operand are planned as one.
+        replace_dynamic_slices: whether dynamic slices and their updates along one dimension are planned as look-ups of
+            rows, which leave the array in place, if that takes fewer cycles than rearranging the whole array.
+        reduce_many_bytes: most bytes that a group of independent reductions reads; the group shares its syncs and the
+            start-up of its exchanges. 0: no groups.
+        cross_replica_sum_bytes: most bytes of gradients that are summed over replicas at once. 0: each by itself.
+        syncless_collectives: whether sums over replicas have a sync only at their beginning.
+        inter_ipu_copies_bytes: most bytes that come from other IPUs in one copy. 0: one copy for each array.
+        selection_order: the order in which shards of a replica are on the IPUs of the ladder.
     """
 
     minimum_remote_bytes: int = 128

@@ -23,8 +23,10 @@ OPTIMIZER_STATE_VARIABLES, GRADIENT_ACCUMULATORS = "optimizer state variables", 
 
 @dataclass(frozen=True, slots=True)
 class ProductOptions:
-    """Options of a matrix product or a convolution: the type of partial sums, "f32" or "f16", and the fraction of the
-    tiles' memory for its plan's temporary bytes."""
+    """Options of a matrix product or a convolution.
+
+    They are the type of partial sums, "f32" or "f16", and the fraction of tile memory for temporary bytes of the plan.
+    """
 
     partials_type: str = "f32"
     memory_proportion: float = 0.6
@@ -36,23 +38,23 @@ class Assumptions:
 
     Args:
         partials_type: type of partial sums of fp16 products, "f32" (Poplar's default) or "f16".
-        available_memory_proportion: fraction of each tile's memory for a plan's temporary bytes, above 0 (0.6).
-        convolution_partials_type: the same of convolutions; None for `partials_type`.
-        convolution_memory_proportion: the same of convolutions; None for `available_memory_proportion`.
-        slice_memory_proportion: the same of embedding look-ups; None for `available_memory_proportion`.
-        layers: (layer, options) for products and convolutions of a layer, which override all above; the layer is named
-            as in the cost report. A name that ends in "/" matches every op_name that contains it.
+        available_memory_proportion: fraction of tile memory for temporary bytes of a plan, above 0; 0.6 by default.
+        convolution_partials_type: type of partial sums of convolutions; None for `partials_type`.
+        convolution_memory_proportion: fraction for convolutions; None for `available_memory_proportion`.
+        slice_memory_proportion: fraction for embedding look-ups; None for `available_memory_proportion`.
+        layers: (layer, options) for products and convolutions of a layer, which override all above. The layer has its
+            name in the cost report. A name that ends in "/" matches every op_name that contains it.
         triangular_solve_block, cholesky_block: sizes of the blocks, each processed on one tile; None for the cheapest.
-        io_tiles: number of tiles that do not compute and hold stream buffers instead; even, at most 192.
-        io_tile_memory_proportion: fraction of an I/O tile's memory that may hold stream data (0.9).
+        io_tiles: number of tiles that hold stream buffers and do not compute; even, at most 192.
+        io_tile_memory_proportion: fraction of an I/O tile's memory that may hold stream data; 0.9 by default.
         overlapped_io: whether transfers from and to the host are concurrent with compute (place_ops_on_io_tiles).
-        stack_bytes: of a tile's supervisor and of each of its workers; None for the estimate in data/memory.toml.
+        stack_bytes: bytes of the supervisor's stack and of each worker's; None for the estimate in data/memory.toml.
         code_bytes: whether estimates of code and vertex state count as memory.
-        offloaded: kinds of arrays that are kept in streaming memory and are on the tiles only while used, of
-            OPTIMIZER_STATE_VARIABLES and GRADIENT_ACCUMULATORS.
-        state_shards: the replicas among which offloaded optimizer state is distributed.
-        state_interval: iterations of the loop around an optimizer for each of its updates.
-        optimizations: merging by the compiler, and the IPUs of shards.
+        offloaded: kinds of arrays in streaming memory, which are on the tiles only while used:
+            OPTIMIZER_STATE_VARIABLES, GRADIENT_ACCUMULATORS.
+        state_shards: number of replicas among which offloaded optimizer state is distributed.
+        state_interval: number of iterations, of the loop around an optimizer, for each of its updates.
+        optimizations: what the compiler merges, and the IPUs of shards.
         recomputes: whether to estimate a step that keeps its activations as if allow_recompute were set.
 
     Raises:
@@ -93,7 +95,7 @@ class Assumptions:
             )
 
     def product_options(self, op_name: str = "", convolution: bool = False) -> ProductOptions:
-        """The options of a product or a convolution, by its op_name from the front end."""
+        """The options of a product or a convolution with this op_name."""
         for name, options in self.layers:
             if f"/{name}/" in f"/{layer_of(op_name)}/" or (name.endswith("/") and name in op_name):
                 return options
@@ -140,13 +142,13 @@ class Assumptions:
 
 
 def with_flags(flags: Mapping[str, Any], default: ProductOptions) -> ProductOptions:
-    """Options from flags of Poplar's libraries, the rest from `default`. Raises as `Assumptions.from_options`."""
+    """Options from flags of Poplar's libraries; missing flags take those of `default`. Raises ConfigurationError."""
     proportion = _proportion(flags, default.memory_proportion)
     return ProductOptions(_partials(flags) or default.partials_type, proportion)
 
 
 def with_library_options(assumptions: Assumptions, options: LibraryOptions) -> Assumptions:
-    """The assumptions, overridden by the flags of one part of a pipeline. Raises as `Assumptions.from_options`."""
+    """The assumptions, overridden by the flags of one part of a pipeline. Raises ConfigurationError."""
     products = with_flags(dict(options.matmul), assumptions.product_options())
     convolutions = with_flags(dict(options.convolution), assumptions.product_options(convolution=True))
     return replace(

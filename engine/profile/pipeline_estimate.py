@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from engine.partition.pipeline import PipelineSource
 
 Build = Callable[[Module, list[str], dict[int, np.ndarray]], Program]
-"""Builds a program from a module, its roles and its constants: `engine.compile.build_program`."""
+"""A function that builds a program from a module, its roles and its constants: `engine.compile.build_program`."""
 Rings = Mapping[Instruction, int]
 """The values that wait on an IPU, each with its number of micro-batches."""
 
@@ -42,9 +42,9 @@ Rings = Mapping[Instruction, int]
 class PipelineStep:
     """A pipeline to be estimated: its source, its schedule, the values of its constants.
 
-    With `offload_activations` waiting values are in streaming memory. Optimizer state and sums of gradients are there,
-    too, if `Assumptions.offloaded` names them; weights are always on the tiles. `options` are the library options of
-    each part, `labels` what reports call the variables of the source, by the numbers of its parameters.
+    With `offload_activations` the waiting values are in streaming memory. Optimizer state and sums of gradients are
+    there if `Assumptions.offloaded` names them. Weights are always on the tiles. `options` are the library options of
+    each part. `labels` are the names of the source's variables in reports, by the numbers of its parameters.
     """
 
     name: str
@@ -65,8 +65,8 @@ def estimate_pipeline(
 ) -> Estimate:
     """Cost report of one execution of a pipeline on its IPUs, each a `target`.
 
-    Memory and single compute sets, each of which runs once for a micro-batch, are those of the fullest IPU; cycles,
-    samples and transfers are those of the whole, and `pipeline` has all IPUs.
+    Memory and compute sets are those of the fullest IPU, whose parts run once for a micro-batch. Cycles, samples and
+    transfers are those of the whole pipeline; the field `pipeline` has all IPUs.
     """
     return pipeline_estimator(pipeline, build, replicas, assumptions)(target)
 
@@ -74,7 +74,7 @@ def estimate_pipeline(
 def pipeline_estimator(
     pipeline: PipelineStep, build: Build, replicas: int = 1, assumptions: Assumptions = DEFAULT_ASSUMPTIONS
 ) -> Callable[[Target], Estimate]:
-    """A function that returns a pipeline's cost report on a chip; the programs are built once, in the first call."""
+    """A function that returns a pipeline's cost report on a chip. Its first call builds the programs."""
     built: list[_Estimation] = []
 
     def on(target: Target) -> Estimate:
@@ -184,7 +184,7 @@ class _Estimation:
         return tuple(stage for stage, ipus in enumerate(self.schedule.devices) if ipu in ipus)
 
     def _ipu(self, ipu: int) -> tuple[Estimate, int]:
-        """Cost report of an IPU, and the bytes that wait on it; records its parts' costs."""
+        """Record the costs of an IPU's parts; return its cost report and the bytes that wait on it."""
         stages = self._stages_on(ipu)
         rings = self._rings(ipu)
         built = [(step, program) for step, program in self.built if step.stage in stages]
@@ -197,7 +197,7 @@ class _Estimation:
         return found, sum(value.array_shape.bytes * depth for value, depth in rings.items())
 
     def _kinds(self, stretch: Stretch) -> list[Kind]:
-        """Kind of part of each compute set of a stretch; recomputation may be a row of its own."""
+        """The kind of part of each compute set of a stretch; recomputation may be a row of its own."""
         kind, apart = stretch.step.kind, self.schedule.recomputation == "then_backpropagate"
         if kind != "backward" or not apart:
             return [kind] * len(stretch.compute_sets)
@@ -210,7 +210,7 @@ class _Estimation:
         return [found[kind] for kind in kinds]
 
     def _note(self, ipu: int, stretch: Stretch, costs: Sequence[ComputeSetCost], rings: Rings) -> None:
-        """Records a part's cost, recomputation separately. Parts of a concurrent stage are assumed to cost the same."""
+        """Record a part's cost, and recomputation separately. Parts of a concurrent stage count with equal cost."""
         step, share = stretch.step, len(set(self.schedule.devices[stretch.step.stage]))
         if (step.kind, step.stage) in self.costs:
             return
@@ -233,7 +233,7 @@ class _Estimation:
             self.costs[kind, step.stage] = self._with_transfers(cost, ipu, rings)
 
     def _with_transfers(self, cost: PartCost, ipu: int, rings: Rings) -> PartCost:
-        """Adds transfers from other IPUs and from this one's stash, or for an update the all-reduce of gradients."""
+        """Add the transfers from other IPUs and from this one's stash, or the all-reduce of gradients of an update."""
         if cost.kind == "update":
             size, reduction = self._reduction(cost.stage)
             links, syncs = self._cycles(reduction.transfer), self._cycles(reduction.syncs)
@@ -267,7 +267,7 @@ class _Estimation:
         )
 
     def _copies(self, sizes: Iterable[int]) -> int:
-        """Number of copies, each with a sync, in which arrays come from other IPUs; at least one."""
+        """Number of copies in which arrays come from other IPUs, at least one; each has a sync."""
         return max(1, len(waiting_together(sizes, self.assumptions.optimizations.inter_ipu_copies_bytes)))
 
     def _streamed_sums(self, cost: PartCost) -> int:
@@ -276,7 +276,7 @@ class _Estimation:
         return self._reduction(cost.stage)[0] if is_offloaded else 0
 
     def _streaming_of_update(self, stage: int, ipu: int) -> int:
-        """Cycles of the streaming transfers of an IPU's update, charged to its first stage, without backward parts'."""
+        """Cycles of streaming in an IPU's update, without those of backward parts; its first stage has all."""
         remote = self.remote[ipu]
         backward = sum(2 * self._streamed_sums(PartCost("backward", each)) for each in self._stages_on(ipu))
         if stage != self._stages_on(ipu)[0]:
@@ -325,7 +325,7 @@ class _Estimation:
         return found
 
     def _first_on(self, value: Instruction, ipu: int) -> PartPlan:
-        """The part of an IPU that computes a value, or else reads it first."""
+        """The part of an IPU that computes a value, or else the first one that reads it."""
         devices, stage_at = self.schedule.devices, self.source.placement.stage
         if ipu in self._devices_of(value):
             return self.plans[self._source(value)]
@@ -346,7 +346,7 @@ class _Estimation:
         return self.schedule.part(kind, self.source.placement.stage(position))
 
     def _host(self) -> tuple[int, int, int]:
-        """Bytes of an execution from the host, bytes to it, and its samples."""
+        """Bytes from the host, bytes to the host, and samples of an execution."""
         micro_batches, module = self.schedule.micro_batches, self.source.module
         feeds = [p.array_shape for p in module.entry.parameters if self.source.roles[p["parameter_number"]] == "feed"]
         returned = sum(value.array_shape.bytes for value in self.source.parts.outputs.values())

@@ -24,7 +24,7 @@ from engine.shown import Shown
 from engine.target import Target
 
 ATTEMPTS = 4
-"""Cuts checked by cost reports before stages are said not to fit: estimates of layers do not see single tiles."""
+"""Number of cuts that cost reports check before stages count as too large: layers' estimates ignore single tiles."""
 WIDTH = 88
 MOST_STAGES = 64
 """Largest number of IPUs tried in the search for the nearest one that fits."""
@@ -34,7 +34,7 @@ MOST_STAGES = 64
 class TracedLayers:
     """A step traced with a stage for each call of a layer: scope k is that of `names[k]`.
 
-    `once` are the numbers of parameters that belong to the optimizer, `uncut` layers at which no stage may begin.
+    `once` are the numbers of the optimizer's parameters. `uncut` are layers at which no stage may begin.
     """
 
     module: Module
@@ -48,7 +48,7 @@ class TracedLayers:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The requested pipeline: a stage for each of `stages` IPUs, a schedule, its micro-batches for each execution."""
+    """A requested pipeline: `stages`, each on an IPU of its own, a schedule, and micro-batches of an execution."""
 
     stages: int
     micro_batches: int
@@ -59,8 +59,10 @@ class PlanOptions:
 
 @dataclass(frozen=True, repr=False)
 class StagePlan(Shown):
-    """A proposal: `stages[k]` is the stage of layer k, `estimate` the pipeline's, `unsplit` that of a single
-    micro-batch on one IPU. `profile` has the costs of layers, `balance` the estimate from which cuts were chosen.
+    """A proposal: `stages[k]` is the stage of layer k.
+
+    `estimate` is the cost report of the pipeline, `unsplit` that of a single micro-batch on one IPU. `profile` has the
+    costs of layers. `balance` is the estimate from which the cuts were chosen.
     """
 
     names: tuple[str, ...]
@@ -120,10 +122,10 @@ class StagePlan(Shown):
 
 
 def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, build: Build) -> StagePlan:
-    """The cuts with the shortest period that fit.
+    """Find the cuts with the shortest period that fit.
 
-    Raises ConfigurationError for fewer layers than stages, OutOfTileMemory where no cuts fit; the message names the
-    nearest number of IPUs that would.
+    Raises ConfigurationError for fewer layers than stages. Raises OutOfTileMemory if no cuts fit, with the nearest
+    number of IPUs that would.
     """
     most = len(traced.names) - len(traced.uncut)
     if options.stages > most:
@@ -144,7 +146,7 @@ def plan_stages(traced: TracedLayers, options: PlanOptions, target: Target, buil
         found = step.estimated(balance, options, target, build)
         if found.fits:
             return StagePlan(traced.names, balance, found, unsplit, profile)
-        # Estimates were too low by the factor `over`: retry with a limit reduced by it.
+        # Estimates were too low by the factor `over`: divide the limit by it and try again.
         largest = max(stage.bytes for stage in balance.stages)
         over = found.memory.peak_fullest / target.bytes_per_tile
         limit = min(limit, largest) / max(over, 1.02)
@@ -185,7 +187,7 @@ def _too_large(
 
 
 def _fullest(profile: LayerProfile, options: PlanOptions, target: Target, found: Estimate | None) -> str:
-    """Words for the fullest IPU, in the last cuts tried or, by estimate, in those of the shortest period."""
+    """Words for the fullest IPU of the last cuts tried, or else of the cuts with the shortest period by estimate."""
     if found is not None and found.pipeline is not None:
         each = max(found.pipeline.ipus, key=lambda ipu: ipu.estimate.memory.peak_fullest)
         memory = each.estimate.memory
@@ -201,7 +203,7 @@ def _fullest(profile: LayerProfile, options: PlanOptions, target: Target, found:
 
 
 class _Layers:
-    """A traced step that can be placed in stages repeatedly."""
+    """A traced step that can be placed in stages several times."""
 
     def __init__(self, traced: TracedLayers) -> None:
         self.traced = traced

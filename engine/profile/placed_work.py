@@ -15,8 +15,8 @@ from engine.program.program import Buffer, Program, Span
 class PlacedWork:
     """One compute set on a chip: its tiles, and the bytes that each of them receives in its exchange.
 
-    `reads` and `writes` are the numbers of its arrays in the `liveness` of a cost report; arrays that are on the host
-    alone have none.
+    `reads` and `writes` are the numbers of its arrays in the `liveness` of a cost report. Arrays that are only on the
+    host have no number.
     """
 
     placement: TileMapping
@@ -48,5 +48,5 @@ def placed_work(
 
 
 def _alive(numbers: Sequence[int], blocks: Sequence[LiveRange], at: int) -> int | None:
-    """The number of that range of an array which is live at a compute set, or else of the first; None without any."""
+    """The number of the range that is live at a compute set, or else of the first range; None without ranges."""
     return next((n for n in numbers if blocks[n].first <= at <= blocks[n].last), numbers[0] if numbers else None)

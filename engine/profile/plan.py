@@ -1,9 +1,9 @@
 """Plans for convolutions and matrix products: their partition over tiles, and its cost.
 
-A small planner modelled on poplin's: it partitions groups, output positions, output features and the terms of sums so
-that compute, exchange and the sum of partial results take the fewest cycles, among the plans whose temporary bytes per
-tile the options grant; if there are none, it takes the plan of least memory. Where one pass does not fit, the problem
-is halved repeatedly and the parts run in sequence.
+The planner is a small one modelled on poplin's. It partitions groups, output positions, output features and the terms
+of sums. Of the plans whose temporary bytes per tile the options grant, it takes the one with the fewest cycles of
+compute, exchange and sums of partial results; without such a plan it takes the one of least memory. A problem that does
+not fit in one pass is halved, repeatedly if necessary, and the parts run in sequence.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MOST_HALVINGS = 10
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Cycles, number of tiles used, and temporary bytes on each: received ones, and partial results and copies.
+    """Cycles, number of tiles used, and temporary bytes on each: received ones, partial results, copies.
 
-    `method` is the vertex; `cuts` are the numbers of blocks of groups, output positions, output features and terms;
-    the whole is done in `passes` in sequence.
+    `method` is the vertex. `cuts` are the numbers of blocks of groups, output positions, output features and terms.
+    The whole runs in `passes`, one after the other.
     """
 
     compute: int
@@ -116,7 +116,7 @@ def _least(first: np.ndarray, then: np.ndarray) -> int:
 
 
 def _better(found: Plan | None, way: _Ways, cycles: np.ndarray, held: np.ndarray, passes: int) -> Plan | None:
-    """The better of a plan and the best of many; `cycles` is _FAR for those that do not fit."""
+    """The better of a plan and the best of many candidates; `cycles` is _FAR for candidates that do not fit."""
     best = _least(cycles, held)
     if cycles[best] == _FAR or (found and (found.cycles, found.temporary_bytes) <= (cycles[best], held[best])):
         return found
@@ -131,7 +131,7 @@ def _ways(
     fewest: int,
     whole: PlannedConvolution,
 ) -> list[_Ways]:
-    """All candidate plans with `passes` passes like this one of the `whole`, with at least `fewest` cycles each."""
+    """All candidate plans with `passes` passes like this one for the `whole`, each of at least `fewest` cycles."""
     cuts = candidate_cuts(convolution, target)
     orders = (False, True) if any(t > 1 for t in convolution.size.taps) and convolution.size.inputs > 1 else (False,)
     return [
@@ -172,7 +172,7 @@ def _ways_of(
         after = after + np.where(split, 0, results * partial_item // target.vector_bytes)
     held = np.where(split | narrowed, results * partial_item, 0)
     if passes > 1:
-        # A slice of the kernel, and an update of the result.
+        # Each pass slices the kernel and updates the result.
         after = after + (block.kernel + results) * item // target.vector_bytes
         sync = sync + 2 * target.superstep_sync
     found = []
@@ -183,8 +183,8 @@ def _ways_of(
         whole = (vertex.cycles + after) * passes + before.compute
         exchanged, synced = exchange * passes + before.exchange, sync * passes + before.sync
         whole = np.maximum(whole, fewest - exchanged - synced)
-        # An exchange is part of the superstep that needs it: what is rearranged stays until the vertices have run, and
-        # is gone, with what they read, before partial sums are added.
+        # An exchange is part of the superstep that needs it: rearranged arrays stay until the vertices have run. They
+        # are freed, with all that the vertices read, before partial sums are added.
         came, added = bytes_a + bytes_b, np.where(split, summed, 0)
         holding = np.maximum(held + before.kept, np.maximum(before.bytes, held + added) - came)
         found.append(_Ways(vertex.method, whole, exchanged, synced, came, holding, cuts))
@@ -193,8 +193,10 @@ def _ways_of(
 
 @dataclass(frozen=True, slots=True)
 class _Vertex:
-    """A vertex for the blocks: its cycles (int64), the arrays to be rearranged before (of a, b, c), and the spatial
-    dimensions whose taps are folded into input features."""
+    """A vertex for the blocks: its cycles (int64), and the arrays of a, b and c that are rearranged for it.
+
+    Taps of the spatial dimensions `folded` are folded into input features.
+    """
 
     method: str
     cycles: np.ndarray
@@ -242,7 +244,7 @@ def _partials(convolution: PlannedConvolution, partials_type: str) -> str:
 
 
 def _transfer(a: np.ndarray, b: np.ndarray, cuts: Cuts, target: Target) -> np.ndarray:
-    """Cycles of the exchange of both operands; pairs of tiles that share one receive it over both their buses."""
+    """Cycles of the exchange of both operands. Pairs of tiles that share an operand receive it over both buses."""
     factor = target.exchange_pair_factor
     pair_a, pair_b = np.where(cuts.outputs % 2 == 0, factor, 1), np.where(cuts.rows % 2 == 0, factor, 1)
     return _cycles_of(np.minimum(-(-a // pair_a) + b, a + -(-b // pair_b)), target)

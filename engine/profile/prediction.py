@@ -1,8 +1,9 @@
 """Error bounds of a prediction, from the chip model's errors against published figures that were held out.
 
-A step belongs to regimes: kinds of programs that published figures speak for. Its error is the root mean square over
-the regime's held-out rows (engine.profile.validation), weighted by shares of the step's cycles. Errors of parts are the
-worst of held-out measurements of that kind of work. What has no held-out row counts with UNMEASURED, and is named.
+A step belongs to regimes: kinds of programs with published figures. The error of a regime is the root mean square over
+its held-out rows (engine.profile.validation); a step's error weights regimes by their shares of its cycles. The error
+of a part is the worst of the held-out rows of that kind of work. Work without a held-out row counts with UNMEASURED,
+and is named.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ BLOCKS = ("linear algebra",)
 OF_ONE_IPU = {"exchange": ("exchange",), "sync": ("sync",), "host": ("host",)}
 OF_SEVERAL = {"exchange": ("programs on several IPUs", "scaling over IPUs"), "sync": ("sync between IPUs",)}
 SMALL_STEP = 2500
-"""Mean cycles of a superstep up to which a program's cycles are decided by the cost of supersteps."""
+"""Mean cycles of a superstep up to which the cost of supersteps dominates a program."""
 FEW_PRODUCTS = 4
 """Number of products up to which a program counts as single products, not as a network."""
 SHOWN = 0.4
-"""A larger error of a row is explained in the reports of its regime."""
+"""Error of a row above which reports of its regime explain it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """A regime, its share of a step's cycles or bytes, and its bound: None where no published figure is held out."""
+    """A regime, its share of a step's cycles or bytes, and its bound, or None if no published figure is held out."""
 
     regime: str
     share: float
@@ -49,13 +50,13 @@ class Trust:
 
     @property
     def reason(self) -> str:
-        """Why rows of the regime are off by more than SHOWN, those used in making the model too."""
+        """The reasons for errors above SHOWN of the regime's rows, including rows used in making the model."""
         rows = [each for each in measurements() if each.group == self.regime and abs(each.error) > SHOWN]
         return "; ".join(f"{each.error:+.0%} {each.name}: {each.caveat}" for each in rows)
 
 
 def prediction_error(estimate: StepCosts) -> dict[str, float]:
-    """Relative errors (0.2 for 20 %) of "compute", "exchange", "sync", "host" and "total" of a step."""
+    """Relative errors (0.2 for 20 %) of a step's "compute", "exchange", "sync", "host" and "total"."""
     several = estimate.replicas > 1 or estimate.pipeline is not None
     found = {"compute": _compute_error(estimate)}
     for part, groups in OF_ONE_IPU.items():
@@ -66,12 +67,12 @@ def prediction_error(estimate: StepCosts) -> dict[str, float]:
 
 
 def cycles_of_parts(estimate: StepCosts) -> dict[str, int]:
-    """The cycles of "compute", "exchange", "sync" and "host", which add up to those of a step."""
+    """The cycles of a step's "compute", "exchange", "sync" and "host", which add up to the step."""
     return {part: estimate.exposed_host if part == "host" else getattr(estimate, part) for part in PARTS}
 
 
 def trust_in_cycles(estimate: StepCosts) -> tuple[Trust, ...]:
-    """The regimes of a step's cycles on the chip, the largest share first; shares add up to 1."""
+    """The regimes of a step's cycles on the chip, the largest share first. The shares add up to 1."""
     costs = estimate.costs if estimate.pipeline is None else estimate.pipeline.costs
     whole = sum(cost.cycles for cost in costs)
     if not whole:
@@ -98,13 +99,13 @@ def trust_in_bytes(estimate: StepCosts) -> Trust:
 
 
 def error_basis(trusts: tuple[Trust, ...]) -> str:
-    """Describes the basis of an error in words: the regimes, the evidence for each, and why a row is far off."""
+    """Describe the basis of an error: the regimes, the evidence for each, and why a row is far off."""
     shown = [str(each) for each in trusts if each.share >= 0.05 or each is trusts[0]]
     return "; ".join([*shown, *(each.reason for each in trusts if each.reason)])
 
 
 def _regime_of_products(costs: tuple[ComputeSetCost, ...]) -> str:
-    """The regime of the steps of a program that are like the products it consists of, or element-wise."""
+    """The regime of a program's products and element-wise compute sets."""
     products = [cost for cost in costs if cost.operation.unit == "AMP"]
     convolved = sum(cost.cycles for cost in products if cost.operation.convolves)
     multiplied = sum(cost.cycles for cost in products) - convolved
@@ -118,7 +119,7 @@ def _regime_of_products(costs: tuple[ComputeSetCost, ...]) -> str:
 
 
 def _unlike(cost: ComputeSetCost) -> str:
-    """The kind of a compute set that no program of a regime consists of; "" for all others."""
+    """The regime of a compute set that is not of its program's regime; "" for all others."""
     return {"blocks": BLOCKS[0], "slices": "look-ups and updates of rows", "bitonic sort": "sorts"}.get(cost.method, "")
 
 

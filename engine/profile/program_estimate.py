@@ -30,7 +30,7 @@ logger = logging.getLogger("ipu")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Estimate(StepCosts, Shown):
-    """Cost report of a step, which prompts and notebooks show as a table."""
+    """Cost report of a step. Prompts and notebooks show it as a table."""
 
     def table(self) -> str:
         """The text of `engine.profile.summary`."""
@@ -54,9 +54,9 @@ def estimate(
 ) -> Estimate:
     """Cost report of one step of a program on a target.
 
-    Work and arrays are mapped linearly (engine.profile.mapping), matrix products and convolutions by planners that
-    keep to the options of `assumptions`, or of `planning`, which has those of each compute set. Each replica is one
-    chip with the same program. Raises ConfigurationError if I/O tiles leave none to compute.
+    Work and arrays are mapped linearly (engine.profile.mapping). Planners map matrix products and convolutions by the
+    options of `assumptions`, or of `planning`, which has the options of each compute set. Each replica is one chip with
+    the same program. Raises ConfigurationError if I/O tiles leave no tile to compute.
     """
     return report(program, target, measured(program, target, assumptions, planning), replicas, assumptions)
 
@@ -68,7 +68,7 @@ def report(
     replicas: int = 1,
     assumptions: Assumptions = DEFAULT_ASSUMPTIONS,
 ) -> Estimate:
-    """The cost report of one step from measurements with the same arguments."""
+    """The cost report of one step from `found`, the result of `measured` with the same arguments."""
     held = found.memory
     if assumptions.overlapped_io and not held.streams_fit:
         assumptions = replace(assumptions, overlapped_io=False)
@@ -132,7 +132,7 @@ def measured(
 
 @cache
 def _warn_of_streams(io_tiles: int, proportion: float) -> None:
-    """Warns once for each pair of arguments."""
+    """Warn once for each pair of arguments."""
     logger.warning(
         "Stream buffers need more than the I/O tiles may hold (%d tiles, io_tiles.available_memory_proportion %g): "
         "they are on the other tiles, and transfers from and to the host do not run beside compute.",

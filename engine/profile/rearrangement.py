@@ -1,6 +1,6 @@
 """Rearrangement of a product's arrays before they are broadcast, as poplin's planner counts it.
 
-An array that is not stored in the order in which the matrix engine reads it is rearranged once, on the tiles that share
+The matrix engine reads arrays in a certain order. An array in another order is rearranged once, on the tiles that share
 it, in a superstep of its own.
 """
 
@@ -22,7 +22,7 @@ from engine.target import Target
 class Rearrangement:
     """Cycles, and temporary bytes on each tile, for many plans: int64 arrays of one length.
 
-    `kept` are the bytes of rearranged operands, from which tiles receive theirs.
+    `kept` are the bytes of rearranged operands, which other tiles receive.
     """
 
     compute: np.ndarray
@@ -33,9 +33,9 @@ class Rearrangement:
 
 
 def rearranged(convolution: PlannedConvolution, *, exchanged: bool) -> str:
-    """The arrays to be rearranged, of "a", "b" and the result "c": transposed ones, or all if operands are exchanged.
+    """The arrays of "a", "b" and the result "c" that are rearranged: transposed ones, or all if operands are swapped.
 
-    A kernel that is on the tiles of its plan is stored as the plan wants.
+    A kernel on the tiles of its plan is never rearranged: it is stored in the plan's order.
     """
     if exchanged:
         return "abc"
@@ -45,9 +45,9 @@ def rearranged(convolution: PlannedConvolution, *, exchanged: bool) -> str:
 def rearrangement(
     convolution: PlannedConvolution, arrays: str, tiles: np.ndarray, target: Target, folded: Sequence[int] = ()
 ) -> Rearrangement:
-    """Cost of a rearrangement of `arrays` on `tiles` tiles; nothing without arrays.
+    """Cost of a rearrangement of `arrays` on `tiles` tiles, 0 without arrays.
 
-    Taps of `folded` spatial dimensions become input features of their own.
+    Taps of the spatial dimensions `folded` become input features.
     """
     if not arrays:
         nothing = np.zeros_like(tiles)

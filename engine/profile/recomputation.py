@@ -19,7 +19,7 @@ PARTS = (2, 4, 7, 10, 14, 20)
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """Live ranges with recomputation: `blocks`, and in `sources` for each the index of the original one.
+    """Live ranges with recomputation: `sources` has for each of `blocks` the index of the original range.
 
     `again` are the compute sets that run a second time.
     """
@@ -51,10 +51,9 @@ def recomputation(
 ) -> Recomputation | None:
     """Live ranges with recomputation, beside `fixed` bytes of tiles; None for a program without a backward pass.
 
-    The forward pass is divided into equal parts, in the number with the lowest peak of the fullest tile. Activations
-    that a later part reads are kept, and so are other values that a part needs from earlier ones to be recomputed. All
-    others that the backward pass reads are dropped after the forward pass and recomputed when the backward pass reaches
-    their part.
+    The forward pass is divided into the number of equal parts with the lowest peak of the fullest tile. Values that a
+    part reads from earlier parts are kept. All other activations of the backward pass are dropped after the forward
+    pass, and recomputed when the backward pass reaches their part.
     """
     middle = backward_begin(program)
     if not middle:
@@ -94,7 +93,7 @@ def _in_parts(
 def _kept_until_read_again(
     block: LiveRange, middle: int, reads: dict[Buffer | None, list[int]], each: int, begins: dict[int, int]
 ) -> LiveRange:
-    """The range of a value of the forward pass, as long as a later part that is recomputed from it."""
+    """Extend the range of a forward value to the end of the last part that is recomputed from it."""
     if not 0 <= block.first < middle or block.category != ACTIVATIONS:
         return block
     parts = {at // each for at in reads.get(block.buffer, ()) if at < middle} - {block.first // each}

@@ -1,4 +1,4 @@
-"""The error for a program that does not fit: the bytes it needs, its largest layers, and the changes that suffice."""
+"""The error for a program that does not fit: the bytes that it needs, its largest layers, the changes that suffice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.profile.liveness import LiveTensor
 from engine.profile.program_estimate import Estimate
 
 LAYERS = 3
-"""Number of layers named."""
+"""Number of layers that the error names."""
 ALL_THE_SAME = (
     "To run it here all the same, in place of a chip:",
     "  from tensorflow.python import ipu; ipu.allow_out_of_memory()",
@@ -22,9 +22,9 @@ ALL_THE_SAME = (
 def out_of_tile_memory(
     found: Estimate, helps: list[Lever] | None = None, source: Callable[[str], str] = OutOfTileMemory.source
 ) -> OutOfTileMemory:
-    """The error for a cost report that does not fit, with the report as `estimate` and `helps` as `levers`.
+    """The error for a program that does not fit, with its cost report as `estimate` and `helps` as `levers`.
 
-    `source` gives the line of the user's program for an op_name, empty if it is unknown.
+    `source` returns the line of the user's program for an op_name, "" if it is unknown.
     """
     lines = [_situation(found), *_needs(found), *_layers(found, source), *_remedies(found, helps), *ALL_THE_SAME]
     error = OutOfTileMemory("\n".join(lines))
@@ -41,7 +41,7 @@ def _situation(found: Estimate) -> str:
 
 
 def _needs(found: Estimate) -> list[str]:
-    """Rows of bytes per tile: needed, available, always live."""
+    """Rows with bytes per tile: needed, available, always live."""
     memory, capacity = found.memory, found.target.bytes_per_tile
     where = found.costs[memory.peak_at].label if found.costs else "the start"
     return [
@@ -52,7 +52,7 @@ def _needs(found: Estimate) -> list[str]:
 
 
 def _ipu(found: Estimate) -> str:
-    """Words for the fullest IPU of a pipeline; empty without one."""
+    """Words for the fullest IPU of a pipeline, or ""."""
     if found.pipeline is None:
         return ""
     fullest = max(found.pipeline.ipus, key=lambda each: each.estimate.memory.peak_fullest)
@@ -75,7 +75,7 @@ def _layers(found: Estimate, source: Callable[[str], str]) -> list[str]:
 
 
 def _line(found: Estimate, tensor: LiveTensor, source: Callable[[str], str]) -> str:
-    """Words for the line of the operation that writes an array, or else of its layer; empty if it is unknown."""
+    """Words for the line of the operation that writes an array, or else of its layer; "" if it is unknown."""
     writes = () if tensor.always_live else found.costs[tensor.first : tensor.first + 1]
     of_layer = (cost for cost in found.costs if tensor.layer and cost.operation.layer == tensor.layer)
     lines = (source(cost.op_name) for cost in (*writes, *of_layer))
@@ -83,7 +83,7 @@ def _line(found: Estimate, tensor: LiveTensor, source: Callable[[str], str]) -> 
 
 
 def _remedies(found: Estimate, helps: list[Lever] | None) -> list[str]:
-    """Rows of changes with the bytes then needed, first those that suffice; none if they were not estimated."""
+    """Rows of changes and of the bytes that each leaves, first those that suffice; none if none were estimated."""
     if found.pipeline is not None:
         return [
             "Smaller micro-batches or other cuts take less: model.plan_pipeline() proposes stages that fit, or says "

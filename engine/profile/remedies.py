@@ -1,4 +1,4 @@
-"""Lines that make the changes of levers in a program with a Keras model: what the error for tile memory prints."""
+"""Lines of Python that make a change for a Keras model, as the error for tile memory prints them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MICRO_BATCHES = 8
 
 
 def lines(change: Change, batch: int, before: Assumptions) -> tuple[str, ...]:
-    """The lines that make a change: of the configuration, then for a new model, then of the model and its `fit`.
+    """The lines that make a change: the configuration, then what a new model needs, then the model and its `fit`.
 
     `batch` is the present batch size, `before` are the present assumptions. Lines that do not begin with `model`
     come before the model is made.
@@ -49,7 +49,7 @@ def _of_the_model(change: Change, batch: int, before: Assumptions) -> Iterator[s
         yield f"model.steps_per_execution = {count}; model.fit(x, y, batch_size={of_step})"
         return
     steps = batch // of_step if change.accumulates else 1
-    if offloads:  # only with gradients that are accumulated
+    if offloads:  # only a program that accumulates gradients can offload them
         steps = max(steps, 2)
     if steps > 1:
         state = ", offload_weight_update_variables=True" if offloads else ""

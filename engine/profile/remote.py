@@ -17,7 +17,7 @@ from engine.target import Target
 class RemoteMemory:
     """Streaming memory of an IPU: `bytes` by kind, and the bytes that a step moves from there and back.
 
-    `gathered_bytes` come in addition from the other replicas, among which the state is distributed.
+    State is distributed among replicas: `gathered_bytes` come from the others in addition.
     """
 
     bytes: dict[str, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ def offloaded_buffers(
 def uses_of(program: Program, buffers: dict[Buffer, str], stands: Mapping[Buffer, Buffer]) -> dict[Buffer, list[int]]:
     """The compute sets that access each of the arrays, in order.
 
-    `stands` has the variable for which each loop state stands; a copy between the two accesses neither.
+    `stands` maps a loop state to the variable that it holds. A copy between the two counts as no access.
     """
     found: dict[Buffer, list[int]] = {buffer: [] for buffer in buffers}
     for at, compute_set in enumerate(program.compute_sets):
@@ -93,7 +93,7 @@ def remote_memory(
 
 
 def stretches(uses: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of each run of consecutive compute sets among `uses`, during which an array is on the tiles."""
+    """First and last of each run of consecutive compute sets in `uses`, during which an array is on the tiles."""
     found: list[tuple[int, int]] = []
     for at in uses:
         if found and at <= found[-1][1] + 1:
@@ -104,7 +104,7 @@ def stretches(uses: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def states_in_place(program: Program) -> dict[Buffer, Buffer]:
-    """The arrays that are copied from a variable and finally back into it, each with the variable."""
+    """The arrays that are copied from a variable and at last back into it, each with that variable."""
     copies = [pair for each in program.compute_sets if (pair := copied(each)) is not None]
     back = {source: target for source, target in copies if target.kind == "variable"}
     return {target: source for source, target in copies if back.get(target) is source and target.kind == "arena"}

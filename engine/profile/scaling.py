@@ -1,4 +1,4 @@
-"""Scaling beyond one machine, by calculation: a program on any number of replicas, and pipelines of any depth."""
+"""Calculated scaling beyond one machine: a program on any number of replicas, and pipelines of any depth."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ IPUS_PER_MACHINE = 4
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A single replica of a program: `work_seconds` for each micro-batch of `samples`, `update_seconds` for each
-    update, after `accumulation` micro-batches and, in a pipeline, `ramp_seconds` in which it fills and drains.
+    """A single replica of a program.
 
-    `gradient_bytes` are all-reduced over replicas, the most of any of the `ipus_per_replica` IPUs, in sums of
-    `gradient_sums` bytes (one sum if they are not known), `syncless` or not.
-    `host_seconds` are of a micro-batch's transfers, concurrent with compute if `overlapped`. `bytes` are on the
-    fullest IPU.
+    A micro-batch of `samples` takes `work_seconds`. An update follows after `accumulation` micro-batches and takes
+    `update_seconds`. A pipeline fills and drains in `ramp_seconds`.
+
+    Replicas all-reduce `gradient_bytes`, the most of any of the `ipus_per_replica` IPUs, in sums of `gradient_sums`
+    bytes (in one sum if these are unknown), `syncless` or not. Host transfers of a micro-batch take `host_seconds`,
+    concurrent with compute if `overlapped`. `bytes` are those on the fullest IPU.
     """
 
     samples: int
@@ -50,8 +51,11 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Prediction for a number of replicas: seconds of an update, samples per second, seconds of the all-reduce of
-    gradients, and the throughput per replica relative to that of the first prediction (`efficiency`)."""
+    """A prediction for a number of replicas.
+
+    It has the seconds of an update and of its all-reduce of gradients, and samples per second. `efficiency` is the
+    throughput per replica relative to the first prediction.
+    """
 
     replicas: int
     ipus: int
@@ -72,8 +76,8 @@ class Prediction:
 def workload_of(estimate: Estimate, gradient_bytes: int | None = None, accumulation: int = 1) -> Workload:
     """The workload of a program, from its cost report.
 
-    The report's step is one update of `accumulation` micro-batches, a pipeline's of its own number. `gradient_bytes`
-    are those of the program (engine.profile.collectives.gradient_bytes); a pipeline's follow from the report.
+    The report's step is one update of `accumulation` micro-batches; a pipeline has its own number. `gradient_bytes` are
+    those of the program (engine.profile.collectives.gradient_bytes); a pipeline's report has them.
     """
     clock, pipeline = estimate.target.clock_hz, estimate.pipeline
     if pipeline is None:
@@ -120,9 +124,10 @@ def predict(
 ) -> tuple[Prediction, ...]:
     """Predictions of a workload on each number of replicas.
 
-    "weak" keeps each replica's micro-batches for an update, so the batch grows; "strong" keeps the batch of the first
-    number of replicas, so each has fewer, and a fraction of a micro-batch takes a fraction of its time. `accumulation`
-    gives each number's micro-batches instead. Raises ConfigurationError for numbers of replicas below 1.
+    "weak" keeps the micro-batches of each replica, so the batch grows with their number. "strong" keeps the batch of
+    the first prediction, so each replica has fewer micro-batches; a fraction of one takes that fraction of its time.
+    `accumulation` states the micro-batches for each number of replicas instead. Raises ConfigurationError for numbers
+    of replicas below 1.
     """
     counts = tuple(replicas)
     if not counts or min(counts) < 1:
@@ -164,9 +169,9 @@ def workloads_by_depth(
     schedule: ScheduleKind = "Grouped",
     recomputation: Recomputation = "none",
 ) -> tuple[Workload, ...]:
-    """The workload of a model's replicas as pipelines of each depth, balanced by estimate.
+    """The workloads of a model's replicas as pipelines of each depth, balanced by estimate.
 
-    `accumulation` is rounded up to a multiple that the schedule accepts. Depths with too few layers are left out.
+    `accumulation` is rounded up to a multiple that the schedule accepts. Depths above the number of layers are omitted.
     """
     found = []
     for depth in depths:
@@ -231,7 +236,7 @@ def scaling_table(predictions: Sequence[Prediction], target: Target) -> str:
 
 
 class Predictions(tuple[Prediction, ...], Shown):
-    """A tuple of predictions for one chip, `target`, which prompts and notebooks show as a table."""
+    """A tuple of predictions for one chip, `target`. Prompts and notebooks show it as a table."""
 
     target: Target
 
@@ -258,6 +263,6 @@ def assumptions_of(target: Target) -> str:
         f"(4 of 10, D: the ladder's wiring) among {target.ipus_per_link_domain} IPUs, {IPUS_PER_MACHINE} to a machine; "
         f"beyond them shares of the sum go through GW-Links, {target.gateway_link_bytes_per_second / 1e9:.2f} GB/s for "
         f"each IPU (V: Bow-2000 data sheet) with {target.gateway_link_latency_seconds * 1e6:.2f} us of latency (not "
-        f"published: a sync of 16 IPUs). Nothing of it is beside compute; all replicas take equally long, and each has "
+        f"published: a sync of 16 IPUs). The sums do not overlap compute; all replicas take equally long, and each has "
         f"a host link of its own."
     )

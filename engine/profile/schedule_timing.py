@@ -11,7 +11,7 @@ from engine.profile.step_costs import PartCost, TimedRow
 
 @dataclass(frozen=True, slots=True)
 class ScheduleTiming:
-    """A schedule in time: `critical` has the cost of the longest row of each slot, `period` cycles per micro-batch."""
+    """A schedule in time. `critical` has the cost of each slot's longest row, `period` the cycles per micro-batch."""
 
     rows: tuple[TimedRow, ...]
     critical: tuple[PartCost, ...]
@@ -36,7 +36,7 @@ class ScheduleTiming:
 
 
 def lay_out(schedule: Schedule, costs: Mapping[tuple[Kind, int], PartCost]) -> ScheduleTiming:
-    """The rows of a schedule slot by slot: all IPUs sync at a slot's end, so it is as long as its longest row.
+    """Lay out the rows of a schedule in time. All IPUs sync at a slot's end: it takes as long as its longest row.
 
     A part without an entry in `costs` takes no cycles.
     """

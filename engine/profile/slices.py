@@ -1,8 +1,8 @@
 """Look-ups of rows by index, and updates of them: multi-slice and multi-update-add, planned as in poplibs.
 
-The table is partitioned by rows and columns, the look-ups among tiles that hold the same block. A tile checks every
-index of its share, and takes longer for rows that it holds; where rows are partitioned, a second stage selects each
-row from the block that has it.
+The table is partitioned by rows and columns. Tiles that hold the same block divide the look-ups. A tile checks every
+index of its share, and takes longer for rows that it holds. If rows are partitioned, a second stage selects each row
+from the block that has it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INDEX_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """`lookups` rows of `width` elements of a table of `rows`, read or (`updates`) added to.
+    """A look-up of `lookups` rows, of `width` elements each, in a table of `rows`; `updates` adds to them instead.
 
     `away` is True if the table is not on the tiles that need it.
     """
@@ -76,7 +76,7 @@ def plan_lookup(lookup: Lookup, target: Target, memory_proportion: float = 0.6) 
 
 
 def _cuts(lookup: Lookup, target: Target) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers of blocks of rows, columns and look-ups (int64 [n] each), with products of at most the tiles."""
+    """Numbers of blocks of rows, columns and look-ups (int64 [n] each), whose product is at most `target.tiles`."""
     tiles = target.tiles
     extents = (lookup.rows, lookup.width, lookup.lookups)
     if tiles <= FEW_TILES:
@@ -89,7 +89,7 @@ def _cuts(lookup: Lookup, target: Target) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _slots(inside: np.ndarray, outside: np.ndarray, words: np.ndarray, updates: bool, target: Target) -> np.ndarray:
-    """Cycles of a tile for `inside` indices of rows that it holds, of `words` words each, and `outside` of others."""
+    """Cycles of a tile for `inside` indices of its own rows, of `words` words each, and `outside` indices of others."""
     table = tables()["slices"]
     each = table["in_range"] + words * table["update_word" if updates else "word"]
     supervisor, worker = prologue(())

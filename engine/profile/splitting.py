@@ -14,16 +14,16 @@ from engine.profile.recomputation import backward_begin
 from engine.program.program import Buffer, Program
 
 IN_FLIGHT = 2
-"""Micro-batches that wait between a stage and the next one in a grouped schedule."""
+"""Number of micro-batches that wait between a stage and the next one in a grouped schedule."""
 Split = tuple[list[LiveRange], dict[str, np.ndarray]]
 
 
 def split(program: Program, found: Estimate, ipus: int, recomputing: list[LiveRange]) -> list[Split]:
     """Memory of each IPU of a pipeline: live ranges, and fixed bytes (int64 [tiles]) by category.
 
-    Each IPU has a run of layers, with their variables and gradients, such that the bytes are about equal. In a training
-    step activations are recomputed within a stage, its inputs wait for all micro-batches in flight, and gradients are
-    summed. `recomputing` are the live ranges with recomputation, none for a program without a backward pass.
+    Each IPU has a run of layers with their variables and gradients, so that all have about equal bytes. In a training
+    step each stage recomputes its activations, keeps its inputs for all micro-batches in flight, and sums gradients.
+    `recomputing` are the live ranges with recomputation, none for a program without a backward pass.
     """
     stages = _stages(program, found, ipus)
     blocks = recomputing or list(found.tiles.blocks)
@@ -53,7 +53,7 @@ def most_stages(program: Program) -> int:
 
 
 def _stages(program: Program, found: Estimate, ipus: int) -> np.ndarray:
-    """The stage of each compute set, int64: those of the forward pass are partitioned, others follow their layer."""
+    """The stage of each compute set, int64: the forward pass is partitioned, other compute sets follow their layer."""
     middle = backward_begin(program) or len(program.compute_sets)
     cost = np.zeros(len(program.compute_sets), np.int64)
     first_read: dict[Buffer, int] = {}
@@ -75,7 +75,7 @@ def _stages(program: Program, found: Estimate, ipus: int) -> np.ndarray:
 
 
 def _owners(program: Program, stages: np.ndarray) -> dict[Buffer, int]:
-    """The stage of each variable: that of its first reader, or of the updated variable for operands of an update."""
+    """The stage of each variable: that of its first reader, or of the updated variable for an update's operands."""
     found: dict[Buffer, int] = {}
     for at, compute_set in enumerate(program.compute_sets):
         written = [s.buffer for s in compute_set.writes if s.buffer.kind == "variable"]
@@ -87,7 +87,7 @@ def _owners(program: Program, stages: np.ndarray) -> dict[Buffer, int]:
 
 
 def _stage_of(block: LiveRange, stages: np.ndarray, owners: dict[Buffer, int], stage: int) -> int:
-    """The stage that holds a live range; arrays of one element are on each, so it is `stage` for them."""
+    """The stage that holds a live range, or `stage` for arrays of one element, which are on every stage."""
     if block.buffer is not None and block.buffer.shape.elements == 1:
         return stage
     if block.buffer in owners:

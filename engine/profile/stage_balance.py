@@ -1,4 +1,4 @@
-"""Cuts a chain of layers into the pipeline stages with the shortest period that fit in memory."""
+"""Cut a chain of layers into the pipeline stages with the shortest period that fit in memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ PARTS: tuple[Kind, ...] = ("forward", "recompute", "backward")
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """Cost of a layer, or of one of its calls, for one micro-batch: cycles of its parts and of its `update`, and always
-    live bytes (weights, optimizer state, sums of gradients). `gradient_bytes` are those of its sums of gradients."""
+    """Cost of a layer, or of one of its calls, for one micro-batch.
+
+    Cycles are those of its parts and of its `update`. `bytes` are always live: weights, optimizer state and sums of
+    gradients. `gradient_bytes` are those of its sums of gradients.
+    """
 
     name: str
     forward: int
@@ -34,9 +37,12 @@ class LayerCost:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A value of `bytes` bytes that is computed in the forward part of layer `made`, or in its backward part if
-    `is_gradient`, and read in other parts: the forward parts of layers `forward` and the backward parts of layers
-    `backward`. `copy` is the cycles to store it in its stash, and again to load it from there."""
+    """A value of `bytes` bytes that parts of several layers read.
+
+    The forward part of layer `made` computes it, or the backward part if it `is_gradient`. Its readers are the forward
+    parts of layers `forward` and the backward parts of layers `backward`. `copy` is the cycles to store it in its
+    stash, and also to load it from there.
+    """
 
     bytes: int
     made: int
@@ -48,8 +54,10 @@ class Crossing:
 
 @dataclass(frozen=True, eq=False)
 class LayerProfile:
-    """A model as layers in order, and the values between them. `uncut` are the layers k at which no stage may begin,
-    because layers before and from k on share weights."""
+    """A model as layers in order, and the values between them.
+
+    `uncut` are the layers at which no stage may begin, because earlier and later layers share weights.
+    """
 
     layers: tuple[LayerCost, ...]
     crossings: tuple[Crossing, ...]
@@ -63,9 +71,11 @@ class LayerProfile:
 
 
 class Flows:
-    """Bytes of one micro-batch for each run of layers, int64 [n + 1, n + 1] by its first and the one after its last:
-    that arrive for its forward part, that arrive for its backward part alone, that wait in it for its backward part,
-    and that wait if activations are recomputed (those that arrived); and cycles of copies of waiting values."""
+    """Bytes of a micro-batch for each run of layers, int64 [n + 1, n + 1] by first layer and the one after the last.
+
+    Bytes arrive for the forward part, or for the backward part alone. Bytes wait for the backward part: all of them, or
+    only those that arrived if activations are recomputed. Copies of waiting values take cycles.
+    """
 
     def __init__(self, layers: int, crossings: Sequence[Crossing]) -> None:
         first, end = np.arange(layers + 1)[:, None], np.arange(layers + 1)[None, :]
@@ -90,7 +100,7 @@ class Flows:
 
 
 def _next(readers: Sequence[int], layers: int) -> np.ndarray:
-    """First reader of each layer from it on, int64; `layers` + 1, which is below no end, if there is none."""
+    """The first reader at or after each layer, int64; without one `layers` + 1, which no run reaches."""
     found = np.full(layers + 1, layers + 1)
     for reader in sorted(readers, reverse=True):
         found[: reader + 1] = reader
@@ -99,8 +109,11 @@ def _next(readers: Sequence[int], layers: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """Layers first <= k < end as a stage: cycles of its parts, with transfers from other IPUs, and bytes on its IPU,
-    of which `stash_bytes` wait for its backward part."""
+    """The layers first <= k < end as a stage.
+
+    Cycles are those of its parts, transfers from other IPUs included. `bytes` are those on its IPU, of which
+    `stash_bytes` wait for the backward part.
+    """
 
     stage: int
     first: int
@@ -117,7 +130,7 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Stages in order. `period` is the cycles per micro-batch of the full pipeline."""
+    """Stages in order. `period` is the cycles per micro-batch while the pipeline is full."""
 
     schedule: Schedule
     stages: tuple[StageCost, ...]
@@ -134,7 +147,7 @@ class Balance:
 
 
 class Balancer:
-    """Balances a model in `stages` stages of a schedule, each on an IPU of its own."""
+    """A search for the best cuts of a model into `stages` stages of a schedule, each on an IPU of its own."""
 
     def __init__(
         self,
@@ -168,27 +181,27 @@ class Balancer:
         self._runs = cache(self._runs_of)
 
     def stage(self, stage: int, first: int, end: int) -> StageCost:
-        """Layers first <= k < end as a stage."""
+        """The cost of layers first <= k < end as a stage."""
         runs = self._runs(stage)
         sizes = (*(runs.cycles[kind] for kind in PARTS), runs.bytes, runs.stash_bytes)
         return StageCost(stage, first, end, *(int(size[first, end]) for size in sizes))
 
     def layout(self, balance: Balance) -> ScheduleTiming:
-        """The schedule of the stages in time, without the update."""
+        """Lay out the schedule of the stages in time, without the update."""
         costs = {(k, s.stage): PartCost(k, s.stage, s.cycles(k)) for s in balance.stages for k in PARTS}
         return lay_out(balance.schedule, costs)
 
     def best(self, limit: float = inf) -> Balance | None:
         """The cuts of the shortest period whose stages take at most `limit` bytes each; None if there are none.
 
-        Dynamic programming over the end of each stage, which keeps a Pareto front over phases: a stage that is long in
-        one phase may still be the best with those that follow.
+        Dynamic programming over the end of each stage keeps a Pareto front over phases: a stage that is long in one
+        phase may be the best with the stages that follow.
         """
         bound = self._search(limit, inf, greedy=True)
         return None if bound is None else self._search(limit, bound.period, greedy=False)
 
     def _search(self, limit: float, longest: float, *, greedy: bool) -> Balance | None:
-        """The best cuts with a period of at most `longest`; with `greedy` only one candidate per end is kept."""
+        """The best cuts with a period of at most `longest`; a `greedy` search keeps one candidate for each end."""
         layers = len(self.profile.layers)
         ends = [k for k in range(1, layers) if k not in self.profile.uncut] + [layers]
         fronts: list[dict[int, Front]] = [{0: Front(np.zeros((1, len(self._shared) + 2)), np.zeros((1, 2), np.int64))}]
@@ -214,7 +227,7 @@ class Balancer:
         return Balance(self.schedule, tuple(reversed(stages)), period)
 
     def _extended(self, stage: int, fronts: Sequence[Front], firsts: Sequence[int], end: int) -> Front:
-        """All candidates up to a stage's beginnings `firsts`, extended by the stage that ends at `end`."""
+        """Extend all candidates up to the beginnings `firsts` of a stage by the stage that ends at `end`."""
         runs, sizes = self._runs(stage), [len(front.cycles) for front in fronts]
         cycles = np.concatenate([front.cycles for front in fronts])
         starts = np.repeat(firsts, sizes)
@@ -228,12 +241,12 @@ class Balancer:
             elif phase is not None:
                 cycles[:, 0] += taken
         if not self._shared:
-            # No two stages run concurrently, so cuts differ little in time: the most even of equals is to win.
+            # No two stages run concurrently, so cuts differ little in time: of equal ones the most even wins.
             cycles[:, -1] = np.maximum(cycles[:, -1], runs.bytes[starts, end])
         return Front(cycles, parents)
 
     def _runs_of(self, stage: int) -> Runs:
-        """Cost of each run of layers as a stage."""
+        """The cost of each run of layers as a stage."""
         flows, training, again = self.profile.flows, self.profile.training, self.schedule.recomputation
         forward = self._forward[None, :] - self._forward[:, None]
         backward = self._backward[None, :] - self._backward[:, None]
@@ -262,8 +275,10 @@ class Balancer:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Cycles by kind of part, bytes, and waiting bytes of each run of layers as a given stage: int64 arrays
-    [n + 1, n + 1] by its first layer and the one after its last."""
+    """Cost of each run of layers as a certain stage, int64 [n + 1, n + 1] by first layer and the one after the last.
+
+    It has cycles by kind of part, bytes, and waiting bytes.
+    """
 
     cycles: Mapping[str, np.ndarray]
     bytes: np.ndarray
@@ -272,9 +287,12 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Candidate cuts of the layers up to one of them. Rows of `cycles` are the sum of the phases of a single stage, the
-    longest stage of each shared phase, and a tie-breaker; rows of `parents` the first layer of the last stage, and the
-    index of the candidate up to there."""
+    """Candidate cuts of the layers up to one of them.
+
+    Columns of `cycles` are the sum of the phases in which a stage runs alone, the longest stage of each shared phase,
+    and a tie-breaker. Columns of `parents` are the first layer of the last stage, and the index of the candidate up to
+    it.
+    """
 
     cycles: np.ndarray
     parents: np.ndarray
@@ -283,7 +301,7 @@ class Front:
         return self.cycles[:, :-1].sum(axis=1)
 
     def order(self) -> tuple[np.ndarray, ...]:
-        """Keys for lexsort: the shortest period first."""
+        """Keys for lexsort, which put the shortest period first."""
         return (self.cycles[:, -1], self.periods())
 
     def best(self, longest: float, only_one: bool) -> Front:
@@ -300,5 +318,5 @@ class Front:
 
 
 def usable_bytes(target: Target, proportion: float = 0.9) -> int:
-    """Bytes of an IPU that estimates may fill: arrays are never spread evenly enough over tiles to use all."""
+    """Bytes of an IPU that estimates may fill; arrays are never even enough over the tiles to use all of them."""
     return ceil(target.tiles * target.bytes_per_tile * proportion)

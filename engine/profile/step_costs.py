@@ -18,10 +18,10 @@ from engine.target import Target
 
 @dataclass(frozen=True, slots=True)
 class ComputeSetCost:
-    """Cycles of one compute set, number of tiles used, and live bytes at it that are not always live.
+    """Cycles of one compute set, the number of its tiles, and the live bytes during it, without those always live.
 
-    Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times; `operation` is the work of
-    one execution, `method` its vertex or plan where there are several. `op_name` is that of the front end.
+    Cycles are those of a whole step, in which a compute set inside a loop runs `runs` times. `operation` is the work of
+    one execution. `method` is the vertex or the plan if there are several to choose from. `op_name` is the front end's.
     """
 
     name: str
@@ -45,19 +45,19 @@ class ComputeSetCost:
 class StepCosts:
     """One step on one target. Cycles are tile clock cycles; each replica is a chip, and all run concurrently.
 
-    `host_bytes` go from the host and to it: feeds and results, and the rows of queues in each iteration.
+    `host_bytes` go from the host and to it: feeds, results, and the rows of queues of all iterations.
 
     `assumed` are the opcodes that have no row of their own in the table of cycles. `unknown_loops` is the number of
     loops with an unknown trip count, which count as one iteration.
 
-    `shards` is the number of IPUs over which a replica is sharded: above 1, this is the report of one chip in place of
-    them.
+    `shards` is the number of IPUs over which a replica is sharded. If it is above 1, the report is that of one chip in
+    their place.
 
     `gradient_sums` are the bytes of each sum of gradients over replicas. `work` has the tiles of each of `costs`, and
     `regions` its loops and branches.
 
-    With a `pipeline`, memory and `costs` are those of the fullest of its IPUs, each part having run once; cycles,
-    samples and transfers are of a whole step.
+    With a `pipeline`, memory and `costs` are those of one run of the parts of its fullest IPU. Cycles, samples and
+    transfers are those of a whole step.
     """
 
     program_name: str
@@ -102,22 +102,22 @@ class StepCosts:
 
     @property
     def cycles(self) -> int:
-        """Cycles of compute, exchange and sync. The transfer of feeds and results is `host`."""
+        """Cycles of compute, exchange and sync, without the transfer of feeds and results, which is `host`."""
         return self.compute + self.exchange + self.sync
 
     @property
     def exposed_host(self) -> int:
-        """Cycles by which host transfers lengthen the step; with overlapped I/O those that exceed `cycles`."""
+        """Cycles by which host transfers lengthen the step; with overlapped I/O only those beyond `cycles`."""
         return max(0, self.host - self.cycles) if self.assumptions.overlapped_io else self.host
 
     @property
     def cycles_per_step(self) -> int:
-        """Cycles from the beginning of a step to its end: `cycles` and `exposed_host`."""
+        """Cycles from the beginning of a step to its end: the sum of `cycles` and `exposed_host`."""
         return self.cycles + self.exposed_host
 
     @property
     def seconds_per_step(self) -> float:
-        """Seconds, with the transfer of feeds and results as far as I/O tiles do not overlap it."""
+        """Seconds of a step, with the part of the host's transfers that I/O tiles do not overlap."""
         return self.cycles_per_step / self.target.clock_hz
 
     @property
@@ -136,13 +136,13 @@ class StepCosts:
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest tile, of a pipeline that of all IPUs, has the capacity for its peak."""
+        """Whether the fullest tile has the capacity for its peak; in a pipeline the fullest of all IPUs."""
         return self.memory.peak_fullest <= self.target.bytes_per_tile
 
     def top(self, count: int = 5) -> list[tuple[str, int, int]]:
         """The costliest compute sets as (name, number of that name, cycles), summed by name.
 
-        For a pipeline those of all IPUs, which work concurrently.
+        A pipeline's are those of all IPUs, which work concurrently.
         """
         totals: dict[str, tuple[int, int]] = {}
         for cost in self.costs if self.pipeline is None else self.pipeline.costs:
@@ -156,9 +156,9 @@ class StepCosts:
 class PartCost:
     """One run of a part on one IPU, in tile clock cycles.
 
-    `links` are those of the transfer of `received_bytes` from other IPUs; an update's are of the all-reduce of
-    gradients. `streaming` are those of transfers from and to streaming memory. `sync` includes the syncs between IPUs,
-    `external_sync` is those alone.
+    `links` are the cycles to transfer `received_bytes` from other IPUs, or of an update's all-reduce of gradients.
+    `streaming` are the cycles of transfers from and to streaming memory. `sync` includes the syncs between IPUs, which
+    alone are `external_sync`.
     """
 
     kind: Kind
@@ -178,7 +178,7 @@ class PartCost:
 
 @dataclass(frozen=True, slots=True)
 class TimedRow:
-    """A row of the schedule with the tile clock cycle at which it begins and its number of cycles.
+    """A row of the schedule, the tile clock cycle at which it begins, and its number of cycles.
 
     The update has no micro-batch.
     """
@@ -196,9 +196,9 @@ class TimedRow:
 class IpuEstimate(Shown):
     """One IPU of a pipeline: the cost report of one run of each of its parts, with all waiting values in its memory.
 
-    `stash_bytes` are those of values that wait for later parts on its tiles, `streamed_bytes` those in streaming memory
-    (with offloaded optimizer state and sums of gradients), `busy` its cycles in a step, `waits` the share of the step,
-    without the update, in which it is idle.
+    `stash_bytes` are the values on its tiles that wait for later parts. `streamed_bytes` are those in streaming memory,
+    with offloaded optimizer state and sums of gradients. `busy` is its cycles in a step. `waits` is the share of the
+    step, without the update, in which it is idle.
     """
 
     ipu: int
@@ -233,10 +233,11 @@ class IpuEstimate(Shown):
 class PipelineEstimate(Shown):
     """One execution of a pipeline on one replica: `micro_batches` through all `stages`, and the update.
 
-    `compute`, `exchange` (between IPUs and with streaming memory, too) and `sync` are sums over the longest row of each
-    slot: they add up to the step. `period` is the cycles per micro-batch while the pipeline is full. `between_ipus` are
-    the cycles of transfer and of sync between IPUs, included in these. `critical` has the cost of the longest row of
-    each slot, `gradient_bytes` the bytes that each stage adds up over replicas, in sums of `gradient_sums` bytes.
+    `compute`, `exchange` and `sync` are sums over the longest row of each slot: they add up to the step. Exchange
+    includes transfers between IPUs and with streaming memory. `between_ipus` are the cycles of transfers and syncs
+    between IPUs, which the sums include. `period` is the cycles per micro-batch while the pipeline is full.
+    `critical` has the cost of the longest row of each slot. Each stage adds up `gradient_bytes` over replicas, in sums
+    of `gradient_sums` bytes.
     """
 
     schedule: str

@@ -13,14 +13,14 @@ FROM_HOST, TO_HOST = (infeed_copy, infeed_row), (outfeed_copy, outfeed_row)
 
 
 def host_bytes(program: Program) -> tuple[int, int]:
-    """Bytes of a step from the host and to it. Loops with an unknown trip count have one iteration."""
+    """Bytes of a step from the host and to it. A loop with an unknown trip count counts as one iteration."""
     fed, returned = queue_bytes(program)
     fed += sum(buffer.shape.bytes for buffer in program.feeds.values())
     return fed, returned + sum(shape.bytes for shape in program.output_shapes)
 
 
 def queue_bytes(program: Program) -> tuple[int, int]:
-    """Bytes of a step from the host and to it through queues, and calls of its functions."""
+    """Bytes of a step from the host and to it through queues and calls of host functions."""
     if program.call is None:
         return 0, 0
     fed = returned = 0
@@ -43,7 +43,7 @@ def host_cycles(fed: int, returned: int, target: Target) -> int:
 
 
 def samples_of(program: Program) -> int:
-    """Rows of the first feed with rows, else of the first infeed leaf with rows times its executions; else 1."""
+    """Rows of the first feed that has some, else of the first infeed leaf that does, times its executions, else 1."""
     for number in sorted(program.feeds):
         shape = program.feeds[number].shape
         if shape.rank:

@@ -58,7 +58,7 @@ def _memory(estimate: StepCosts) -> list[str]:
 
 
 def _of_ipu(estimate: StepCosts) -> str:
-    """Words for the IPU of a pipeline that memory is reported of; empty without one."""
+    """Words for the IPU of a pipeline whose memory the report has, or ""."""
     if estimate.pipeline is None:
         return ""
     return f", on IPU {max(estimate.pipeline.ipus, key=lambda each: each.estimate.memory.peak_fullest).ipu}"
@@ -94,7 +94,7 @@ def _costliest(estimate: StepCosts) -> list[str]:
     top = estimate.top(5)
     if not top:
         return []
-    # A pipeline's IPUs work concurrently: the share is of the work of all of them.
+    # A pipeline's IPUs work concurrently: the whole is the work of all of them.
     pipeline = estimate.pipeline
     whole = estimate.cycles_per_step if pipeline is None else sum(cost.cycles for cost in pipeline.costs)
     title = "Costliest" if pipeline is None else "Costliest, share of the work of all IPUs"

@@ -69,7 +69,7 @@ def _element_wise(compute_set: ComputeSet, layouts: Layouts, target: Target) -> 
 
 
 def _pooling_row(compute_set: ComputeSet) -> int:
-    """Elements of a row of a tap: those of the loops inside the taps, times the innermost output positions."""
+    """Elements of a row of a tap: the innermost output positions times the loops inside the taps."""
     loop = compute_set.work
     if not isinstance(loop, FusedLoop):
         return 1
@@ -80,14 +80,14 @@ def _pooling_row(compute_set: ComputeSet) -> int:
 
 
 def options_of(compute_set: ComputeSet, assumptions: Assumptions) -> ProductOptions:
-    """The options for planning a product or a convolution: its own type of partials overrides the assumptions."""
+    """The options for planning a product or a convolution. Its own type of partials overrides the assumptions."""
     work_estimate = compute_set.work_estimate
     options = assumptions.product_options(compute_set.op_name, isinstance(compute_set.work, Convolution))
     return replace(options, partials_type=work_estimate.partials_type) if work_estimate.partials_type else options
 
 
 def planned_of(compute_set: ComputeSet, layouts: Layouts) -> list[PlannedConvolution]:
-    """The convolutions that a chip plans for a compute set: of each combination of phases, or of a matrix product.
+    """The convolutions that a chip plans for a compute set: one for each combination of phases, or a matrix product.
 
     Raises InternalError for an unknown codelet.
     """
@@ -121,7 +121,7 @@ def product_step(plan: Plan) -> SuperstepCost:
 
 
 def one_after_the_other(steps: Sequence[SuperstepCost]) -> SuperstepCost:
-    """The cost of supersteps one after the other, each of which holds temporary bytes of its own."""
+    """The cost of supersteps one after the other, each with temporary bytes of its own."""
     if len(steps) == 1:
         return steps[0]
     return SuperstepCost(
@@ -142,15 +142,14 @@ def _resident(compute_set: ComputeSet, layouts: Layouts) -> str:
 
 
 def _transposed(compute_set: ComputeSet, layouts: Layouts) -> str:
-    """The operands that are not stored as a product reads them: terms of a sum are not contiguous, by the tables of a
-    contraction, or a table has the layout of look-ups."""
+    """The operands whose terms of a sum are not contiguous in memory, and tables in the layout of look-ups."""
     found = compute_set.work.transposed if isinstance(compute_set.work, Contraction) else ""
     tables = (layouts.is_table(span.buffer) for span in compute_set.reads[:2])
     return "".join(each for each, is_table in zip("ab", tables, strict=False) if is_table or each in found)
 
 
 def _partial_results(compute_set: ComputeSet, run: Spread) -> tuple[int, int]:
-    """Number of tiles with a part of each sum, and of sums; (1, 0) if each is computed on one tile."""
+    """Number of tiles with a part of each sum, and number of sums; (1, 0) if one tile computes each sum."""
     loop = compute_set.work
     if not isinstance(loop, FusedLoop) or not loop.nest.reductions or run.tiles <= 1:
         return 1, 0
@@ -172,7 +171,7 @@ PARTIAL_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class ReductionPlan:
-    """Stages after the first superstep, and their cycles."""
+    """The stages after the first superstep, and their cycles."""
 
     compute: int = 0
     exchange: int = 0
@@ -192,7 +191,7 @@ def plan_reduction(parts: int, results: int, target: Target) -> ReductionPlan:
 
 
 def _staged(stages: tuple[int, ...], results: int, target: Target) -> ReductionPlan:
-    """Cost of stages that add up `stages[k]` parts; sums, and groups of later stages, are spread over the tiles."""
+    """Cost of stages k that add up `stages[k]` parts each. Sums and groups of later stages are spread over tiles."""
     compute = exchange = 0
     for at, parts in enumerate(stages):
         groups = results

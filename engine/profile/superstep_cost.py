@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SuperstepCost:
-    """Cycles, number of tiles used, and temporary bytes that each of them holds for this superstep alone.
+    """Cycles, number of tiles used, and temporary bytes that each tile holds for this superstep alone.
 
-    `received_bytes` of the temporary ones come by exchange; `method` is the vertex chosen by a planner.
+    Of the temporary bytes, `received_bytes` come by exchange. `method` is the vertex that a planner has chosen.
     """
 
     compute: int

@@ -1,4 +1,4 @@
-"""The chip model beside published figures: all of them, each fitted or held out, and the errors of those held out."""
+"""The chip model beside all published figures, each fitted or held out, and its errors for those held out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ESTIMATES = DATA / "estimates.json"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A published figure and the model's; `fitted` if it was used in making the model.
+    """A published figure and the model's estimate; `fitted` if it was used in making the model.
 
-    `group` is the regime that it speaks for, `part` the part of a step that it measures: "compute", "exchange", "sync",
-    "host" or "". A `caveat` says why it is known to be far off. `subject` is what is estimated: ("estimator", its name,
+    `group` is the regime of the figure. `part` is the part of a step that it measures: "compute", "exchange", "sync",
+    "host" or "". A `caveat` says why the estimate is far off. `subject` is what is estimated: ("estimator", its name,
     its arguments), ("program", its name, the figure) or ("model", its arguments).
     """
 
@@ -40,13 +40,13 @@ class Measurement:
 
     @property
     def error(self) -> float:
-        """Error relative to the published figure; positive where the model's is larger."""
+        """Error relative to the published figure, positive if the estimate is larger."""
         return (self.estimate - self.published) / self.published
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The errors of a group's rows that are held out: their number, root mean square and worst, with its row."""
+    """The errors of a group's held-out rows: number, root mean square, and the worst with its row."""
 
     group: str
     held_out: int
@@ -61,14 +61,14 @@ class Bound:
 
 @cache
 def measurements() -> tuple[Measurement, ...]:
-    """All published figures, with the estimates that `python -m benchmarks.published --write` kept."""
+    """All published figures, with the estimates that `python -m benchmarks.published --write` has stored."""
     kept: dict[str, float] = json.loads(ESTIMATES.read_text()) if ESTIMATES.exists() else {}
     return tuple(Measurement(estimate=kept.get(row["name"], float("nan")), **row) for row in _rows())
 
 
 @cache
 def bounds() -> dict[str, Bound]:
-    """The bound of each group that has rows which are held out."""
+    """The bound of each group that has held-out rows."""
     groups: dict[str, list[Measurement]] = {}
     for each in measurements():
         if not each.fitted:
@@ -135,7 +135,7 @@ FIGURES = {"cycles": "cycles", "total": "all tiles", "max": "fullest tile"}
 
 
 def table(kind: str = "") -> str:
-    """The measurements one per line: name, published, estimate, error; of "estimator", "program" or "model", or all."""
+    """The measurements one per line: name, published, estimate, error. `kind` selects those of one kind of subject."""
     lines = [f"{'measurement':<56}{'published':>11}{'estimate':>11}{'error':>9}"]
     for each in measurements():
         if kind in ("", each.subject[0]):
@@ -145,7 +145,7 @@ def table(kind: str = "") -> str:
 
 
 def table_of_bounds() -> str:
-    """The bounds one per line: regime, number of figures that are held out, root mean square, worst error."""
+    """The bounds one per line: regime, number of held-out figures, root mean square, worst error."""
     lines = [f"{'regime':<44}{'held out':>9}{'rms':>7}{'worst':>8}"]
     for each in bounds().values():
         lines.append(f"{each.group:<44}{each.held_out:>9}{each.rms:>7.0%}{each.worst:>+8.0%}  {each.worst_name}")

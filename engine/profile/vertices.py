@@ -24,11 +24,11 @@ FLOATS = frozenset({"f32", "f64", "c64", "c128"})
 
 @dataclass(frozen=True, slots=True)
 class VertexWork:
-    """Work of a vertex at each of `points`: operations as (opcode, kind), kind "f32", "f16" or "integer".
+    """Work of a vertex at each of `points`: operations as (opcode, kind), where kind is "f32", "f16" or "integer".
 
     `form` distinguishes vertices of a single operation: "unary", "scalar" (a binary operation with one loop-invariant
-    operand), "random" or "" (all others). `smaller` has the operations on arrays that are broadcast afterwards: as
-    (opcode, kind, number of their elements).
+    operand), "random" or "" (all others). `smaller` has operations on smaller arrays that are broadcast afterwards, as
+    (opcode, kind, number of elements).
     """
 
     points: int
@@ -38,7 +38,7 @@ class VertexWork:
 
 
 def kind_of(element_type: str) -> str:
-    """The table's column for a type. The chip has no 64-bit types and no bf16: they count as the nearest type."""
+    """The table's column for a type. 64-bit types and bf16, which a chip lacks, count as the nearest type."""
     if element_type in HALF:
         return "f16"
     return "f32" if element_type in FLOATS else "integer"
@@ -52,7 +52,7 @@ def tables() -> dict[str, Any]:
 
 @cache
 def _row(opcode: str) -> dict[str, Any] | None:
-    """The row of an HLO opcode, or of a vertex that has no opcode; None if it has none."""
+    """The row of an HLO opcode, or of a vertex that has no opcode; None if the table has no such row."""
     row, rows = OPCODES.get(opcode), tables()["operations"]
     found: dict[str, Any] | None = rows.get((row and row.cycles) or opcode)
     return found
@@ -64,7 +64,7 @@ def is_listed(opcode: str) -> bool:
 
 
 def loop_of(opcode: str, kind: str) -> tuple[int, int]:
-    """Cycles and elements of one iteration of the loop; an opcode that is not listed takes the assumed row."""
+    """Cycles and elements of one iteration of a vertex's loop; an unlisted opcode takes the assumed row."""
     row = _row(opcode) or tables()["assumed"]
     cycles, elements = row.get(kind, row["f32"])
     return cycles, elements
@@ -96,7 +96,7 @@ def smaller_cycles(operations: tuple[tuple[str, str, int], ...], target: Target)
 
 
 def declared_cycles(vertex: VertexCycles, rows: int, target: Target) -> int:
-    """Cycles of one tile with `rows` rows of a user's vertex, distributed among its workers: linear in the rows."""
+    """Cycles of one tile that distributes `rows` rows of a user's vertex among its workers: linear in the rows."""
     share = -(-rows // target.workers_per_tile)
     more = (vertex.many - vertex.one) * (share - 1) / max(1, vertex.grain - 1)
     return int(tables()["overhead"]["supervisor"] + target.workers_per_tile * (vertex.one + more))
@@ -131,8 +131,8 @@ def work_of(
 ) -> VertexWork:
     """The points of a compute set and the operations at each; a nest without operations is a copy.
 
-    Operations that turn `random_bits` into random numbers count as the chip's vertex of that distribution. `halves` are
-    the nodes that a chip computes in half floats (engine.profile.library_types).
+    Operations that make random numbers of `random_bits` count as the chip's vertex of that distribution. `halves` are
+    the nodes that a chip computes in 16-bit floats (engine.profile.library_types).
     """
     loop = compute_set.work
     if isinstance(loop, FusedLoop):
@@ -152,7 +152,7 @@ def work_of(
 
 
 def inputs_of(compute_set: ComputeSet, loop: FusedLoop) -> dict[int, Span]:
-    """Spans that a fused loop reads, by the operand's number."""
+    """The spans that a fused loop reads, by the operand's number."""
     written, spans = loop.written, iter(compute_set.reads)
     return {k: next(spans) for k, o in enumerate(loop.operands) if k not in written and isinstance(o, Strided)}
 
@@ -213,7 +213,7 @@ def _operations(
 
 
 def _widened(vertices: tuple[Charged, ...], terms: Terms, reduced: set[int]) -> dict[int, str]:
-    """The conversions to fp32 that only reductions read, with the type before: a reduction of halves adds in fp32."""
+    """The conversions to fp32 that only reductions read, with the type before: reductions of fp16 add in fp32."""
     read = {operand for vertex in vertices for operand in vertex.operands}
     conversions = (v.term for v in vertices if v.opcode == "convert" and v.term in reduced - read)
     before = {number: terms[number].operand_types[0] for number in conversions if terms[number].element_type == "f32"}
@@ -221,7 +221,7 @@ def _widened(vertices: tuple[Charged, ...], terms: Terms, reduced: set[int]) -> 
 
 
 def _sizes(loop: FusedLoop) -> list[int]:
-    """The number of points at which each node of a nest has a value of its own: it varies along some of the loops."""
+    """The number of values of each node of a nest, which varies along some of the loops only."""
     nest, varying = loop.nest, list[frozenset[int]]()
     for node in nest.nodes:
         if isinstance(node, Input | Index):
@@ -233,7 +233,7 @@ def _sizes(loop: FusedLoop) -> list[int]:
 
 
 def _operation(terms: Terms, vertex: Charged, halves: frozenset[int], sizes: list[int]) -> tuple[str, str] | None:
-    """Opcode and kind of a vertex; None for a conversion that a vertex of half floats does not need."""
+    """Opcode and kind of a vertex; None for a conversion that a vertex of 16-bit floats does not need."""
     opcode, kind = _own(terms[vertex.term])
     if vertex.opcode != opcode:
         return vertex.opcode, "f16" if vertex.term in halves else kind_of(terms[vertex.term].element_type)
@@ -247,7 +247,7 @@ def _operation(terms: Terms, vertex: Charged, halves: frozenset[int], sizes: lis
 
 
 def _own(term: Term) -> tuple[str, str]:
-    # The last operand of a select is data, its first a predicate.
+    # A select's first operand is a predicate, its last is data.
     at = -1 if term.opcode == "select" else 0
     return term.opcode, kind_of(term.operand_types[at])
 
@@ -276,7 +276,7 @@ def _term(node: Node, nest: Nest | None = None) -> Term:
 def _drawn(
     terms: Terms, vertices: tuple[Charged, ...], bits: set[int]
 ) -> tuple[list[tuple[str, str]], tuple[Charged, ...]]:
-    """One vertex of a distribution for the operations on random bits and constants alone, and all other vertices."""
+    """Replace the operations on random bits and constants alone by one vertex of a distribution; keep all others."""
     random = {number for number, term in enumerate(terms) if term.access in bits}
     fixed = {number for number, term in enumerate(terms) if term.number is not None}
     inside: list[Term] = []
@@ -289,5 +289,5 @@ def _drawn(
         return [], rest
     if {term.opcode for term in inside} & {"log", "log-plus-one", "sqrt", "cosine", "sine"}:
         return [("normal", kind_of(inside[-1].element_type))], rest
-    # The bits are charged to the compute set that generates them: a uniform distribution costs no more.
+    # The compute set that generates the bits is charged for them: a uniform distribution costs no more.
     return [("bernoulli", "f32")] if inside[-1].opcode == "compare" else [], rest

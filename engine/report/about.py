@@ -19,7 +19,7 @@ PACKAGES = ("tensorflow", "keras", "tf-keras", "numpy", "numba")
 
 
 def about(target: Target, seeds: Mapping[str, int]) -> dict[str, Any]:
-    """The "about" section of a report's data; `seeds` by the name of the generator."""
+    """The "about" section of a report's data; `seeds` are by the name of the generator."""
     return {
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": versions(),
@@ -48,7 +48,7 @@ def parameters(target: Target) -> list[dict[str, Any]]:
 
 
 def calibration() -> list[dict[str, Any]]:
-    """The published measurements in groups, each with the model's estimate."""
+    """The published measurements with the model's estimates, in groups."""
     groups: dict[str, list[Measurement]] = {}
     for each in measurements():
         groups.setdefault(each.group, []).append(each)

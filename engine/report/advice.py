@@ -13,18 +13,18 @@ from engine.report.pipeline_advice import bubble_advice, link_advice
 
 SENTENCES = 3
 FEW_TILES = 0.25
-"""Compute sets on a smaller fraction of the tiles leave most of the chip idle."""
+"""Fraction of the tiles below which a compute set leaves most of the chip idle."""
 SCALAR_BYTES = 64
-"""Compute sets of at most this many bytes count steps or advance seeds, and do not grow with batch or layers."""
+"""Bytes up to which a compute set counts steps or advances seeds: it does not grow with batch or layers."""
 UPDATE = " update of "
-"""Part of the names of an optimizer's compute sets (engine.profile.names.label_of)."""
+"""Text in the names of an optimizer's compute sets (engine.profile.names.label_of)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change and its reason; `section` of the report has the evidence, `gain` is the share of a step concerned.
+    """A change and its reason. `section` of the report has the evidence; `gain` is the affected share of a step.
 
-    `operation` is the name of the operation of which it speaks, if there is one.
+    `operation` is the name of the affected operation, if there is one.
     """
 
     title: str
@@ -35,13 +35,13 @@ class Advice:
 
 
 def advice(data: dict[str, Any], estimate: Estimate) -> list[Advice]:
-    """The SENTENCES sentences of advice with the largest gain; memory that prevents a program from running is first."""
+    """The SENTENCES sentences of advice with the largest gain; if memory is too small, advice on memory comes first."""
     found = [each for find in FINDERS for each in find(data, estimate)]
     return sorted(found, key=lambda each: -each.gain)[:SENTENCES]
 
 
 def _whole(data: dict[str, Any]) -> str:
-    """Words for the whole that shares of single operations refer to."""
+    """Words for the whole of which operations are shares."""
     return "the step" if data["pipeline"] is None else "the work of all IPUs"
 
 
@@ -78,7 +78,7 @@ def _remedy(data: dict[str, Any]) -> str:
 
 
 def _capacity(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
-    """Advice to enlarge the batch, under the assumption that bytes that are not always live grow with it."""
+    """Advice to enlarge the batch, if all bytes that are not always live grow with it."""
     memory, pipeline = data["memory"], estimate.pipeline
     batch = estimate.samples_per_replica // (1 if pipeline is None else pipeline.micro_batches)
     fixed, peak, limit = memory["always_live_fullest"], memory["peak_fullest"], memory["limit_bytes"]
@@ -107,8 +107,8 @@ def _host(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
         overlap = "" if estimate.assumptions.overlapped_io else ", or let I/O tiles overlap it with compute"
         yield Advice(
             "Send less from the host",
-            f"{percent(host['share'])} of the step are the transfer of {size(host['bytes_in'])} in and "
-            f"{size(host['bytes_out'])} out. Feed float16 values or 8-bit integers, and convert them on the "
+            f"The transfer of {size(host['bytes_in'])} in and {size(host['bytes_out'])} out takes "
+            f"{percent(host['share'])} of the step. Feed float16 values or 8-bit integers, and convert them on the "
             f"chip{overlap}.",
             "host",
             host["share"],
@@ -133,7 +133,7 @@ def _precision(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     if single / work > 0.1 and faster > 1:
         yield Advice(
             "Multiply in half precision",
-            f"Products of fp32 compute for {percent(single / work)} of {whole}; in fp16 the matrix engines are "
+            f"Products of fp32 take {percent(single / work)} of {whole}; in fp16 the matrix engines are "
             f"{f'{faster:.0f} times' if faster > 2 else 'twice'} as fast. Set the policy mixed_float16.",
             "operations",
             single / work * (1 - 1 / faster),
@@ -142,7 +142,7 @@ def _precision(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     if partials == "f32" and half / work > 0.1:
         yield Advice(
             "Try partial sums in float16",
-            f"Products of fp16 with fp32 partial sums compute for {percent(half / work)} of {whole}; with "
+            f"Products of fp16 with fp32 partial sums take {percent(half / work)} of {whole}; with "
             "partialsType 'half' the matrix engines are twice as fast, at less precision.",
             "operations",
             half / work / 2,
@@ -163,7 +163,7 @@ def _stragglers(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
         on = "1 tile" if worst["tiles"] == 1 else f"{count(worst['tiles'])} tiles"
         yield Advice(
             "Spread the work over more tiles",
-            f"{count(len(few))} compute sets use fewer than a quarter of the tiles and compute for "
+            f"{count(len(few))} compute sets use fewer than a quarter of the tiles and take "
             f"{percent(cycles / work)} of {_whole(data)}; the longest is {worst['name']} on {on}, "
             f"{count(worst['cycles'])} cycles. Larger batches or layers use more tiles.",
             "trace",
@@ -198,9 +198,9 @@ def _exchange(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
         worst = max(data["operations"], key=lambda row: row["exchange"])
         yield Advice(
             "Move less between tiles",
-            f"Exchange takes {percent(share)} of {_whole(data)}, where about 30 % are usual; most of it in "
-            f"{worst['name']}, {count(worst['exchange'])} cycles. Fewer transposes and layouts that neighbours share "
-            "help.",
+            f"Exchange takes {percent(share)} of {_whole(data)}; about 30 % are usual. The largest is that of "
+            f"{worst['name']}, {count(worst['exchange'])} cycles. Use fewer transposes, and layouts that neighbouring "
+            "layers share.",
             "exchange",
             share - 0.3,
             worst["name"],
@@ -218,8 +218,8 @@ def _exchange(data: dict[str, Any], estimate: Estimate) -> Iterator[Advice]:
     if share > 0.2:
         yield Advice(
             "Give each superstep more to do",
-            f"Syncs take {percent(share)} of the step, where about 10 % are usual: {count(len(data['operations']))} "
-            "compute sets are short. Larger batches, or several small operations in one layer, help.",
+            f"Syncs take {percent(share)} of the step; about 10 % are usual. Its {count(len(data['operations']))} "
+            "compute sets are short. Use larger batches, or several small operations in one layer.",
             "trace",
             share - 0.1,
         )

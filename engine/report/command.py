@@ -1,4 +1,4 @@
-"""`ipu-profile`: builds, prints and compares reports.
+"""The command `ipu-profile`, which builds, prints and compares reports.
 
     ipu-profile make model.poplar_exec -o report.html
     ipu-profile print report.json
@@ -29,7 +29,7 @@ REPORTS = (".json", ".html")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command with `arguments`, or with those of the process; returns the exit code."""
+    """Run the command with `arguments`, or with those of the process; return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
@@ -98,7 +98,7 @@ def _compare(options: argparse.Namespace) -> int:
 def _report(file: Path, options: argparse.Namespace) -> Report:
     if file.suffix in REPORTS:
         return Report.load(file)
-    # Only executables are compiled, and Numba is slow to import: reports do without.
+    # Only executables need the compiler, and Numba is slow to import.
     from engine.files import read_executable
     from engine.report.executables import estimator_of, report_of_estimates
 
@@ -113,7 +113,7 @@ def _report(file: Path, options: argparse.Namespace) -> Report:
 
 @contextmanager
 def _telling(what: str) -> Iterator[None]:
-    """Prints an activity and its seconds on stderr, on a terminal only."""
+    """Print an activity and its seconds on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

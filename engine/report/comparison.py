@@ -1,4 +1,4 @@
-"""Comparison of two reports: cost of a step before and now, by part and by operation."""
+"""Comparison of two reports: the cost of a step before and now, by part and by operation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Line:
 class Comparison(Shown):
     """Changes from one report to another. Growth of cycles by more than `threshold` is a regression.
 
-    `layers` are pairs of names of layers that are taken to be the same: in the report of now, and in that before.
+    `layers` are pairs of names of one layer: its name in the report of now, and its name before.
     """
 
     before: Report
@@ -43,7 +43,7 @@ class Comparison(Shown):
 
     @property
     def growth(self) -> float:
-        """Relative growth of a step's cycles; negative if there are fewer, infinite if there were none."""
+        """Relative growth of a step's cycles: negative for fewer cycles, infinite if there were none before."""
         before, now = (report.cycles["total"] for report in (self.before, self.now))
         if before:
             return float(now / before - 1)
@@ -51,7 +51,7 @@ class Comparison(Shown):
 
     @property
     def regressed(self) -> bool:
-        """Whether a step takes more cycles than the threshold allows, or does not fit any longer."""
+        """Whether a step takes more cycles than the threshold allows, or no longer fits."""
         return self.growth > self.threshold or (self.before.fits and not self.now.fits)
 
     @property
@@ -59,7 +59,7 @@ class Comparison(Shown):
         """One sentence on growth and fit."""
         change = f"{100 * self.growth:+.1f} % cycles for a step"
         if self.before.fits and not self.now.fits:
-            return f"{change}, and it does not fit any longer."
+            return f"{change}, and it no longer fits."
         if self.growth > self.threshold:
             return f"{change}, more than the {100 * self.threshold:g} % allowed."
         return f"{change}, within the {100 * self.threshold:g} % allowed."
@@ -89,7 +89,7 @@ class Comparison(Shown):
 
 
 def compare(before: Report, now: Report, threshold: float = THRESHOLD) -> Comparison:
-    """Compares two reports; `threshold` is the growth of a step's cycles that is allowed, 0.03 for 3 %."""
+    """Compare two reports; `threshold` is the allowed growth of a step's cycles, 0.03 for 3 %."""
     parts = tuple(
         Line(part, before.cycles[part], now.cycles[part]) for part in ("compute", "exchange", "sync", "host", "total")
     )
@@ -107,7 +107,7 @@ def compare(before: Report, now: Report, threshold: float = THRESHOLD) -> Compar
 def _operations(before: Report, now: Report, layers: dict[str, str]) -> tuple[Line, ...]:
     """The MOST operations that changed, summed by name, the greatest changes first.
 
-    Operations of layers that are taken to be the same count as one, with the name of now.
+    An operation of a renamed layer has the name of now in both reports.
     """
     earlier, later = _cycles_by_name(before), _cycles_by_name(now)
     names = {renamed(name, layers): name for name in later}

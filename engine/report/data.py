@@ -29,12 +29,12 @@ ROWS = 4000
 """Most rows of a schedule in a report."""
 PREDICTION = ("replicas", "ipus", "samples_per_second", "gradient_share", "efficiency", "algorithm", "fits")
 TENSORS = 4000
-"""Most tensors that the report names, the largest ones; all of them count in the sums."""
+"""Most tensors that the report names, the largest ones; its sums include all tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feeding:
-    """Measurements of a run's queues on this machine: number of waits, and seconds of those for the infeed."""
+    """Measurements of a run's queues on this machine: number of waits, and seconds of waits for the infeed."""
 
     executions: int = 0
     infeed_waits: int = 0
@@ -44,11 +44,11 @@ class Feeding:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Subject of a report: the cost report of a program on one chip and, if they are known, on `others`.
+    """The subject of a report: the cost reports of a program on one chip and on `others`.
 
-    `failure` is the text of the error that kept the program from running, `levers` the changes that would make it fit.
-    `gradient_bytes` are those that replicas would add up; a pipeline's follow from its cost report. `source` gives the
-    line of the user's program for an op_name, empty if it is unknown.
+    `failure` is the text of the error that kept the program from running, `levers` are the changes that would make it
+    fit. Replicas would add up `gradient_bytes`; those of a pipeline are in its cost report. `source` returns the line
+    of the user's program for an op_name, "" if it is unknown.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Subject:
 
 
 def report_data(subject: Subject) -> dict[str, Any]:
-    """All data of the report, as schema.json describes them."""
+    """All data of a report, as schema.json describes them."""
     estimate, source = subject.estimate, subject.source
     rows = operation_rows(estimate.costs, estimate, source)
     data: dict[str, Any] = {
@@ -113,7 +113,7 @@ def _speed(estimate: Estimate) -> dict[str, Any]:
 
 
 def _by_ipu(estimate: Estimate, source: Callable[[str], str]) -> list[dict[str, Any]]:
-    """The report's top-level figures, which are those of the fullest IPU, for each IPU of a pipeline."""
+    """The figures that the report's top level has of the fullest IPU, for each IPU of a pipeline."""
     ipus = [] if estimate.pipeline is None else estimate.pipeline.ipus
     return [_of_ipu(each.ipu, each.estimate, source) for each in ipus if isinstance(each.estimate, Estimate)]
 
@@ -181,8 +181,9 @@ def _liveness(estimate: Estimate, chosen: Sequence[int], source: Callable[[str],
 
 
 def _shown(estimate: Estimate) -> list[int]:
-    """Chooses at most TENSORS tensors, by number, the largest first: those live at the peak, those large for long, then
-    the largest.
+    """Choose at most TENSORS tensors, by number, the largest first.
+
+    Tensors live at the peak come first, then those large for long, then the largest of all others.
     """
     tensors, peak_at = estimate.liveness, estimate.memory.peak_at
     order = sorted(range(len(tensors)), key=lambda n: (-tensors[n].bytes, tensors[n].first, tensors[n].name))
@@ -200,7 +201,7 @@ def _shown(estimate: Estimate) -> list[int]:
 
 
 def _exchange(estimate: Estimate) -> dict[str, Any]:
-    """Cycles of exchanges on the chip and between chips; bytes that the busiest tile receives."""
+    """Cycles of exchanges on the chip and between chips, and the bytes that the busiest tile receives."""
     target, costs = estimate.target, [cost for cost in whole_step(estimate) if cost.exchange]
     sending = sum(max(0, cost.exchange - cost.runs * target.exchange_start_cycles) for cost in costs)
     return {
@@ -257,7 +258,7 @@ def _pipeline(estimate: Estimate) -> dict[str, Any] | None:
 
 
 def _scaling(estimate: Estimate, gradient_bytes: int) -> dict[str, Any] | None:
-    """The scaling section of a report's data; None for a program without gradients or already on several replicas."""
+    """The scaling section of a report's data; None without gradients and for a program on several replicas."""
     if estimate.replicas > 1:
         return None
     workload = workload_of(estimate, gradient_bytes)

@@ -1,4 +1,4 @@
-"""Cost reports of an executable file: of a program on one chip or, if it was exported as one, of a pipeline."""
+"""Cost reports of an executable file, which holds a program for one chip or a pipeline."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from engine.report.verdicts import on_other_chips
 from engine.target import Target
 
 PIPELINE, ITERATIONS = "pipeline", "iterations"
-"""Metadata keys of an exported pipeline: JSON with IPUs, schedule and options of stages; steps of an execution."""
+"""Metadata keys of an exported pipeline: JSON with IPUs, schedule and options of stages; the steps of an execution."""
 
 
 @dataclass(frozen=True)
 class ProgramEstimator:
-    """Estimates a program: `on` returns its cost report on a chip; `program` is None for a pipeline."""
+    """An estimator of a program: `on` returns its cost report on a chip; `program` is None for a pipeline."""
 
     on: Callable[[Target], Estimate]
     program: Program | None = None
@@ -36,8 +36,8 @@ class ProgramEstimator:
 def estimator_of(executable: ExecutableFile, replicas: int = 1) -> ProgramEstimator:
     """The estimator of a file's program.
 
-    Raises InvalidFile for a description of a pipeline that cannot be read, ConfigurationError and StepCountError for
-    an invalid one.
+    Raises InvalidFile if the description of a pipeline cannot be read, and ConfigurationError or StepCountError if it
+    is invalid.
     """
     if PIPELINE in executable.metadata:
         return ProgramEstimator(_of_pipeline(executable, replicas))
@@ -46,7 +46,7 @@ def estimator_of(executable: ExecutableFile, replicas: int = 1) -> ProgramEstima
 
 
 def report_of_estimates(estimates: ProgramEstimator, chip: Target, name: str) -> Report:
-    """The report on a program on a chip, with the verdicts on other chips."""
+    """The report on a program on a chip, with the verdicts of other chips."""
     found, program = estimates.on(chip), estimates.program
     others = on_other_chips(found, estimates.on)
     if program is None:

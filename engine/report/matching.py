@@ -1,4 +1,4 @@
-"""Matching of layers of two reports: Keras continues to number layers from model to model in a process."""
+"""Matching of the layers of two reports, whose names differ because Keras numbers layers per process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 NUMBER = re.compile(r"_(\d+)(?=/|$)")
 OWNER = " update of "
-"""Text in operations' names that precedes the layer whose variables an optimizer updates."""
+"""Text before the layer whose variables an optimizer updates, in the names of operations."""
 
 
 def same_layers(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
-    """Map from names of layers (and of models, optimizers and losses) of `now` to those of `before`, where they differ.
+    """Map names of layers in `now` to different names in `before`; layers include models, optimizers and losses.
 
     Names that differ only in their numbers are matched in numerical order: the conv2d_3 and conv2d_4 of a second model
-    are the conv2d and conv2d_1 of the first. Where the names of one report are a subset of the other's, equal names
-    are the same layers, and stay.
+    are the conv2d and conv2d_1 of the first. If the names of one report are a subset of the other's, equal names are
+    the same layers.
     """
     found: dict[str, str] = {}
     earlier = _by_base(before)
@@ -31,7 +31,7 @@ def same_layers(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
 def renamed(operation: str, layers: dict[str, str]) -> str:
     """The name of an operation with its layers renamed by `layers`.
 
-    A layer without a counterpart, whose name was another layer's before, is marked as new.
+    A layer is marked as new if it has no counterpart and another layer had its name before.
     """
     taken = set(layers.values())
     words = operation.split(" ")

@@ -14,18 +14,18 @@ from engine.report.render import picture
 from engine.report.style_sheet import style_sheet
 
 NAMES = ("pipeline", "memory-by-tile", "live-bytes", "costliest")
-"""The charts shown, where there are data for them; of chips with few tiles also what each does over the step."""
+"""The charts that have data. Chips with few tiles have one more chart: each tile's work over the step."""
 _numbers = count()
 
 
 def pictures_of(shown: Any) -> str:
-    """The charts of a cost report, or of the one of a plan or an IPU; empty for other objects."""
+    """The charts of a cost report, or of that of a plan or an IPU; "" for other objects."""
     found = getattr(shown, "estimate", shown)
     return pictures(report_data(Subject("", found))) if isinstance(found, Estimate) else ""
 
 
 def pictures(data: dict[str, Any]) -> str:
-    """The charts of a report's data as one element, which has its own colours; empty without the extra `report`."""
+    """The charts of a report's data as one HTML element with its own colours; "" without the extra `report`."""
     number, made = next(_numbers), []
     try:
         for name in (*NAMES, *(["lanes"] if has_all_tiles(data) else [])):

@@ -6,13 +6,13 @@ from math import ceil, log10
 
 
 def cut(text: str, width: int) -> str:
-    """The text, if it is longer without its middle, `width` letters: layers differ in front, operations at the end."""
+    """Cut the middle out of a text longer than `width` letters: layers differ at the start, operations at the end."""
     front = width // 2
     return text if len(text) <= width else f"{text[:front]}…{text[1 + front - width :]}"
 
 
 def count(value: float) -> str:
-    """1234567 as 1,234,567."""
+    """Format 1234567 as 1,234,567."""
     return signed(f"{value:,.0f}")
 
 
@@ -22,7 +22,7 @@ def signed(text: str) -> str:
 
 
 def short(value: float) -> str:
-    """1234567 as 1.23 M."""
+    """Format 1234567 as 1.23 M."""
     for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= max(scale, 9999.5):
             return f"{three_digits(value / scale)} {unit}"
@@ -51,7 +51,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """0.123 as 12 %, with one decimal below 10 %."""
+    """Format 0.123 as 12 %, with one decimal below 10 %."""
     value = 100 * share
     if value == 0 or abs(value) >= 9.95:
         return f"{value:.0f} %"

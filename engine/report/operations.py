@@ -14,9 +14,9 @@ from engine.report.records import fields_of
 def operation_rows(
     costs: Iterable[ComputeSetCost], estimate: Estimate, source: Callable[[str], str]
 ) -> list[dict[str, Any]]:
-    """One row for each compute set, in the order in which they run; cycles, flop and bytes of a whole step.
+    """One row for each compute set, in the order of execution, with the cycles, flop and bytes of a whole step.
 
-    `source` gives the line of the user's program for an op_name.
+    `source` returns the line of the user's program for an op_name.
     """
     return [_row(number, cost, estimate, source(cost.op_name)) for number, cost in enumerate(costs)]
 
@@ -27,14 +27,14 @@ def whole_step(estimate: Estimate) -> tuple[ComputeSetCost, ...]:
 
 
 def supersteps(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The compute sets to which numbers in liveness and traces refer: of a step, or of a pipeline's fullest IPU."""
+    """The compute sets that liveness and traces number: those of a step, or of a pipeline's fullest IPU."""
     return list(data["supersteps"] or data["operations"])
 
 
 def work_cycles(data: dict[str, Any]) -> int:
-    """The whole of which single operations' cycles are shares: one IPU's step, or the work of all IPUs of a pipeline.
+    """The cycles of which operations are shares, at least 1: one IPU's step, or the work of all IPUs of a pipeline.
 
-    A pipeline's IPUs work concurrently, so their cycles add up to more than those of a step. At least 1.
+    A pipeline's IPUs work concurrently, so their cycles add up to more than those of a step.
     """
     whole = data["cycles"]["total"] if data["pipeline"] is None else sum(row["cycles"] for row in data["operations"])
     return max(1, int(whole))

@@ -22,7 +22,7 @@ from engine.report.views import leads, views
 ROWS = 60
 """Rows of a long table in a page without scripts."""
 MOST_RATIO = 100
-"""Most bytes that one byte of a packed report unpacks to; those of this project have about ten."""
+"""Most bytes to which a byte of a packed report unpacks; reports of this project have about ten."""
 SCRIPTS = ("helpers.js", "tile.js", "tree.js", "lanes.js", "report.js")
 """The page's scripts, which become the body of one function."""
 MARK = '<script type="text/plain" id="packed">'
@@ -87,7 +87,7 @@ def packed(data: dict[str, Any], specifications: dict[str, Any]) -> str:
 
 
 def unpacked(html: str, origin: str) -> dict[str, Any]:
-    """The report in a page written by `page`. Raises InvalidFile for another page."""
+    """The report in a page that `page` has written. Raises InvalidFile for other pages."""
     _, found, rest = html.partition(MARK)
     try:
         if not found:
@@ -100,7 +100,7 @@ def unpacked(html: str, origin: str) -> dict[str, Any]:
 
 
 def _unzipped(data: bytes) -> bytes:
-    """The content of one gzip member. Raises ValueError where it is cut off, or unpacks to far more bytes."""
+    """The content of one gzip member. Raises ValueError if it is cut off, or unpacks to far more bytes."""
     unzip = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
     most = MOST_RATIO * len(data)
     content = unzip.decompress(data, most)

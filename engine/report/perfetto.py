@@ -13,7 +13,7 @@ BUSIEST, IDLEST = 1, 2
 
 
 def trace(data: dict[str, Any]) -> dict[str, Any]:
-    """The trace in Chrome's trace-event format; times in microseconds, from cycles of the chip's clock."""
+    """The trace in Chrome's trace-event format, with the chip's cycles as times in microseconds."""
     events = [*_names(data), *_supersteps(data), *_live(data), *_host(data), *_pipeline(data)]
     about = {"program": data["program"], "target": data["target"]["name"], "cycles": data["cycles"]["total"]}
     return {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}

@@ -7,11 +7,11 @@ from engine.report.numbers import count, percent
 
 WORTH_SAYING = 0.1
 Words = tuple[str, str, float]
-"""A title, a text, and the share of a step concerned."""
+"""A title, a text, and the affected share of a step."""
 
 
 def bubble_advice(pipeline: PipelineEstimate) -> Words | None:
-    """Main cause of the bubbles: the schedule's ramp, the longest stage, or no overlap; None if bubbles are small."""
+    """The main cause of bubbles: the schedule's ramp, the longest stage, or no overlap; None if bubbles are small."""
     share, before = pipeline.bubble_share, cycles_before_update(pipeline)
     if share <= WORTH_SAYING or not before:
         return None
@@ -24,8 +24,8 @@ def bubble_advice(pipeline: PipelineEstimate) -> Words | None:
     ramp = max(0, before - pipeline.micro_batches * pipeline.period) / before
     if ramp >= share / 2:
         text += (
-            f"The pipeline fills and drains for {percent(ramp)} of them: more than {pipeline.micro_batches} "
-            f"micro-batches for each {what} make that a smaller share."
+            f"The pipeline fills and drains for {percent(ramp)} of them; more than {pipeline.micro_batches} "
+            f"micro-batches for each {what} make that share smaller."
         )
         return "Fill the pipeline", text, ramp
     works = pipeline.works
@@ -45,11 +45,11 @@ def link_advice(pipeline: PipelineEstimate, total: int) -> Words | None:
         return None
     text = (
         f"Transfers between IPUs take {percent(links / total)} of the step, their syncs {percent(syncs / total)}. "
-        "Cut where activations are small; larger micro-batches sync as often for more samples."
+        "Cut between layers with small activations. Larger micro-batches need fewer syncs for as many samples."
     )
     return "Exchange less between IPUs", text, share
 
 
 def cycles_before_update(pipeline: PipelineEstimate) -> int:
-    """Cycles from the first micro-batch to the end of the last one, to which the shares of bubbles refer."""
+    """Cycles from the first micro-batch to the end of the last, of which bubbles are shares."""
     return sum(cost.cycles for cost in pipeline.critical if cost.kind != "update")

@@ -16,15 +16,15 @@ PASSES = ("forward pass", "backward pass", "update")
 def program_tree(
     rows: Sequence[Node], regions: Sequence[Region], backward: Sequence[bool], in_pipeline: bool = False
 ) -> Node:
-    """The tree of a program with these rows of compute sets; the cycles of each node are those of all below it.
+    """The tree of a program with these rows of compute sets; a node has the cycles of all nodes below it.
 
-    `backward` says of each compute set whether it is of gradients: if some are, the compute sets before the first of
-    them are the forward pass, and those after the last one the update.
+    `backward` says for each compute set whether it computes gradients. If some do, the compute sets before the first of
+    them are the forward pass, and those after the last one are the update.
 
     A node has its `kind` ("program", "pass", "loop", "branch" or "layer"), `name`, compute sets `begin` <= k < `end`,
     cycles by part, and `children`. Compute sets that are in none of the children are the node's own. A loop's
     `iterations` are None if they are known only at run time. The outermost loop of an IPU `in_pipeline` is that over
-    micro-batches, of which the rows have one.
+    micro-batches; the rows have one micro-batch.
     """
     inside = sorted((region for region in regions if region.begin < region.end), key=_outermost_first)
     tree = _Tree(rows, backward).node("program", "step", 0, len(rows), inside)
@@ -43,7 +43,7 @@ class _Tree:
         self.rows, self.backward = rows, backward
 
     def node(self, kind: str, name: str, begin: int, end: int, regions: list[Region]) -> Node:
-        """The node of compute sets begin <= k < end, in which `regions` are, outer ones before those inside them."""
+        """The node of compute sets begin <= k < end with their `regions`, outer regions before inner ones."""
         found, at = [], begin
         while regions:
             region = regions.pop(0)
@@ -59,7 +59,7 @@ class _Tree:
         begin, end = region.begin, region.end
         if not region.repeats:
             return self.node("branch", "branch, counted as taken", begin, end, inside)
-        # A loop has its body as a region of its own, and the compute sets before that are its condition.
+        # The body of a loop is a region of its own; the compute sets before it are the condition.
         body = next((each for each in inside if not each.repeats and each.end == end), None)
         if body is not None:
             inside.remove(body)
@@ -68,7 +68,7 @@ class _Tree:
         return self.node("loop", name, begin, end, inside) | {"iterations": region.iterations}
 
     def _in_passes(self, children: list[Node], begin: int, end: int) -> list[Node]:
-        """The children in a node for each pass, if the compute sets have several and none of the children has."""
+        """Put the children into a node for each pass, if there are several passes and no child has several."""
         gradients = [at for at in range(begin, end) if self.backward[at]]
         if not gradients:
             return children
@@ -91,7 +91,7 @@ class _Tree:
                 continue  # they are the node's own
             inside = self._layers(first, last, depth + 1)
             if len(inside) == 1 and (inside[0]["begin"], inside[0]["end"]) == (first, last):
-                found.append(inside[0])  # a scope that holds one scope alone says no more than that one
+                found.append(inside[0])  # a scope around a single scope adds nothing
             else:
                 found.append(self._made("layer", "/".join(parts[: depth + 1]), first, last, inside))
         return found
@@ -104,7 +104,7 @@ class _Tree:
                 first = at + 1
 
     def _differ(self, one: int, other: int, depth: int) -> bool:
-        """Whether compute sets are of other layers, or of other passes."""
+        """Whether two compute sets are of different layers or of different passes."""
         same = self._path(one)[: depth + 1] == self._path(other)[: depth + 1]
         return not same or self.backward[one] != self.backward[other]
 

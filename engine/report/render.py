@@ -27,7 +27,7 @@ def library() -> ModuleType:
         import vl_convert
     except ImportError as error:
         raise ConfigurationError(
-            "Expected the packages that draw reports. Received: none of them are installed "
+            "Expected the packages that draw reports. Received: they are not installed "
             f"({error}). Install them with: pip install 'software-ipu[report]'. JSON, text and traces need none."
         ) from error
     return vl_convert
@@ -59,7 +59,7 @@ def runtime() -> str:
 
 @cache
 def prepare() -> Thread:
-    """Starts the library, once, in a thread to be joined: it takes half a second."""
+    """Start the library, once, in a thread that the caller joins: it takes half a second."""
     thread = Thread(target=_start, name="report library", daemon=True)
     thread.start()
     return thread
@@ -70,4 +70,4 @@ def _start() -> None:
         runtime()
         picture({"data": {"values": []}, "mark": "point", "encoding": {}}, "none")
     except ConfigurationError:
-        return  # `library` raises it again when it is needed
+        return  # `library` raises the error again when a chart needs it

@@ -26,12 +26,12 @@ from engine.target import Target
 from engine.whole_files import write_all
 
 MOST_BYTES = 1 << 28
-"""Bytes of a page or a JSON file that is read. Reports of ResNet-50 have less than 2 MB."""
+"""Most bytes of a page or a JSON file to read. Reports of ResNet-50 have less than 2 MB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Report(Shown):
-    """Estimate of a program on a chip. `data` is plain data; docs/report.md describes its keys."""
+    """The estimate of a program on a chip. `data` is plain data; docs/report.md describes its keys."""
 
     data: dict[str, Any]
 
@@ -62,10 +62,10 @@ class Report(Shown):
         return json.dumps(trace(self.data), separators=(",", ":"), ensure_ascii=False)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Writes `path` (.html) and beside it the same as .json, .trace.json and .txt; returns the files.
+        """Write the report as `path` (.html) and beside it as .json, .trace.json and .txt; return the files.
 
-        Each is written whole or not at all, and none takes its place before all are on the disk. Raises OSError for a
-        path that cannot be written.
+        Files that exist are replaced only when all new ones are on the disk. Raises OSError for a path that cannot be
+        written.
         """
         base = Path(path)
         base = base.with_suffix("") if base.suffix in (".html", ".json", ".txt") else base
@@ -78,7 +78,7 @@ class Report(Shown):
     def load(cls, path: str | Path) -> Report:
         """The report in a JSON or HTML file written by `save`.
 
-        Raises OSError; InvalidFile, a ValueError, for another file.
+        Raises OSError if the file cannot be read, and InvalidFile, a ValueError, if it has no report.
         """
         content = read_regular(path, MOST_BYTES).decode("utf-8", errors="replace")
         if Path(path).suffix == ".html":
@@ -99,7 +99,7 @@ class Report(Shown):
 
 
 def checked(data: Any, origin: str) -> dict[str, Any]:
-    """The data, if they are those of a report of this version; raises InvalidFile otherwise."""
+    """Return the data if they are a report of this version; otherwise raise InvalidFile."""
     found = data.get("format") if isinstance(data, dict) else None
     if found != FORMAT:
         raise InvalidFile(f"Expected a report of this project in {origin}. Received: one without {FORMAT!r} as format.")
@@ -119,12 +119,12 @@ def make_report(
     seeds: Mapping[str, int] | None = None,
     chips: Sequence[str] = CHIPS,
 ) -> Report:
-    """The report on one step of a program on `chip`, with the verdicts of the others of `chips`.
+    """The report on one step of a program on `chip`, with the verdicts of all other `chips`.
 
     Args:
         program: compute sets of one step.
         chip: the chip whose memory and cycles the report shows.
-        name: the program's name for readers; its own name if empty.
+        name: a name of the program for readers; its own name if empty.
         replicas: chips that run the same program.
         assumptions: library options and I/O tiles; None for Poplar's defaults.
         feeding: measurements of a run's queues.
@@ -158,8 +158,8 @@ def report_on(
 ) -> Report:
     """The report on an existing cost report, such as that of an OutOfTileMemory error.
 
-    `failure` is the error's text, `helps` are its levers, `gradients` the bytes that replicas would add up, `source`
-    gives the line of the user's program for an op_name; the rest is as for `make_report`.
+    `failure` is the error's text, `helps` are its levers, and `gradients` the bytes that replicas would add up.
+    `source` returns the line of the user's program for an op_name. All other arguments are those of `make_report`.
     """
     named = name or found.program_name
     subject = Subject(named, found, tuple(others), feeding, failure, tuple(helps), gradients, seeds or {}, source)

@@ -13,7 +13,7 @@ CELL = re.compile(r"<(t[dh])\b")
 
 
 def labelled(html: str) -> str:
-    """The page with its column's title as `data-label` of each cell, in tables with a head."""
+    """The page with a `data-label` in each cell, the column's title, in tables with a head."""
     return TABLE.sub(lambda found: _labelled(found[0]), html)
 
 

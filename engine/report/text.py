@@ -13,7 +13,7 @@ WIDTH = 88
 def text(data: dict[str, Any]) -> str:
     """The report as text, 88 characters wide.
 
-    A comparison if there is one, the verdict on each chip, the summary of the configured one, and the advice.
+    It has a comparison if there is one, the verdict on each chip, the summary of the configured chip, and the advice.
     """
     parts = (comparison_text(data).rstrip(), verdicts_text(data), data["summary"], _advice(data))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -63,7 +63,7 @@ def comparison_text(data: dict[str, Any]) -> str:
 
 
 def layers_text(layers: list[dict[str, str]]) -> str:
-    """Pairs of names of layers as text, that of now first."""
+    """Pairs of names of layers as text, the name of now first."""
     return ", ".join(f"{each['now']} ({each['before']} before)" for each in layers)
 
 

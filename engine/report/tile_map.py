@@ -12,11 +12,11 @@ from engine.report.records import fields_of
 
 TENSOR = ("name", "layer", "shape", "bytes", "first", "last", "always_live", "category", "role")
 Source = Callable[[str], str]
-"""Gives the line of the user's program for an op_name."""
+"""A function that returns the line of the user's program for an op_name."""
 
 
 def tensor_rows(estimate: Estimate, chosen: Iterable[int], source: Source) -> list[dict[str, Any]]:
-    """The arrays of these numbers in the estimate's liveness: each with its tiles, and the line that made it."""
+    """Rows of the arrays with these numbers in the estimate's liveness: their tiles, and the lines that made them."""
     made = _lines(estimate, source)
     return [
         fields_of(estimate.liveness[number], *TENSOR)
@@ -26,7 +26,7 @@ def tensor_rows(estimate: Estimate, chosen: Iterable[int], source: Source) -> li
 
 
 def work_rows(estimate: Estimate, chosen: Iterable[int]) -> list[dict[str, Any]]:
-    """Tiles, received bytes and arrays of each compute set; arrays by their positions in `chosen`."""
+    """Rows with the tiles, received bytes and arrays of each compute set; arrays by their positions in `chosen`."""
     rows = {number: row for row, number in enumerate(chosen)}
     return [
         {
@@ -63,7 +63,7 @@ def _bytes(place: list[int], tile: int) -> int:
 
 
 def _place(mapping: TileMapping) -> list[int]:
-    """A mapping as six integers: tile origin + (start + k) % ring has per_tile bytes, for k below tiles - 1."""
+    """A mapping as six integers; tile origin + (start + k) % ring has per_tile bytes, for k below tiles - 1."""
     return [mapping.origin, mapping.ring, mapping.start, mapping.tiles, mapping.per_tile, mapping.last_tile]
 
 
@@ -78,5 +78,5 @@ def _lines(estimate: Estimate, source: Source) -> dict[int, str]:
 
 
 def _is_kept(tensor: LiveTensor) -> bool:
-    """Whether a step finds an array as an earlier one left it, so that no line of a step made it."""
+    """Whether a step reads the array of an earlier step, so that no line of the step made it."""
     return tensor.always_live or bool(tensor.role)

@@ -20,16 +20,16 @@ BESIDE_THE_DIE = frozenset(
         *("gateway_link_bytes_per_second", "gateway_link_latency_seconds", "ipus_per_link_domain"),
     }
 )
-"""Quantities in which chips of the same die differ; they affect only a cycle's time and transfers off the chip."""
+"""Quantities in which chips of one die differ; they affect only the time of a cycle and transfers off the chip."""
 
 
 def on_other_chips(
     found: Estimate, again: Callable[[Target], Estimate] | None, chips: Sequence[str] = CHIPS
 ) -> list[Estimate]:
-    """Cost reports of a program on the other chips, computed by `again`; without it, only on those of the same die.
+    """Cost reports of a program on the other chips, computed by `again`; without it only on chips of the same die.
 
-    Chips of one die share a cost report, as it is slow to compute, unless the step uses links or streaming memory,
-    whose transfers do not scale with the clock.
+    Chips of one die share a cost report because it is slow to compute. They do not share it if the step uses links or
+    streaming memory, whose transfers do not scale with the clock.
     """
     estimates = [found]
     for name in chips:
@@ -62,7 +62,7 @@ def verdict(estimate: Estimate) -> dict[str, Any]:
 
 
 def verdicts(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
-    """The chips' rows, in the order of CHIPS and then the others."""
+    """The chips' rows: those of CHIPS in order, then all others."""
     order = {name: position for position, name in enumerate(CHIPS)}
     return [verdict(each) for each in sorted(estimates, key=lambda a: order.get(a.target.name, len(order)))]
 

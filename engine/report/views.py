@@ -1,4 +1,4 @@
-"""The page's view of one IPU of a pipeline in place of the fullest: charts, leads, and a part of the operations."""
+"""The page's view of another IPU of a pipeline than the fullest: charts, leads, and a part of the operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OF_WORK = ("costliest", "exchanges")
 def views(data: dict[str, Any]) -> list[dict[str, Any]]:
     """Charts, leads and [begin, end] of the rows in the table of operations, for each IPU of a pipeline.
 
-    The latter is None where the table does not have them, as for stages that run concurrently.
+    The range is None if the table lacks these rows, as for stages that run concurrently.
     """
     found, at = [], 0
     for each in data.get("by_ipu", ()):
@@ -35,12 +35,12 @@ def views(data: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_work_of(data: dict[str, Any], begin: int, steps: list[dict[str, Any]]) -> bool:
-    """Whether the operations from `begin` on are these compute sets, for all micro-batches."""
+    """Whether the operations from `begin` on are these compute sets, over all micro-batches."""
     return [row["name"] for row in data["operations"][begin : begin + len(steps)]] == [row["name"] for row in steps]
 
 
 def leads(data: dict[str, Any]) -> dict[str, str]:
-    """The sentences above charts, and below that of liveness, by the name of a section or chart."""
+    """The sentences above charts, and below the chart of liveness, by the name of a section or chart."""
     memory, target, live, steps = data["memory"], data["target"], data["liveness"], supersteps(data)
     ipu = "" if data["pipeline"] is None else f"IPU {shown_ipu(data)}{'' if 'ipu' in data else ', the fullest'}"
     whose = f"{ipu}: " if ipu else ""
@@ -53,16 +53,16 @@ def leads(data: dict[str, Any]) -> dict[str, str]:
             f"{size(memory['peak_fullest'])}."
         ),
         "liveness": (
-            f"{whose}{size(live['always_live_bytes'])} live always: variables, constants, code and the state of "
-            "vertices. The rest comes and goes with the compute sets that make and read it."
+            f"{whose}{size(live['always_live_bytes'])} are always live: variables, constants, code and the state of "
+            "vertices. All other arrays are live from the compute set that writes them to the last one that reads them."
         ),
         "live-bytes": (
-            f"All tiles together; most of it at the dot, {'' if largest is None else steps[largest]['name']}. Point at "
-            "a step to see below which tensors live then."
+            f"All tiles together. The dot marks the peak, at {'' if largest is None else steps[largest]['name']}. "
+            "Point at a step to see below which tensors are live then."
         ),
         "trace": (
             f"{f'Above {ipu}, over the whole step, below each part of its stages once: ' if ipu else ''}"
-            f"{count(len(steps))} compute sets. In each, tiles sync, exchange what they need, and compute; the slowest "
-            f"tile says how long.{' What runs in a loop is drawn with all of its iterations as one.' if loops else ''}"
+            f"{count(len(steps))} compute sets. In each, tiles sync, exchange their operands, and compute; it takes as "
+            f"long as the slowest tile.{' All iterations of a loop are drawn as one.' if loops else ''}"
         ),
     }

@@ -32,7 +32,7 @@ CHARTS: dict[str, Chart] = {
     "scaling": efficiency,
     "comparison": comparison,
 }
-"""Functions from a report's data to a specification, by name; they return None where there is nothing to show."""
+"""Functions from a report's data to a specification, by name; they return None if there is nothing to show."""
 
 
 def charts(data: dict[str, Any]) -> dict[str, Specification]:

@@ -10,11 +10,11 @@ from engine.report.operations import supersteps
 TENSORS = 30
 """Number of tensors with a bar."""
 LETTERS = 44
-"""Letters of a name beside a bar. Vega could shorten names itself, but spends most of its time on that."""
+"""Letters of a name beside a bar. Vega would spend most of its time on shortening names itself."""
 
 
 def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Bytes on the whole chip at each compute set: an always-live band, and above it those not always live."""
+    """Bytes on the whole chip at each compute set: an always live band, and the other live bytes above it."""
     live, always = data["liveness"]["live_bytes"], data["liveness"]["always_live_bytes"]
     if not live:
         return None
@@ -41,7 +41,7 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
     }
     where = {
         "data": {"values": [row for row in rows if row["order"] == 1]},
-        # Columns instead of "nearest", whose tooltips have no names: Vega-Lite looks them up in the wrong datum.
+        # Not "nearest", whose tooltips have no names: Vega-Lite looks them up in the wrong datum.
         "params": [{"name": "step", "select": {"type": "point", "on": "pointerover", "fields": ["step"]}}],
         "mark": {"type": "rect", "color": "var(--ink)"},
         "encoding": {
@@ -66,7 +66,7 @@ def live_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def live_tensors(data: dict[str, Any]) -> dict[str, Any] | None:
-    """A bar from first to last compute set for the TENSORS tensors with the largest bytes times lifetime."""
+    """Bars from first to last compute set, of the TENSORS tensors with the largest bytes times lifetime."""
     # Exchange buffers live for one compute set only: their bars would be invisible.
     found = [t for t in data["liveness"]["tensors"] if not t["always_live"] and t["category"] != "exchange buffers"]
     chosen = sorted(found, key=lambda t: -t["bytes"] * (t["last"] - t["first"] + 1))[:TENSORS]

@@ -10,11 +10,11 @@ from engine.report.numbers import count, nice_step
 
 BINS, COLUMNS = 40, 64
 STRIP = 184
-"""Most columns of the strip; each shows the fullest tile of a run of consecutive tiles."""
+"""Most columns of the strip. Each shows the fullest tile of a run of consecutive tiles."""
 
 
 def memory_by_tile(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Bytes of each tile at its own peak, by category, and the limit; None without tiles."""
+    """The bytes of each tile at its own peak, by category, and the limit; None without tiles."""
     peaks = [each["peak_bytes"] for each in data["tiles"]]
     if not peaks:
         return None
@@ -45,7 +45,7 @@ def memory_by_tile(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def memory_map(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Heat map of all tiles in the order of their numbers, row by row; those above the limit in another colour."""
+    """A heat map of all tiles by number, row by row; tiles above the limit have another colour."""
     peaks, limit = [each["peak_bytes"] for each in data["tiles"]], data["memory"]["limit_bytes"]
     if not peaks:
         return None

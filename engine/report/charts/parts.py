@@ -12,7 +12,7 @@ LETTERS = 48
 
 
 def costliest(data: dict[str, Any]) -> dict[str, Any] | None:
-    """The operations with the most cycles, summed by name, by phase; for a pipeline on all IPUs."""
+    """The operations with the most cycles, summed by name, by phase; a pipeline's are those of all IPUs."""
     return _by_name(data, ("compute", "exchange", "sync"))
 
 

@@ -10,7 +10,7 @@ from engine.report.numbers import count
 KINDS = ("forward", "recompute", "backward", "update")
 COLOURS = ("var(--forward)", "var(--recompute)", "var(--backward)", "var(--update)")
 MOST, WIDEST = 1500, 8000
-"""Most rows drawn, and most pixels of the chart."""
+"""Most rows that the chart shows, and its most pixels in width."""
 
 
 def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
@@ -58,7 +58,7 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
     text = {"type": "text", "align": "left", "dx": 2, "color": "var(--paper)", "fontSize": 10, "clip": True}
     label = {"x": x, "y": y, "text": {"field": "micro-batch"}, "tooltip": tip}
     labels = {"data": {"values": numbered}, "mark": text, "encoding": label}
-    # The page scrolls a chart sideways that is narrower than its numbers need.
+    # A chart whose numbers need more width than the page scrolls sideways.
     narrowest = min((row["end"] - row["begin"] for row in numbered), default=length)
     digits = len(str(max((row["micro-batch"] for row in numbered), default=0)))
     least = min(WIDEST, round((4 + 6 * digits) * length / max(1, narrowest)) + 80)
@@ -67,7 +67,7 @@ def pipeline_gantt(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def pipeline_bytes(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Bytes on the fullest tile of each IPU, always live and at the peak; None for a program that is not a pipeline."""
+    """Bytes on the fullest tile of each IPU, always live and at the peak; None for programs other than pipelines."""
     pipeline = data["pipeline"]
     if not pipeline:
         return None

@@ -8,7 +8,7 @@ from engine.report.charts.style import figure, number, quantity
 
 
 def efficiency(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Throughput of a replica relative to that of one alone, over the number of replicas."""
+    """Throughput of a replica relative to a single one, over the number of replicas."""
     scaling = data["scaling"]
     if not scaling:
         return None

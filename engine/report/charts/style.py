@@ -9,7 +9,7 @@ from engine.report.numbers import cut
 WIDTH = 960
 """Pixels of a chart where the width of the page is unknown: without scripts, and on paper."""
 FONT = "Inter, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif"
-"""No system-ui: browsers measure text in another font for it than they draw it in."""
+"""Fonts of the charts. For system-ui browsers measure text in one font and draw it in another."""
 PHASES = ("compute", "exchange", "sync", "host", "idle")
 PHASE_COLOURS = tuple(f"var(--{phase})" for phase in PHASES)
 CATEGORIES = (
@@ -22,9 +22,9 @@ BYTES = "replace(format(datum.value, '.3~s'), regexp('([kMG]?)$'), ' $1B')"
 SHORT = "replace(format(datum.value, '.3~s'), regexp('([kMG])$'), ' $1')"
 """Label expression of axes of other large numbers."""
 NEAR = 3
-"""Multiple of the highest value beyond which a limit is left out of the axis."""
+"""Multiple of the highest value above which an axis does not reach the limit."""
 MOST_POINTS = 360
-"""Most points of a curve; each is the highest of a run of consecutive ones."""
+"""Most points of a curve. Each is the highest of a run of consecutive points."""
 
 CONFIG: dict[str, Any] = {
     "background": "transparent",
@@ -84,27 +84,27 @@ def short_axis(title: str) -> dict[str, Any]:
 
 
 def whole_axis(title: str) -> dict[str, Any]:
-    """An axis of numbers of things, without fractions of one."""
+    """An axis of counts, without fractions."""
     return {"title": title, "format": ",d", "tickCount": 12, "tickMinStep": 1}
 
 
 def zooming() -> dict[str, Any]:
-    """A parameter: dragging moves the horizontal axis, Shift and the wheel zoom it."""
+    """A parameter by which dragging moves the horizontal axis, and the wheel with Shift zooms it."""
     select = {"type": "interval", "encodings": ["x"], "zoom": "wheel![event.shiftKey]"}
     return {"name": "window", "select": select, "bind": "scales"}
 
 
 def switching(field: str) -> dict[str, Any]:
-    """A parameter: a click on the legend shows one value alone, with Shift more of them."""
+    """A parameter by which a click on the legend shows one value alone, and clicks with Shift several."""
     return {"name": "only", "select": {"type": "point", "fields": [field]}, "bind": "legend"}
 
 
 ONLY = [{"filter": {"param": "only"}}]
-"""The transformation that keeps the rows selected by `switching`: all, if nothing is selected."""
+"""The transformation that keeps the rows selected by `switching`, or all if none is selected."""
 
 
 def keyed(names: list[str], letters: int, font_size: float) -> tuple[list[str], dict[str, Any]]:
-    """Keys for names that may be equal where they are cut, and a vertical axis that shows these names."""
+    """Distinct keys for names that may be equal when cut, and a vertical axis that shows the names."""
     keys = [f"{number:03d}" for number in range(len(names))]
     labels = ",".join(f"{key!r}:{_quoted(cut(name, letters))}" for key, name in zip(keys, names, strict=True))
     expression = f"{{{labels}}}[datum.label]"
@@ -117,7 +117,7 @@ def _quoted(text: str) -> str:
 
 
 def quantity(field: str, axis: dict[str, Any], most: float | None = None, **rest: Any) -> dict[str, Any]:
-    """A channel of numbers, on an axis from 0 to exactly `most` unless that is None."""
+    """A channel of numbers, on an axis from 0 to exactly `most`, or to a round number for None."""
     scale = {} if most is None else {"scale": {"domain": [0, most], "nice": False}}
     return {"field": field, "type": "quantitative", "axis": axis, **scale, **rest}
 
@@ -138,7 +138,7 @@ def coloured(field: str, scale: dict[str, Any], **rest: Any) -> dict[str, Any]:
 
 
 def number(field: str, title: str = "") -> dict[str, Any]:
-    """A whole number in a tooltip, under a title other than the field's name if there is one."""
+    """A whole number in a tooltip, under `title` or else the field's name."""
     return {"field": field, "type": "quantitative", "format": ",d"} | ({"title": title} if title else {})
 
 
@@ -157,18 +157,18 @@ LIVE_COLOURS = {"domain": list(LIVE_KINDS), "range": ["var(--always)", "var(--li
 
 
 def colours(names: tuple[str, ...], values: tuple[str, ...], present: set[str]) -> dict[str, Any]:
-    """A scale with the names that are present, each always in its own colour."""
+    """A scale of the names that are present. A name has the same colour in all charts."""
     shown = [(name, value) for name, value in zip(names, values, strict=True) if name in present]
     return {"domain": [name for name, _ in shown], "range": [value for _, value in shown]}
 
 
 def reach(most: float, limit: float) -> float:
-    """The highest value of an axis: the limit, unless that is so far above all bars that they would be invisible."""
+    """The highest value of an axis: the limit, or `most` if the limit would make all bars invisible."""
     return max(most, 1) if most < limit / NEAR else max(most, limit)
 
 
 def limit_line(value: float, text: str, most: float) -> list[dict[str, Any]]:
-    """Layers with a dashed line at a limit, and its label; the label alone where the limit is beyond the axis."""
+    """Layers with a dashed line and a label at a limit; only the label if the limit is beyond the axis."""
     if reach(most, value) < value:
         beyond = {"type": "text", "align": "right", "dx": -4, "color": "var(--muted)", "fontSize": 11}
         place = {

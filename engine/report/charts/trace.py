@@ -11,16 +11,16 @@ from engine.report.tile_map import tiles_at
 
 BINS = 160
 SEGMENTS, LEAST_SEGMENTS = 700, 60
-"""Most segments of each of two lanes in the page, and of each of many; the Perfetto trace has all of them."""
+"""Most segments of a lane in the page if there are two, and if there are many; the Perfetto trace has all segments."""
 LANES = ("busiest tile", "idlest tile")
 MOST_LANES = 32
-"""Most tiles of a chip of which each has a lane."""
+"""Most tiles of a chip that has a lane for each."""
 Span = tuple[int, int, str, str]
-"""Begin and end in cycles, phase, and operation."""
+"""The begin and end in cycles, phase and operation of a segment."""
 
 
 def segments(data: dict[str, Any]) -> Iterator[tuple[int, int, str, int]]:
-    """(begin, end, phase, operation) of each sync, exchange and compute, in cycles from the step's beginning."""
+    """Yield (begin, end, phase, operation) of each sync, exchange and compute, in cycles since the step began."""
     at = 0
     for row in supersteps(data):
         for phase in ("sync", "exchange", "compute"):
@@ -30,10 +30,11 @@ def segments(data: dict[str, Any]) -> Iterator[tuple[int, int, str, int]]:
 
 
 def whole_step(data: dict[str, Any]) -> list[Span]:
-    """(begin, end, phase, operation) from the first transfer of a step to its last.
+    """List (begin, end, phase, operation) from the first transfer of a step to its last.
 
-    The supersteps of a chip are between transfers from and to the host; gradients are summed over replicas after them.
-    A pipeline's IPU has a row of its schedule after the other, each with the phases of its part, and idles between.
+    The supersteps of a chip come between the transfers from and to the host. Sums of gradients over replicas come after
+    the supersteps. The IPU of a pipeline runs the rows of its schedule, each with the phases of its part, and idles
+    between them.
     """
     host, exchange, pipeline = data["host"], data["exchange"], data["pipeline"]
     exposed = data["cycles"]["host"]
@@ -56,7 +57,7 @@ def whole_step(data: dict[str, Any]) -> list[Span]:
 
 
 def shown_ipu(data: dict[str, Any]) -> int:
-    """The IPU of a pipeline that the report shows: the fullest, unless another is chosen."""
+    """The IPU of a pipeline that the report shows: the chosen one, or else the fullest."""
     fullest = max(data["pipeline"]["ipus"], key=lambda each: each["peak_bytes"])
     return int(data.get("ipu", fullest["ipu"]))
 
@@ -71,7 +72,7 @@ def _rows_of_ipu(pipeline: dict[str, Any], ipu: int) -> Iterator[Span]:
         if row["begin"] > at:
             yield at, row["begin"], "idle", "waits for other IPUs"
         at, end, before = row["begin"], row["begin"] + row["cycles"], 0
-        # Transfers between IPUs and from streaming memory are exchange, too, as in the sums of the step.
+        # Transfers between IPUs and from streaming memory count as exchange, as in the sums of the step.
         lengths = {"sync": part["sync"], "exchange": part["cycles"] - part["sync"] - part["compute"]}
         for phase in ("sync", "exchange", "compute"):
             before += lengths.get(phase, part["compute"])
@@ -123,9 +124,9 @@ def has_all_tiles(data: dict[str, Any]) -> bool:
 
 
 def lanes(data: dict[str, Any]) -> dict[str, Any] | None:
-    """Segments of all tiles of a small chip, or of the busiest tile, which works in every compute set, and the idlest.
+    """Segments of all tiles of a small chip; of a large chip those of the busiest tile and of the idlest.
 
-    The idlest tile works only in compute sets that use all tiles.
+    The busiest tile works in every compute set, the idlest only in compute sets that use all tiles.
     """
     steps = supersteps(data)
     title = "cycles since the beginning of the step"
@@ -169,7 +170,7 @@ def _extremes(data: dict[str, Any], spans: list[Span]) -> dict[str, list[Span]]:
 
 
 def _of_all_tiles(data: dict[str, Any], spans: list[Span]) -> dict[str, list[Span]]:
-    """The spans of each tile, which waits in compute sets in which it has no vertex."""
+    """The spans of each tile. It waits during compute sets in which it has no vertex."""
     first = int(spans[0][2] == "host")  # the transfer from the host comes before the first compute set
     numbers = {at: number for at, (*_, number) in enumerate(segments(data), first)}
     tiles_of = [set(tiles_at(work["place"])) for work in data["work"]]
@@ -186,7 +187,7 @@ def _of_all_tiles(data: dict[str, Any], spans: list[Span]) -> dict[str, list[Spa
 
 
 def shortened(spans: list[Span], most: int) -> list[Span]:
-    """Merges consecutive short segments into one, of the phase with the most cycles, so that at most `most` remain."""
+    """Merge consecutive short segments into one with their most frequent phase, so that at most `most` remain."""
     if len(spans) <= most:
         return spans
     least = 2 * (spans[-1][1] - spans[0][0]) / most
