@@ -1,15 +1,14 @@
 """`python -m engine.algorithms PROGRAM`: lists how this processor computes each product and convolution of a program.
 
-For a convolution the bids of all ways that can compute it are printed: estimated cycles, and for Winograd's transforms
-the share of the contraction's time. The names of the work that runs come last.
+For a convolution the bids of all ways that can compute it are printed, in estimated cycles, the chosen one first. The
+names of the work that runs come last.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,8 +42,7 @@ def selections(program: Program) -> list[AlgorithmChoice]:
             found[each.name] = AlgorithmChoice(each.name, each.op_name, each.work_estimate.multiply_adds)
             if isinstance(each.work, Convolution):
                 found[each.name].bids.append(_offers(each))
-    with _transforms(program, found):
-        running = run_passes(program, HOST_PASSES)
+    running = run_passes(program, HOST_PASSES)
     for each in running.compute_sets:
         selection = _selection_of(each.name, found)
         if selection is not None:
@@ -65,29 +63,6 @@ def _offers(convolution: ComputeSet) -> str:
 
 def _cycles(count: float | None) -> str:
     return "" if count is None else f" {count:,.0f} cycles"
-
-
-@contextmanager
-def _transforms(program: Program, found: dict[str, AlgorithmChoice]) -> Iterator[None]:
-    """Adds the bids of Winograd's transforms to selections, while passes run in the context."""
-    from engine.host.passes import winograd, winograd_wide
-    from engine.program.run_passes import listening
-
-    before = program
-
-    def listener(name: str, after: Program) -> None:
-        nonlocal before
-        for each in before.compute_sets if name in ("use_winograd", "use_wide_winograd") else ():
-            selection = _selection_of(each.name, found)
-            small = {f"F({tile} x {tile}, 3 x 3)": share for tile, share in winograd.bids(each).items()}
-            offers = small if name == "use_winograd" else winograd_wide.bids(each)
-            if selection is not None and offers:
-                shares = ", ".join(f"{way} {share:.2f}" for way, share in offers.items())
-                selection.bids.append(f"of the contraction's time, by transforms: {shares}")
-        before = after
-
-    with listening(listener):
-        yield
 
 
 def _selection_of(name: str, found: dict[str, AlgorithmChoice]) -> AlgorithmChoice | None:

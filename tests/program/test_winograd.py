@@ -8,8 +8,8 @@ import pytest
 from engine.codelets.convolutions.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
 from engine.compile import build_program
 from engine.errors import ConfigurationError
+from engine.host.convolutions import winograd
 from engine.host.convolutions.select import select_convolutions
-from engine.host.passes import winograd
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, Shape, WindowDimension
 from engine.ir.builder import Builder

@@ -9,7 +9,7 @@ import pytest
 
 from engine.compile import build_program
 from engine.evaluate import evaluate
-from engine.host.passes import winograd
+from engine.host.convolutions import winograd
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder

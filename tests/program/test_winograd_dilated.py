@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.host.passes import winograd_wide
+from engine.host.convolutions import winograd_wide
+from engine.host.convolutions.winograd_wide import undilated
 from engine.host.passes.pass_list import HOST_PASSES
-from engine.host.passes.winograd_wide import undilated
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
 from engine.program.convolution_size import ConvolutionSize

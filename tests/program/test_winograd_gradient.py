@@ -7,7 +7,7 @@ import pytest
 
 from engine.codelets.convolutions.winograd_sizes import OUTPUTS, WIDE_OUTPUTS
 from engine.compile import build_program
-from engine.host.passes import winograd, winograd_sets
+from engine.host.convolutions import winograd
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
@@ -90,7 +90,7 @@ def test_results_are_those_of_the_definition(
     shape: tuple[int, ...], padding: int, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd_sets, "PART_TILES", 4)
+    monkeypatch.setattr(winograd, "PART_TILES", 4)
     module = gradient(*shape, padding)
     assert is_transformed(made(module))
     check(module, tolerance=1e-4)
@@ -103,7 +103,7 @@ def test_half_is_rounded_once(
     shape: tuple[int, ...], kind: str, tolerance: float, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(winograd, "_tile", lambda *_: tile)
-    monkeypatch.setattr(winograd_sets, "PART_TILES", 4)
+    monkeypatch.setattr(winograd, "PART_TILES", 4)
     module = gradient(*shape, kind=kind)
     assert is_transformed(made(module))
     check(module, tolerance=tolerance)

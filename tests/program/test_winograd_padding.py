@@ -1,16 +1,12 @@
-"""Winograd's convolutions read arrays as they are: copies between zeros are dropped unless it is too late."""
+"""Winograd's convolutions read arrays as they are, without copies between zeros."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from engine.host.passes.winograd import use_winograd
-from engine.host.passes.winograd_padding import read_unpadded
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
-from engine.program.program import ComputeSet, Program, Region, Span
+from engine.program.program import Program
 from engine.program.work.copy import Copy
 from tests.engine.running import check
 from tests.program import test_winograd_gradient as gradients
@@ -39,12 +35,10 @@ def copies(program: Program) -> list[str]:
 
 
 @pytest.mark.parametrize("images", [1, 8])
-def test_copies_are_dropped(images: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_is_not_copied(images: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     for module in (convolution(images, *SHAPE[1:]), gradients.gradient(images, 64, 64, 32, 16)):
-        transformed = use_winograd(made(module))
-        assert copies(transformed)
-        assert not copies(read_unpadded(transformed))
+        assert not copies(made(module))
 
 
 @pytest.mark.parametrize("images", [1, 2])
@@ -57,7 +51,7 @@ def test_results_with_uneven_padding(
 ) -> None:
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     module = padded(lows, highs, slices, images)
-    assert not copies(read_unpadded(use_winograd(made(module))))
+    assert not copies(made(module))
     check(module, tolerance=1e-4)
 
 
@@ -66,18 +60,5 @@ def test_gradients_of_one_image(outputs: int, monkeypatch: pytest.MonkeyPatch) -
     """Few output features have their gradients copied between zeros, too."""
     monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
     module = gradients.gradient(1, 65, 63, 32, outputs)
-    assert not copies(read_unpadded(use_winograd(made(module))))
+    assert not copies(made(module))
     check(module, tolerance=1e-4)
-
-
-def test_copies_of_what_changes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOFTWARE_IPU_AMX", "0")
-    program = use_winograd(made(convolution(*SHAPE)))
-    at = next(at for at, each in enumerate(program.compute_sets) if isinstance(each.work, Copy))
-    copy = program.compute_sets[at]
-    overwriting = ComputeSet("update", copy.work, copy.units, [], [Span(copy.reads[0].buffer)])
-    sets = [*program.compute_sets[: at + 1], overwriting, *program.compute_sets[at + 1 :]]
-    assert copy.name in copies(read_unpadded(replace(program, compute_sets=sets)))
-    # A copy that is made once before a loop reads what the loop may change.
-    looped = replace(program, regions=[Region(at + 1, len(program.compute_sets), repeats=True)])
-    assert copies(read_unpadded(looped)) == copies(program)

@@ -8,8 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine.host.convolutions.select import select_convolutions
-from engine.host.passes import winograd_wide, winograd_wide_sets
+from engine.host.convolutions import winograd_wide, winograd_wide_sets
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Module, WindowDimension
 from engine.ir.builder import Builder
@@ -213,8 +212,7 @@ def test_errors_of_many_features(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_with_zeros_is_not_copied(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
-    program = select_convolutions(made(module(kind, Case(2, (16, 18), 16, 24))))
-    assert any(isinstance(each.work, Copy) for each in program.compute_sets)
+    program = made(module(kind, Case(2, (16, 18), 16, 24)))
     assert not any(isinstance(each.work, Copy) for each in run_passes(program, HOST_PASSES).compute_sets)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from engine.compile import build_program
-from engine.host.convolutions.select import select_convolutions
-from engine.host.passes import split_products, winograd_wide
+from engine.host.convolutions import select, winograd_wide
+from engine.host.passes import split_products
 from engine.host.passes.pass_list import HOST_PASSES
 from engine.ir import ConvolutionDimensionNumbers, Instruction, Module, WindowDimension
 from engine.ir import Shape as ArrayShape
@@ -174,8 +174,7 @@ def test_padding_that_differs_by_side(
 def test_padding_with_zeros_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd_wide, "WORTH", np.inf)
     for kind in KINDS:
-        program = select_convolutions(made(convolution(kind, (2, 9, 11, 16, 24), (7, 7), (3, 3))))
-        assert any(isinstance(each.work, Copy) for each in program.compute_sets)
+        program = made(convolution(kind, (2, 9, 11, 16, 24), (7, 7), (3, 3)))
         assert not any(isinstance(each.work, Copy) for each in run_passes(program, HOST_PASSES).compute_sets)
 
 
@@ -267,9 +266,10 @@ def test_sums_in_slots_of_a_ring(taps: int, size: int, features: int) -> None:
 
 
 def test_products_are_not_split_for_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_products, "may_use_matrix_registers", lambda: True)
+    for each in (select, split_products):
+        monkeypatch.setattr(each, "may_use_matrix_registers", lambda: True)
     monkeypatch.setattr(split_products, "costs", lambda: MEASURED["amx-bf16"])
     program = made(convolution("forward", (8, 56, 56, 128, 128), (5, 5), (2, 2)))
-    sets = split_products.split_products(winograd_wide.use_wide_winograd(program)).compute_sets
-    split = [each for each in sets if isinstance(each.work, Contraction) and each.work.bf16x3]
-    assert not (split and any(isinstance(each.work, TileTransform) for each in sets))
+    sets = split_products.split_products(select.select_convolutions(program)).compute_sets
+    split = [one for one in sets if isinstance(one.work, Contraction) and one.work.bf16x3]
+    assert not (split and any(isinstance(one.work, TileTransform) for one in sets))

@@ -7,7 +7,9 @@ zero is made; positions outside the input are read from zero padding around a co
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -31,45 +33,81 @@ from engine.program.building.contraction import ContractionDraft, emit_contracti
 from engine.program.building.copies import copy, fill
 from engine.program.building.views import View, reordered, stored_in, whole
 from engine.program.convolution_size import Phase, has_sums
+from engine.program.program import ComputeSet
 from engine.program.work.offsets import table
 
+Transform = Callable[["ConvolutionArrays", str, tuple[Phase, ...]], list[ComputeSet] | None]
+"""A function of the arrays of a convolution, and the name and phases of a part: the compute sets of tiles, or None."""
 
-def emit_contractions(builder: ProgramBuilder, draft: ConvolutionDraft, group: PositionGroup | None) -> None:
+
+class ConvolutionArrays:
+    """The arrays of a convolution with contiguous output features; copies of operands are made when first needed."""
+
+    def __init__(self, builder: ProgramBuilder, draft: ConvolutionDraft) -> None:
+        self.builder, self.draft = builder, draft
+
+    @cached_property
+    def padded(self) -> tuple[View, list[int]]:
+        """The input with zero padding wherever a tap reads outside, and the padding before each dimension."""
+        return _with_padding(self.builder, self.draft, self.draft.phases)
+
+    @cached_property
+    def kernel(self) -> View:
+        """The kernel as contractions read it."""
+        return _kernel(self.builder, self.draft)
+
+    @property
+    def lefts(self) -> Iterator[tuple[View, list[int]]]:
+        """The input as it is, for work that reads zeros outside of it itself, then with padding."""
+        yield self.draft.left, [0] * len(self.draft.window)
+        yield self.padded
+
+    @cached_property
+    def target(self) -> View:
+        """The result, or a new buffer that has its features last."""
+        return stored(self.builder, self.draft, channels_last(self.draft.shape, self.draft.numbers), False)
+
+    def contraction(self, phases: tuple[Phase, ...]) -> ContractionDraft:
+        """The contraction of a combination of phases."""
+        left, lows = self.padded
+        return _contraction(self.draft, (left, self.kernel, self.target), phases, lows)
+
+
+def emit_contractions(
+    builder: ProgramBuilder, draft: ConvolutionDraft, group: PositionGroup | None, transform: Transform | None = None
+) -> None:
     """Emits a contraction for each combination of phases; positions that no tap reaches become zero.
 
-    With a `group`, the features of neighbouring positions fill the lanes together.
+    With a `group`, the features of neighbouring positions fill the lanes together, unless `transform` computes parts.
     """
-    shape, numbers = draft.shape, draft.numbers
-    phases, plain = draft.phases, draft.phases
-    left, lows = _with_padding(builder, draft, phases)
-    order = channels_last(shape, numbers)
-    if group is None:
-        right = _kernel(builder, draft)
-    else:
-        right = grouped_kernel(builder, draft, phases[group.axis][0], group)
+    shape, phases, plain = draft.shape, draft.phases, list(product(*draft.phases))
+    arrays, windowed = ConvolutionArrays(builder, draft), has_windows(draft)
+    names = [f"{draft.name}.{number}" if len(plain) > 1 else draft.name for number in range(len(plain))]
+    parts = list(zip(names, plain, strict=True))
+    made = [transform(arrays, *part) if transform and has_sums(part[1]) else None for part in parts]
+    group = None if any(made) else group
+    if group is not None:
+        arrays.kernel = grouped_kernel(builder, draft, phases[group.axis][0], group)
         phases[group.axis] = [grouped_phase(phases[group.axis][0], group)]
-        order = grouped_order(shape, numbers, group)
-    target = stored(builder, draft, order, group is not None and group.backward)
-    windowed, combinations = has_windows(draft), list(product(*phases))
-    if any(not p.taps for combination in combinations for p in combination) or left.shape.elements == 0:
+        arrays.target = stored(builder, draft, grouped_order(shape, draft.numbers, group), group.backward)
+    if any(not p.taps for combination in plain for p in combination) or draft.left.shape.elements == 0:
         zero = Constant(shape.element_type, "0.0" if shape.element_type[0] in "fbc" else "0")
-        fill(builder, f"{draft.name}.zero", target, zero, draft.op_name)
-    for number, (asked, combination) in enumerate(zip(product(*plain), combinations, strict=True)):
-        if has_sums(combination):
-            name = f"{draft.name}.{number}" if len(combinations) > 1 else draft.name
-            made = _contraction(draft, (left, right, target), combination, lows)
-            useful = None if group is None else draft.multiply_adds
+        fill(builder, f"{draft.name}.zero", arrays.target, zero, draft.op_name)
+    for name, sets, asked, combination in zip(names, made, plain, product(*phases), strict=True):
+        for each in sets or ():
+            builder.emit(each)
+        if not sets and has_sums(combination):
             emit_contraction(
                 builder,
                 replace(
-                    made,
+                    arrays.contraction(combination),
                     name=name,
                     windowed=windowed,
                     convolution=draft.size_of(asked),
-                    useful_multiply_adds=useful,
+                    useful_multiply_adds=None if group is None else draft.multiply_adds,
                 ),
             )
-    put(builder, draft, ungrouped(target, numbers, group))
+    put(builder, draft, ungrouped(arrays.target, draft.numbers, group))
 
 
 def put(builder: ProgramBuilder, draft: ConvolutionDraft, found: View) -> None:

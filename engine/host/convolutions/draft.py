@@ -23,6 +23,8 @@ class ConvolutionDraft:
     numbers: ConvolutionDimensionNumbers
     feature_groups: int = 1
     batch_groups: int = 1
+    may_transform: bool = True
+    """Whether sums may be made of transformed tiles: not of merged groups, nor where exceptions are detected."""
 
     @property
     def shape(self) -> Shape:

@@ -101,4 +101,5 @@ def with_exchanged_operands(draft: ConvolutionDraft, result: View) -> Convolutio
         output_spatial_dimensions=numbers.output_spatial_dimensions,
     )
     name = f"{draft.name}.exchanged"
-    return ConvolutionDraft(name, draft.op_name, draft.right, draft.left, result, tuple(window), new)
+    left, right = draft.right, draft.left
+    return replace(draft, name=name, left=left, right=right, result=result, window=tuple(window), numbers=new)

@@ -96,7 +96,7 @@ def _with_merged_kernel(builder: ProgramBuilder, draft: ConvolutionDraft, count:
     step = source.shape.dimensions[inputs] * target.strides[inputs]
     parts = _by_group(source, feature, groups, count), _by_group(_first(target, source), feature, groups, count, step)
     copy(builder, buffer.name, *parts, draft.op_name)
-    return replace(draft, right=target, feature_groups=groups // count)
+    return replace(draft, right=target, feature_groups=groups // count, may_transform=False)
 
 
 def _with_merged_batch(builder: ProgramBuilder, draft: ConvolutionDraft, count: int) -> ConvolutionDraft:
@@ -106,7 +106,8 @@ def _with_merged_batch(builder: ProgramBuilder, draft: ConvolutionDraft, count: 
     shape = draft.shape.with_dimensions(tuple(dimensions))
     name = f"{draft.name}.merged"
     result = whole(builder.new_buffer(name, shape), shape)
-    return replace(draft, name=name, result=result, batch_groups=draft.batch_groups // count)
+    groups = draft.batch_groups // count
+    return replace(draft, name=name, result=result, batch_groups=groups, may_transform=False)
 
 
 def _store_groups(builder: ProgramBuilder, draft: ConvolutionDraft, source: View, count: int) -> None:

@@ -6,23 +6,32 @@ An algorithm that copies or reorders arrays has to be clearly faster than the ne
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
-from engine.host.convolutions.direct import channels_last, emit_contractions, put, stored
+from engine.host.convolutions import winograd, winograd_wide
+from engine.host.convolutions.direct import ConvolutionArrays, channels_last, emit_contractions, put, stored
 from engine.host.convolutions.draft import ConvolutionDraft
 from engine.host.convolutions.exchanged import emit_exchanged, exchanged_cycles
 from engine.host.convolutions.few_features import emit_few_features, few_cycles
 from engine.host.convolutions.merged_groups import emit_merged, merged_count
 from engine.host.convolutions.overlapping import emit_overlapping, overlap_cycles
-from engine.host.convolutions.pixel_groups import choose_group, contraction_cycles
+from engine.host.convolutions.part import part_of
+from engine.host.convolutions.pixel_groups import PositionGroup, choose_group, contraction_cycles
+from engine.host.passes.split_products import is_split
+from engine.machine_code.processor import may_use_matrix_registers
 from engine.program.building.builder import ProgramBuilder
+from engine.program.building.contraction import emit_contraction
+from engine.program.convolution_size import ConvolutionSize, Phase, has_sums
 from engine.program.program import ComputeSet, Program
 from engine.program.rewriter import ProgramRewriter
 from engine.program.work.convolution import Convolution
 
 FEW_FEATURES_WORTH = 0.9
 """Share of other algorithms' cycles below which few features are worth it: none of 23 convolutions was slower so."""
+TRANSFORMS = (winograd, winograd_wide)
+"""Families of transforms of tiles: each part of a convolution, of one combination of phases, may use another."""
 OVERLAP_WORTH = 0.8
 """Share of the estimated cycles below which overlapping products are worth it."""
 
@@ -44,7 +53,8 @@ def select_convolutions(program: Program) -> Program:
     for at, each in enumerate(program.compute_sets):
         if isinstance(each.work, Convolution):
             builder = ProgramBuilder(written.partitions, each.work.rows)
-            emit_convolution(builder, draft_of(each))
+            draft = replace(draft_of(each), may_transform=program.exceptions is None)
+            emit_convolution(builder, draft)
             first, *rest = builder.compute_sets
             rewriter.replace(at, first)
             rewriter.insert_after(at, *rest)
@@ -99,9 +109,58 @@ def choose_in_order(draft: ConvolutionDraft) -> Choice:
         return Choice("few features", emit_few_features, bids)
     if overlapping is not None and overlapping < OVERLAP_WORTH * single:
         return Choice("overlapping products", _emit_overlapping, bids)
-    return Choice(
-        "contraction" if group is None else "groups of positions", partial(emit_contractions, group=group), bids
-    )
+    transforms = _transform_bids(draft, group, single)
+    way = min(transforms, key=lambda each: transforms[each][0], default=None)
+    if way is None or not transforms[way][1]:
+        way = "contraction" if group is None else "groups of positions"
+    bids |= {each: cycles for each, (cycles, _) in transforms.items()}
+    return Choice(way, partial(emit_contractions, group=group, transform=partial(_transformed, group=group)), bids)
+
+
+def _transform_bids(
+    draft: ConvolutionDraft, group: PositionGroup | None, cycles: float
+) -> dict[str, tuple[float, bool]]:
+    """The cycles of each transform of each part, and whether it is clearly faster than the contraction's `cycles`."""
+    parts = [draft.size_of(phases) for phases in product(*draft.phases) if has_sums(phases)]
+    found, kind = {}, draft.shape.element_type
+    for number, size in enumerate(parts):
+        share = size.multiply_adds / max(1, sum(each.multiply_adds for each in parts))
+        for family in TRANSFORMS if _may_transform(draft, group, size) else ():
+            for way, bid in family.bids(size, kind).items():
+                name = f"{way} of part {number}" if len(parts) > 1 else way
+                found[name] = bid * share * cycles, bid < family.WORTH
+    return found
+
+
+def _may_transform(draft: ConvolutionDraft, group: PositionGroup | None, size: ConvolutionSize) -> bool:
+    """Whether tiles may compute a part: groups of positions are better, except for gradients of 3 x 3 taps."""
+    return draft.may_transform and (group is None or winograd.is_gradient(size))
+
+
+def _transformed(
+    arrays: ConvolutionArrays, name: str, phases: tuple[Phase, ...], group: PositionGroup | None
+) -> list[ComputeSet] | None:
+    """The compute sets of a part by transforms of tiles; None where its contraction is faster."""
+    draft, size = arrays.draft, arrays.draft.size_of(phases)
+    families = [each for each in TRANSFORMS if each.pays(size, draft.shape.element_type)]
+    if not families or not _may_transform(draft, group, size) or _is_split(arrays, phases):
+        return None
+    for family in families:
+        for left, lows in arrays.lefts:
+            part = part_of(draft, name, phases, (left, arrays.kernel, arrays.target), lows)
+            made = family.transformed(part)
+            if made is not None:
+                return None if any(is_split(None, each.work) for each in made) else made
+    return None
+
+
+def _is_split(arrays: ConvolutionArrays, phases: tuple[Phase, ...]) -> bool:
+    """Whether matrix registers multiply the contraction of a part faster, by splits of its operands."""
+    if not may_use_matrix_registers():
+        return False
+    builder = ProgramBuilder(rows=arrays.builder.rows)
+    emit_contraction(builder, arrays.contraction(phases))
+    return any(is_split(None, each.work) for each in builder.compute_sets)
 
 
 def _emit_in_order(builder: ProgramBuilder, draft: ConvolutionDraft) -> None:

@@ -22,23 +22,15 @@ from engine.host.passes.split_products import split_products
 from engine.host.passes.touched_rows import skip_untouched_rows
 from engine.host.passes.unit_fusion import fuse_units
 from engine.host.passes.widened_operands import widen_operands
-from engine.host.passes.winograd import hoist_transformed_kernels, use_winograd
-from engine.host.passes.winograd_padding import read_unpadded
-from engine.host.passes.winograd_wide import hoist_wide_kernels, use_wide_winograd
 from engine.program.passes.loop_invariants import hoist_loop_invariants
 from engine.program.run_passes import Pass
 
 HOST_PASSES: tuple[Pass, ...] = (
     select_convolutions,
-    hoist_loop_invariants,  # copies of kernels, which iterations over micro-batches do not change
+    hoist_loop_invariants,  # copies and transforms of kernels, which iterations over micro-batches do not change
     elide_slot_copies,
     sum_edges,
     multiply_edges,
-    use_winograd,
-    use_wide_winograd,
-    read_unpadded,
-    hoist_transformed_kernels,
-    hoist_wide_kernels,
     window_depthwise,
     pool_unpadded,
     round_operands,

@@ -25,9 +25,10 @@ def split_products(program: Program) -> Program:
     return replace(program, compute_sets=sets) if sets != program.compute_sets else program
 
 
-def is_split(program: Program, work: Work) -> bool:
-    """Whether work of a program is a product for which splitting is faster."""
-    if program.exceptions is not None:  # exceptions must be detected in the operands' own products
+def is_split(program: Program | None, work: Work) -> bool:
+    """Whether work, of a program that may detect exceptions, is a product for which splitting is faster."""
+    # Exceptions must be detected in the operands' own products.
+    if program is not None and program.exceptions is not None:
         return False
     return isinstance(work, Contraction) and _pays(work) and may_use_matrix_registers()
 

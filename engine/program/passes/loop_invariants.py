@@ -6,19 +6,20 @@ from dataclasses import replace
 
 from engine.program.program import ComputeSet, Mark, Program, Region
 from engine.program.uses import BufferUses
-from engine.program.work.base import Work
 from engine.program.work.fused_loop import FusedLoop
+from engine.program.work.tile_transform import KernelTransform
+from engine.program.work.winograd import WinogradKernel
+
+KINDS = (FusedLoop, WinogradKernel, KernelTransform)
+"""Work without effects except on its spans; other work may count iterations, or draw new numbers in each."""
 
 
-def hoist_loop_invariants(program: Program, kind: type[Work] = FusedLoop) -> Program:
-    """Hoists work of a kind out of loops that are known to run at least one iteration, inner ones first.
-
-    Work of this kind has no effects except on its spans; other work may count iterations, or draw new numbers in each.
-    """
+def hoist_loop_invariants(program: Program) -> Program:
+    """Hoists loops and transforms of kernels out of loops that run at least one iteration, inner ones first."""
     for number in range(len(program.regions)):
         region = program.regions[number]
         label = _label_of(program.marks, region) if region.repeats and region.iterations else None
-        invariant = _invariant(program, region, kind) if label is not None else []
+        invariant = _invariant(program, region) if label is not None else []
         if label is not None and invariant:
             program = _hoisted(program, number, label, invariant)
     return program
@@ -31,7 +32,7 @@ def _label_of(marks: list[Mark], region: Region) -> int | None:
     return begins[0] if len(begins) == 1 else None
 
 
-def _invariant(program: Program, region: Region, kind: type[Work]) -> list[int]:
+def _invariant(program: Program, region: Region) -> list[int]:
     """Compute sets that run in each iteration, read no result of the loop, and are the only writers of their
     results.
     """
@@ -43,7 +44,7 @@ def _invariant(program: Program, region: Region, kind: type[Work]) -> list[int]:
             continue
         compute_set = program.compute_sets[at]
         settled = all(w in moved for s in compute_set.reads for w in uses.writers(s.buffer) if w in inside)
-        if settled and isinstance(compute_set.work, kind) and _may_precede(compute_set, at, inside, uses):
+        if settled and isinstance(compute_set.work, KINDS) and _may_precede(compute_set, at, inside, uses):
             moved.append(at)
     return moved
 

@@ -1,7 +1,6 @@
-"""Convolutions with wide kernels, such as 5 x 5, 1 x 7, or 4 x 4 of stride 2, by Winograd's transforms where faster.
+"""Convolutions with wide kernels, such as 5 x 5, 1 x 7, or 4 x 4 of stride 2, by Winograd's transforms: bids and tiles.
 
-Gradients by inputs and by kernels are computed likewise. For the host only: the program that the device model estimates
-has contractions.
+Gradients by inputs and by kernels are computed likewise.
 """
 
 from __future__ import annotations
@@ -12,16 +11,11 @@ from math import inf, prod
 
 from engine.codelets.convolutions.tile_sizes import axes_of
 from engine.codelets.convolutions.winograd_sizes import WIDE_OUTPUTS, whole_vectors
-from engine.host.passes.split_products import is_split
-from engine.host.passes.winograd import written_sums
-from engine.host.passes.winograd_wide_sets import Tiling, convolution_sets, flat, gradient_sets
+from engine.host.convolutions.part import Axis, ConvolutionPart, Pair
+from engine.host.convolutions.winograd_wide_sets import Tiling, convolution_sets, flat, gradient_sets
 from engine.machine_code.costs import most_winograd_outputs
 from engine.program.convolution_size import ConvolutionSize
-from engine.program.passes.loop_invariants import hoist_loop_invariants
-from engine.program.program import ComputeSet, Program
-from engine.program.rewriter import ProgramRewriter
-from engine.program.work.contraction import Contraction
-from engine.program.work.tile_transform import KernelTransform, Pair
+from engine.program.program import ComputeSet
 
 TRANSFORM, NEAR_TRANSFORM = (9, 16), (5, 8)
 """Multiply-adds that take as long as the transform of one element of a tile, with its store and load, along one and
@@ -34,62 +28,36 @@ MOST_BYTES = 1 << 28
 """Most bytes of all transformed arrays of a convolution."""
 
 
-def use_wide_winograd(program: Program) -> Program:
-    """Transforms the convolutions for which it is faster, unless SOFTWARE_IPU_WINOGRAD allows only small tiles."""
-    if program.exceptions is not None or most_winograd_outputs() < WIDE_OUTPUTS:
-        return program
-    rewriter, changed = ProgramRewriter(program), False
-    for at, each in enumerate(program.compute_sets):
-        found = _transformed(rewriter, at)
-        if found is None:
-            continue
-        made, added = found
-        if not any(is_split(program, one.work) for one in (each, *made)):
-            first, *others = made
-            rewriter.replace(at, first)
-            rewriter.insert_after(at, *others)
-            rewriter.remove(added)
-            changed = True
-    return rewriter.result() if changed else program
-
-
-def hoist_wide_kernels(program: Program) -> Program:
-    """Hoists transforms of kernels out of loops that do not change the kernels: loops over micro-batches."""
-    return hoist_loop_invariants(program, KernelTransform)
-
-
-def _transformed(rewriter: ProgramRewriter, at: int) -> tuple[tuple[ComputeSet, ...], list[int]] | None:
-    """Compute sets in place of compute set `at`, and the numbers of others that they make superfluous."""
-    multiplied = rewriter.sets[at]
-    work, size = multiplied.work, multiplied.work_estimate.convolution
-    if not isinstance(work, Contraction) or size is None or not _has_tiles(work, size):
-        return None
-    size = undilated(size)
-    written, added = written_sums(rewriter, at)
-    if written is None:
-        return None
-    for backward, (tiling, share) in _best_tilings(size).items():
-        make = gradient_sets if backward else convolution_sets
-        made = make(multiplied, work, size, written, tiling) if share < WORTH else None
-        if made is not None:
-            return made, added
-    return None
-
-
-def bids(multiplied: ComputeSet) -> dict[str, float]:
+def bids(size: ConvolutionSize, element_type: str) -> dict[str, float]:
     """Estimates the least times as a convolution and as a gradient by the kernel, as shares of the contraction's.
 
     There are none where tiles cannot compute it.
     """
-    work, size = multiplied.work, multiplied.work_estimate.convolution
-    if not isinstance(work, Contraction) or size is None or not _has_tiles(work, size):
-        return {}
-    found = _best_tilings(undilated(size))
+    found = _best_tilings(undilated(size)) if _has_tiles(size, element_type) else {}
     return {"wide gradient" if backward else "wide convolution": share for backward, (_, share) in found.items()}
 
 
-def _has_tiles(work: Contraction, size: ConvolutionSize) -> bool:
-    return work.is_float32 and size.groups == 1 and len(size.taps) in (1, 2)
+def pays(size: ConvolutionSize, element_type: str) -> bool:
+    """Whether the fastest tiles are clearly faster than the contraction."""
+    return min(bids(size, element_type).values(), default=inf) < WORTH
+
+
+def transformed(part: ConvolutionPart) -> list[ComputeSet] | None:
+    """The compute sets of the fastest tiles; None where the contraction is faster, or the arrays are not suitable."""
+    plain = in_rows(part) if _has_tiles(part.size, part.element_type) else None
+    if plain is None:
+        return None
+    for backward, (tiling, share) in _best_tilings(plain.size).items():
+        make = gradient_sets if backward else convolution_sets
+        made = make(plain, tiling) if share < WORTH else None
+        if made is not None:
+            return made
+    return None
+
+
+def _has_tiles(size: ConvolutionSize, element_type: str) -> bool:
+    large = most_winograd_outputs() >= WIDE_OUTPUTS
+    return large and element_type == "f32" and size.groups == 1 and len(size.taps) in (1, 2)
 
 
 def _best_tilings(size: ConvolutionSize) -> dict[bool, tuple[Tiling, float]]:
@@ -120,6 +88,30 @@ def undilated(size: ConvolutionSize) -> ConvolutionSize:
         return size
     field_, taps_ = (rows, column) if dilation > 1 else (column, rows)
     return replace(size, field=field_, taps=taps_, steps=(1.0, 1.0), dilations=(1.0, 1.0))
+
+
+def in_rows(part: ConvolutionPart) -> ConvolutionPart | None:
+    """The part as one of rows and columns, with the sizes of `undilated`; None if its zeros do not fill rows."""
+    size = undilated(part.size)
+    if len(part.axes) == 2:
+        return part
+    (axis,) = part.axes
+    if len(size.taps) == 1:
+        return replace(part, axes=(Axis(), axis))
+    apart = axis.apart if size.taps[1] == 1 else axis.step
+    if axis.is_inside:
+        part, axis = replace(part, a=part.begin), replace(axis, start=0, source=axis.size)
+    elif axis.start % apart or axis.source % apart:
+        return None
+    near = replace(axis, step=1, apart=1)
+    along = replace(near, count=size.field[0], taps=size.taps[0], stride_a=axis.stride_a * apart)
+    along = replace(along, start=axis.start // apart, source=axis.source // apart)
+    across = replace(near, count=size.field[1], taps=size.taps[1], start=0, source=apart)
+    if size.taps[1] == 1:
+        along = replace(along, stride_c=axis.stride_c * apart)
+    else:
+        along = replace(along, stride_b=axis.stride_b * apart)
+    return replace(part, size=size, axes=(along, across))
 
 
 def _tiling(size: ConvolutionSize, backward: bool) -> tuple[Tiling, float] | None:
