@@ -1,4 +1,5 @@
-"""The helper process of engine/codelets/ahead.py: compiles the codelets that do not depend on a model, then ends."""
+"""Compiles the codelets that do not depend on a model: in the helper process of engine/codelets/ahead.py, and where the
+project is installed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import os
 from pathlib import Path
 
 from engine.codelets import ahead
-from engine.codelets.language.build import make
+from engine.codelets.language.build import Codelet, make
 from engine.runtime.general_codelets import codelets_of, general_codelets
 
 
@@ -19,5 +20,19 @@ def main(folder: str) -> None:
     os.nice(19)
     codelets = general_codelets()
     make(codelets)
+    _keep(codelets, Path(folder))
+
+
+def make_part(number: int, count: int) -> None:
+    """Stores the objects of part `number` of `count` parts of the general codelets, which others may compile beside.
+
+    The last one to end notes that all exist.
+    """
+    codelets = general_codelets()
+    make(codelets[number::count])
+    _keep(codelets)
+
+
+def _keep(codelets: list[Codelet], folder: Path | None = None) -> None:
     if all(each.path.exists() for each in codelets):  # unless the cache has been cleared meanwhile
-        ahead.keep(Path(folder))
+        ahead.keep(folder)

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import _ipu_hook
 import ipu
 from engine import cache_directory as disk
 from engine.codelets import ahead
@@ -23,7 +22,6 @@ from engine.codelets.host import rows
 from engine.codelets.language.build import Codelet, building, make
 from engine.codelets.language.record import block as words_of
 from engine.codelets.pooling.pool_gradient import pool_gradient
-from engine.errors import ConfigurationError
 from engine.ir import Shape
 from engine.ir.attributes import WindowDimension
 from engine.machine_code import helper_process
@@ -142,98 +140,6 @@ def test_programs_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == len(ipu.PROGRAMS)
     IPUStrategy()
     assert len(calls) == len(ipu.PROGRAMS) + 1
-
-
-def start_of(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The names of the imports that start the helper."""
-    started: set[str] = set()
-    for name in ("numpy", "tensorflow", "keras", "tf_keras", "tensorflow.python", "ipu"):
-        monkeypatch.setattr(ahead, "start", lambda name=name: started.add(name))
-        _ipu_hook.AliasFinder.find_spec(name)
-    return started
-
-
-API = (
-    "import ipu",
-    "import os, ipu",
-    "x = 1\nfrom ipu.config import IPUConfig",
-    "def f():\n\tfrom tensorflow.python import ipu",
-    "from tensorflow.python.ipu.keras.layers import Dropout",
-    "import tensorflow.python.ipu as other",
-    "from tensorflow.python import (\n    keras,  # the older (one\n    ipu,\n)",
-    "from keras import ipu",
-)
-LIBRARIES = {"tensorflow", "keras", "tf_keras"}
-NO_API = (
-    "",
-    "# import ipu",
-    "import os  # for ipu",
-    "print('import of ipu')",
-    "import ipu_other",
-    "import os\nipu = 1",
-    "from os import (path)\nipu = 1",
-    "from os import (\n    path,\n)\nipu = 1",
-)
-
-
-@pytest.mark.parametrize(("source", "starts"), [*((each, True) for each in API), *((each, False) for each in NO_API)])
-def test_import_of_tensorflow_starts_it_for_programs_that_import_the_api(
-    source: str, starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The program is the main file, or in a notebook the cell."""
-    program, main = tmp_path / "program.py", sys.modules["__main__"]
-    text, expected = f"import tensorflow\n{source}\n", LIBRARIES if starts else set()
-    program.write_text(text)
-    monkeypatch.setattr(main, "__file__", str(program), raising=False)
-    assert start_of(monkeypatch) == expected
-    monkeypatch.delattr(main, "__file__")
-    monkeypatch.setattr(main, "In", ["", "import ipu" if not starts else "", text], raising=False)
-    assert start_of(monkeypatch) == expected
-
-
-def test_a_wrong_switch_is_an_error_of_the_api_not_of_tensorflow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "program.py").write_text("import ipu\n")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "program.py"), raising=False)
-    monkeypatch.setattr(ahead, "_asked", False)
-    monkeypatch.setenv("SOFTWARE_IPU_COMPILE_AHEAD", "off")
-    _ipu_hook.AliasFinder.find_spec("tensorflow")
-    with pytest.raises(ConfigurationError, match="Expected 0 or 1 in SOFTWARE_IPU_COMPILE_AHEAD"):
-        ahead.start()
-
-
-def test_programs_whose_source_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    main = sys.modules["__main__"]
-    (tmp_path / "archive.zip").write_bytes(b"import ipu")
-    os.mkfifo(tmp_path / "pipe")
-    for file in (*(tmp_path / name for name in ("archive.zip/__main__.py", ".", "pipe", "none")), "\0", None):
-        monkeypatch.setattr(main, "__file__", file if file is None else str(file), raising=False)
-        assert start_of(monkeypatch) == set()
-    for cells in ([], [None], None, "import ipu"):
-        monkeypatch.setattr(main, "In", cells, raising=False)
-        assert start_of(monkeypatch) == set()
-    (tmp_path / "latin.py").write_bytes(b"# \xe9\nimport ipu\n")
-    monkeypatch.setattr(main, "__file__", str(tmp_path / "latin.py"))
-    assert start_of(monkeypatch) == LIBRARIES
-
-
-def test_a_program_compiles_beside_its_import_of_tensorflow(empty_cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "tensorflow.py").write_text(
-        "from engine.codelets import ahead\nassert ahead.is_running()\nprint('yes')"
-    )
-    program = tmp_path / "program.py"
-    program.write_text(
-        "from engine.codelets import ahead\nahead.MODULE = 'tests.codelets.helpers'\n"
-        "import tensorflow\nif False:\n    from tensorflow.python import ipu\n"
-    )
-    root = str(Path(ahead.__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root}
-    command = [sys.executable, str(program)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == "yes\n", done.stderr
-    (folder,) = helpers_of(empty_cache)
-    assert attempts(folder) == 1
 
 
 def test_its_module_is_importable_without_tensorflow() -> None:

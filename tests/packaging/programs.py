@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from textwrap import dedent
 
-OURS = {"ipu", "engine", "keras_ext", "ipu_tensorflow_addons", "_ipu_hook"}
+OURS = {"ipu", "engine", "keras_ext", "ipu_tensorflow_addons", "_ipu_hook", "_ipu_names"}
 HEAVY = {"tensorflow", "keras", "tf_keras", "numpy", "numba"}
 LISTING = "import sys; print(sorted(name for name in sys.modules if name.split('.')[0] in {}))"
 DOCUMENTED = """

@@ -34,7 +34,15 @@ def clone(tmp_path: Path) -> Path:
         (folder / package / "__init__.py").write_text("")
         (folder / package / "inside" / "module.py").write_text("x = 1\n")
     (folder / "ipu" / "broken.py").write_text("x = = 1\n")
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "_ipu_hook.py", "ipu_hook.pth"):
+    for name in (
+        "pyproject.toml",
+        "hatch_build.py",
+        "README.md",
+        "LICENSE",
+        "_ipu_hook.py",
+        "_ipu_names.py",
+        "ipu_hook.pth",
+    ):
         shutil.copy(ROOT / name, folder / name)
     return folder
 

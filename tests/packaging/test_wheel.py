@@ -13,6 +13,7 @@ def test_contents(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         "_ipu_hook.py",
+        "_ipu_names.py",
         "engine",
         "ipu",
         "ipu_hook.pth",

@@ -28,7 +28,7 @@ OTHER_PROCESS = textwrap.dedent("""
     import json, sys
     sys.meta_path[:] = [finder for finder in sys.meta_path if "AliasFinder" not in repr(finder)]
     for name in [*sys.modules]:
-        if name in ("_ipu_hook", "ipu", "engine", "keras_ext"):
+        if name in ("_ipu_hook", "_ipu_names", "ipu", "engine", "keras_ext"):
             del sys.modules[name]
     for name in ("ipu", "engine", "keras_ext", "_ipu_hook", "keras", "tf_keras"):
         sys.modules[name] = None
