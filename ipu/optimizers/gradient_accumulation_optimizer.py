@@ -13,6 +13,7 @@ from ipu._internal.compiler.accumulation_iterations import accumulation_iteratio
 from ipu._internal.compiler.optimizer_state import note_optimizer_state
 from ipu._internal.compiler.storage import OFFLOADS_STATE, SHARDS_STATE, checked_storage
 from ipu._internal.conversion import converted
+from ipu._internal.name_scopes import in_present_scope
 from ipu._internal.names.namespace import public_names
 from ipu._internal.pipelining.options import checked_reduction
 from ipu._internal.types import Optimizer
@@ -94,7 +95,7 @@ class _Accumulating(IpuOptimizer):
             with tf.control_dependencies([applied]):
                 return tf.constant(True)
 
-        return tf.cond(last, update, lambda: tf.constant(False))
+        return tf.cond(last, in_present_scope(update), lambda: tf.constant(False))
 
 
 class GradientAccumulationOptimizerV2(_Accumulating):

@@ -20,6 +20,8 @@ def first(x: tf.Tensor) -> tf.Tensor:
 
 
 def second(x: tf.Tensor) -> tf.Tensor:
+    with v1.variable_scope("stage1", use_resource=True):
+        x = tf_keras.layers.Dense(3, name="wide")(x)
     with v1.variable_scope("stage2", use_resource=True):
         x = tf_keras.layers.Dense(3, name="narrow")(x)
         with tf.name_scope("scaled"):
@@ -80,15 +82,24 @@ def variables(split: str, optimizer: Any, outer: str) -> tuple[list[str], Any, A
             return [v.name for v in order], session.run(order), np.ravel(session.run(rows))
 
 
-@pytest.mark.parametrize("outer", ["a/b"])
-@pytest.mark.parametrize("momentum", [True])
-def test_names_are_those_without_stages(outer: str, momentum: bool) -> None:
-    def optimizer() -> Any:
-        return v1.train.MomentumOptimizer(0.001, 0.9) if momentum else v1.train.GradientDescentOptimizer(0.001)
+OPTIMIZERS = {
+    "Momentum": lambda: v1.train.MomentumOptimizer(0.001, 0.9),
+    "Adam": lambda: v1.train.AdamOptimizer(0.001),
+}
+STATES = {"Momentum": (["Momentum"], []), "Adam": (["Adam", "Adam_1"], ["beta1_power", "beta2_power"])}
 
-    parts = ["stage1/wide/kernel", "stage1/wide/bias", "stage2/narrow/kernel", "stage2/narrow/bias"]
+
+@pytest.mark.parametrize("outer", ["a/b"])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_names_are_those_without_stages(outer: str, kind: str) -> None:
+    """A scope that is entered again has a number, as in a graph without stages."""
+    optimizer = OPTIMIZERS[kind]
+    layers = ["stage1/wide", "stage1_1/wide", "stage2/narrow"]
+    parts = [f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")]
     expected = [f"{outer}/{part}" for part in (*parts, "stage2/factor", "stage2/scaled/scale")]
-    expected += [f"{outer}/{name}/Momentum" for name in expected] if momentum else []
+    of_each, of_all = STATES[kind]
+    expected += [f"{outer}/{name}/{state}" for name in expected for state in of_each]
+    expected += [f"{outer}/{state}" for state in of_all]
     names, values, rows = variables("loop", optimizer, outer)
     assert names == sorted(f"{name}:0" for name in expected)
     for split in ("two", "three"):

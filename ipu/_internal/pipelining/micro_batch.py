@@ -41,6 +41,7 @@ class TracedMicroBatch:
     def __init__(self, arguments: PipelineArguments, output_type: type) -> None:
         self._arguments, self._output_type = arguments, output_type
         self._scope = tf.get_current_name_scope()
+        self._names: dict[str, int] = {}
         self.number: tf.Tensor | None = None
         """Number of the micro-batch in its update, int32[], where a loop counts them; None where stages do."""
 
@@ -58,7 +59,7 @@ class TracedMicroBatch:
                 element, named = arguments_of(self._arguments.infeed_queue._dequeue())
         positional, outputs = (*inputs, *element), None
         for number, functions in enumerate(self._arguments.stages):
-            with in_stage(number), self._naming(), loop_body(self._counter):
+            with in_stage(number), self._distinct_names(), self._naming(), loop_body(self._counter):
                 results = [converted(function)(*positional, **named) for function in functions]
             outputs = results[0] if len(results) == 1 else [each for result in results for each in _spread(result)]
             positional, named = tuple(_spread(outputs)), {}
@@ -68,7 +69,7 @@ class TracedMicroBatch:
         """Result of `optimizer_function`; raises PipelineTypeError if it is no OptimizerFunctionOutput."""
         function = self._arguments.optimizer_function
         assert function is not None
-        with in_stage(self.last_stage), self._naming():
+        with in_stage(self.last_stage), self._distinct_names(), self._naming():
             output = converted(function)(*_spread(outputs))
         if not isinstance(output, self._output_type):
             raise PipelineTypeError(
@@ -85,6 +86,16 @@ class TracedMicroBatch:
         current = number.read_value()
         number.assign(tf.math.floormod(current + 1, count), read_value=False)
         return current
+
+    @contextlib.contextmanager
+    def _distinct_names(self) -> Iterator[None]:
+        """Makes name scopes distinct from those of the stages before, as without stages, while the context is open."""
+        graph = ops.get_default_graph()
+        scope, used = f"{graph.get_name_scope()}/".lower(), graph._names_in_use
+        for name, count in self._names.items():
+            used[scope + name] = max(used.get(scope + name, 0), count)
+        yield
+        self._names |= {name.removeprefix(scope): n for name, n in used.items() if name.startswith(scope)}
 
     def _naming(self) -> contextlib.AbstractContextManager[Any]:
         """Names variables as without stages, by the pipeline's scope and the user's, while the context is open."""
