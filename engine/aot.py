@@ -63,6 +63,7 @@ def compile_ahead(program: Path, output: Path) -> int:
     from engine.files.executable_file import from_bytes, read_program
     from engine.files.objects import write_objects
     from engine.loaded import compiling
+    from engine.machine_code.caches import second_level
     from engine.machine_code.given_objects import ObjectOrigin, recording
     from engine.machine_code.instruction_sets import check_system, flag_of, flags
     from engine.machine_code.keys import compilers_and_processor
@@ -87,7 +88,7 @@ def compile_ahead(program: Path, output: Path) -> int:
     required = {flag_of(feature) for feature in features}
     if "NUMBA_CPU_NAME" not in os.environ:  # Linux names no others, such as those that all processors have
         required &= flags()
-    origin = ObjectOrigin(compilers_and_processor(), name, features_text())
+    origin = ObjectOrigin(compilers_and_processor(), name, features_text(), second_level())
     write_objects(output, origin, objects, sorted(required))
     return count
 

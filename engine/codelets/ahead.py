@@ -66,7 +66,7 @@ PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"flags", b"Features", b"CPU
 """Lines of /proc/cpuinfo that name the processor."""
 CPUINFO_BYTES = 8192
 """Bytes of /proc/cpuinfo to read: more than the lines of one processor."""
-CHOICES = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "SOFTWARE_IPU_AMX")
+CHOICES = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "SOFTWARE_IPU_AMX", "SOFTWARE_IPU_CACHE_BYTES")
 """Environment variables on which code depends."""
 
 _asked = False

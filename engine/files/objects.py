@@ -11,6 +11,7 @@ import hmac
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def write_objects(path: Path, origin: ObjectOrigin, objects: dict[str, bytes], r
 
     The file is signed if this process has a key. Raises OSError, and ConfigurationError for an invalid key.
     """
-    fields = {"kind": "objects", "key": origin.key, "cpu": origin.cpu, "features": origin.features}
+    fields = {"kind": "objects", **asdict(origin)}
     engine = {"engine": sources.digest_of_engine(), "digests": sources.digests()}
     header = {**fields, "required": required, **engine}
     key = _key()
@@ -63,7 +64,7 @@ def give_objects(path: Path) -> None:
             "file again by `python -m engine.aot` with that key, or unset the variable."
         )
     check_flags(header["required"], str(path))
-    origin = ObjectOrigin(header["key"], header["cpu"], header["features"])
+    origin = ObjectOrigin(header["key"], header["cpu"], header["features"], header["cache_bytes"])
     sources.give_digests(header.get("engine", ""), header.get("digests", {}))
     given_objects.give(origin, {name: bytes(content) for name, content in sections.items()})
 
@@ -72,7 +73,8 @@ def _is_described(header: Mapping[str, Any]) -> bool:
     """Whether a header names the compiler and the processor of its object code."""
     required = header.get("required")
     texts = [header.get(name) for name in ("key", "cpu", "features")]
-    return isinstance(required, list) and all(isinstance(each, str) for each in (*texts, *required))
+    described = isinstance(required, list) and all(isinstance(each, str) for each in (*texts, *required))
+    return described and isinstance(header.get("cache_bytes"), int)
 
 
 def _content(path: Path, key: bytes | None) -> bytes:

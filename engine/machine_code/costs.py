@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 
 from engine.errors import ConfigurationError
+from engine.machine_code.caches import LARGE, second_level
 from engine.machine_code.processor import target
 from engine.private_files import read_regular
 
@@ -47,7 +48,8 @@ class Costs:
     threads: float = 390_000.0
     """Starting and ending the threads of a call: a call that takes less runs on one worker."""
     cache_bytes: int = 1 << 21
-    """Bytes of a worker's own cache, of the second level: passes fuse arrays above a share of it."""
+    """Bytes of a worker's own cache, of the second level: passes fuse arrays above a share of it. Processors with large
+    ones, of 1 MiB and more, have those of 2 MiB; others their own."""
 
 
 DEFAULT = Costs(multiply_add=1 / 77, split_multiply_add=inf, split=0.28, gather=0.4)
@@ -66,6 +68,8 @@ def costs() -> Costs:
     Raises ConfigurationError for a file that cannot be read or has something other than positive costs.
     """
     found = next((each for feature, each in MEASURED.items() if feature in target()[1]), DEFAULT)
+    if second_level() < LARGE:
+        found = replace(found, cache_bytes=second_level())
     path = os.environ.get(VARIABLE, "").strip()
     return with_file(found, Path(path)) if path else found
 

@@ -19,6 +19,8 @@ class ObjectOrigin:
     key: str
     cpu: str
     features: str
+    cache_bytes: int
+    """Bytes of second-level cache that the code is for."""
 
 
 _origin: ObjectOrigin | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.cache_directory import cache_directory
 from engine.machine_code import given_objects, sources
+from engine.machine_code.caches import second_level
 from engine.machine_code.processor import features_text, target
 
 
@@ -24,7 +25,7 @@ def fingerprint(position: Path) -> str:
 
 
 def compilers_and_processor() -> str:
-    """Names what object code depends on beside its sources: compilers and processor, or the key of given objects."""
+    """Names what object code depends on beside its sources: compilers, processor and cache, or given objects' key."""
     if not given_objects.has_compiler():
         return given_objects.origin().key
     from importlib import metadata
@@ -32,4 +33,6 @@ def compilers_and_processor() -> str:
     from llvmlite import binding  # not needed by a process that only builds a model
 
     compilers = metadata.version("numba"), metadata.version("llvmlite"), binding.llvm_version_info
-    return repr((*compilers, platform.python_version(), platform.machine(), target()[0], features_text()))
+    return repr(
+        (*compilers, platform.python_version(), platform.machine(), target()[0], features_text(), second_level())
+    )

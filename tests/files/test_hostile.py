@@ -168,9 +168,10 @@ def test_reports_that_unpack_to_far_more_are_refused() -> None:
 
 
 def test_headers_of_objects_are_checked(tmp_path: Path) -> None:
-    whole = {"kind": "objects", "required": [], "key": "", "cpu": "", "features": ""}
+    whole = {"kind": "objects", "required": [], "key": "", "cpu": "", "features": "", "cache_bytes": 0}
     path = tmp_path / "a.objects"
-    for wrong in ({"required": 5}, {"required": [[1]]}, {"key": [1]}, {"cpu": None}, {"features": 3}):
+    wrongs = ({"required": 5}, {"required": [[1]]}, {"key": [1]}, {"cpu": None}, {"features": 3}, {"cache_bytes": ""})
+    for wrong in wrongs:
         path.write_bytes(pack({**whole, **wrong}, {"x": b"1"}))
         with pytest.raises(InvalidFile, match="has written"):
             give_objects(path)

@@ -128,7 +128,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     with pytest.raises(InvalidFile, match=r"engine\.aot"):
         give_objects(other)
     objects = tmp_path / "a.objects"
-    write_objects(objects, ObjectOrigin("key", "x86-64-v4", "+avx512f"), {}, ["avx512f"])
+    write_objects(objects, ObjectOrigin("key", "x86-64-v4", "+avx512f", 1 << 21), {}, ["avx512f"])
     monkeypatch.setattr(instruction_sets, "flags", lambda: frozenset({"avx2"}))
     with pytest.raises(ConfigurationError, match="avx512f"):
         give_objects(objects)
@@ -137,7 +137,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert "Expected one program" in capsys.readouterr().err
 
 
-ORIGIN = ObjectOrigin("key", "x86-64", "")
+ORIGIN = ObjectOrigin("key", "x86-64", "", 1 << 19)
 
 
 def test_signatures_are_required_where_there_is_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ from engine.codelets.host.rows import word
 from engine.codelets.language.build import Codelet, inner
 from engine.codelets.language.memory import load_i64
 from engine.codelets.language.scratch import ScratchLayout, ScratchSpace
+from engine.codelets.products.block_sizes import block_sizes
 from engine.codelets.products.contract import Block, Following, Operands, Parts, blocked, even_cut, over_units
 from engine.codelets.products.contract_fields import GROUP, PACK_ROWS, Field, Layout
 from engine.codelets.products.micro_kernel import library
 from engine.codelets.products.pack import LANES, PANEL, fill_progression, packed_pitch, packing
 from engine.codelets.products.panel import prefetching_panels
+from engine.machine_code.caches import second_level
 from engine.machine_code.processor import masks_are_cheap
 
 MASKED = masks_are_cheap()
@@ -20,15 +22,13 @@ K_BLOCK = 512  # maximum: a packed panel of B is then 128 kB, and C is seldom re
 APART_K_BLOCK = 256  # maximum where each k of A is a cache line of its own, or is packed: few of these lines fit
 NEAR_K_BLOCK = 128  # for so few rows that a packed panel of B should be in the first-level cache from the start
 FEW_ROWS = 256  # of all units together
-B_FLOATS = 1 << 17  # of packed panels of B, which stay in the second-level cache while rows of A stream through
-PACKED_B_FLOATS = 1 << 18  # likewise if A is packed, which happens once for each block of B
-GROUP_ROWS = 24  # multiplied by all packed panels before the next rows are: whole kernels
-PACKED_GROUP_ROWS = 48  # likewise for packed A: also whole groups
+B_FLOATS, GROUP_ROWS, LEAST_ROWS, LEAST_SIZE, LEAST_BYTES = block_sizes(second_level())
+PACKED_B_FLOATS = 1 << 18  # of packed panels of B if A is packed, which happens once for each block of B
+PACKED_GROUP_ROWS = 48  # multiplied by all packed panels before the next rows are: whole kernels, and whole groups
 LINE_ROWS = 96  # likewise for A packed by lines, which are LINE_PITCH apart
 LINE_PITCH = 4 * LINE_ROWS
 LINE_COLUMNS = 256  # most that multiply lines; more of them repay transposing A, whose rows are read with fewer misses
-MANY_ROWS = 384  # minimum for streaming rows past panels; fewer rows stay in the cache, and panels stream past them
-CACHED = 1024  # rows and columns together, whose blocks of A and B (2 MB) stay in the second-level cache anyway
+MANY_ROWS = 384  # minimum for streaming packed rows past panels; panels stream past fewer rows
 LONG_K = 128  # minimum k of a block that counts as long
 LINE = 64  # bytes of a cache line that is prefetched
 AHEAD_PITCH = 24  # bytes prefetched for each k at two places, for the next rows; more would wait for each other
@@ -77,12 +77,23 @@ def steps(at: Operands, block: Block) -> tuple[int, int, int]:
     by_lines = packs_a and columns <= LINE_COLUMNS
     if by_lines:
         plan |= BY_LINES
-    many_rows = LINE_ROWS if by_lines else MANY_ROWS
-    if rows < many_rows or columns <= PANEL or not (packs_a or rows + columns > CACHED):
+    if columns <= PANEL or not (streams_packed(rows, by_lines) if packs_a else streams(rows, columns, k_count)):
         return rows, PANEL, plan
     limit = (PACKED_B_FLOATS if packs_a else B_FLOATS) // k_count // PANEL
     column_step = even_cut(columns, max(1, limit) * PANEL, PANEL)
     return rows_together(plan), column_step, plan | BY_ROWS
+
+
+@inner
+def streams_packed(rows: int, by_lines: int) -> bool:
+    """Whether packed rows of A stream past panels."""
+    return rows >= (LINE_ROWS if by_lines else MANY_ROWS)
+
+
+@inner
+def streams(rows: int, columns: int, k_count: int) -> bool:
+    """Whether rows of A in place stream past panels, as they would not stay in the cache."""
+    return rows >= LEAST_ROWS and rows + columns > LEAST_SIZE and 4 * rows * k_count > LEAST_BYTES
 
 
 @inner

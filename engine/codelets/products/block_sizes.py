@@ -1,0 +1,36 @@
+"""Sizes of blocks of float32 products by the second-level cache. They never change the order of sums."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.machine_code.caches import LARGE
+
+
+class BlockSizes(NamedTuple):
+    """Blocks of A whose rows, in place, stream past packed panels of B, and these panels. Panels stream past others."""
+
+    b_floats: int
+    """Elements of packed panels of B, which stay in the second-level cache while rows of A stream."""
+    group_rows: int
+    """Rows multiplied by all packed panels before the next rows are: whole kernels."""
+    least_rows: int
+    """Rows of a block from which they stream; fewer stay in the cache."""
+    least_size: int
+    """Rows and columns together beyond which rows stream: blocks of A and B of fewer stay in the cache anyway."""
+    least_bytes: int
+    """Bytes of a block of A beyond which its rows stream."""
+
+
+def block_sizes(cache_bytes: int) -> BlockSizes:
+    """Chooses sizes for a second-level cache.
+
+    Those for a large cache are from two cores of a Xeon with AVX-512 and 2 MiB, those for a small one from two cores of
+    a Zen 3 with 512 KiB, both of November 2026. Few rows prefetch only a part of the next panel, so small caches, which
+    panels leave sooner, have larger groups.
+    """
+    if cache_bytes >= LARGE:
+        return BlockSizes(b_floats=1 << 17, group_rows=24, least_rows=384, least_size=1024, least_bytes=0)
+    return BlockSizes(
+        b_floats=cache_bytes // 8, group_rows=48, least_rows=0, least_size=0, least_bytes=cache_bytes // 2
+    )

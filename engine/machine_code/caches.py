@@ -1,0 +1,73 @@
+"""The size of the processor's caches, which blocks of operands and fused arrays are to fit."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+from engine.errors import ConfigurationError
+from engine.machine_code import given_objects
+from engine.machine_code.processor import lanes
+
+VARIABLE = "SOFTWARE_IPU_CACHE_BYTES"
+LARGE = 1 << 20
+"""Least bytes of a large second-level cache, as most processors with AVX-512 have."""
+LEAST, MOST = 1 << 15, 1 << 30
+"""Legal values of the variable."""
+SMALL = 1 << 19
+"""Bytes assumed of processors without AVX-512 that are not known."""
+SYSTEM = Path("/sys/devices/system/cpu")
+UNITS = {"K": 1 << 10, "M": 1 << 20}
+
+
+@cache
+def second_level() -> int:
+    """Bytes of second-level cache for a core of the processor that code is compiled for; the least, if cores differ.
+
+    `SOFTWARE_IPU_CACHE_BYTES` in the environment overrides it. Without it and without a compiler, it is that of the
+    object code given. Raises ConfigurationError for other values than LEAST to MOST.
+    """
+    given = os.environ.get(VARIABLE, "").strip()
+    if given:
+        return _checked(given)
+    if not given_objects.has_compiler():
+        return given_objects.origin().cache_bytes
+    other = "NUMBA_CPU_NAME" in os.environ  # this machine's caches say nothing about that processor
+    found = [] if other else [size for size in map(_of_core, _usable()) if size]
+    return min(found, default=2 * LARGE if lanes() == 16 else SMALL)
+
+
+def _checked(given: str) -> int:
+    if not (given.isdecimal() and LEAST <= int(given) <= MOST):
+        raise ConfigurationError(
+            f"Expected {VARIABLE} to be bytes of a second-level cache, {LEAST} to {MOST}. Received: {given!r}. "
+            f"Nearest usual value: {SMALL}; unset it for this processor's own."
+        )
+    return int(given)
+
+
+def _usable() -> list[int]:
+    """Numbers of the cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def _of_core(core: int) -> int:
+    """A core's share of its second-level cache in bytes; 0 if the system does not say."""
+    folder = SYSTEM / f"cpu{core}"
+    try:
+        threads = _count(folder / "topology/thread_siblings_list")
+        for each in (folder / "cache").glob("index*"):
+            if (each / "level").read_text().strip() == "2":
+                size = (each / "size").read_text().strip()
+                cores = max(1, _count(each / "shared_cpu_list") // threads)
+                return int(size[:-1]) * UNITS[size[-1]] // cores
+    except (OSError, ValueError, KeyError, IndexError):
+        pass
+    return 0
+
+
+def _count(path: Path) -> int:
+    """The number of processors in a list such as 0-3,8."""
+    ends = [part.partition("-") for part in path.read_text().strip().split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
