@@ -23,7 +23,7 @@ from keras_ext.accumulation import accumulation_of, accumulation_with, accumulat
 from keras_ext.activations import notice_large_activations
 from keras_ext.attempts import note_taken
 from keras_ext.callback_thread import CallbackThread
-from keras_ext.epochs.batch_types import BatchType, ListOf, batch_type
+from keras_ext.epochs.batch_types import BatchType, ListOf, OfSpecs, batch_type
 from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, take, together
 from keras_ext.epochs.limited import unlimited
 from keras_ext.epochs.structure import flatten
@@ -290,7 +290,11 @@ class EpochFunction(StepFunction):
         callbacks = take_callbacks(self.model, self._mode)
         self._raise_failed(iterator)
         with queue_report(self.model, self._mode).fetching():
-            taken = take(iterator, self.framework.steps_per_execution(self.model))
+            try:
+                taken = take(iterator, self.framework.steps_per_execution(self.model))
+            except StopIteration:
+                self._build_without_batches(batch_type(iterator))
+                raise
         note_taken(taken)
         note_steps(self.model, self._mode, sum(batches.steps for batches in taken) // self._replicas())
         asked = self._ask()
@@ -324,6 +328,14 @@ class EpochFunction(StepFunction):
             if not steps_are_chosen.value:
                 self._raise_failed(iterator)
         return logs
+
+    def _build_without_batches(self, kind: BatchType) -> None:
+        """Builds the optimizer for data without a batch by a trace of a step, as Keras 3 does before it reads them."""
+        optimizer = self.framework.optimizer(self.model)
+        if self._mode == "train" and isinstance(kind, OfSpecs) and not getattr(optimizer, "built", True):
+            shapes = tuple(tuple(spec.shape) for spec in kind.specs)
+            dtypes = tuple(spec.dtype.as_numpy_dtype for spec in kind.specs)
+            graph_of_step(self._step, BatchSignature(kind.layout, shapes, dtypes))
 
     def _raise_failed(self, iterator: Iterator[Any]) -> None:
         """Raises the error with which the data ended in the last execution."""
