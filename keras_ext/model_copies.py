@@ -178,8 +178,11 @@ def _copy_state(source: Any, target: Any, model: Any, copied: Any) -> None:
     for old, new in _pairs(_listed(source), _listed(target), f"variables of {type(source).__name__}"):
         new.assign(np.asarray(old))
     source, target = (getattr(each, "inner_optimizer", each) for each in (source, target))
+    # tf_keras lists neither the rate of the last update by a schedule nor Nadam's product.
+    if hasattr(source, "_current_learning_rate") and hasattr(target, "_current_learning_rate"):
+        target._current_learning_rate.assign(np.asarray(source._current_learning_rate))
     if hasattr(source, "_u_product") and hasattr(target, "_u_product"):
-        # Nadam of tf_keras does not list this product. Its count of traced updates begins where the last trace did.
+        # The count of traced updates begins where the last trace did.
         target._u_product.assign(np.asarray(source._u_product))
         target._u_product_counter = max(1, source._u_product_counter - len(target._momentums))
 

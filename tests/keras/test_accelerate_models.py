@@ -84,6 +84,7 @@ def test_a_copy_keeps_the_state_of_each_variable(kit: Kit, frozen: bool) -> None
     plain.layers[1].trainable = frozen
     fast = ipu.accelerate(plain)
     assert fast is not plain and int(fast.optimizer.iterations) == 5
+    assert float(fast.optimizer.learning_rate) == float(plain.optimizer.learning_rate)
     assert fast.layers[1].trainable == plain.layers[1].trainable
     assert_same_fit(plain, fast, x=x, y=y, batch_size=8, epochs=2)
 

@@ -188,6 +188,37 @@ def test_data_without_rows(kit: Kit, empty: Callable[[], Any], scope: str) -> No
         dense(kit).predict(X[:0], verbose=0)
 
 
+@everywhere
+@keras3_only
+@pytest.mark.parametrize("own_step", [False, True])
+@pytest.mark.sample(2)
+def test_data_without_a_batch_build_the_optimizer(kit: Kit, own_step: bool, scope: str) -> None:
+    class Own(kit.keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = kit.keras.layers.Dense(1)
+
+        def call(self, inputs: Any) -> Any:
+            return self.dense(inputs)
+
+        def train_step(self, batch: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(self(batch[0]) - batch[1]))
+            variables = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return {"loss": loss}
+
+    def shapes(scope: str | None) -> list[Any]:
+        with nullcontext() if scope is None else SCOPES[scope]():
+            model = Own() if own_step else dense(kit)
+            model.compile(kit.keras.optimizers.Adam(use_ema=True), None if own_step else "mse")
+        history = model.fit(tf.data.Dataset.from_tensor_slices((X, Y)).batch(32, drop_remainder=True), verbose=0)
+        assert history.history == {}
+        return [tuple(variable.shape) for variable in model.optimizer.variables]
+
+    assert shapes(scope) == shapes(None)
+
+
 def named_inputs(kit: Kit) -> Any:
     inputs = {name: kit.keras.layers.Input((4,), name=name) for name in ("a", "b")}
     return kit.keras.Model(inputs, kit.keras.layers.Dense(1)(kit.keras.layers.Concatenate()(list(inputs.values()))))
