@@ -1,4 +1,7 @@
-"""docs/adding_an_op.md is followed: its changes, made in a copy of the sources, add an operation that runs."""
+"""docs/adding_an_op.md is followed: its changes, made in a copy of the sources, add an operation that runs.
+
+A structured operation is added to a copy by changes of four files, and a fifth with its test.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,52 @@ np.testing.assert_allclose(evaluate(b.module(), [values])[0], np.cosh(values) + 
 print(engine.__file__)
 """
 
+STRUCTURED = (
+    ("engine/ir/opcodes.py", '_lowered("transpose",', '_lowered("diagonal", "data movement", structured.diagonal),\n'),
+    (
+        "engine/ir/structured_shape_rules.py",
+        "def dot(",
+        "def diagonal(instruction: Instruction) -> AnyShape:\n"
+        "    (shape,) = array_operands(instruction, 1)\n"
+        '    require(shape.rank > 1 and len(set(shape.dimensions[:2])) == 1, "Expected a square matrix.")\n'
+        "    return shape.with_dimensions(shape.dimensions[1:])\n\n\n",
+    ),
+    (
+        "engine/ops/shaping.py",
+        '@definition("iota")',
+        '@definition("diagonal")\n'
+        "def _diagonal(instruction: Instruction, operands: list[np.ndarray]) -> np.ndarray:\n"
+        "    return np.moveaxis(np.diagonal(operands[0]), -1, 0)\n\n\n",
+    ),
+    (
+        "engine/lower/basics.py",
+        '@lowering("iota")',
+        '@lowering("diagonal")\n'
+        "def lower_diagonal(context: Context, instruction: Instruction) -> Value:\n"
+        "    result, source = context.result_buffer(instruction), context.view(instruction.operands[0])\n"
+        "    strides = sum(source.strides[:2]), *source.strides[2:]\n"
+        "    view = View(source.buffer, instruction.array_shape, source.offset, strides)\n"
+        "    copy(context, instruction.name, view, whole(result, instruction.array_shape), instruction.op_name)\n"
+        "    return result\n\n\n",
+    ),
+)
+"""A file, the start of the line before which a text is inserted, and the text."""
+STRUCTURED_TEST = """
+import numpy as np
+
+from engine.ir import Shape
+from engine.ir.builder import Builder
+from tests.engine.running import check
+
+for dimensions in ((5, 5), (3, 3, 7), (1, 1), (0, 0, 4)):
+    b = Builder()
+    x = b.elementwise("negate", b.parameter("f32", dimensions))
+    y = b.instruction("diagonal", Shape("f32", dimensions[1:]), (x,))
+    b.elementwise("exponential", y)
+    x = np.random.default_rng(0).normal(size=dimensions).astype(np.float32)
+    check(b.module(), [np.where(x > 1, np.nan, x)])
+"""
+
 
 def copied(folder: Path) -> None:
     for name in ("engine", "tests"):
@@ -82,3 +131,15 @@ def test_page_adds_an_operation(tmp_path: Path) -> None:
     done = run(tmp_path, CHECKED)
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).parent.parent == tmp_path
+
+
+@pytest.mark.slow
+def test_a_structured_operation_needs_five_files(tmp_path: Path) -> None:
+    copied(tmp_path)
+    (tmp_path / "tests" / "opcodes" / "test_diagonal.py").write_text(STRUCTURED_TEST)
+    assert "diagonal" in run(tmp_path, "import tests.opcodes.test_diagonal").stderr
+    for each in STRUCTURED:
+        change(tmp_path, *each)
+    assert len({file for file, _, _ in STRUCTURED}) + 1 <= 5
+    done = run(tmp_path, "import tests.opcodes.test_diagonal, tests.ir.test_opcodes")
+    assert done.returncode == 0, done.stderr
