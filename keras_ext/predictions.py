@@ -20,6 +20,11 @@ class OfShapes:
     parts: list[np.ndarray]
 
 
+def all_rows(result: np.ndarray) -> np.ndarray:
+    """Outputs [steps, batch, ...] as rows; outputs without a batch axis, one for each step."""
+    return result if result.ndim == 1 else result.reshape(-1, *result.shape[2:])
+
+
 def joined_rows(parts: list[np.ndarray]) -> Any:
     """Returns an array of the rows of all parts; OfShapes for several shapes, if the program has not set the steps.
 

@@ -24,7 +24,7 @@ from keras_ext.activations import notice_large_activations
 from keras_ext.attempts import note_taken
 from keras_ext.callback_thread import CallbackThread
 from keras_ext.epochs.batch_types import BatchType, ListOf, OfSpecs, batch_type
-from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, take, together
+from keras_ext.epochs.feeds import BatchSignature, BatchSource, grouped, signature_of, take, together
 from keras_ext.epochs.limited import unlimited
 from keras_ext.epochs.structure import flatten
 from keras_ext.model_copies import as_traced_before
@@ -35,7 +35,7 @@ from keras_ext.pipelining.outfeed import begin_execution
 from keras_ext.pipelining.schedules import note_pipeline
 from keras_ext.pipelining.traced_step import check_batches_of_pipeline, inference_micro_batches, traced_step
 from keras_ext.plain_steps import PlainStep, falls_back
-from keras_ext.predictions import as_result, joined_rows
+from keras_ext.predictions import all_rows, as_result, joined_rows
 from keras_ext.processes import transport_of_step
 from keras_ext.program_cache import ProgramCache, Updates, graph_of_step
 from keras_ext.queue_options import buffer_depth
@@ -125,9 +125,7 @@ class StepFunction:
         if self._mode != "predict" or not model.built:  # the loss has no targets then
             self.framework.prepare(model, batch)
         specs, layout = flatten(batch, lambda spec: spec)
-        shapes = tuple(tuple(spec.shape.as_list()) for spec in specs)
-        dtypes = tuple(spec.dtype.as_numpy_dtype for spec in specs)
-        signature, asked = BatchSignature(layout, shapes, tuple(map(np.dtype, dtypes))), self._ask()
+        signature, asked = signature_of(layout, specs), self._ask()
         if asked.pipelining is None or asked.accumulation is not None:
             return self.program(BatchSource(signature, 1, []), asked=asked)
         # Each replica's batches of an execution of `evaluate` and `predict` are the micro-batches of a pipeline.
@@ -333,9 +331,7 @@ class EpochFunction(StepFunction):
         """Builds the optimizer for data without a batch by a trace of a step, as Keras 3 does before it reads them."""
         optimizer = self.framework.optimizer(self.model)
         if self._mode == "train" and isinstance(kind, OfSpecs) and not getattr(optimizer, "built", True):
-            shapes = tuple(tuple(spec.shape) for spec in kind.specs)
-            dtypes = tuple(spec.dtype.as_numpy_dtype for spec in kind.specs)
-            graph_of_step(self._step, BatchSignature(kind.layout, shapes, dtypes))
+            graph_of_step(self._step, signature_of(kind.layout, kind.specs))
 
     def _raise_failed(self, iterator: Iterator[Any]) -> None:
         """Raises the error with which the data ended in the last execution."""
@@ -386,7 +382,7 @@ class PredictFunction(StepFunction):
             else:
                 results, stopped = self._run_reporting(program, batches, callbacks)
             self.calls += 1
-            parts.append([_all_rows(result) for result in results])
+            parts.append([all_rows(result) for result in results])
             if stopped:
                 break
         known = self.latest_program()  # outputs have one structure
@@ -394,14 +390,9 @@ class PredictFunction(StepFunction):
         return known, [joined_rows(list(column)) for column in zip(*parts, strict=True)]
 
     def _logs(self, program: TracedProgram, results: list[np.ndarray]) -> Any:
-        return {"outputs": program.pack([tf.convert_to_tensor(_all_rows(result)) for result in results])}
+        return {"outputs": program.pack([tf.convert_to_tensor(all_rows(result)) for result in results])}
 
 
 def _log(result: np.ndarray) -> Any:
     """A log for Keras, which converts scalars to Python numbers; larger arrays reach callbacks as tensors."""
     return result if result.ndim == 0 else tf.convert_to_tensor(result)
-
-
-def _all_rows(result: np.ndarray) -> np.ndarray:
-    """Outputs [steps, batch, ...] as rows; outputs without a batch axis, one for each step."""
-    return result if result.ndim == 1 else result.reshape(-1, *result.shape[2:])

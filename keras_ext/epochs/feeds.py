@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -35,6 +35,12 @@ class BatchSignature:
     def rows(self) -> int:
         """The samples of a batch; 0 for one of scalars."""
         return next((shape[0] for shape in self.shapes if shape), 0)
+
+
+def signature_of(layout: BatchStructure, specs: Sequence[tf.TensorSpec]) -> BatchSignature:
+    """The signature of batches of a layout, with a spec for each array, in which axes may be open."""
+    shapes = tuple(tuple(spec.shape.as_list()) for spec in specs)
+    return BatchSignature(layout, shapes, tuple(np.dtype(spec.dtype.as_numpy_dtype) for spec in specs))
 
 
 @dataclass(frozen=True, slots=True)
