@@ -19,12 +19,12 @@ RIVALS = {"Keras": "keras", "JAX": "jax", "PyTorch": "torch"}
 RUNTIMES = {"TensorFlow": "tensorflow", "ONNX Runtime": "onnxruntime", "OpenVINO": "openvino"}
 GENERATED = re.compile(r"(?<=<!-- python -m benchmarks\.page -->\n).*?(?=<!-- end -->)", re.S)
 HEADLINE = re.compile(
-    r"[\d.]+( times as fast as with Keras itself.*?geometric mean of \[)\d+(\s+workloads\]\([^)]*\), which gain )"
+    r"[\d.]+( times as fast as with Keras itself.*?geometric mean of \[)\d+(\s+workloads\]\([^)]*\), which run )"
     r"[\d.]+ to \d+(?= times)",
     re.S,
 )
 HEADLINES = (PAGE,)
-"""The pages with a sentence on the ratios to Keras: their geometric mean, their number, the least and the largest."""
+"""The pages whose headline has the ratios to Keras: their geometric mean, their number, the least and the largest."""
 
 
 def best(ways: dict[str, Any], rival: str, measured: str) -> float | None:
@@ -33,7 +33,7 @@ def best(ways: dict[str, Any], rival: str, measured: str) -> float | None:
 
 
 def compared(ways: dict[str, Any], rivals: dict[str, str], measured: str) -> Iterator[tuple[str, str]]:
-    """Best milliseconds of each rival, and the same as a multiple of ours, in bold if the rival is faster."""
+    """The best milliseconds of each rival, and their multiple of ours, in bold if the rival is faster."""
     ours = ways["ipu"][measured]
     for rival in rivals.values():
         found = best(ways, rival, measured)
@@ -71,9 +71,7 @@ def races(measured: dict[str, Any], bounds: dict[str, Any]) -> str:
 
 
 def most(keras: float | None, bound: dict[str, float] | None) -> str:
-    """The multiple of Keras' speed that a step of only multiply-adds would have at the processor's peak; `keras` is
-    in milliseconds.
-    """
+    """The multiple of Keras' speed, `keras` milliseconds, of a step of only multiply-adds at the processor's peak."""
     return "" if keras is None or bound is None else f"{keras * bound['peak'] / bound['gflop'] / 1e3:.1f}"
 
 
@@ -105,7 +103,7 @@ def section(figures: Figures) -> str:
 
 
 def written(page: str) -> str:
-    """The page with the tables of all that was kept."""
+    """The page with the tables of all stored figures."""
     tables = "\n" + "".join(section(each) for each in Figures.kept())
     return GENERATED.sub(lambda _: tables, page)
 
